@@ -33,7 +33,7 @@ setup: $(STAMP)  ## make .venv from the pinned versions
 lock:  ## write requirements.txt and requirements-bench.txt; ARGS="--upgrade" takes the newest versions
 	@tools/lock $(or $(PYTHON),python3) $(ARGS)
 
-demo: $(STAMP)  ## see Holdfast work, from agents to answers, on a local store
+demo: $(STAMP)  ## kill processes on a local store, and check that nothing is lost
 	@tools/need java >/dev/null
 	@$(BIN)/holdfast demo
 

@@ -1,10 +1,14 @@
 """Tutorials are followed word for word: their files are saved, their commands typed, their output compared."""
 
+import subprocess
+import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.tidy.console import follow, matches
+from tests.tidy.console import commands, follow, matches
+from tests.tidy.docs import blocks
 from tests.tidy.tree import ROOT
 
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
@@ -18,6 +22,25 @@ def test_there_are_sessions_to_follow() -> None:
 @pytest.mark.parametrize("page", SESSIONS, ids=lambda page: page.stem)
 def test_a_session_goes_as_the_page_says(page: Path, tmp_path: Path) -> None:
     assert follow(page, tmp_path) > 0
+
+
+def test_the_run_of_the_readme_is_killed_and_goes_on(tmp_path: Path) -> None:
+    """As the README shows it, but killed when two steps are recorded rather than after some seconds."""
+    page = blocks((ROOT / "README.md").read_text(encoding="utf-8"))
+    program, session = [block for block in page if block.info in {"py file=stock.py", "console"}]
+    (tmp_path / "stock.py").write_text(program.text, encoding="utf-8")
+    first, second = commands(session)
+    start = partial(
+        subprocess.Popen, [sys.executable, "-u", "stock.py"], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    )
+    journal = tmp_path / "data/runs/stock-2026/journal.jsonl"
+    with start() as process:
+        while not journal.exists() or journal.read_text(encoding="utf-8").count('"type":"step"') < 2:
+            assert process.poll() is None
+        process.kill()
+        assert f"{process.communicate()[0]}Killed" == first.printed
+    with start() as process:
+        assert process.communicate()[0].strip() == second.printed
 
 
 class TestTheFollowerCanFail:

@@ -34,10 +34,10 @@ from holdfast.pipeline.gc import GcOptions
 from holdfast.pipeline.gc.job import Gc
 from holdfast.pipeline.options import Env
 from holdfast.pipeline.spark import SparkEngine
-from holdfast.runs.delete import delete
-from holdfast.runs.entry import Draft
-from holdfast.runs.journal import Journal
-from holdfast.runs.payload import put_payload
+from holdfast.runs.admin.delete import delete
+from holdfast.runs.journal.entry import Draft
+from holdfast.runs.journal.journal import Journal
+from holdfast.runs.journal.payload import put_payload
 
 T = TypeVar("T")
 
@@ -158,7 +158,7 @@ async def fill(store: Client, batches: int, garbage: int) -> None:
         run_id = f"run-{first}"
         journal = await Journal.begin(store, store.ambient, run_id, None, {"workflow": "bench"})
         await journal.append(Draft("complete", {}))
-        await delete(store, store.ambient, run_id)
+        await delete(store, run_id)
         for number in range(first, min(first + OF_RUN, garbage)):
             await put_payload(store, store.ambient, run_id, b"late %d" % number)
     await asyncio.sleep(1)

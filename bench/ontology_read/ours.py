@@ -10,7 +10,7 @@ from bench.ontology_read.questions import Question
 from bench.ontology_read.sides import Session, Side
 from holdfast.base.config import OntologySection
 from holdfast.ontology import count, left
-from holdfast.ontology.compact import Compactor
+from holdfast.ontology.maintain.compact import Compactor
 from holdfast.platform.open import open_platform
 
 

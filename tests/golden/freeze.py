@@ -42,9 +42,10 @@ from holdfast.ingest.spool import open_spool
 from holdfast.ingest.submit import inspect_frame, submission_of
 from holdfast.metrics.windows import Windows
 from holdfast.objects.place import Place
-from holdfast.ontology import drop, erase, upgrader
-from holdfast.ontology.compact import Compactor
-from holdfast.ontology.turn import Open
+from holdfast.ontology import upgrader
+from holdfast.ontology.commit.lock import Open
+from holdfast.ontology.maintain import drop, erase
+from holdfast.ontology.maintain.compact import Compactor
 from holdfast.pipeline import Options as PipelineOptions
 from holdfast.pipeline import run as run_pipeline
 from holdfast.platform.open import open_platform

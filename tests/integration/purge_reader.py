@@ -9,9 +9,9 @@ from typing import Any
 import holdfast
 from holdfast.base.errors import NotFound
 from holdfast.ontology import Entity, Field
-from holdfast.ontology.changes import Feed
-from holdfast.ontology.results import meta
-from holdfast.ontology.sqltables import SqlTables
+from holdfast.ontology.feed import Feed
+from holdfast.ontology.query.results import meta
+from holdfast.ontology.query.sqltables import SqlTables
 
 
 class Guest(Entity):

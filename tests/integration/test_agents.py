@@ -228,10 +228,20 @@ def test_an_agent_that_does_not_trust_a_collector_says_whom_it_could_trust(
         assert run(desk.command("--once")) == 2
         assert f"agent.ca_file {tmp_path / 'agent.toml'}: there is no certificate in it" in capsys.readouterr().err
         monkeypatch.setenv("HOLDFAST_AGENT__CA_FILE", str(tls / "certificate.pem"))
+        by_plain_http = [part.replace("https://", "http://") for part in desk.command("--once")]
+        assert run(by_plain_http) == 5
+        said = capsys.readouterr().err.splitlines()
+        assert "(no_answer)" in said[0]
+        assert "the port may speak TLS: use https://" in said[0]
+        monkeypatch.setenv("HOLDFAST_AGENT__CA_FILE", str(tls / "second-certificate.pem"))
+        assert run(desk.command("--once")) == 5
+        said = capsys.readouterr().err.splitlines()
+        assert f"{tls / 'second-certificate.pem'} does not contain the issuer of this certificate" in said[-1]
+        monkeypatch.setenv("HOLDFAST_AGENT__CA_FILE", str(tls / "certificate.pem"))
         by_another_name = [part.replace("https://127.0.0.1", "https://localhost") for part in desk.command("--once")]
         assert run(by_another_name) == 5
         said = capsys.readouterr().err.splitlines()
-        assert "does not take batches (misnamed): its certificate is for another name: Hostname mismatch" in said[0]
+        assert "does not take batches (wrong_name): its certificate is for another name: Hostname mismatch" in said[0]
         assert said[-1].startswith("hint: give the collector's URL with a name that is in its certificate")
         assert run(desk.command("--once")) == 0
 
@@ -241,7 +251,7 @@ BAD_INPUT = [
     (("--token-file", "{root}/wrong"), 5, "(unauthenticated)"),
     (("--collector", "ftp://host"), 2, "'ftp://host' is not the URL of a collector"),
     (("--collector", "http://10.0.0.1:8080"), 2, "--collector: http://10.0.0.1 is another machine"),
-    (("--collector", "http://127.0.0.1:1"), 5, "does not take batches (silent)"),
+    (("--collector", "http://127.0.0.1:1"), 5, "does not take batches (no_answer)"),
     (("--agent-id", "web-2"), 7, "the queue is that of agent web-1, not of web-2"),
     (("--queue", "{root}/token"), 2, "{root}/token: File exists"),
 ]

@@ -18,7 +18,7 @@ import pytest
 import holdfast
 from holdfast.bus import Event
 from holdfast.ontology import Entity, Field
-from holdfast.ontology.history import commits
+from holdfast.ontology.chain.history import commits
 from tests.integration.run_places import Place, place_for
 
 HANDLERS = """

@@ -344,10 +344,10 @@ async def test_tls_is_spoken_where_batches_come_in(tmp_path: Path) -> None:
         with pytest.raises(Undelivered, match=r"its certificate is not trusted: self-signed certificate \(.*verify="):
             await Client(one.ingest, agent_id="web-1", token=token, tries=1).send(Gauge("load", 1.0, 1))
         by_another_name = one.ingest.replace("127.0.0.1", "localhost")
-        misnamed = (
+        wrong_name = (
             r"certificate is for another name: Hostname mismatch.* \(use a name in the URL that is in its certificate\)"
         )
-        with pytest.raises(Undelivered, match=misnamed):
+        with pytest.raises(Undelivered, match=wrong_name):
             await Client(by_another_name, agent_id="web-1", token=token, tries=1, verify=trusted).send(
                 Gauge("load", 1.0, 1)
             )

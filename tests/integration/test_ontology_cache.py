@@ -8,7 +8,8 @@ import pytest
 import holdfast
 from holdfast.base.config import CacheSection
 from holdfast.objects.client import Usage
-from holdfast.ontology import Entity, Field, layout
+from holdfast.ontology import Entity, Field
+from holdfast.ontology.format import layout
 from tests.integration.run_places import Place, place_for
 
 

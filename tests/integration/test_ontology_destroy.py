@@ -6,9 +6,10 @@ import pytest
 
 import holdfast
 from holdfast.base.errors import Conflict, Refused
-from holdfast.ontology import Entity, Field, drop, erase, upgrader
-from holdfast.ontology.turn import Open
-from holdfast.ontology.verify import verify
+from holdfast.ontology import Entity, Field, upgrader
+from holdfast.ontology.commit.lock import Open
+from holdfast.ontology.maintain import drop, erase
+from holdfast.ontology.maintain.verify.verify import verify
 from tests.integration.run_places import Place, place_for
 
 

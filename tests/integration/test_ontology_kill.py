@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.ontology import erase, layout, migrate
-from holdfast.ontology.reindex import repair_indexes
-from holdfast.ontology.verify import verify
+from holdfast.ontology.format import layout
+from holdfast.ontology.maintain import erase, migrate
+from holdfast.ontology.maintain.reindex import repair_indexes
+from holdfast.ontology.maintain.verify.verify import verify
 from tests.integration import upkeep_victim as victim
 from tests.integration.run_places import Place, place_for
 from tests.integration.upkeep_victim import Entry, Newer

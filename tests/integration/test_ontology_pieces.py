@@ -13,14 +13,15 @@ import pytest
 import holdfast
 from holdfast.base.config import OntologySection, Settings
 from holdfast.base.ids import Ambient
-from holdfast.ontology import Entity, Field, layout
-from holdfast.ontology.compact import Compacted, Compactor
-from holdfast.ontology.narrow import PIECES
-from holdfast.ontology.ranged import TAIL_BYTES
-from holdfast.ontology.reach import RANGE_BYTES
-from holdfast.ontology.refs import TypeId
-from holdfast.ontology.rows import ROW_GROUP
-from holdfast.ontology.zones import FROM_BYTES
+from holdfast.ontology import Entity, Field
+from holdfast.ontology.format import layout
+from holdfast.ontology.format.data.rows import ROW_GROUP
+from holdfast.ontology.format.parquet.byte_ranges import RANGE_BYTES
+from holdfast.ontology.format.parquet.column_order import FROM_BYTES
+from holdfast.ontology.format.parquet.ranged import TAIL_BYTES
+from holdfast.ontology.maintain.compact import Compacted, Compactor
+from holdfast.ontology.query.cache.partial_files import PIECES
+from holdfast.ontology.types.refs import TypeId
 from holdfast.platform.open import Holdfast
 from holdfast.sim.proxy import FaultProxy
 from tests.integration.proxy_kit import settings

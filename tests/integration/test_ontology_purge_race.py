@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.ontology import drop, erase
-from holdfast.ontology.turn import Open
-from holdfast.ontology.verify import verify
+from holdfast.ontology.commit.lock import Open
+from holdfast.ontology.maintain import drop, erase
+from holdfast.ontology.maintain.verify.verify import verify
 from tests.integration.purge_reader import Guest
 from tests.integration.run_places import Place, place_for
 

@@ -11,7 +11,7 @@ import pytest
 import holdfast
 from holdfast.base.config import OntologySection, Settings
 from holdfast.ontology import Entity, Field
-from holdfast.ontology.results import meta
+from holdfast.ontology.query.results import meta
 from holdfast.sql.duck import OutOfMemory, SqlFailed
 from tests.integration.run_places import Place, place_for, s3
 from tests.integration.servers import S3Server

@@ -2,21 +2,24 @@
 
 import asyncio
 import random
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import holdfast
-from holdfast.base.config import OntologySection
+from holdfast.base.config import CacheSection, OntologySection, Settings
 from holdfast.base.ids import Ambient
-from holdfast.ontology import Entity, Field, Relation, count, layout, left
-from holdfast.ontology import drop as dropping
-from holdfast.ontology.compact import Compactor
-from holdfast.ontology.query import Query
-from holdfast.ontology.refs import TypeId
-from holdfast.ontology.results import meta
+from holdfast.ontology import Entity, Field, Relation, count, left
+from holdfast.ontology.commit.lock import Open
+from holdfast.ontology.format import layout
+from holdfast.ontology.maintain import drop as dropping
+from holdfast.ontology.maintain.compact import Compactor
+from holdfast.ontology.query.query import Query
+from holdfast.ontology.query.results import meta
 from holdfast.ontology.session import Ontology
-from holdfast.ontology.turn import Open
+from holdfast.ontology.types.refs import TypeId
 from holdfast.sim.proxy import FaultProxy
 from holdfast.sim.proxy.log import Record
 from holdfast.sim.proxy.plan import Plan
@@ -116,6 +119,42 @@ async def test_a_point_lookup_at_the_server_where_every_commit_touches_keys_at_r
                     (found,) = await onto.query(Link).where(Link.left_key == "00012").all()
                     assert found.weight == 12
                     assert proxy.counts.as_dict()["served"] == {"get 200": 4}
+
+
+@pytest.fixture(params=["memory", "s3"])
+def counted(request: pytest.FixtureRequest) -> Place:
+    return place_for(request)
+
+
+async def test_get_and_all_are_queries(counted: Place, tmp_path: Path) -> None:
+    """A new session reads the head, a manifest, the index and the files that can hold the key; after that, the head."""
+    plain = counted.settings.model_copy(update={"ontology": OntologySection(compaction="off")})
+    cached = plain.model_copy(update={"cache": CacheSection(dir=tmp_path / "cache")})
+    things = [Thing(id=f"{number:02d}-{row}", value=number) for number in range(60) for row in range(3)]
+
+    async def costs(settings: Settings, ask: Callable[[Ontology], Awaitable[Any]], expected: Any) -> list[int]:
+        """Requests of a first and of a second call."""
+        found = []
+        async with holdfast.open(counted.uri, settings=settings) as hf, hf.ontology(Thing, Link) as onto:
+            for _ in range(2):
+                before = hf.store.usage.requests()
+                assert await ask(onto) == expected
+                found.append(hf.store.usage.requests() - before)
+        return found
+
+    async with holdfast.open(counted.uri, settings=plain) as hf, hf.ontology(Thing, Link) as onto:
+        for number in range(60):
+            onto.ensure(things[3 * number : 3 * number + 3])
+            await onto.commit()
+
+    assert await costs(plain, lambda onto: onto.get(Thing, "07-1"), things[22]) == [4, 1]
+    assert await costs(plain, lambda onto: onto.get(Thing, "07-9"), None) == [3, 1]
+    assert await costs(plain, lambda onto: onto.get(Link, "07-1", "07-2"), None) == [3, 1]
+    assert await costs(plain, lambda onto: onto.all(Thing), things) == [63, 1]
+    if counted.uri.startswith("s3:"):  # memory needs no cache
+        assert await costs(cached, lambda onto: onto.all(Thing), things) == [63, 1]
+        assert await costs(cached, lambda onto: onto.all(Thing), things) == [2, 1]
+        assert await costs(cached, lambda onto: onto.get(Thing, "07-1"), things[22]) == [2, 1]
 
 
 class Flying:

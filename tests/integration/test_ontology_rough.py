@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.ontology import Entity, Field, layout
+from holdfast.ontology import Entity, Field
+from holdfast.ontology.format import layout
 from tests.integration.run_places import Place, place_for
 from tests.unit.ontology.plain import PlainReader
 

@@ -7,9 +7,9 @@ import pytest
 
 import holdfast
 from holdfast.ontology import Entity, Field
-from holdfast.ontology.compact import Compactor
-from holdfast.ontology.refs import TypeId
-from holdfast.ontology.verify import verify
+from holdfast.ontology.maintain.compact import Compactor
+from holdfast.ontology.maintain.verify.verify import verify
+from holdfast.ontology.types.refs import TypeId
 from tests.integration.run_places import Place, place_for
 from tests.unit.ontology.plain import PlainReader
 

@@ -7,7 +7,7 @@ import pytest
 import holdfast
 from holdfast import runs
 from holdfast.bus import on
-from holdfast.ontology.history import commits
+from holdfast.ontology.chain.history import commits
 from holdfast.platform.handlers import Context
 from tests.integration.run_places import Place, place_for
 from tests.unit.platform.kit import Invoice, InvoiceDue, OrderTaken

@@ -11,13 +11,14 @@ from typing import Any
 import holdfast
 from holdfast.objects.layer import Layer
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Store, Written
-from holdfast.ontology import Entity, Field, erase, migrate, upgrader
-from holdfast.ontology.compact import Compactor
-from holdfast.ontology.decide import Policy
-from holdfast.ontology.form import Form
+from holdfast.ontology import Entity, Field, upgrader
+from holdfast.ontology.bulk.decide import Policy
+from holdfast.ontology.bulk.transfer import import_file
+from holdfast.ontology.commit.lock import Open
+from holdfast.ontology.format.data.form import Form
+from holdfast.ontology.maintain import erase, migrate
+from holdfast.ontology.maintain.compact import Compactor
 from holdfast.ontology.session import Ontology, Options
-from holdfast.ontology.transfer import import_file
-from holdfast.ontology.turn import Open
 
 
 class Entry(Entity):

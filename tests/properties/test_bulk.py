@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from holdfast.base.errors import Conflict
 from holdfast.objects.memory import MemoryStore
-from holdfast.ontology.decide import Policy, Rules
-from holdfast.ontology.stager import SIZES
-from holdfast.ontology.verify import verify
+from holdfast.ontology.bulk.decide import Policy, Rules
+from holdfast.ontology.bulk.stage import SIZES
+from holdfast.ontology.maintain.verify.verify import verify
 from tests.unit.ontology.bulk_kit import SPREAD, Customer, Yard, table
 
 KEYS = st.text(st.sampled_from("aZ0-é\U0001f600 "), min_size=1, max_size=3)

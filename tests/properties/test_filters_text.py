@@ -8,9 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast.ontology.filters.ast import And, Comparison, Or
-from holdfast.ontology.filters.parse import parse
+from holdfast.ontology.filters.parse import Misread, parse
 from holdfast.ontology.filters.render import to_text
-from holdfast.ontology.filters.tokens import Misread
 from tests.properties.filters import Kind, predicates, schemas
 
 many = settings(suppress_health_check=list(HealthCheck))

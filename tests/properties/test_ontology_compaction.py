@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.objects.store import OVERWRITE
-from holdfast.ontology import layout
-from holdfast.ontology.chain import Chain
-from holdfast.ontology.compact import Compactor
-from holdfast.ontology.reader import read_latest, read_ledger
-from holdfast.ontology.reindex import repair_indexes
-from holdfast.ontology.verify import verify
+from holdfast.ontology.chain.chain import Chain
+from holdfast.ontology.chain.latest import read_latest, read_ledger
+from holdfast.ontology.format import layout
+from holdfast.ontology.maintain.compact import Compactor
+from holdfast.ontology.maintain.reindex import repair_indexes
+from holdfast.ontology.maintain.verify.verify import verify
 from tests.unit.ontology.desk import CUSTOMER, PRODUCT, Desk, put
 
 TYPES = (CUSTOMER, PRODUCT)

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.ontology import Entity, Field, Relation
-from holdfast.ontology.exchange import FileFormat
+from holdfast.ontology.bulk.files import FileFormat
+from holdfast.ontology.bulk.transfer import export_file, import_file
 from holdfast.ontology.session import Ontology
-from holdfast.ontology.transfer import export_file, import_file
 from tests.unit.ontology.desk import Desk
 
 

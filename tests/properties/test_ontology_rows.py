@@ -16,12 +16,19 @@ from pydantic import create_model
 from typing_extensions import TypedDict
 
 from holdfast.ontology import Entity, Field
-from holdfast.ontology.columns import column, typed_columns
-from holdfast.ontology.declaration import Declaration, declaration
-from holdfast.ontology.drift import diff
-from holdfast.ontology.form import Form
-from holdfast.ontology.rows import from_parquet, from_table, partial_columns, read, to_parquet, to_table, written
-from holdfast.ontology.schema import schema_of
+from holdfast.ontology.format.data.columns import column, typed_columns
+from holdfast.ontology.format.data.form import Form
+from holdfast.ontology.format.data.rows import (
+    from_parquet,
+    from_table,
+    partial_columns,
+    read,
+    to_parquet,
+    to_table,
+    written,
+)
+from holdfast.ontology.types.declaration import Declaration, declaration
+from holdfast.ontology.types.schema import diff, schema_of
 
 field_of: Any = Field
 """For annotations that are known at run time only."""

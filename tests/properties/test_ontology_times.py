@@ -8,13 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.objects.store import OVERWRITE
-from holdfast.ontology import Entity, Field, Relation, layout
-from holdfast.ontology.compact import Compactor
-from holdfast.ontology.query import Query
-from holdfast.ontology.refs import TypeId
-from holdfast.ontology.results import meta
+from holdfast.ontology import Entity, Field, Relation
+from holdfast.ontology.format import layout
+from holdfast.ontology.maintain.compact import Compactor
+from holdfast.ontology.query.cache.warm import POOLED_BYTES
+from holdfast.ontology.query.query import Query
+from holdfast.ontology.query.results import meta
 from holdfast.ontology.session import Ontology
-from holdfast.ontology.warm import POOLED_BYTES
+from holdfast.ontology.types.refs import TypeId
 from tests.unit.ontology.desk import Desk
 
 

@@ -9,14 +9,16 @@ from hypothesis import strategies as st
 
 from holdfast.base.errors import NotFound
 from holdfast.objects.store import OVERWRITE
-from holdfast.ontology import Entity, Field, drop, erase, layout, migrate, restart, upgrader
-from holdfast.ontology.compact import Compactor
-from holdfast.ontology.form import Form
-from holdfast.ontology.reindex import repair_indexes
-from holdfast.ontology.results import meta
+from holdfast.ontology import Entity, Field, upgrader
+from holdfast.ontology.commit.lock import Open
+from holdfast.ontology.format import layout
+from holdfast.ontology.format.data.form import Form
+from holdfast.ontology.maintain import drop, erase, migrate, restart
+from holdfast.ontology.maintain.compact import Compactor
+from holdfast.ontology.maintain.reindex import repair_indexes
+from holdfast.ontology.maintain.verify.verify import verify
+from holdfast.ontology.query.results import meta
 from holdfast.ontology.session import Ontology
-from holdfast.ontology.turn import Open
-from holdfast.ontology.verify import verify
 from tests.unit.ontology.desk import Desk
 
 

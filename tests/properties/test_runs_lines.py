@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.base.errors import Corrupt
-from holdfast.runs.entry import TYPES, Entry, format_line, parse_line
-from holdfast.runs.run import FINISHED, NEW, advance, fold
+from holdfast.runs.journal.entry import TYPES, Entry, format_line, parse_line
+from holdfast.runs.journal.state import FINISHED, NEW, advance, fold
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 values: st.SearchStrategy[Any] = st.recursive(

@@ -6,9 +6,10 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.runs.entry import Draft
-from holdfast.runs.journal import Journal, read_history
-from holdfast.runs.segments import Ref, SegmentPolicy, joined, plan_seal
+from holdfast.runs.journal.entry import Draft
+from holdfast.runs.journal.history import read_history
+from holdfast.runs.journal.journal import Journal
+from holdfast.runs.journal.segments import Ref, SegmentPolicy, joined, plan_seal
 from tests.unit.runs.journals import Archive, step
 
 policies = st.builds(

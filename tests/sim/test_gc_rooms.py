@@ -9,16 +9,16 @@ import pytest
 
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
-from holdfast.ontology import layout as commits
-from holdfast.ontology.chain import Chain
-from holdfast.ontology.head import read_head
-from holdfast.ontology.index import read_index
-from holdfast.ontology.refs import Place
+from holdfast.ontology.chain.chain import Chain
+from holdfast.ontology.format import layout as commits
+from holdfast.ontology.format.head import read_head
+from holdfast.ontology.format.index import read_index
+from holdfast.ontology.types.refs import Place
 from holdfast.pipeline.gc.options import Ask
 from holdfast.pipeline.gc.record import Sweep
 from holdfast.runs import layout
-from holdfast.runs.delete import remains
-from holdfast.runs.history import read_history
+from holdfast.runs.admin.delete import remains
+from holdfast.runs.journal.history import read_history
 from holdfast.sim.checkers.gc import CHAINED, OWNED
 from holdfast.sim.explore import Limits, explore
 from holdfast.sim.run import Totals, simulate

@@ -8,15 +8,15 @@ from typing import Any, ClassVar, Self
 import pytest
 
 from holdfast.objects.store import Lost, Object, Written
-from holdfast.ontology.attempt import Attempt, Draft, Order
-from holdfast.ontology.chain import Chain
-from holdfast.ontology.commit import Committer
-from holdfast.ontology.head import read_head
-from holdfast.ontology.index import read_index
-from holdfast.ontology.reader import Latest, read_ledger
-from holdfast.ontology.refs import FileRef, TypeId
-from holdfast.ontology.sight import Sight
-from holdfast.ontology.state import latest_rows
+from holdfast.ontology.chain.chain import Chain
+from holdfast.ontology.chain.latest import Latest, read_ledger
+from holdfast.ontology.chain.redaction_fence import RedactionFence
+from holdfast.ontology.chain.state import latest_rows
+from holdfast.ontology.commit.attempt import Attempt, Draft, Order
+from holdfast.ontology.commit.commit import Committer
+from holdfast.ontology.format.head import read_head
+from holdfast.ontology.format.index import read_index
+from holdfast.ontology.types.refs import FileRef, TypeId
 from holdfast.sim.checkers.applied import NO_FALSE_CONFLICT, ONCE
 from holdfast.sim.checkers.ontology import ATOMIC, KEPT, MONOTONIC, UNBROKEN
 from holdfast.sim.checkers.ontology_told import NO_LOST_UPDATE, SAME_ROWS, TRUE_NO_OP
@@ -158,7 +158,7 @@ class TrustingReader(OntologyCommit):
         index = await read_index(process.store, type_id)
         files = [FileRef(entry.last, type_id, entry.path) for entry in index.entries]
         existing = [ref for ref in files if await process.store.find(ref.path) is not None]
-        rows = await latest_rows(process.store, existing, newest=ledger.commit_id, sight=Sight())
+        rows = await latest_rows(process.store, existing, newest=ledger.commit_id, fence=RedactionFence())
         return Latest(ledger.commit_id, rows)
 
 

@@ -11,12 +11,11 @@ from holdfast.base.errors import Ambiguous, NotFound
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import OVERWRITE, IfMatch, Lost, Object, Written
 from holdfast.runs import layout
-from holdfast.runs.entry import Draft, Entry, format_line
-from holdfast.runs.history import History, parse_face
-from holdfast.runs.journal import Journal
-from holdfast.runs.readback import Attempt
-from holdfast.runs.sealer import Sealer
-from holdfast.runs.segments import Ref, SegmentPolicy, make_ref, plan_seal
+from holdfast.runs.journal.attempt import Attempt
+from holdfast.runs.journal.entry import Draft, Entry, format_line
+from holdfast.runs.journal.history import History, parse_journal
+from holdfast.runs.journal.journal import Journal, Sealer
+from holdfast.runs.journal.segments import Ref, SegmentPolicy, make_ref, plan_seal
 from holdfast.sim.checkers.applied import NO_FALSE_CONFLICT, ONCE
 from holdfast.sim.checkers.journal import FENCED_OFF, READABLE
 from holdfast.sim.explore import Limits, explore
@@ -82,7 +81,7 @@ class WithoutFencing(Journal):
         key = layout.journal_key(self.run_id)
         while True:
             found = await self._store.get(key)
-            offset = len(parse_face(found).entries)
+            offset = len(parse_journal(found).entries)
             timestamp = iso(self._ambient.clock.wall_ns())
             entry = Entry(drafts[0].type, self.session, offset, timestamp, dict(drafts[0].fields))
             outcome = await self._store.put(key, found.body + format_line(entry), IfMatch(found.version))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.runs.context import Context
+from holdfast.runs.engine.context import Context
 from holdfast.sim.run import simulate
 from holdfast.sim.scenarios.runs_workflow import RunsWorkflow
 

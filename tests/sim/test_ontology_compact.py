@@ -8,12 +8,13 @@ from typing import ClassVar, Self
 import pytest
 
 from holdfast.objects.store import OVERWRITE
-from holdfast.ontology import layout
-from holdfast.ontology.commit import RACES
-from holdfast.ontology.compact import Compacted, Compactor, Merge
-from holdfast.ontology.index import Entry, read_index, resolve
-from holdfast.ontology.ledger import Ledger
-from holdfast.ontology.refs import TypeId
+from holdfast.ontology.chain.resolve import resolve
+from holdfast.ontology.commit.commit import RACES
+from holdfast.ontology.format import layout
+from holdfast.ontology.format.chainstate import Ledger
+from holdfast.ontology.format.index import Entry, read_index
+from holdfast.ontology.maintain.compact import Compacted, Compactor, Merge
+from holdfast.ontology.types.refs import TypeId
 from holdfast.sim.checkers.ontology_snapshots import PLAIN_ROWS
 from holdfast.sim.explore import Limits, explore
 from holdfast.sim.run import simulate

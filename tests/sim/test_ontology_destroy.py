@@ -7,21 +7,21 @@ from typing import Any, ClassVar, Self
 import pytest
 
 from holdfast.base.errors import Conflict
-from holdfast.ontology import erase
-from holdfast.ontology.chain import Chain
-from holdfast.ontology.changes import Feed
-from holdfast.ontology.commit import Commit
-from holdfast.ontology.compact import Compactor
-from holdfast.ontology.head import read_head
-from holdfast.ontology.index import Entry, read_index
-from holdfast.ontology.ledger import Ledger
-from holdfast.ontology.reader import Latest, read_latest
-from holdfast.ontology.redact import _rewrite
-from holdfast.ontology.redactions import Redaction
-from holdfast.ontology.refs import FileRef, TypeId
-from holdfast.ontology.sight import Sight
-from holdfast.ontology.state import TypeState, latest_rows
-from holdfast.ontology.view import View
+from holdfast.ontology.chain.chain import Chain
+from holdfast.ontology.chain.latest import Latest, read_latest
+from holdfast.ontology.chain.redaction_fence import RedactionFence
+from holdfast.ontology.chain.state import TypeState, latest_rows
+from holdfast.ontology.commit.commit import Commit
+from holdfast.ontology.commit.view import View
+from holdfast.ontology.feed import Feed
+from holdfast.ontology.format.chainstate import Ledger
+from holdfast.ontology.format.head import read_head
+from holdfast.ontology.format.index import Entry, read_index
+from holdfast.ontology.format.redactions import Redaction
+from holdfast.ontology.maintain import erase
+from holdfast.ontology.maintain.compact import Compactor
+from holdfast.ontology.maintain.redact import _rewrite
+from holdfast.ontology.types.refs import FileRef, TypeId
 from holdfast.sim.checkers.ontology_destroyed import ENSURED, FOLLOWED, GONE, SILENT
 from holdfast.sim.checkers.ontology_told import SAME_ROWS
 from holdfast.sim.run import simulate
@@ -29,7 +29,7 @@ from holdfast.sim.scenarios.ontology_commit import MARK
 from holdfast.sim.scenarios.ontology_destroy import PERSON, OntologyDrop, OntologyErase
 from holdfast.sim.world import Process, World
 
-EVERYTHING = Sight(1 << 62)
+EVERYTHING = RedactionFence(1 << 62)
 """Of a reader that takes files as it finds them."""
 
 # --- others than ours ---
@@ -139,7 +139,7 @@ class TrustingReader(OntologyDrop):
         index = await read_index(store, MARK)
         files = [FileRef(entry.last, MARK, entry.path) for entry in index.entries]
         existing = [ref for ref in files if await store.find(ref.path) is not None]
-        rows = await latest_rows(store, existing, newest=commit_id, sight=EVERYTHING)
+        rows = await latest_rows(store, existing, newest=commit_id, fence=EVERYTHING)
         return Latest(commit_id, {key: found for key, found in rows.items() if not found[1].retracted})
 
 
@@ -151,7 +151,7 @@ class _Credulous:
         if commit_id == 0 or (life is not None and life.purged):
             return Latest(commit_id, {})
         then = await chain.ledger(await chain.at(now.place, commit_id))
-        return await read_latest(store, chain, then, MARK, sight=EVERYTHING)
+        return await read_latest(store, chain, then, MARK, fence=EVERYTHING)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +173,7 @@ class UnawareFeed(Feed):
     """Goes on at the head that it began with."""
 
     async def _read(self, ref: FileRef) -> Any:
-        self._sight = EVERYTHING
+        self._fence = EVERYTHING
         return await super()._read(ref)
 
 

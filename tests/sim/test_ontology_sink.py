@@ -6,11 +6,11 @@ from typing import ClassVar, Self
 
 import pytest
 
-from holdfast.ontology.attempt import Order
-from holdfast.ontology.bulk import Loader, Request
-from holdfast.ontology.commit import Commit, Committer
-from holdfast.ontology.ledger import Ledger
-from holdfast.ontology.refs import Position
+from holdfast.ontology.bulk.loader import Loader, Request
+from holdfast.ontology.commit.attempt import Order
+from holdfast.ontology.commit.commit import Commit, Committer
+from holdfast.ontology.format.chainstate import Ledger
+from holdfast.ontology.types.refs import Position
 from holdfast.sim.checkers.ontology_sinks import ONCE
 from holdfast.sim.run import simulate
 from holdfast.sim.scenarios.ontology_sink import OntologySink

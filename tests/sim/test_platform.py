@@ -7,8 +7,8 @@ import pytest
 
 from holdfast.bus import Context as BusContext
 from holdfast.objects.store import CREATE, Lost, Written
-from holdfast.ontology.attempt import Attempt
-from holdfast.ontology.commit import Commit
+from holdfast.ontology.commit.attempt import Attempt
+from holdfast.ontology.commit.commit import Commit
 from holdfast.platform.handlers import ClaimWitness, Context, Desk
 from holdfast.platform.outbox import Outbox, envelopes
 from holdfast.platform.session import Session

@@ -8,9 +8,9 @@ from holdfast.base.codec import Document
 from holdfast.bus.event import Envelope
 from holdfast.bus.layout import spelled_id
 from holdfast.platform.durable import BusCourier
-from holdfast.runs.context import Context
-from holdfast.runs.courier import Post
-from holdfast.runs.entry import Draft, Entry
+from holdfast.runs.engine.context import Context
+from holdfast.runs.engine.outbox import Outbox
+from holdfast.runs.journal.entry import Draft, Entry
 from holdfast.sim.checkers.steps import AFTER, ONCE, PUBLISHED, RECORDED
 from holdfast.sim.run import Totals, simulate
 from holdfast.sim.scenarios.platform_steps import PlatformSteps
@@ -44,14 +44,14 @@ def test_ids_that_do_not_follow_from_the_step_publish_twice() -> None:
 
 
 def test_a_session_that_does_not_finish_what_others_began_leaves_events_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    class OwnOnly(Post):
+    class OwnOnly(Outbox):
         """Brings out what its own session has recorded, and nothing else."""
 
         def __init__(self, entries: Iterable[Entry]) -> None:
             super().__init__(entries)
             self._left.clear()
 
-    monkeypatch.setattr("holdfast.runs.context.Post", OwnOnly)
+    monkeypatch.setattr("holdfast.runs.engine.context.Outbox", OwnOnly)
     assert PUBLISHED in rules(first_broken(PlatformSteps, range(100)))
 
 
@@ -65,5 +65,5 @@ def test_telling_before_the_entry_is_written_tells_what_never_was(monkeypatch: p
                     await BusCourier(self._store, self._ambient).publish(documents)
             await super()._append(*drafts)
 
-    monkeypatch.setattr("holdfast.runs.session.Context", Hasty)
+    monkeypatch.setattr("holdfast.runs.engine.session.Context", Hasty)
     assert {AFTER, RECORDED} & rules(first_broken(PlatformSteps, range(100)))

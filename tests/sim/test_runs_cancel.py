@@ -9,10 +9,10 @@ import pytest
 from holdfast.base.ids import Ambient
 from holdfast.objects.client import Client
 from holdfast.objects.store import Store
-from holdfast.runs import children
-from holdfast.runs.control import request_cancel
-from holdfast.runs.replay import Replay
-from holdfast.runs.workflow import Workflow
+from holdfast.runs.admin.control import request_cancel
+from holdfast.runs.engine import children
+from holdfast.runs.engine.replay import Replay
+from holdfast.runs.engine.workflow import Workflow
 from holdfast.sim.run import Run, Totals, simulate, simulate_drawn
 from holdfast.sim.scenarios.runs_cancel import AFTERWARDS, CLEAN, PARENT, TOGETHER, RunsCancel
 from holdfast.sim.seed import Seed

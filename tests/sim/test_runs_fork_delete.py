@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import pytest
 
 from holdfast.runs import layout
-from holdfast.runs.delete import _TOMBSTONE, Deleted, _forks, _forks_in_need
-from holdfast.runs.fork import Forked, _check_undisturbed, _copy, _register
-from holdfast.runs.history import History, read_history
-from holdfast.runs.journal import Journal
-from holdfast.runs.segments import SegmentPolicy
+from holdfast.runs.admin.delete import _TOMBSTONE, Deleted, _forks, _forks_in_need
+from holdfast.runs.admin.fork import Forked, _check_undisturbed, _copy, _register
+from holdfast.runs.journal.history import History, read_history
+from holdfast.runs.journal.journal import Journal
+from holdfast.runs.journal.segments import SegmentPolicy
 from holdfast.sim.explore import Limits, explore
 from holdfast.sim.run import simulate
 from holdfast.sim.scenarios.runs_fork_delete import KEPT, RunsForkDelete

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from holdfast.runs.segments import SegmentPolicy
+from holdfast.runs.journal.segments import SegmentPolicy
 from holdfast.sim.checkers.journal import APPEND_ONLY, FENCED_OFF, READABLE, course, well_formed
 from holdfast.sim.checkers.order import MONOTONE
 from holdfast.sim.explore import Limits, explore

@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 import pytest
 
 from holdfast.objects.client import Client
-from holdfast.runs.index import Rebuilt, RunIndex
+from holdfast.runs.journal.index import Rebuilt, RunIndex
 from holdfast.sim.run import Totals, simulate
-from holdfast.sim.scenarios.runs_worker import INDEXED, OVER, RunsWorker
+from holdfast.sim.scenarios.runs_worker import FOUND, INDEXED, OVER, RunsWorker
 
 SEEDS = range(1, 61)
 
@@ -36,8 +36,18 @@ class Unrepaired(RunsWorker):
         return Rebuilt()
 
 
-def test_a_run_that_no_key_speaks_of_is_never_found() -> None:
-    assert OVER in found(Unrepaired)
+def test_without_a_repair_a_run_whose_mail_has_no_nudge_never_ends() -> None:
+    violations = found(Unrepaired)
+    assert OVER in violations
+    assert FOUND not in violations
+
+
+def test_a_run_whose_key_follows_its_first_entry_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def nothing(*_: Any) -> None:
+        """The key is written beside the session's work alone."""
+
+    monkeypatch.setattr(RunIndex, "announce", nothing)
+    assert FOUND in found(RunsWorker)
 
 
 def test_a_run_whose_mail_came_without_a_nudge_is_never_woken(monkeypatch: pytest.MonkeyPatch) -> None:

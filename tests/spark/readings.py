@@ -7,10 +7,10 @@ from typing import Any
 
 from holdfast.objects.store import Store
 from holdfast.ontology import Entity, Field
-from holdfast.ontology.chain import Chain
-from holdfast.ontology.head import read_head
+from holdfast.ontology.chain.chain import Chain
+from holdfast.ontology.format.head import read_head
 from holdfast.ontology.session import Ontology
-from holdfast.runs.workflow import ambient_of
+from holdfast.runs.engine.workflow import ambient_of
 
 
 class Reading(Entity):

@@ -18,10 +18,10 @@ from holdfast.ingest.records import Gauge
 from holdfast.objects.client import Client
 from holdfast.objects.open import open_store
 from holdfast.objects.uri import StoreSpec
-from holdfast.ontology.compact import Compactor
-from holdfast.ontology.refs import TypeId
+from holdfast.ontology.maintain.compact import Compactor
+from holdfast.ontology.query.sqltables import SqlTables
 from holdfast.ontology.session import Ontology
-from holdfast.ontology.sqltables import SqlTables
+from holdfast.ontology.types.refs import TypeId
 from holdfast.pipeline.datasource import frame
 from holdfast.pipeline.session import PUSHDOWN, Spark
 from holdfast.pipeline.tables import everything

@@ -13,10 +13,10 @@ from holdfast.base.config import Settings
 from holdfast.base.errors import Conflict
 from holdfast.objects.open import open_store
 from holdfast.objects.uri import StoreSpec
-from holdfast.ontology import layout
-from holdfast.ontology.errors import InvalidValue
+from holdfast.ontology.format import layout
+from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.ontology.session import Ontology
-from holdfast.ontology.verify import verify
+from holdfast.ontology.types.errors import InvalidValue
 from holdfast.pipeline.compaction import compact
 from holdfast.pipeline.frameload import load
 from holdfast.pipeline.session import Spark

@@ -109,7 +109,7 @@ async def _work(
             if not done:
                 raise Unavailable(
                     f"{waiting_text(waiting)} in {folder}: {spoken.last or 'no collector took them in time'}",
-                    remedy=f"{_advice(worker)}; nothing is lost",
+                    remedy=f"{_advice(worker, section.ca_file)}; nothing is lost",
                 )
         elif waiting:
             shell.out.note(f"{waiting_text(waiting)} in {folder} for the next start")
@@ -119,15 +119,17 @@ def waiting_text(records: int) -> str:
     return f"{counted(records, 'record')} {'waits' if records == 1 else 'wait'}"
 
 
-def _advice(worker: Any) -> str:
+def _advice(worker: Any, ca_file: Path | None) -> str:
     match worker.denied:
         case None:
-            return "start the agent again"
+            return "check the URL of the collector, and start the agent again"
         case "identity_quarantined":
             return "ask those who run the collectors why this agent is held; start it again once it is not"
+        case "untrusted" if ca_file is not None:
+            return f"{ca_file} does not contain the issuer of this certificate: change agent.ca_file, and start again"
         case "untrusted":
             return "name the file of its CA in agent.ca_file (HOLDFAST_AGENT__CA_FILE), and start the agent again"
-        case "misnamed":
+        case "wrong_name":
             return "give the collector's URL with a name that is in its certificate, and start the agent again"
         case _:
             return (

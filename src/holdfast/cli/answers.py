@@ -13,7 +13,7 @@ from holdfast.base.drafts import replacing
 from holdfast.base.errors import Invalid
 from holdfast.cli.output import Output
 from holdfast.cli.rows import Format, Read, cell, chosen, documents, group_lines, lines, show, show_groups
-from holdfast.ontology.exchange import FileFormat, format_of
+from holdfast.ontology.bulk.files import FileFormat, format_of
 
 LINES = {FileFormat.CSV: Format.CSV, FileFormat.JSONL: Format.JSONL}
 

@@ -96,8 +96,9 @@ def doctor(
     effort = Effort(races=races, rounds=rounds, keys=keys, large_bytes=_EFFORT.large_bytes)
     if certify and (missing := too_little(effort)) is not None:
         raise Invalid(
-            f"a certificate stands for more than that: {missing}",
-            remedy=f"use at least --races {LEAST.races} --rounds {LEAST.rounds} --keys {LEAST.keys}, or no --certify",
+            f"--certify needs at least --races {LEAST.races} --rounds {LEAST.rounds} --keys {LEAST.keys},"
+            f" got {missing}",
+            remedy="leave out these options, or --certify",
         )
     spec = StoreSpec.parse(uri if uri is not None else shell.settings.store.uri, shell.settings)
     plan = Plan(effort, laws, certify)
@@ -150,7 +151,9 @@ def _raise_unless_ok(report: Report) -> None:
         raise Unavailable(
             f"{len(report.weak)} of {total} laws could not be judged for a certificate; "
             f"{finding.law.name}: {finding.confidence}",
-            remedy="run holdfast doctor --certify again, closer to the store or with more --races",
+            remedy="a memory store cannot be certified: its writes never overlap"
+            if report.spec.scheme == "memory"
+            else "run holdfast doctor --certify again, closer to the store or with more --races",
         )
 
 
@@ -226,6 +229,7 @@ def as_document(report: Report) -> dict[str, Any]:
         "ok": report.ok,
         "broken": report.broken,
         "unjudged": report.unjudged,
+        "weak": [finding.law.name for finding in report.weak],
         "laws": [
             {
                 "law": each.law.name,

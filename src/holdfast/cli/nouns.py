@@ -36,8 +36,8 @@ NOUNS: tuple[Noun, ...] = (
     Noun("conflicts", "holdfast.cli.conflicts", "See and resolve conflicts over the identity of batches."),
     Noun(
         "demo",
-        "holdfast.cli.demo",
-        "Watch Holdfast prove its promises on a local store: the whole way from agents to answers.",
+        "holdfast.cli.demo.command",
+        "Kill processes on a local store, and check that nothing is lost.",
     ),
     Noun("doctor", "holdfast.cli.doctor", "Check that a store keeps the promises Holdfast rests on."),
     Noun("events", "holdfast.cli.events", "Publish, see and replay events."),

@@ -14,12 +14,15 @@ from holdfast.cli.onto_query import query
 from holdfast.cli.onto_shared import By, Token, Why, open_ontology
 from holdfast.cli.shell import Shell, noun_app
 from holdfast.objects.store import CREATE, Lost
-from holdfast.ontology import history, layout, lock, restart
-from holdfast.ontology.head import Head, read_head
-from holdfast.ontology.history import Difference
-from holdfast.ontology.info import Info, read_info
-from holdfast.ontology.lock import LockState
-from holdfast.ontology.manifest import Manifest
+from holdfast.ontology.chain import history
+from holdfast.ontology.chain.history import Difference
+from holdfast.ontology.commit import lock
+from holdfast.ontology.commit.info import Info, read_info
+from holdfast.ontology.commit.lock import LockState
+from holdfast.ontology.format import layout
+from holdfast.ontology.format.head import Head, read_head
+from holdfast.ontology.format.manifest import Manifest
+from holdfast.ontology.maintain import restart
 
 app = noun_app()
 commits_app = noun_app()

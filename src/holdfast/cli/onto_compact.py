@@ -8,9 +8,9 @@ import typer
 from holdfast.cli.onto_shared import no_such_type, open_ontology
 from holdfast.cli.progress import Checklist, State, Step, live
 from holdfast.cli.shell import Shell
-from holdfast.ontology.compact import Compacted, Compactor, Outlook
-from holdfast.ontology.loads import sweep as sweep_loads
-from holdfast.ontology.refs import TypeId
+from holdfast.ontology.maintain.compact import Compacted, Compactor, Outlook
+from holdfast.ontology.maintain.staged_loads import sweep as sweep_loads
+from holdfast.ontology.types.refs import TypeId
 
 
 def compact(

@@ -7,9 +7,9 @@ import typer
 from holdfast.base.errors import Invalid
 from holdfast.cli.onto_shared import By, Token, Why, my_turn, open_ontology
 from holdfast.cli.shell import Shell
-from holdfast.ontology import drop as dropping
-from holdfast.ontology import erase as erasing
-from holdfast.ontology.commit import Commit
+from holdfast.ontology.commit.commit import Commit
+from holdfast.ontology.maintain import drop as dropping
+from holdfast.ontology.maintain import erase as erasing
 
 TypeName = Annotated[str, typer.Argument(metavar="TYPE", help="A type; entity/NAME where a relation has it too.")]
 

@@ -10,17 +10,16 @@ from holdfast.base.errors import Invalid, NotFound
 from holdfast.cli.onto_shared import By, my_turn, no_such_type, open_ontology
 from holdfast.cli.output import json_text
 from holdfast.cli.shell import Shell, noun_app
-from holdfast.ontology import layout
-from holdfast.ontology.catalog import chained_schema, stored_schema
-from holdfast.ontology.chain import Chain
-from holdfast.ontology.changes import Change, Feed
-from holdfast.ontology.commit import Commit
-from holdfast.ontology.documents import Versions
-from holdfast.ontology.head import read_head
-from holdfast.ontology.ledger import Ledger
-from holdfast.ontology.refs import TypeId
-from holdfast.ontology.revert import Preview, apply, preview
-from holdfast.ontology.tags import Tag, Tags
+from holdfast.ontology.chain.catalog import Versions, chained_schema, stored_schema
+from holdfast.ontology.chain.chain import Chain
+from holdfast.ontology.chain.tags import Tag, Tags
+from holdfast.ontology.commit.commit import Commit
+from holdfast.ontology.feed import Change, Feed
+from holdfast.ontology.format import layout
+from holdfast.ontology.format.chainstate import Ledger
+from holdfast.ontology.format.head import read_head
+from holdfast.ontology.maintain.revert import Preview, apply, preview
+from holdfast.ontology.types.refs import TypeId
 
 tag_app = noun_app()
 schema_app = noun_app()

@@ -10,10 +10,10 @@ from holdfast.cli.onto_migrate import load_types
 from holdfast.cli.onto_shared import By, open_ontology
 from holdfast.cli.shell import Shell
 from holdfast.cli.sql import moment_of
-from holdfast.ontology.decide import Policy
-from holdfast.ontology.exchange import FileFormat
+from holdfast.ontology.bulk.decide import Policy
+from holdfast.ontology.bulk.files import FileFormat
+from holdfast.ontology.bulk.transfer import Exported, Imported, export_file, import_file
 from holdfast.ontology.session import Ontology, Options
-from holdfast.ontology.transfer import Exported, Imported, export_file, import_file
 
 Style = Annotated[FileFormat | None, typer.Option("--format", help="Of the file; else as its name ends.")]
 

@@ -11,11 +11,11 @@ import typer
 from holdfast.base.errors import Invalid
 from holdfast.cli.onto_shared import By, Token, Why, my_turn, open_ontology
 from holdfast.cli.shell import Shell
-from holdfast.ontology import migrate as migration
-from holdfast.ontology.commit import Commit
-from holdfast.ontology.form import Form
-from holdfast.ontology.model import Mixin
-from holdfast.ontology.refs import TypeId
+from holdfast.ontology.commit.commit import Commit
+from holdfast.ontology.format.data.form import Form
+from holdfast.ontology.maintain import migrate as migration
+from holdfast.ontology.types.model import Mixin
+from holdfast.ontology.types.refs import TypeId
 
 
 def migrate(

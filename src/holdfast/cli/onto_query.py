@@ -14,8 +14,14 @@ from holdfast.cli.answers import Answers
 from holdfast.cli.shell import Shell, noun_app
 from holdfast.cli.sql import moment_of
 from holdfast.objects.open import open_store
-from holdfast.ontology import layout
-from holdfast.ontology.asked import (
+from holdfast.ontology.chain.times import LATEST, When
+from holdfast.ontology.format import layout
+from holdfast.ontology.query.explain import explain
+from holdfast.ontology.query.results import NoResult, SeveralResults
+from holdfast.ontology.query.sqltables import SqlTables
+from holdfast.ontology.query.statement import Ask
+from holdfast.ontology.query.tabular import Columns, arrow_of, counted, pieces_of
+from holdfast.ontology.query.text_query import (
     Wording,
     difference_in_words,
     figures_in_words,
@@ -23,12 +29,6 @@ from holdfast.ontology.asked import (
     understood,
     way_in_words,
 )
-from holdfast.ontology.explain import explain
-from holdfast.ontology.results import NoResult, SeveralResults
-from holdfast.ontology.sqltables import SqlTables
-from holdfast.ontology.statement import Ask
-from holdfast.ontology.tabular import Columns, arrow_of, counted, pieces_of
-from holdfast.ontology.times import LATEST, When
 
 app = noun_app()
 """The noun with this verb alone: it starts in half the time of all of them."""

@@ -12,8 +12,8 @@ from holdfast.base.errors import NotFound
 from holdfast.cli.shell import Shell
 from holdfast.objects.client import Client
 from holdfast.objects.open import open_store
-from holdfast.ontology import layout
-from holdfast.ontology.lock import Manners, WriteLock
+from holdfast.ontology.commit.lock import LockOptions, WriteLock
+from holdfast.ontology.format import layout
 
 Token = Annotated[str | None, typer.Option(metavar="TOKEN", help="From the preview; else nothing is done.")]
 
@@ -52,7 +52,7 @@ async def open_ontology(shell: Shell) -> AsyncIterator[Client]:
 @asynccontextmanager
 async def my_turn(store: Client, by: str) -> AsyncIterator[WriteLock]:
     """The write lock, under a name of its own."""
-    turn = WriteLock(store, f"{by} {store.ambient.ids.attempt()}", store.ambient, Manners())
+    turn = WriteLock(store, f"{by} {store.ambient.ids.attempt()}", store.ambient, LockOptions())
     try:
         yield turn
     finally:

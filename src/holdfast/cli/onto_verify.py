@@ -8,9 +8,9 @@ import typer
 from holdfast.cli.onto_shared import open_ontology
 from holdfast.cli.progress import Checklist, State, Step, live
 from holdfast.cli.shell import Shell, noun_app
-from holdfast.ontology.finding import Report
-from holdfast.ontology.reindex import Repair, repair_indexes
-from holdfast.ontology.verify import STAGES, Stage, Watch, verify, verify_indexes
+from holdfast.ontology.maintain.reindex import Repair, repair_indexes
+from holdfast.ontology.maintain.verify.findings import Report
+from holdfast.ontology.maintain.verify.verify import STAGES, Stage, Watch, verify, verify_indexes
 
 index_app = noun_app()
 

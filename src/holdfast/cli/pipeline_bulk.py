@@ -15,13 +15,13 @@ from holdfast.cli.onto_compact import told_compaction
 from holdfast.cli.onto_shared import By
 from holdfast.cli.pipeline_view import Watch
 from holdfast.cli.shell import Shell
-from holdfast.ontology.decide import Policy
+from holdfast.ontology.bulk.decide import Policy
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from holdfast.objects.client import Client
-    from holdfast.ontology.bulk import Landed
+    from holdfast.ontology.bulk.loader import Landed
     from holdfast.pipeline.engine import Engine
 
 JSON_LINES = 8_192
@@ -65,7 +65,7 @@ def load(
     shell = Shell.of(context)
 
     async def work() -> "Landed":
-        from holdfast.ontology.decide import Rules  # noqa: PLC0415  # loads Arrow, which takes a while
+        from holdfast.ontology.bulk.decide import Rules  # noqa: PLC0415  # loads Arrow, which takes a while
         from holdfast.pipeline.loading import Typed, Wishes, known_type  # noqa: PLC0415  # as above
 
         async with open_pipeline(shell) as store, Watch(shell.out).shown() as watch:

@@ -25,11 +25,10 @@ from holdfast.cli.runs_view import (
 from holdfast.cli.shell import Shell, noun_app
 from holdfast.cli.times import parse_moment, span
 from holdfast.objects.client import Client
-from holdfast.runs.control import existing, find
-from holdfast.runs.describe import as_document, describe, with_payload
-from holdfast.runs.entry import TYPES
-from holdfast.runs.follow import follow
-from holdfast.runs.generations import generation as read_generation
+from holdfast.runs.admin.control import existing, find
+from holdfast.runs.admin.describe import as_document, describe, follow, with_payload
+from holdfast.runs.journal.entry import TYPES
+from holdfast.runs.journal.history import generation as read_generation
 
 app = noun_app()
 

@@ -19,9 +19,10 @@ from holdfast.cli.runs_view import COLUMNS, counted_runs, row, summary_document
 from holdfast.cli.shell import Shell
 from holdfast.cli.times import parse_span
 from holdfast.objects.client import Client
-from holdfast.runs import control
-from holdfast.runs.delete import Deleted
-from holdfast.runs.summary import RunSummary
+from holdfast.runs.admin import control
+from holdfast.runs.admin.delete import Deleted
+from holdfast.runs.admin.delete import delete as delete_run
+from holdfast.runs.journal.summary import RunSummary
 
 _AT_ONCE = 8
 
@@ -89,7 +90,7 @@ async def _delete_all(
 
     async def one(run_id: str) -> Deleted | HoldfastError:
         try:
-            return await control.delete(store, run_id, force=force)
+            return await delete_run(store, run_id, force=force)
         except (NotFound, Refused, Conflict, Corrupt, Invalid) as error:
             return error
 

@@ -13,7 +13,7 @@ from holdfast.cli.shell import Shell
 from holdfast.objects.client import Client
 from holdfast.objects.open import open_store
 from holdfast.runs import layout
-from holdfast.runs.run import FINISHED, Status
+from holdfast.runs.journal.state import FINISHED, Status
 
 STATUSES = tuple(status for status in get_args(Status) if status not in ("new", "deleted"))
 """What a run can be and still be found."""

@@ -16,10 +16,11 @@ from holdfast.cli.runs_shared import ENDED, RunId, open_runs
 from holdfast.cli.runs_view import counted_runs
 from holdfast.cli.shell import Shell
 from holdfast.objects.client import Client
-from holdfast.runs import control
+from holdfast.runs.admin import control
+from holdfast.runs.admin.fork import fork as fork_run
+from holdfast.runs.engine.workflow import deliver
 from holdfast.runs.errors import RunFinished
-from holdfast.runs.history import read_history
-from holdfast.runs.workflow import deliver
+from holdfast.runs.journal.history import read_history
 
 NEXT = "the next worker or call goes on with it"
 
@@ -49,7 +50,7 @@ def fork(
 
     async def work() -> None:
         async with open_runs(shell) as store:
-            made = await control.fork(
+            made = await fork_run(
                 store,
                 run_id,
                 new_run_id=new_run_id,

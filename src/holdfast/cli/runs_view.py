@@ -8,11 +8,11 @@ from typing import Any
 from holdfast.base.clock import iso, parse_iso
 from holdfast.cli.output import json_text
 from holdfast.cli.times import clock_time, span
-from holdfast.runs.describe import Description, error_text
-from holdfast.runs.entry import Entry
+from holdfast.runs.admin.describe import Description, error_text
 from holdfast.runs.errors import explained
-from holdfast.runs.run import FINISHED
-from holdfast.runs.summary import RunSummary
+from holdfast.runs.journal.entry import Entry
+from holdfast.runs.journal.state import FINISHED
+from holdfast.runs.journal.summary import RunSummary
 
 COLUMNS = ("run", "status", "workflow", "waits for", "changed", "session", "tags")
 

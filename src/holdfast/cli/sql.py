@@ -14,9 +14,9 @@ from holdfast.base.errors import HoldfastError, Invalid
 from holdfast.cli.rows import Format, show
 from holdfast.cli.shell import Shell, noun_app
 from holdfast.objects.open import open_store
-from holdfast.ontology import layout
-from holdfast.ontology.sqltables import SqlTables
-from holdfast.ontology.times import LATEST, Moment, When
+from holdfast.ontology.chain.times import LATEST, Moment, When
+from holdfast.ontology.format import layout
+from holdfast.ontology.query.sqltables import SqlTables
 
 app = noun_app()
 

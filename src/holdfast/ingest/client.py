@@ -32,7 +32,7 @@ import httpx
 
 from holdfast.base.errors import Invalid
 from holdfast.base.ids import Ambient
-from holdfast.ingest.agent.sender import MISNAMED, UNTRUSTED, Busy, Conflict, Denied, NoAnswer, Rejected, Taken
+from holdfast.ingest.agent.sender import UNTRUSTED, WRONG_NAME, Busy, Conflict, Denied, NoAnswer, Rejected, Taken
 from holdfast.ingest.cut import cut
 from holdfast.ingest.frame import ANY_SIZE, Identity, Limits, inspect
 from holdfast.ingest.identity import check_sender
@@ -57,7 +57,7 @@ PENDING_BYTES = 64 << 20
 
 _HINTS = {
     UNTRUSTED: " (pass the file of its CA as verify=)",
-    MISNAMED: " (use a name in the URL that is in its certificate)",
+    WRONG_NAME: " (use a name in the URL that is in its certificate)",
 }
 
 

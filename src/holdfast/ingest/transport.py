@@ -22,8 +22,8 @@ import httpx
 from holdfast.base.errors import Invalid
 from holdfast.ingest.agent.sender import (
     IDENTITY_CONFLICT,
-    MISNAMED,
     UNTRUSTED,
+    WRONG_NAME,
     Answer,
     Busy,
     Conflict,
@@ -137,7 +137,7 @@ class HttpTransport:
             finally:
                 await response.aclose()
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
-            return _silent(error)
+            return _no_answer(error, self.urls[route])
         return answer_of(response.status_code, response.headers, body, frame)
 
 
@@ -224,12 +224,15 @@ async def _body(response: httpx.Response) -> bytes:
     return bytes(pieces)
 
 
-def _silent(error: Exception) -> NoAnswer:
+def _no_answer(error: Exception, url: str) -> NoAnswer:
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):
             if cause.verify_code in _NAME_MISMATCH:
-                return NoAnswer(f"its certificate is for another name: {cause.verify_message}", MISNAMED)
+                return NoAnswer(f"its certificate is for another name: {cause.verify_message}", WRONG_NAME)
             return NoAnswer(f"its certificate is not trusted: {cause.verify_message}", UNTRUSTED)
         cause = cause.__cause__ or cause.__context__
-    return NoAnswer(" ".join(str(error).split()) or type(error).__name__)
+    detail = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, httpx.RemoteProtocolError) and url.startswith("http:"):
+        detail = f"{detail.rstrip('.')}; the port may speak TLS: use https://"
+    return NoAnswer(detail)

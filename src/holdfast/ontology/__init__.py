@@ -2,7 +2,10 @@
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.ontology.errors import (
+from holdfast.ontology.filters.exprs import Condition, Figure, Ordering, count, count_where
+from holdfast.ontology.filters.sides import left, right
+from holdfast.ontology.types.errors import (
+    InvalidQuery,
     InvalidType,
     InvalidValue,
     MissingKey,
@@ -15,15 +18,12 @@ from holdfast.ontology.errors import (
     UnreadableRow,
     UnsupportedAnnotation,
 )
-from holdfast.ontology.fields import Field, FieldExpr
-from holdfast.ontology.filters.errors import InvalidQuery
-from holdfast.ontology.filters.exprs import Condition, Figure, Ordering, count, count_where
-from holdfast.ontology.filters.sides import left, right
-from holdfast.ontology.model import Entity, Mixin, Relation
+from holdfast.ontology.types.fields import Field, FieldExpr
+from holdfast.ontology.types.model import Entity, Mixin, Relation
 
 if TYPE_CHECKING:
-    from holdfast.ontology.results import meta as meta
-    from holdfast.ontology.upgrade import upgrader as upgrader
+    from holdfast.ontology.format.data.upgrade import upgrader as upgrader
+    from holdfast.ontology.query.results import meta as meta
 
 __all__ = [
     "Condition",
@@ -58,11 +58,11 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Results and upgraders read stored rows: a program that only declares types does without what that takes."""
     if name == "meta":
-        from holdfast.ontology.results import meta  # noqa: PLC0415  # see above
+        from holdfast.ontology.query.results import meta  # noqa: PLC0415  # see above
 
         return meta
     if name == "upgrader":
-        from holdfast.ontology.upgrade import upgrader  # noqa: PLC0415  # see above
+        from holdfast.ontology.format.data.upgrade import upgrader  # noqa: PLC0415  # see above
 
         return upgrader
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -15,42 +15,36 @@ because nobody would ever commit them.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
 from holdfast.base import codec
-from holdfast.base.aio import blocking
 from holdfast.base.errors import Invalid
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
-from holdfast.ontology import lock
-from holdfast.ontology import migrate as migration
-from holdfast.ontology.attempt import PLAIN, Bulk, Order, Witness
-from holdfast.ontology.batch import Batch, Many, size
-from holdfast.ontology.chain import Chain
-from holdfast.ontology.changes import Feed
-from holdfast.ontology.commit import Commit, Committer, Progress
-from holdfast.ontology.delta import Absent, AtCommit, Equal, Expectation, Identity, Intent, Row, digest
-from holdfast.ontology.engine import Engine
-from holdfast.ontology.form import Form
-from holdfast.ontology.info import Info, read_info
-from holdfast.ontology.keys import UNKEYED, end_key, key_text
-from holdfast.ontology.ledger import Ledger
-from holdfast.ontology.lock import Manners, WriteLock
-from holdfast.ontology.manifest import Manifest
-from holdfast.ontology.model import Mixin
-from holdfast.ontology.query import Query, query
-from holdfast.ontology.reader import Latest, read_latest, read_ledger
-from holdfast.ontology.refs import TypeId
-from holdfast.ontology.sight import steadily
-from holdfast.ontology.state import TypeState
-from holdfast.ontology.tidying import THRESHOLD, Policy
-from holdfast.ontology.upgrade import Upgrades
-from holdfast.ontology.upgradefile import upgraded_table
-from holdfast.ontology.upkeep import Upkeep
-from holdfast.ontology.view import View
-from holdfast.ontology.warm import Warm
+from holdfast.ontology.chain.chain import Chain
+from holdfast.ontology.chain.redaction_fence import retry_overtaken
+from holdfast.ontology.chain.state import TypeState
+from holdfast.ontology.commit import lock
+from holdfast.ontology.commit.attempt import PLAIN, Bulk, Order, Witness
+from holdfast.ontology.commit.commit import Commit, Committer, Progress
+from holdfast.ontology.commit.info import Info, read_info
+from holdfast.ontology.commit.lock import LockOptions, WriteLock
+from holdfast.ontology.commit.view import View
+from holdfast.ontology.feed import Feed
+from holdfast.ontology.format.chainstate import Ledger
+from holdfast.ontology.format.data.batch import Batch, Many, size
+from holdfast.ontology.format.data.form import Form
+from holdfast.ontology.format.data.intents import Absent, AtCommit, Equal, Expectation, Identity, Intent, Row, digest
+from holdfast.ontology.format.manifest import Manifest
+from holdfast.ontology.maintain import migrate as migration
+from holdfast.ontology.maintain.upkeep import THRESHOLD, Policy, Upkeep
+from holdfast.ontology.query.cache.warm import Warm
+from holdfast.ontology.query.engine import Engine
+from holdfast.ontology.query.query import Query, query
+from holdfast.ontology.types.declaration import UNKEYED, end_key, key_text
+from holdfast.ontology.types.model import Mixin
+from holdfast.ontology.types.refs import TypeId
 
 M = TypeVar("M", bound=Mixin)
 
@@ -89,7 +83,7 @@ class Ontology:
             self._add(python)
         self.runtime_id = options.runtime_id or f"holdfast-{ambient.ids.attempt()}{ambient.ids.attempt()}"
         self._view = View(store)
-        manners = Manners(ttl_ms=options.lease_ttl_ms, timeout_ms=options.lock_timeout_ms)
+        manners = LockOptions(ttl_ms=options.lease_ttl_ms, timeout_ms=options.lock_timeout_ms)
         self._turn = WriteLock(store, self.runtime_id, ambient, manners)
         self._upkeep = Upkeep(store, ambient, self._view, self._turn, self.runtime_id, options.compaction)
         self._turn.on_idle = self._upkeep.idle
@@ -103,7 +97,6 @@ class Ontology:
             on_commit=self._committed,
             ends=self._ends() if options.strict else None,
         )
-        self._chain = Chain(store)
         self._warm = Warm(store, options.memory_limit)
         self._engine = Engine(store, self._view, self._warm)
 
@@ -161,7 +154,7 @@ class Ontology:
             await self._committer.refresh()
             return self._view.head.commit_id, (await self._view.states([type_id]))[type_id]
 
-        return await steadily(read)
+        return await retry_overtaken(read)
 
     @property
     def pending(self) -> int:
@@ -237,16 +230,14 @@ class Ontology:
         return query(self._engine, self.form(of))
 
     async def get(self, of: type[M], *key: Any) -> M | None:
-        """The object with this key, at the head of now; None if there is none."""
+        """The object with this key, at the current head; None if there is none. A query by key."""
         form = self.form(of)
-        found = (await self._latest(form)).rows.get(_identity(form, key))
-        return None if found is None else form.objects([found[1]])[0]
+        found = await query(self._engine, form).identified(_identity(form, key)).all()
+        return found[0] if found else None
 
     async def all(self, of: type[M]) -> list[M]:
-        """Every object of a type, at the head of now, ordered by key."""
-        form = self.form(of)
-        latest = await self._latest(form)
-        return await blocking(form.objects, [row for _, (_, row) in sorted(latest.rows.items())])
+        """Every object of a type, at the current head, ordered by key: ``query(of).all()``."""
+        return await self.query(of).all()
 
     def changes(self, *types: type[Mixin], since: int = 0) -> Feed:
         """What the commits after ``since`` changed: ``async for change in onto.changes(since=7)``.
@@ -361,16 +352,6 @@ class Ontology:
         if its_type != type_id or rows[0].identity != identity:
             raise Invalid(f"what is expected of {type_id.name} is another object", remedy="expect the same key")
         return Equal(digest(rows[0].fields_json))
-
-    async def _latest(self, form: Form[Any]) -> Latest:
-        upgrades = Upgrades.of(form.declared)
-        seen = None if upgrades is None else partial(upgraded_table, upgrades=upgrades)
-
-        async def read() -> Latest:
-            ledger = await read_ledger(self.store, self._chain, self._view.ledger)
-            return await read_latest(self.store, self._chain, ledger, form.type_id, seen)
-
-        return await steadily(read)
 
 
 def _check_metadata(metadata: Any) -> None:

@@ -8,13 +8,13 @@ from holdfast.base.audit import Finding, Rule, Severity, Tally
 from holdfast.bus import layout as bus
 from holdfast.bus.audit import NamespaceCheck
 from holdfast.objects.store import Entry, Store
-from holdfast.ontology import layout as ontology
-from holdfast.ontology.finding import Finding as Told
-from holdfast.ontology.verify import verify
+from holdfast.ontology.format import layout as ontology
+from holdfast.ontology.maintain.verify.findings import Finding as Told
+from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.pipeline.audit_desk import AT_ONCE, Desk
 from holdfast.pipeline.audit_spans import Span, divided, entries, past
 from holdfast.runs import layout as runs
-from holdfast.runs.audit import Folder, RunCheck
+from holdfast.runs.admin.audit import Folder, RunCheck
 
 RUNS, RUN_INDEX = "runs", "runs-index"
 EVENTS, CLAIMS, LETTERS, KNOWLEDGE = "events", "claims", "dead letters", "knowledge of events"

@@ -8,7 +8,7 @@ from holdfast.ingest import layout as ingest
 from holdfast.metrics import layout as metrics
 from holdfast.objects.client import START_CHECK_PREFIX
 from holdfast.objects.store import Store
-from holdfast.ontology import layout as ontology
+from holdfast.ontology.format import layout as ontology
 from holdfast.runs import layout as runs
 
 RULES = rules(

@@ -13,13 +13,21 @@ from holdfast.base import codec
 from holdfast.base.codec import Document
 from holdfast.base.errors import NotFound
 from holdfast.objects.store import Store
-from holdfast.ontology import loads
-from holdfast.ontology.compact import GRACE_NS, Compacted, Compactor, Merge, Outlook
-from holdfast.ontology.mergework import made_elsewhere, merge_document, snapshot_task
-from holdfast.ontology.refs import TypeId
+from holdfast.ontology.maintain import staged_loads
+from holdfast.ontology.maintain.compact import (
+    GRACE_NS,
+    Compacted,
+    Compactor,
+    Merge,
+    Outlook,
+    made_elsewhere,
+    merge_document,
+    snapshot_task,
+)
+from holdfast.ontology.types.refs import TypeId
 from holdfast.pipeline.engine import Engine
 from holdfast.pipeline.loading import Work
-from holdfast.runs.workflow import ambient_of
+from holdfast.runs.engine.workflow import ambient_of
 
 Say = Callable[[str, int, int], None]
 
@@ -63,7 +71,7 @@ async def compact(
         say("publish", number, len(outlooks))
         own = [each for each in made if each.merge.type_id == outlook.type_id]
         done += await _published(store, compactor, outlook.type_id, own, in_time=in_time)
-    removed = [*await compactor.sweep(chosen), *await loads.sweep(store)]
+    removed = [*await compactor.sweep(chosen), *await staged_loads.sweep(store)]
     return Compaction(outlooks, done, removed, sum(int(row["bytes_read"]) for row in rows))
 
 

@@ -29,7 +29,7 @@ from holdfast.pipeline.job import Job, Ran
 from holdfast.pipeline.merge import Merge
 from holdfast.pipeline.options import Env, Options, Say, unsaid
 from holdfast.pipeline.reconcile import Reconcile
-from holdfast.runs.workflow import ambient_of
+from holdfast.runs.engine.workflow import ambient_of
 
 JOBS: dict[str, Callable[[Env], Job]] = {
     "reconcile": Reconcile,

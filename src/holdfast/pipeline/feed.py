@@ -16,7 +16,7 @@ from holdfast.base.errors import Conflict, NotFound
 from holdfast.metrics import index, layout, manifest
 from holdfast.metrics.manifest import Generation, Kind, Table
 from holdfast.metrics.points import SeriesKey
-from holdfast.ontology.commit import Commit
+from holdfast.ontology.commit.commit import Commit
 from holdfast.ontology.session import Options as SessionOptions
 from holdfast.pipeline.job import Steps
 from holdfast.pipeline.layout import hour_name

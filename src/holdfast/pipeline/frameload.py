@@ -18,9 +18,9 @@ from holdfast.base.aio import blocking
 from holdfast.base.errors import Invalid
 from holdfast.objects.client import Client
 from holdfast.objects.uri import StoreSpec
-from holdfast.ontology.bulk import Landed
-from holdfast.ontology.decide import Policy, Rules
-from holdfast.ontology.model import Mixin
+from holdfast.ontology.bulk.decide import Policy, Rules
+from holdfast.ontology.bulk.loader import Landed
+from holdfast.ontology.types.model import Mixin
 from holdfast.pipeline.engine import Engine
 from holdfast.pipeline.errors import SparkFailed
 from holdfast.pipeline.loading import Staged, Typed, Wishes, known_type, land, stage

@@ -22,24 +22,26 @@ from holdfast.base.errors import HoldfastError, Invalid
 from holdfast.objects.open import open_store
 from holdfast.objects.store import Store
 from holdfast.objects.uri import StoreSpec
-from holdfast.ontology import bulk, catalog, loads
-from holdfast.ontology.chain import Chain
-from holdfast.ontology.decide import Rules
-from holdfast.ontology.derived import derived_class
-from holdfast.ontology.drop import find_type
-from holdfast.ontology.errors import InvalidValue
-from holdfast.ontology.form import Form
-from holdfast.ontology.head import read_head
-from holdfast.ontology.ledger import Ledger
-from holdfast.ontology.model import Mixin
-from holdfast.ontology.refs import TypeId
+from holdfast.ontology.bulk import loader
+from holdfast.ontology.bulk.decide import Rules
+from holdfast.ontology.bulk.stage import Stager
+from holdfast.ontology.bulk.staged import StagedFile
+from holdfast.ontology.chain import catalog
+from holdfast.ontology.chain.chain import Chain
+from holdfast.ontology.format.chainstate import Ledger
+from holdfast.ontology.format.data.form import Form
+from holdfast.ontology.format.head import read_head
+from holdfast.ontology.maintain import staged_loads
+from holdfast.ontology.maintain.drop import find_type
+from holdfast.ontology.maintain.upkeep import NEVER
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.session import Options as SessionOptions
-from holdfast.ontology.sheaf import Sheaf
-from holdfast.ontology.stager import Stager
-from holdfast.ontology.tidying import NEVER
+from holdfast.ontology.types.derived import derived_class
+from holdfast.ontology.types.errors import InvalidValue
+from holdfast.ontology.types.model import Mixin
+from holdfast.ontology.types.refs import TypeId
 from holdfast.pipeline.engine import Engine, unwatched
-from holdfast.runs.workflow import ambient_of
+from holdfast.runs.engine.workflow import ambient_of
 
 Say = Callable[[str, int, int], None]
 LEASE_MS = SessionOptions().lease_ttl_ms
@@ -159,7 +161,7 @@ def stage(spec: StoreSpec, load: str, typed: Typed, batches: Iterable[pa.RecordB
 class Work:
     """A task of ``ontology.bulk`` as an engine runs it. Picklable."""
 
-    task: bulk.Task
+    task: loader.Task
 
     async def __call__(self, store: Store, payload: bytes) -> list[Document]:
         return await self.task(store, ambient_of(store), codec.decode(payload, key="a payload"))
@@ -190,11 +192,11 @@ async def land(
     wishes: Wishes,
     engine: Engine,
     say: Say = lambda step, done, total: None,
-) -> bulk.Landed:
+) -> loader.Landed:
     """Decide and commit what tasks have staged; afterwards nothing of it is left, whatever came of it."""
     ambient = ambient_of(store)
 
-    async def run(name: str, task: bulk.Task, payloads: Sequence[Document]) -> list[Document]:
+    async def run(name: str, task: loader.Task, payloads: Sequence[Document]) -> list[Document]:
         bodies = [codec.encode(each) for each in payloads]
         return await engine.run(name, Work(task), bodies, lambda done, total: say(name, done, total))
 
@@ -208,18 +210,18 @@ async def land(
     )
     try:
         _check(parts)
-        sheaves = [Sheaf.parse(each) for part in parts for each in part.sheaves]
-        request = bulk.Request(load, wishes.rules, wishes.source, wishes.batch, wishes.if_head, metadata)
+        sheaves = [StagedFile.parse(each) for part in parts for each in part.sheaves]
+        request = loader.Request(load, wishes.rules, wishes.source, wishes.batch, wishes.if_head, metadata)
         async with Ontology(store, ambient, [form.python], options) as onto:
             say("commit", 0, 1)
-            landed = await bulk.Loader(onto, ambient, form, run).land(request, sheaves)
+            landed = await loader.Loader(onto, ambient, form, run).land(request, sheaves)
             if landed.replayed:
                 await onto.flush()  # whoever committed it may have died before its indexes
         say("commit", 1, 1)
         return landed
     finally:
         with suppress(HoldfastError):  # what stays is garbage that is found by its age
-            await loads.forget(store, load)
+            await staged_loads.forget(store, load)
 
 
 def _check(parts: Sequence[Staged]) -> None:

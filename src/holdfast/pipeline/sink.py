@@ -29,9 +29,9 @@ from holdfast.base.errors import HoldfastError, Invalid
 from holdfast.base.ids import Ambient
 from holdfast.objects.open import open_store
 from holdfast.objects.uri import StoreSpec
-from holdfast.ontology.bulk import Landed
-from holdfast.ontology.decide import Policy, Rules
-from holdfast.ontology.model import Mixin
+from holdfast.ontology.bulk.decide import Policy, Rules
+from holdfast.ontology.bulk.loader import Landed
+from holdfast.ontology.types.model import Mixin
 from holdfast.pipeline.engine import Inline
 from holdfast.pipeline.frameload import load, policy
 from holdfast.pipeline.loading import Staged, Typed, Wishes, imported, known_type, land, stage, with_source

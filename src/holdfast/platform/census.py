@@ -25,9 +25,9 @@ from holdfast.base.aio import blocking
 from holdfast.base.errors import check
 from holdfast.metrics.points import SeriesKey
 from holdfast.ontology import Entity, Field, Relation
-from holdfast.ontology.commit import Commit
-from holdfast.ontology.model import Mixin
+from holdfast.ontology.commit.commit import Commit
 from holdfast.ontology.session import Ontology
+from holdfast.ontology.types.model import Mixin
 
 HOST_LABEL = "host"
 THE_CENSUS = "census"

@@ -22,7 +22,7 @@ from holdfast.bus.publish import Scribe
 from holdfast.objects.store import Store
 from holdfast.runs import Context as RunContext
 from holdfast.runs import Outcome, Workflow, workflow
-from holdfast.runs.courier import carried_by
+from holdfast.runs.engine.outbox import carried_by
 from holdfast.runs.layout import MAX_RUN_ID_BYTES
 
 log = telemetry.logger("platform")

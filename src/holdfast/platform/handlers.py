@@ -20,12 +20,12 @@ from holdfast.base.ids import Ambient
 from holdfast.bus import Context as BusContext
 from holdfast.bus.claims import Claims, Hold
 from holdfast.objects.store import Store
-from holdfast.ontology.batch import Batch, size
-from holdfast.ontology.commit import Commit
-from holdfast.ontology.delta import Intent
-from holdfast.ontology.model import Mixin
-from holdfast.ontology.refs import Place
+from holdfast.ontology.commit.commit import Commit
+from holdfast.ontology.format.data.batch import Batch, size
+from holdfast.ontology.format.data.intents import Intent
 from holdfast.ontology.session import ANY, Anything, Options
+from holdfast.ontology.types.model import Mixin
+from holdfast.ontology.types.refs import Place
 from holdfast.platform.outbox import enclosed
 from holdfast.platform.session import Session
 

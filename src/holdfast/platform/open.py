@@ -17,18 +17,18 @@ from holdfast.objects.lease import Lease
 from holdfast.objects.open import Opening, open_store
 from holdfast.objects.register import Plain, Register
 from holdfast.objects.uri import StoreSpec
-from holdfast.runs.courier import carried_by
-from holdfast.runs.outcome import Outcome
-from holdfast.runs.worker import Worked, worker
-from holdfast.runs.workflow import Workflow, deliver
+from holdfast.runs.engine.calls import Outcome
+from holdfast.runs.engine.outbox import carried_by
+from holdfast.runs.engine.worker import Worked, worker
+from holdfast.runs.engine.workflow import Workflow, deliver
 
 if TYPE_CHECKING:
     from holdfast.bus import Bus, Handler, Schedule
     from holdfast.bus import Worked as Handled
     from holdfast.bus.runner import Runner
     from holdfast.ingest.frame import Limits
-    from holdfast.ontology.model import Mixin
     from holdfast.ontology.session import Options as SessionOptions
+    from holdfast.ontology.types.model import Mixin
     from holdfast.platform.logs import Logs
     from holdfast.platform.metrics import Metrics
     from holdfast.platform.outbox import Outbox
@@ -74,10 +74,12 @@ class Holdfast:
         with self._courier():
             return await workflow.start(self.store, *args, run_id=run_id, **kwargs)
 
-    async def resume(self, workflow: Workflow, run_id: str, event: str, value: Any = None) -> Outcome:
+    async def resume(
+        self, workflow: Workflow, run_id: str, event: str, value: Any = None, *, key: str | None = None
+    ) -> Outcome:
         """Give a suspended run the event that it waits for, and go on; see ``Workflow.resume``."""
         with self._courier():
-            return await workflow.resume(self.store, run_id, event, value)
+            return await workflow.resume(self.store, run_id, event, value, key=key)
 
     async def deliver(self, run_id: str, event: str, value: Any = None, *, key: str | None = None) -> str:
         """Leave an event for a run, whether or not it waits for it yet; see ``runs.deliver``."""
@@ -211,7 +213,7 @@ def _immutable(settings: Settings) -> Callable[[str], bool] | None:
         return None
     from holdfast.ingest import layout as ingest  # noqa: PLC0415  # nobody pays for a cache that is not asked for
     from holdfast.metrics import layout as metrics  # noqa: PLC0415  # as above
-    from holdfast.ontology import layout as ontology  # noqa: PLC0415  # as above
+    from holdfast.ontology.format import layout as ontology  # noqa: PLC0415  # as above
     from holdfast.runs import layout as runs  # noqa: PLC0415  # as above
 
     domains = (ontology, runs, ingest, metrics)

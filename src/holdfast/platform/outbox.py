@@ -23,12 +23,12 @@ from holdfast.bus.layout import check_part, derived_id
 from holdfast.bus.publish import Scribe
 from holdfast.objects.register import UNCHANGED, Plain, Register, Unchanged
 from holdfast.objects.store import NotModified, Object, Store, Version
-from holdfast.ontology import layout
-from holdfast.ontology.chain import Chain
-from holdfast.ontology.head import parse
-from holdfast.ontology.ledger import EMPTY, Ledger
-from holdfast.ontology.manifest import Manifest
-from holdfast.ontology.refs import Place
+from holdfast.ontology.chain.chain import Chain
+from holdfast.ontology.format import layout
+from holdfast.ontology.format.chainstate import EMPTY, Ledger
+from holdfast.ontology.format.head import parse
+from holdfast.ontology.format.manifest import Manifest
+from holdfast.ontology.types.refs import Place
 
 MARK = "meta/outbox.json"
 PARALLEL = 16

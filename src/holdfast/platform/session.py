@@ -21,13 +21,13 @@ from holdfast.bus import Event
 from holdfast.bus.event import DEFAULT_PRIORITY
 from holdfast.bus.handler import Emission
 from holdfast.objects.store import Store
-from holdfast.ontology.attempt import Witness
-from holdfast.ontology.batch import Batch
-from holdfast.ontology.commit import Commit, Progress
-from holdfast.ontology.delta import Intent
-from holdfast.ontology.manifest import Manifest
-from holdfast.ontology.model import Mixin
+from holdfast.ontology.commit.attempt import Witness
+from holdfast.ontology.commit.commit import Commit, Progress
+from holdfast.ontology.format.data.batch import Batch
+from holdfast.ontology.format.data.intents import Intent
+from holdfast.ontology.format.manifest import Manifest
 from holdfast.ontology.session import Ontology, Options
+from holdfast.ontology.types.model import Mixin
 from holdfast.platform.outbox import Outbox, enclosed
 
 log = telemetry.logger("platform")

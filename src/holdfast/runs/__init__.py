@@ -1,9 +1,13 @@
 """Runs: work that survives crashes, journaled in the bucket."""
 
-from holdfast.runs.context import Context
-from holdfast.runs.control import delete, find, fork, purge, reindex, request_cancel, request_retry
-from holdfast.runs.describe import Description, describe
-from holdfast.runs.entry import Entry
+from holdfast.runs.admin.control import find, reindex, request_cancel, request_retry
+from holdfast.runs.admin.delete import delete, purge
+from holdfast.runs.admin.describe import Description, describe, follow
+from holdfast.runs.admin.fork import fork
+from holdfast.runs.engine.calls import Outcome, Retry
+from holdfast.runs.engine.context import Context
+from holdfast.runs.engine.worker import worker
+from holdfast.runs.engine.workflow import Workflow, deliver, workflow
 from holdfast.runs.errors import (
     Cancelled,
     ConcurrentSteps,
@@ -20,12 +24,9 @@ from holdfast.runs.errors import (
     WrongWorkflow,
     acknowledge,
 )
-from holdfast.runs.follow import follow
-from holdfast.runs.outcome import Outcome, Retry
-from holdfast.runs.summary import RunSummary
+from holdfast.runs.journal.entry import Entry
+from holdfast.runs.journal.summary import RunSummary
 from holdfast.runs.values import register as register_codec
-from holdfast.runs.worker import worker
-from holdfast.runs.workflow import Workflow, deliver, workflow
 
 __all__ = [
     "Cancelled",

@@ -17,7 +17,7 @@ from holdfast.base.errors import (
 
 
 def explained(error_type: str, message: str) -> str:
-    """Both, or the type alone: many exceptions say nothing but what they are."""
+    """Type and message, or the type alone: many exceptions have no message."""
     return f"{error_type}: {message}" if message else error_type
 
 
@@ -83,7 +83,7 @@ class Cancelled(BaseException):
     """
 
 
-# Denied is not among them: credentials get mended, and by then every message would have been thrown away.
+# Denied is not one of them: credentials are corrected later, and the messages must still be there.
 _POINTLESS = (Invalid, NotFound, Incompatible, Refused, Fenced, Corrupt)
 
 

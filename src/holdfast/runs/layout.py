@@ -1,4 +1,4 @@
-"""Where everything of a run lies. Pure: from ids to keys, and back where somebody lists.
+"""Keys of all objects of a run, and the rules of names. Pure: from ids to keys, and back for listings.
 
     runs/{run_id}/journal.jsonl                          the run: the only object that decides anything; never deleted
     runs/{run_id}/segments/{level}-{first}-{attempt}.jsonl   sealed lines, immutable
@@ -8,8 +8,10 @@
     runs/{run_id}/generations/{number}-{attempt}.jsonl   journals retired by continue-as-new
     runs-index/v1/...                                    derived, see ``index``
 
-``{attempt}`` is random and used once, so that nobody ever writes other bytes under the same key.
+``{attempt}`` is random and used once, so that two writers never write different bytes under one key.
 """
+
+from functools import lru_cache
 
 from holdfast.base.errors import Invalid
 
@@ -21,13 +23,16 @@ INDEX_DONE = INDEX + "done/"
 JOURNAL = "journal.jsonl"
 MAX_RUN_ID_BYTES = 200
 
+CHILD_EVENT = "child:"
+"""A run that waits for a child run waits for the event of this name, followed by the child's id."""
+
 _IMMUTABLE = ("segments", "payloads", "generations")
 
 
 def check_run_id(run_id: object) -> str:
     """The id, if it can stand as one component of a key on every store."""
     if not isinstance(run_id, str) or not run_id:
-        raise Invalid(f"run id {run_id!r:.40} is no name", remedy="give it as text")
+        raise Invalid(f"run id {run_id!r:.40} is not a string or empty", remedy="give it as text")
     size = len(run_id.encode("utf-8", "surrogatepass"))
     if not 1 <= size <= MAX_RUN_ID_BYTES:
         raise Invalid(
@@ -40,6 +45,38 @@ def check_run_id(run_id: object) -> str:
             remedy="use letters, digits and marks such as - _ . :",
         )
     return run_id
+
+
+_FORBIDDEN = frozenset("#[]/")
+_MAX_BYTES = 200
+
+
+def check_name(name: object, what: str = "step") -> str:
+    if not isinstance(name, str):
+        raise Invalid(f"{what} name {name!r:.40} is a {type(name).__name__}", remedy="give it as text")
+    return _checked(name, what)
+
+
+@lru_cache(maxsize=1024)
+def _checked(name: str, what: str) -> str:
+    """Remembered: a workflow asks for the same few names over and over."""
+    if not name or len(name.encode("utf-8", "surrogatepass")) > _MAX_BYTES:
+        raise Invalid(f"{what} name {name[:40]!r} must have 1 to {_MAX_BYTES} bytes")
+    if not _FORBIDDEN.isdisjoint(name) or not name.isprintable():
+        raise Invalid(
+            f"{what} name {name!r} has one of {' '.join(sorted(_FORBIDDEN))} or an unprintable character",
+            remedy="choose a plain name; the marks number and key repeated steps",
+        )
+    return name
+
+
+def check_event(event: str) -> str:
+    check_name(event, "event")
+    if event in (".", ".."):
+        raise Invalid(f"event name {event!r} cannot be part of a key", remedy="choose another name")
+    if event.startswith(CHILD_EVENT):
+        raise Invalid(f"event name {event!r} is one that runs use for their children", remedy="choose another name")
+    return event
 
 
 def run_folder(run_id: str) -> str:

@@ -47,7 +47,7 @@ _by_name: dict[str, Codec] = {}
 
 
 def register(kind: type, name: str, encode: Callable[[Any], Any], decode: Callable[[Any], Any]) -> None:
-    """Teach the journal a type. ``encode`` gives something that can be written already; ``name`` is for ever."""
+    """Register a codec. ``encode`` returns a value that can be recorded; ``name`` must never change."""
     known = _by_name.get(name)
     if known is not None and _by_type.get(kind) is not known:
         raise Invalid(f"a codec named {name!r} exists already", remedy="choose a name of your own, such as myapp.Money")
@@ -64,6 +64,17 @@ register(UUID, "uuid", str, UUID)
 register(tuple, "tuple", list, tuple)
 register(set, "set", lambda v: sorted(v, key=repr), set)
 register(frozenset, "frozenset", lambda v: sorted(v, key=repr), frozenset)
+
+
+_BUILT_IN = frozenset(_by_name)
+_PLAIN_KEYS = frozenset((TAG, "value"))
+_KEYS = {
+    "enum": _PLAIN_KEYS | {"class"},
+    "flags": _PLAIN_KEYS | {"class"},
+    "dataclass": _PLAIN_KEYS | {"class"},
+    "model": _PLAIN_KEYS | {"class", "extra", "set"},
+}
+"""The keys of a tagged value; with others it is not one of ours."""
 
 
 class Unknown(dict[str, Any]):
@@ -102,7 +113,7 @@ def _to_json(value: Any, where: str, depth: int) -> Any:
         return dict(value)
     codec = _by_type.get(kind)
     if codec is not None:
-        return {TAG: codec.name, "value": _to_json(codec.encode(value), where, depth - 1)}
+        return {TAG: codec.name, "value": _to_json(_encoded(codec, value, where), where, depth - 1)}
     if isinstance(value, Enum):
         if value.name not in kind.__members__:  # several flags at once, or none
             return {TAG: "flags", "class": _reference(kind, where), "value": _to_json(value.value, where, depth - 1)}
@@ -114,10 +125,38 @@ def _to_json(value: Any, where: str, depth: int) -> Any:
             field.name: getattr(value, field.name) for field in dataclasses.fields(value) if hasattr(value, field.name)
         }
         return {TAG: "dataclass", "class": _reference(kind, where), "value": _dict_to_json(fields, where, depth)}
+    for base, convert in _BASES:
+        if isinstance(value, base):
+            return _to_json(convert(value), where, depth)
     raise NotJson(
         f"{where} is a {kind.__module__}.{kind.__qualname__}, which cannot be written down",
         remedy="return JSON values, dataclasses or pydantic models, or register a codec with runs.register_codec",
     )
+
+
+_BASES: tuple[tuple[type, Callable[[Any], Any]], ...] = (
+    (str, str.__str__),
+    (int, int.__int__),
+    (float, float.__float__),
+    (bytes, bytes.__bytes__),
+    (bytearray, bytes),
+    (dict, lambda value: dict(dict.items(value))),
+    (list, lambda value: list(list.__iter__(value))),
+    (tuple, lambda value: tuple(tuple.__iter__(value))),
+    (set, lambda value: set(set.__iter__(value))),
+    (frozenset, lambda value: frozenset(frozenset.__iter__(value))),
+)
+"""An instance of a subclass (``OrderedDict``, ``defaultdict``, a named tuple) is written as its base kind."""
+
+
+def _encoded(codec: Codec, value: Any, where: str) -> Any:
+    try:
+        return codec.encode(value)
+    except Exception as error:
+        raise NotJson(
+            f"{where}: the codec {codec.name!r} failed to encode it: {type(error).__name__}: {str(error)[:200]}",
+            remedy="correct the codec, or return a value that it can encode",
+        ) from error
 
 
 def _scalar_to_json(value: Any, where: str) -> Any:
@@ -172,16 +211,33 @@ def _from_json(value: Any) -> Any:
 
 def _tagged(value: dict[str, Any]) -> Any:
     tag, inner = value[TAG], value.get("value")
+    if not isinstance(tag, str):
+        return Unknown(value)
     match tag:
-        case "float":
-            return float(inner)  # type: ignore[arg-type]  # text, or the caller's error
-        case "dict":
-            return {_from_json(key): _from_json(item) for key, item in inner or []}
+        case _ if not _KEYS.get(tag, _PLAIN_KEYS).issuperset(value):
+            return Unknown(value)
+        case "float" | "dict":
+            return _builtin(value)
         case "enum" | "flags" | "model" | "dataclass":
-            kind = _find(str(value["class"]))
+            kind = _find(str(value.get("class")))
             return Unknown(value) if kind is None else _instance(kind, value)
-    codec = _by_name.get(tag) if isinstance(tag, str) else None
+    if tag in _BUILT_IN:
+        return _builtin(value)
+    codec = _by_name.get(tag)
     return Unknown(value) if codec is None else codec.decode(_from_json(inner))
+
+
+def _builtin(value: dict[str, Any]) -> Any:
+    """A value of a kind of our own. Another program may use ``$type`` for something else: then it stays as it is."""
+    tag, inner = value[TAG], value.get("value")
+    try:
+        if tag == "float":
+            return float(inner)  # type: ignore[arg-type]  # text, or TypeError
+        if tag == "dict":
+            return {_from_json(key): _from_json(item) for key, item in inner or []}
+        return _by_name[tag].decode(_from_json(inner))
+    except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError):
+        return Unknown(value)
 
 
 def _instance(kind: Any, value: dict[str, Any]) -> Any:

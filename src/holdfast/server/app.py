@@ -195,7 +195,9 @@ def _app(
     )
     if rules is not None:
         app.add_middleware(PrivateRules, **rules)
-    app.add_middleware(Guard, answers=answers, body_timeout_s=service.section.body_timeout_ms / 1000)  # the outermost
+    timeout_s = service.section.body_timeout_ms / 1000
+    private = rules is not None
+    app.add_middleware(Guard, answers=answers, body_timeout_s=timeout_s, evict_bodies=private)  # the outermost
 
     def handler(translate: Callable[[Any], Exception]) -> Callable[[Request, Exception], Any]:
         async def handle(request: Request, error: Exception) -> Response:

@@ -4,13 +4,18 @@ uvicorn parses HTTP and runs the application. A ``Connection`` stands between th
 forwards every call. It adds what uvicorn has no setting for:
 
 * the TLS handshake and the head of a request have ``header_timeout_s``; receiving bytes does not reset the timer
-* at most ``connections`` are open; a new one takes the place of the connection that has been idle longest, and one
-  that never delivered a batch goes first; if all are busy, the new one is answered 503
+* at most ``connections`` are open; a new one takes the place of the connection that has waited longest for its peer,
+  and one that never delivered a batch goes first; if all are busy, the new one is answered 503
 * a peer that does not read what was written is disconnected after ``body_timeout_s``
 
 A ``Guard`` is the outermost middleware of each application. It tells the connection when a request begins and ends, so
 HTTP is parsed only once, and it limits the time for a body. If a response begins before the whole body was read, the
 connection is closed after it, and the rest of the body is dropped unparsed.
+
+A connection waits for its peer if it is idle, if the peer does not read a response and never delivered a batch, or if
+the body of its request is still arriving and ``evict_bodies`` is set. It is set on the private listener, which has no
+tokens. The ingest listener reads a body only after it has checked the token, so strangers cannot evict a sender with a
+valid token.
 """
 
 import asyncio
@@ -68,21 +73,27 @@ class Connections:
         return type("ListenerConnection", (Connection,), {"listener": self})
 
     def admit(self, connection: "Connection") -> bool:
-        """Whether there is room for another connection, after closing an idle one if need be."""
+        """Whether there is room for another connection, after closing one that waits for its peer if need be."""
         if len(self._open) >= self.limits.connections:
-            idle = min((each for each in self._open if each.idle), key=lambda each: each.eviction_order, default=None)
-            if idle is None:
+            waiting = (each for each in self._open if each.evictable)
+            evicted = min(waiting, key=lambda each: each.eviction_order, default=None)
+            if evicted is None:
                 return False
-            idle.evict()
-            self._open.discard(idle)
+            evicted.evict()
+            self._open.discard(evicted)
         self._open.add(connection)
         return True
 
     def remove(self, connection: "Connection") -> None:
         self._open.discard(connection)
 
+    def cancel(self) -> None:
+        """At the end of the time for a shutdown: cancel the requests that are left, and close their connections."""
+        for connection in tuple(self._open):
+            connection.cancel()
+
     def abort(self, *, handshakes_only: bool = False) -> None:
-        """At the start of a shutdown TLS handshakes, which uvicorn does not know; at its end whatever is left."""
+        """At the start of a shutdown TLS handshakes, which uvicorn does not know; at its end all that are left."""
         for connection in tuple(self._open):
             if connection.in_handshake or not handshakes_only:
                 connection.abort()
@@ -105,16 +116,21 @@ class Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._requests = 0
         """In the application: 0 or 1, and 2 for a moment if the next one begins while the last one is cleaned up."""
+        self._task: asyncio.Task[Any] | None = None
+        """The one that runs the application for the latest request."""
         self._in_head = True
         """Whether the head of a request is awaited under ``header_timeout_s``; after a request, from its first byte."""
-        self._idle_since = self._loop.time()
+        self._waiting_since = self._loop.time()
         self._write_paused = False
-        self._lost = False
+        self._closed = asyncio.Event()
+        """Set after ``connection_lost``."""
         self._discarding = False
         self._discarded = 0
         self._discard_ended = asyncio.Event()
         self.delivered = False
         """Whether a batch with a valid token came over this connection. Others are evicted first."""
+        self.in_body = False
+        """Whether the application waits for a body that does not protect the connection from eviction."""
 
     # Called by asyncio.
 
@@ -146,12 +162,12 @@ class Connection(asyncio.Protocol):
             self._http.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._lost = True
         self._disarm()
         self._discard_ended.set()
         self.listener.remove(self)
         if self._established:
             self._http.connection_lost(exc)
+        self._closed.set()
 
     def pause_writing(self) -> None:
         self._write_paused = True
@@ -173,7 +189,9 @@ class Connection(asyncio.Protocol):
     def begin(self) -> None:
         """The application got a request."""
         self._requests += 1
+        self._task = asyncio.current_task()
         self._in_head = False
+        self._waiting_since = self._loop.time()
         if not self._write_paused:
             self._disarm()
 
@@ -181,13 +199,19 @@ class Connection(asyncio.Protocol):
         """The application is done with a request."""
         self._requests -= 1
         if not self._requests:
-            self._idle_since = self._loop.time()
+            self._task = None
+            self._waiting_since = self._loop.time()
             self._await_next()
+
+    async def abort_request(self) -> None:
+        """Close the connection and wait until uvicorn has noticed, so that it expects no response."""
+        self.abort()
+        await self._closed.wait()
 
     async def discard(self) -> None:
         """Drop what is still received, until the peer closes, or for as long and as much as is allowed."""
         self._discarding = True
-        self._idle_since = self._loop.time()
+        self._waiting_since = self._loop.time()
         self._transport.resume_reading()  # uvicorn pauses it when a body is not read
         try:
             async with asyncio.timeout(DISCARD_S):
@@ -198,19 +222,26 @@ class Connection(asyncio.Protocol):
     # Called by the listener.
 
     @property
-    def idle(self) -> bool:
-        """Whether closing it interrupts no request."""
-        return self._requests == 0 or self._discarding
+    def evictable(self) -> bool:
+        unread = self._write_paused and not self.delivered
+        return self._requests == 0 or self._discarding or self.in_body or unread
 
     @property
     def eviction_order(self) -> tuple[bool, float]:
-        return self.delivered, self._idle_since
+        return self.delivered, self._waiting_since
 
     def evict(self) -> None:
-        if self._established and not self._discarding:
-            self._refuse(_overloaded(self._limits.connections, "and this one was idle"))
-        else:
+        """Close it and free its descriptor at once: an orderly end of TLS would wait for the peer."""
+        if self.listener.context is None and not self._discarding and not self._write_paused:
+            self._refuse(_overloaded(self._limits.connections, "and this one waited for its client"))
+        if not self._transport.is_closing() or self._transport.get_write_buffer_size():
             self.abort()
+
+    def cancel(self) -> None:
+        """Cancel the request, if there is one, and close."""
+        if self._task is not None:
+            self._task.cancel()
+        self.abort()
 
     @property
     def in_handshake(self) -> bool:
@@ -235,7 +266,7 @@ class Connection(asyncio.Protocol):
         except OSError as error:  # also what ssl raises
             _log.debug("TLS handshake failed: %s", error)
             secured = None
-        if secured is None or self._lost:
+        if secured is None or self._closed.is_set():
             self.listener.remove(self)
             transport.abort()
             return
@@ -316,22 +347,23 @@ def _connection(scope: Scope) -> Connection | None:
 class Guard:
     """See the module. It also answers exceptions that no handler has answered."""
 
-    def __init__(self, app: ASGIApp, answers: Answers, body_timeout_s: float) -> None:
+    def __init__(self, app: ASGIApp, answers: Answers, body_timeout_s: float, *, evict_bodies: bool) -> None:
         self._app = app
         self._answers = answers
         self._body_timeout_s = body_timeout_s
+        self._evict_bodies = evict_bodies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         connection = _connection(scope)
-        exchange = _Exchange(scope, receive, send, connection, self._body_timeout_s)
+        exchange = _Exchange(scope, receive, send, connection, self._body_timeout_s, evict_bodies=self._evict_bodies)
         if connection is not None:
             connection.begin()
         try:
             await self._answer(scope, exchange)
-        except asyncio.CancelledError:  # the time for a graceful shutdown is over
-            if connection is not None:
-                connection.abort()
-            raise
+        except asyncio.CancelledError:  # by ``Connections.cancel`` or uvicorn: the time for the shutdown is over
+            if connection is None:
+                raise
+            await connection.abort_request()  # not raised again: uvicorn would log it as an error of the application
         finally:
             if connection is not None:
                 connection.end()
@@ -357,13 +389,21 @@ class _Exchange:
     """One request and its response, between uvicorn and the application."""
 
     def __init__(
-        self, scope: Scope, receive: Receive, send: Send, connection: Connection | None, body_timeout_s: float
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        connection: Connection | None,
+        body_timeout_s: float,
+        *,
+        evict_bodies: bool,
     ) -> None:
         headers = dict(scope["headers"])
         self._receive = receive
         self._send = send
         self._connection = connection
         self._timeout_s = body_timeout_s
+        self._evict_bodies = evict_bodies
         self._deadline = asyncio.get_running_loop().time() + body_timeout_s
         self._unread = b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
         """Whether there is a body whose end the application has not seen."""
@@ -373,12 +413,17 @@ class _Exchange:
     async def receive(self) -> Message:
         if not self._unread:
             return await self._receive()  # waits for the end of the connection, however long the answer takes
+        if self._connection is not None:
+            self._connection.in_body = self._evict_bodies
         try:
             async with asyncio.timeout_at(self._deadline):
                 message = await self._receive()
         except TimeoutError:
             late = f"the body did not arrive within {self._timeout_s:g} s"
             raise Fault("timeout", late, remedy="send less at a time, or raise ingest.body_timeout_ms") from None
+        finally:
+            if self._connection is not None:
+                self._connection.in_body = False
         self._unread = message.get("more_body", False)
         return message
 

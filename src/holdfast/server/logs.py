@@ -156,14 +156,14 @@ class Refusals:
         self._clock = clock
         self._second = -1
         self._noted = 0
-        self._passed_over = 0
+        self._suppressed = 0
 
     def note(self, request: "Request", failure: "Failure", error: Exception) -> None:
         second = self._clock.monotonic_ns() // 1_000_000_000
         if second != self._second:
             self._second, self._noted = second, 0
         if self._noted >= REFUSALS_PER_S:
-            self._passed_over += 1
+            self._suppressed += 1
             return
         self._noted += 1
         unexpected = failure.status == 500
@@ -173,8 +173,8 @@ class Refusals:
             "peer": request.client.host if request.client else None,
             "status": failure.status,
             "reason": failure.reason,
-            "passed_over": self._passed_over,
+            "suppressed": self._suppressed,
         }
-        self._passed_over = 0
+        self._suppressed = 0
         level = logging.ERROR if unexpected else logging.INFO
         _log.log(level, "refused: %s", error, extra=details, exc_info=error if unexpected else None)

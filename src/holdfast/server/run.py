@@ -9,6 +9,7 @@ this takes at most ``drain_ms``, and some seconds more if the store does not ans
 import asyncio
 import errno
 import ipaddress
+import math
 import resource
 import signal
 import socket
@@ -31,6 +32,8 @@ from holdfast.server.tls import Certificate
 
 FILES = 256
 """Open files besides connections of senders: those of the store, and a few of our own."""
+UVICORN_LATER_S = 2
+"""How long after us uvicorn would cancel requests, which it logs as an error."""
 BACKLOG = 1024
 _ANY = "0.0.0.0"  # noqa: S104  # only compared with
 _log = logger("server")
@@ -141,6 +144,8 @@ class Listener:
             h11_max_incomplete_event_size=HEAD_BYTES,
         )
         self._server = _Server(config)
+        self._deadline: asyncio.TimerHandle | None = None
+        """Of ``end``."""
 
     def listen(self) -> None:
         """From here on connections are queued; ``serve`` accepts them."""
@@ -153,11 +158,15 @@ class Listener:
         try:
             await self._server.serve(sockets=[self._socket])
         finally:
+            if self._deadline is not None:
+                self._deadline.cancel()
             self.connections.abort()
 
     def end(self, *, within_s: float) -> None:
         """Accept no more connections, and end when all requests have their responses, or when the time is over."""
-        self._server.config.timeout_graceful_shutdown = max(1, round(within_s))
+        loop = asyncio.get_running_loop()
+        self._deadline = loop.call_later(within_s, self.connections.cancel)
+        self._server.config.timeout_graceful_shutdown = math.ceil(within_s) + UVICORN_LATER_S
         self._server.should_exit = True
         self.connections.abort(handshakes_only=True)
 

@@ -95,7 +95,7 @@ class TokenFile:
         return self.table.find(secret, self._clock.wall_ns())
 
     def valid(self) -> int:
-        """How many tokens somebody can send with now."""
+        """Number of tokens that have not expired."""
         now = self._clock.wall_ns()
         return sum(not token.expired(now) for token in self.table.tokens)
 
@@ -188,6 +188,9 @@ def add_token(
     """The new row, and the token itself, which is not kept. Creates the file if there is none."""
     if not agents or not all(agents):
         raise Invalid("a token is for the agents of at least one pattern", remedy="give --agents, such as 'web-*'")
+    for pattern in agents:
+        if any(character.isspace() for character in pattern):
+            raise Invalid(f"the pattern {pattern!r} has white space in it", remedy="separate patterns by commas")
     ambient = ambient if ambient is not None else Ambient.system()
     with _editing(path):
         tokens = read_tokens(path) if path.exists() else ()
@@ -245,7 +248,7 @@ def _write(path: Path, tokens: tuple[Token, ...]) -> None:
 
 
 def _like(path: Path, new: int) -> None:
-    """A collector may run as somebody else than whoever edits: owner, group and mode stay as they were."""
+    """Keep owner, group and mode: the collector may run as another user."""
     try:
         before = path.stat()
     except FileNotFoundError:

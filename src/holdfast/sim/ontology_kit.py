@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 
 from holdfast.base.clock import iso
 from holdfast.objects.store import CREATE, OVERWRITE, IfMatch, Lost
-from holdfast.ontology import layout
-from holdfast.ontology.delta import Row
-from holdfast.ontology.drift import Drift, diff
-from holdfast.ontology.refs import TypeId
+from holdfast.ontology.format import layout
+from holdfast.ontology.format.data.intents import Row
+from holdfast.ontology.types.refs import TypeId
+from holdfast.ontology.types.schema import Drift, diff
 from holdfast.sim.world import Process
 
 MARK = "Mark"

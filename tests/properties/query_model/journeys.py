@@ -6,9 +6,9 @@ from random import Random
 from typing import Any
 
 from holdfast.ontology import meta
-from holdfast.ontology.query import Query
+from holdfast.ontology.query.query import Query
+from holdfast.ontology.query.sqltables import SqlTables
 from holdfast.ontology.session import Ontology
-from holdfast.ontology.sqltables import SqlTables
 from tests.properties.query_model.classes import Buys, Knows, Person
 from tests.properties.query_model.conditions import Where, about_own, some_people
 from tests.properties.query_model.past import Past, Sight, Version, When

@@ -9,9 +9,9 @@ from random import Random
 from typing import Any
 
 from holdfast.ontology import Figure, count, count_where, left, meta
-from holdfast.ontology.query import Query
+from holdfast.ontology.query.query import Query
+from holdfast.ontology.query.sqltables import SqlTables
 from holdfast.ontology.session import Ontology
-from holdfast.ontology.sqltables import SqlTables
 from tests.properties.query_model import answers, words
 from tests.properties.query_model.answers import By
 from tests.properties.query_model.classes import CLASSES, FIELDS, Person

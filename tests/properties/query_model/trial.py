@@ -3,9 +3,9 @@ ones, before and after compaction."""
 
 from random import Random
 
-from holdfast.ontology.compact import Compactor
+from holdfast.ontology.maintain.compact import Compactor
+from holdfast.ontology.query.sqltables import SqlTables
 from holdfast.ontology.session import Ontology
-from holdfast.ontology.sqltables import SqlTables
 from holdfast.platform.open import Holdfast
 from tests.properties.query_model.classes import CLASSES
 from tests.properties.query_model.journeys import travel

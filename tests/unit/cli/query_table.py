@@ -26,13 +26,13 @@ import pytest
 from holdfast import ontology
 from holdfast.cli.main import run
 from holdfast.ontology import meta
-from holdfast.ontology.explain import Explanation
-from holdfast.ontology.fields import FieldExpr
 from holdfast.ontology.filters.exprs import Condition, ItemTerm, LengthTerm
-from holdfast.ontology.groups import Grouped
-from holdfast.ontology.pages import Page
-from holdfast.ontology.query import Query
-from holdfast.ontology.results import Changed, Linked, Meta
+from holdfast.ontology.query.aggregation import Grouped
+from holdfast.ontology.query.explain import Explanation
+from holdfast.ontology.query.pagination import Page
+from holdfast.ontology.query.query import Query
+from holdfast.ontology.query.results import Changed, Linked, Meta
+from holdfast.ontology.types.fields import FieldExpr
 from tests.tidy.docs import blocks
 
 CLASSES: tuple[type, ...] = (Query, Grouped, FieldExpr, ItemTerm, LengthTerm, Condition)

@@ -161,9 +161,14 @@ class TestCertify:
         assert run(["doctor", "memory:alone", "--certify"]) == 5
         shown = capsys.readouterr()
         assert "4 of 16 laws could not be judged for a certificate; create-exclusive: 0 overlapping" in shown.err
+        assert "hint: a memory store cannot be certified" in shown.err
         assert "certificate written" not in shown.out
         assert all(f"{law.name} " in shown.out for law in LAWS)
         assert _shelves["alone"].objects == {}
+        assert run(["doctor", "memory:alone", "--certify", "--json"]) == 5
+        report = json.loads(capsys.readouterr().out)
+        assert (report["ok"], report["broken"], report["unjudged"]) == (False, [], [])
+        assert report["weak"] == [law.name for law in LAWS if law.races]
 
     def test_none_is_left_otherwise(self) -> None:
         factory = FAULTY["lists stale"][0]()
@@ -179,9 +184,8 @@ class TestCertify:
     def test_too_little_effort_is_refused_before_anything_is_run(self, capsys: Capture) -> None:
         assert run(["doctor", "memory:hasty", "--certify", "--races", "3", "--keys", "10"]) == 2
         assert capsys.readouterr().err == (
-            "error: a certificate stands for more than that: too little effort: races 3 of at least 8, "
-            "keys 10 of at least 1,100\n"
-            "hint: use at least --races 8 --rounds 125 --keys 1100, or no --certify\n"
+            "error: --certify needs at least --races 8 --rounds 125 --keys 1100, got --races 3, --keys 10\n"
+            "hint: leave out these options, or --certify\n"
         )
         assert "hasty" not in _shelves
 

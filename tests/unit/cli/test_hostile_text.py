@@ -57,7 +57,7 @@ def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
             await tell.start(hf.store, HOSTILE, run_id="told", metadata={"why": HOSTILE})
             await tell.resume(hf.store, "told", "answer", HOSTILE)
             await stumble.start(hf.store, HOSTILE, run_id="stumbled")
-            await runs.deliver(hf.store, "told", "answer", HOSTILE, key=HOSTILE)
+            await runs.deliver(hf.store, "later", "answer", HOSTILE, key=HOSTILE)
             await hf.store.put("runs/bad\u202e\u2066/journal.jsonl", b"{" + HOSTILE.encode())
             log, gauge = Log(HOSTILE, START, 17, {"unit": HOSTILE}), Gauge("load", 1.0, START, {HOSTILE: HOSTILE})
             await Field(hf.store).accept("web", "0", {0: log, 1: gauge}, at_ns=START + HOUR)

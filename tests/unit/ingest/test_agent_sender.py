@@ -72,7 +72,7 @@ def test_with_every_collector_resting_batches_wait_until_the_first_rest_ends() -
     desk.tell(Offered(0))
     desk.answer(0, 0, NoAnswer(""))
     desk.now = 10
-    assert desk.answer(0, 1, NoAnswer("")) == [Report(1, "silent", "")]
+    assert desk.answer(0, 1, NoAnswer("")) == [Report(1, "no_answer", "")]
     assert wakes_at_ms(desk.state, desk.now) == 50
     desk.now = 49
     assert desk.tell(Tick()) == []

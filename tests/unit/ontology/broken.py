@@ -6,13 +6,14 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from holdfast.objects.store import OVERWRITE
-from holdfast.ontology import erase, layout, restart
-from holdfast.ontology.commit import Committer
-from holdfast.ontology.delta import Row
-from holdfast.ontology.redactions import Redaction
-from holdfast.ontology.turn import Open
-from holdfast.ontology.upkeep import Upkeep
-from holdfast.ontology.view import View
+from holdfast.ontology.commit.commit import Committer
+from holdfast.ontology.commit.lock import Open
+from holdfast.ontology.commit.view import View
+from holdfast.ontology.format import layout
+from holdfast.ontology.format.data.intents import Row
+from holdfast.ontology.format.redactions import Redaction
+from holdfast.ontology.maintain import erase, restart
+from holdfast.ontology.maintain.upkeep import Upkeep
 from tests.unit.ontology.desk import CUSTOMER, FORMS, PRODUCT, Desk, put
 
 INDEX = layout.index_key(*CUSTOMER)

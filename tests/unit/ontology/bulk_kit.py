@@ -11,17 +11,17 @@ from holdfast.base.codec import Document
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
 from holdfast.ontology import Entity, Field
-from holdfast.ontology.bulk import Landed, Loader, Request, Task
-from holdfast.ontology.chain import Chain
-from holdfast.ontology.decide import Rules
-from holdfast.ontology.form import Form
-from holdfast.ontology.head import read_head
-from holdfast.ontology.ledger import Ledger
-from holdfast.ontology.model import Mixin
+from holdfast.ontology.bulk.decide import Rules
+from holdfast.ontology.bulk.loader import Landed, Loader, Request, Task
+from holdfast.ontology.bulk.stage import SIZES, Sizes, Stager
+from holdfast.ontology.bulk.staged import StagedFile
+from holdfast.ontology.chain.chain import Chain
+from holdfast.ontology.format.chainstate import Ledger
+from holdfast.ontology.format.data.form import Form
+from holdfast.ontology.format.head import read_head
+from holdfast.ontology.maintain.upkeep import NEVER
 from holdfast.ontology.session import Ontology, Options
-from holdfast.ontology.sheaf import Sheaf
-from holdfast.ontology.stager import SIZES, Sizes, Stager
-from holdfast.ontology.tidying import NEVER
+from holdfast.ontology.types.model import Mixin
 
 SPREAD = Sizes(sheaf_rows=60, group_rows=8, range_rows=25, small_rows=0, files_bytes=1)
 """So small that everything is staged, decided range by range, and put together from many parts."""
@@ -67,9 +67,9 @@ class Yard:
         found = [await task(self.store, self.ambient, json.loads(json.dumps(each))) for each in payloads]
         return [row for rows in found for row in rows]
 
-    async def staged(self, load: str, rows: pa.Table, of: type[Mixin] = Customer) -> list[Sheaf]:
+    async def staged(self, load: str, rows: pa.Table, of: type[Mixin] = Customer) -> list[StagedFile]:
         """Dealt out in turn, so that the keys of every task reach over all of them."""
-        sheaves: list[Sheaf] = []
+        sheaves: list[StagedFile] = []
         for task in range(self.tasks):
             stager = Stager(self.store, self.ambient, load, Form(of), self.sizes)
             await stager.add(rows.take(pa.array(range(task, rows.num_rows, self.tasks), pa.int64())))
@@ -80,7 +80,7 @@ class Yard:
         return Ontology(self.store, self.ambient, [of], Options(compaction=NEVER))
 
     async def land(
-        self, sheaves: Sequence[Sheaf], of: type[Mixin] = Customer, load: str = "load", **wanted: Any
+        self, sheaves: Sequence[StagedFile], of: type[Mixin] = Customer, load: str = "load", **wanted: Any
     ) -> Landed:
         async with self.session(of) as onto:
             loader = Loader(onto, self.ambient, Form(of), self.run, self.sizes)

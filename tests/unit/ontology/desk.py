@@ -15,11 +15,11 @@ from holdfast.objects.client import Client, Usage
 from holdfast.objects.memory import MemoryStore, Shelf
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import Store
-from holdfast.ontology.commit import Committer
-from holdfast.ontology.delta import Expectation, Intent, Row
-from holdfast.ontology.drift import Drift, diff
-from holdfast.ontology.refs import TypeId
-from holdfast.ontology.view import View
+from holdfast.ontology.commit.commit import Committer
+from holdfast.ontology.commit.view import View
+from holdfast.ontology.format.data.intents import Expectation, Intent, Row
+from holdfast.ontology.types.refs import TypeId
+from holdfast.ontology.types.schema import Drift, diff
 from tests.unit.ontology.plain import PlainReader, PlainWriter
 
 CUSTOMER = TypeId("entity", "Customer")

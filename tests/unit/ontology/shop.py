@@ -11,9 +11,9 @@ from uuid import UUID
 from pydantic import BaseModel
 
 from holdfast.ontology import Entity, Field, Mixin, Relation
-from holdfast.ontology.declaration import declaration
-from holdfast.ontology.delta import Row
-from holdfast.ontology.rows import read, written
+from holdfast.ontology.format.data.intents import Row
+from holdfast.ontology.format.data.rows import read, written
+from holdfast.ontology.types.declaration import declaration
 
 
 class Tier(Enum):

@@ -10,13 +10,13 @@ import pytest
 import holdfast
 from holdfast.base.errors import Conflict, Refused
 from holdfast.ontology import Entity, Field, InvalidValue, Relation
-from holdfast.ontology.batch import LARGE, Batch, Segment, joined, joined_text, merged, sorted_out
-from holdfast.ontology.delta import Intent, digest
-from holdfast.ontology.form import Form
-from holdfast.ontology.refs import TypeId
-from holdfast.ontology.rows import to_parquet, to_table, written
+from holdfast.ontology.chain.state import SEGMENTS, TypeState
+from holdfast.ontology.format.data.batch import LARGE, Batch, Segment, joined, joined_text, merged, sorted_out
+from holdfast.ontology.format.data.form import Form
+from holdfast.ontology.format.data.intents import Intent, digest
+from holdfast.ontology.format.data.rows import to_parquet, to_table, written
 from holdfast.ontology.session import Ontology
-from holdfast.ontology.state import SEGMENTS, TypeState
+from holdfast.ontology.types.refs import TypeId
 
 MANY = LARGE + 5
 

@@ -7,16 +7,16 @@ import pytest
 
 from holdfast.base.errors import Corrupt
 from holdfast.objects.store import OVERWRITE
-from holdfast.ontology import layout
-from holdfast.ontology.chain import Chain, checkpoint_span
-from holdfast.ontology.head import read_head
-from holdfast.ontology.index import resolve, resolve_by_chain
-from holdfast.ontology.ledger import EMPTY, Ledger, followed, next_spine, next_summary, opened
-from holdfast.ontology.manifest import Manifest, compose, parse
-from holdfast.ontology.refs import FileRef, Place, TypeId
-from holdfast.ontology.turn import Open
-from holdfast.ontology.upkeep import Upkeep
-from holdfast.ontology.view import View
+from holdfast.ontology.chain.chain import Chain, checkpoint_span
+from holdfast.ontology.chain.resolve import resolve, resolve_by_chain
+from holdfast.ontology.commit.lock import Open
+from holdfast.ontology.commit.view import View
+from holdfast.ontology.format import layout
+from holdfast.ontology.format.chainstate import EMPTY, Ledger, followed, next_spine, next_summary, opened
+from holdfast.ontology.format.head import read_head
+from holdfast.ontology.format.manifest import Manifest, compose, parse
+from holdfast.ontology.maintain.upkeep import Upkeep
+from holdfast.ontology.types.refs import FileRef, Place, TypeId
 from tests.unit.ontology.desk import CUSTOMER, PRODUCT, Desk, put
 
 

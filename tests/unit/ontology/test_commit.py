@@ -9,7 +9,7 @@ from holdfast.base.errors import Ambiguous, Conflict, Corrupt, Incompatible, Una
 from holdfast.objects.layer import Layer
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.store import OVERWRITE, Lost, Mode, NotModified, Object, Store, Version, Written
-from holdfast.ontology.delta import Absent, AtCommit, Equal, digest
+from holdfast.ontology.format.data.intents import Absent, AtCommit, Equal, digest
 from tests.unit.ontology.desk import CUSTOMER, FORMS, OWNS, PRODUCT, Desk, Form, intent, put
 
 

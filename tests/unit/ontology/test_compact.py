@@ -13,16 +13,17 @@ import pytest
 
 from holdfast.base.errors import Corrupt
 from holdfast.objects.store import OVERWRITE
-from holdfast.ontology import layout
-from holdfast.ontology.chain import Chain
-from holdfast.ontology.compact import GRACE_NS, ORPHAN_NS, Compactor, superseded
-from holdfast.ontology.index import Entry, read_index, resolve
-from holdfast.ontology.ledger import Ledger
-from holdfast.ontology.reader import read_latest, read_ledger
-from holdfast.ontology.refs import TypeId
-from holdfast.ontology.reindex import repair_indexes
-from holdfast.ontology.rows import partial_columns
-from holdfast.ontology.verify import verify
+from holdfast.ontology.chain.chain import Chain
+from holdfast.ontology.chain.latest import read_latest, read_ledger
+from holdfast.ontology.chain.resolve import resolve
+from holdfast.ontology.format import layout
+from holdfast.ontology.format.chainstate import Ledger
+from holdfast.ontology.format.data.rows import partial_columns
+from holdfast.ontology.format.index import Entry, read_index
+from holdfast.ontology.maintain.compact import GRACE_NS, ORPHAN_NS, Compactor, superseded
+from holdfast.ontology.maintain.reindex import repair_indexes
+from holdfast.ontology.maintain.verify.verify import verify
+from holdfast.ontology.types.refs import TypeId
 from tests.unit.ontology import broken
 from tests.unit.ontology.desk import CUSTOMER, OWNS, Desk, put
 

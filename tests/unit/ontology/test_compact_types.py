@@ -13,14 +13,15 @@ import pytest
 from holdfast.base.errors import Unavailable
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Written
-from holdfast.ontology import Entity, Field, layout
-from holdfast.ontology.compact import Compactor
-from holdfast.ontology.index import read_index
-from holdfast.ontology.merge import Source, Target, _Layout, merge
-from holdfast.ontology.refs import TypeId
-from holdfast.ontology.rows import partial_columns
+from holdfast.ontology import Entity, Field
+from holdfast.ontology.format import layout
+from holdfast.ontology.format.data.rows import partial_columns
+from holdfast.ontology.format.index import read_index
+from holdfast.ontology.maintain.compact import Compactor
+from holdfast.ontology.maintain.merge import Source, Target, _Layout, merge
+from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.ontology.session import Ontology, Options, Policy
-from holdfast.ontology.verify import verify
+from holdfast.ontology.types.refs import TypeId
 from tests.unit.ontology.desk import Desk
 
 READING = TypeId("entity", "Reading")
@@ -207,8 +208,8 @@ def in_any_order(commit: int, keys: list[int]) -> Source:
 
 
 def test_rows_in_no_order_are_decoded_once_for_each_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.ontology.merge.ROW_GROUP", 4)
-    monkeypatch.setattr("holdfast.ontology.merge.HELD_BYTES", 1)
+    monkeypatch.setattr("holdfast.ontology.maintain.merge.ROW_GROUP", 4)
+    monkeypatch.setattr("holdfast.ontology.maintain.merge.HELD_BYTES", 1)
     decoded: list[str] = []
     table = _Layout.table
 

@@ -24,7 +24,7 @@ from holdfast.ontology import (
     UnfitKey,
     UnsupportedAnnotation,
 )
-from holdfast.ontology.declaration import declaration
+from holdfast.ontology.types.declaration import declaration
 from tests.unit.ontology.shop import Audited, Customer, Everything, Order, Product, Subscription, Tier
 
 L = TypeVar("L", bound=Entity)

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 from holdfast.ontology import Entity, Field, Relation
-from holdfast.ontology.derived import derived_class
-from holdfast.ontology.errors import InvalidValue
-from holdfast.ontology.form import Form
-from holdfast.ontology.intake import from_arrow
+from holdfast.ontology.format.data.form import Form
+from holdfast.ontology.format.data.intake import from_arrow
+from holdfast.ontology.types.derived import derived_class
+from holdfast.ontology.types.errors import InvalidValue
 
 
 class Tier(Enum):

@@ -6,19 +6,21 @@ from typing import Any
 import pytest
 
 from holdfast.base.errors import Conflict, Corrupt, NotFound, Refused
-from holdfast.ontology import Entity, Field, Relation, TypeDropped, layout, restart
-from holdfast.ontology.asked import Wording, understood
-from holdfast.ontology.changes import Feed
-from holdfast.ontology.compact import Compactor
-from holdfast.ontology.drop import apply, preview
-from holdfast.ontology.history import diff, find_commit
-from holdfast.ontology.reindex import repair_indexes
-from holdfast.ontology.revert import preview as preview_of_revert
+from holdfast.ontology import Entity, Field, Relation, TypeDropped
+from holdfast.ontology.chain.history import diff, find_commit
+from holdfast.ontology.chain.times import When
+from holdfast.ontology.commit.lock import Open
+from holdfast.ontology.feed import Feed
+from holdfast.ontology.format import layout
+from holdfast.ontology.maintain import restart
+from holdfast.ontology.maintain.compact import Compactor
+from holdfast.ontology.maintain.drop import apply, preview
+from holdfast.ontology.maintain.reindex import repair_indexes
+from holdfast.ontology.maintain.revert import preview as preview_of_revert
+from holdfast.ontology.maintain.verify.verify import verify
+from holdfast.ontology.query.sqltables import SqlTables
+from holdfast.ontology.query.text_query import Wording, understood
 from holdfast.ontology.session import Ontology
-from holdfast.ontology.sqltables import SqlTables
-from holdfast.ontology.times import When
-from holdfast.ontology.turn import Open
-from holdfast.ontology.verify import verify
 from tests.unit.ontology.desk import Desk
 
 

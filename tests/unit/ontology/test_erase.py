@@ -11,17 +11,19 @@ from holdfast.base.config import Settings
 from holdfast.base.errors import Conflict, Invalid, NotFound, Refused
 from holdfast.objects.layer import Layer
 from holdfast.objects.store import Store
-from holdfast.ontology import Entity, Field, Relation, erase, layout, restart
-from holdfast.ontology.changes import Feed
-from holdfast.ontology.compact import Compactor
-from holdfast.ontology.form import Form
-from holdfast.ontology.history import find_commit
-from holdfast.ontology.results import meta
-from holdfast.ontology.revert import preview as preview_of_revert
-from holdfast.ontology.rows import from_parquet
+from holdfast.ontology import Entity, Field, Relation
+from holdfast.ontology.chain.history import find_commit
+from holdfast.ontology.commit.lock import Open
+from holdfast.ontology.feed import Feed
+from holdfast.ontology.format import layout
+from holdfast.ontology.format.data.form import Form
+from holdfast.ontology.format.data.rows import from_parquet
+from holdfast.ontology.maintain import erase, restart
+from holdfast.ontology.maintain.compact import Compactor
+from holdfast.ontology.maintain.revert import preview as preview_of_revert
+from holdfast.ontology.maintain.verify.verify import verify
+from holdfast.ontology.query.results import meta
 from holdfast.ontology.session import Ontology
-from holdfast.ontology.turn import Open
-from holdfast.ontology.verify import verify
 from tests.unit.ontology.desk import Desk
 
 SECRET = "Geheimnis"

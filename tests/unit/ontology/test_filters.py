@@ -11,7 +11,6 @@ import pytest
 from typing_extensions import TypedDict
 
 from holdfast.ontology import Condition, Entity, Field, InvalidQuery, Mixin, Relation, left, right
-from holdfast.ontology.declaration import declaration
 from holdfast.ontology.filters.ast import And, Comparison, FieldPath, In, IsNull, Or, Order
 from holdfast.ontology.filters.evaluate import evaluate
 from holdfast.ontology.filters.exprs import count, count_where
@@ -19,6 +18,7 @@ from holdfast.ontology.filters.parse import parse
 from holdfast.ontology.filters.render import to_text
 from holdfast.ontology.filters.scope import Source, TypedColumn, quoted
 from holdfast.ontology.filters.sql import compile_where
+from holdfast.ontology.types.declaration import declaration
 
 
 class Tier(Enum):

@@ -11,11 +11,10 @@ import pytest
 from holdfast.ontology import Entity, Field, Relation
 from holdfast.ontology.filters.exprs import Condition
 from holdfast.ontology.filters.jsonsql import key_of
-from holdfast.ontology.filters.ordersql import compile_order
-from holdfast.ontology.filters.reading import decimal_key
 from holdfast.ontology.filters.scope import Source, Sql, TypedColumn
-from holdfast.ontology.filters.sql import compile_where
-from holdfast.ontology.filters.texts import fold
+from holdfast.ontology.filters.sql import compile_order, compile_where
+from holdfast.ontology.filters.text_match import fold
+from holdfast.ontology.types.readings import decimal_key
 
 SURROGATES = range(0xD800, 0xE000)
 

@@ -13,10 +13,10 @@ from holdfast.objects.layer import Layer
 from holdfast.objects.local.store import LocalStore
 from holdfast.objects.store import Object, Store
 from holdfast.ontology import Entity, Field
-from holdfast.ontology.compact import Compactor
-from holdfast.ontology.form import Form
+from holdfast.ontology.format.data.form import Form
+from holdfast.ontology.maintain.compact import Compactor
+from holdfast.ontology.query.cache.warm import FEW
 from holdfast.ontology.session import Ontology
-from holdfast.ontology.warm import FEW
 from tests.unit.ontology.desk import Desk
 from tests.unit.ontology.plain import PlainWriter
 

@@ -8,8 +8,8 @@ from holdfast.base.errors import HoldfastError
 from holdfast.base.ids import Ambient
 from holdfast.objects.memory import MemoryStore, Shelf
 from holdfast.ontology import Entity, Field
+from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.ontology.session import Ontology, Options
-from holdfast.ontology.verify import verify
 
 ROUNDS = 120
 ODD: tuple[Any, ...] = (

@@ -6,13 +6,14 @@ from typing import Any
 import pytest
 
 from holdfast.objects.store import OVERWRITE
-from holdfast.ontology import layout
-from holdfast.ontology.commit import Committer
-from holdfast.ontology.head import read_head
-from holdfast.ontology.index import Entry, Index, Resolved, read_index, resolve, well_formed
-from holdfast.ontology.turn import Open
-from holdfast.ontology.upkeep import Upkeep
-from holdfast.ontology.view import View
+from holdfast.ontology.chain.resolve import Resolved, resolve
+from holdfast.ontology.commit.commit import Committer
+from holdfast.ontology.commit.lock import Open
+from holdfast.ontology.commit.view import View
+from holdfast.ontology.format import layout
+from holdfast.ontology.format.head import read_head
+from holdfast.ontology.format.index import Entry, Index, read_index, well_formed
+from holdfast.ontology.maintain.upkeep import Upkeep
 from tests.unit.ontology.desk import CUSTOMER, OWNS, PRODUCT, Desk, put
 
 KEY = layout.index_key(*CUSTOMER)

@@ -10,9 +10,9 @@ from pydantic import Field as Constraint
 
 from holdfast.base.errors import Invalid
 from holdfast.ontology import Entity, Field, InvalidValue
-from holdfast.ontology.declaration import declaration
-from holdfast.ontology.intake import from_arrow
-from holdfast.ontology.rows import written
+from holdfast.ontology.format.data.intake import from_arrow
+from holdfast.ontology.format.data.rows import written
+from holdfast.ontology.types.declaration import declaration
 from tests.unit.ontology.shop import (
     NOON,
     Address,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.ontology import layout
+from holdfast.ontology.format import layout
 
 
 def test_keys_are_those_of_the_specification() -> None:

@@ -7,17 +7,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from holdfast.ontology import Entity, Field, layout
-from holdfast.ontology.chain import Chain
-from holdfast.ontology.compact import Compactor
-from holdfast.ontology.head import read_head
-from holdfast.ontology.index import Entry, read_index
-from holdfast.ontology.lifespans import ORIGIN, Lasting, Lives, known, lasting_in, lives
-from holdfast.ontology.loaded import Loaded
-from holdfast.ontology.refs import TypeId
-from holdfast.ontology.scans import lasting
+from holdfast.ontology import Entity, Field
+from holdfast.ontology.chain.chain import Chain
+from holdfast.ontology.format import layout
+from holdfast.ontology.format.data.lifespans import ORIGIN, Lasting, Lives, known, lasting_in, lives
+from holdfast.ontology.format.head import read_head
+from holdfast.ontology.format.index import Entry, read_index
+from holdfast.ontology.maintain.compact import Compactor
+from holdfast.ontology.maintain.verify.verify import verify
+from holdfast.ontology.query.cache.loaded import Loaded
+from holdfast.ontology.query.cache.scans import lasting
 from holdfast.ontology.session import Ontology
-from holdfast.ontology.verify import verify
+from holdfast.ontology.types.refs import TypeId
 from tests.unit.ontology.desk import Desk
 
 THING = TypeId("entity", "Thing")
@@ -146,8 +147,8 @@ async def answers(desk: Desk, *, pooled_bytes: int) -> tuple[list[list[Thing]], 
 
 
 async def test_snapshots_of_snapshots_answer_as_commits_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.ontology.merge.ROW_GROUP", 8)
-    monkeypatch.setattr("holdfast.ontology.merge.HELD_BYTES", 0)
+    monkeypatch.setattr("holdfast.ontology.maintain.merge.ROW_GROUP", 8)
+    monkeypatch.setattr("holdfast.ontology.maintain.merge.HELD_BYTES", 0)
     desk = Desk()
     for number, whole in enumerate((True, False, False, True)):
         await written(desk, 9, first=1 + 9 * number)

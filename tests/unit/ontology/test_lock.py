@@ -16,10 +16,11 @@ from holdfast.objects.client import Client, Usage
 from holdfast.objects.layer import Layer
 from holdfast.objects.memory import MemoryStore, Shelf
 from holdfast.objects.store import OVERWRITE, Lost, Mode, NotModified, Object, Store, Version, Written
-from holdfast.ontology import layout, lock
-from holdfast.ontology.commit import Committer
-from holdfast.ontology.lock import Manners, WriteLock
-from holdfast.ontology.view import View
+from holdfast.ontology.commit import lock
+from holdfast.ontology.commit.commit import Committer
+from holdfast.ontology.commit.lock import LockOptions, WriteLock
+from holdfast.ontology.commit.view import View
+from holdfast.ontology.format import layout
 from holdfast.sim.clock import SimClock
 from holdfast.sim.loop import SimLoop
 from tests.unit.ontology.desk import FORMS, put
@@ -68,7 +69,7 @@ class Town:
         ambient = Ambient(self.clock, random.Random(seed))
         return Client(Distant(self.bare, self.seconds), ambient=ambient, usage=self.usage), ambient
 
-    def session(self, name: str, manners: Manners | None = None, *, ahead_ms: int = 0) -> Committer:
+    def session(self, name: str, manners: LockOptions | None = None, *, ahead_ms: int = 0) -> Committer:
         store, ambient = self.store(len(self.locks))
         ambient = Ambient(SimClock(self.loop.time, skew_ms=ahead_ms), ambient.rng)
         turn = WriteLock(store, name, ambient, manners)
@@ -233,7 +234,7 @@ def test_the_lock_object_may_vanish_or_be_stolen_at_any_moment() -> None:
                     await town.bare.put(layout.LOCK, json.dumps(thief).encode(), OVERWRITE)
 
         async def ours(name: str) -> None:
-            writer = town.session(name, Manners(ttl_ms=600, idle_ms=50))
+            writer = town.session(name, LockOptions(ttl_ms=600, idle_ms=50))
             for number in range(10):
                 assert await put(writer, (name, number)) is not None
 
@@ -292,7 +293,7 @@ def test_a_clock_that_is_ahead_keeps_nobody_waiting(given_back: str) -> None:
 
 def test_a_failed_renewal_makes_the_lease_unsafe_and_the_commit_takes_it_again() -> None:
     async def work(town: Town) -> None:
-        manners = Manners(ttl_ms=300, idle_ms=100_000, burst_ms=100_000)
+        manners = LockOptions(ttl_ms=300, idle_ms=100_000, burst_ms=100_000)
         writer = town.session("anna", manners)
         await put(writer, ("c1", 0))
         turn = town.locks[0]

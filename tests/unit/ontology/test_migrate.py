@@ -9,26 +9,17 @@ import pytest
 from holdfast.base.errors import Conflict, Invalid, NotFound, Refused
 from holdfast.objects.layer import Layer
 from holdfast.objects.store import Store
-from holdfast.ontology import (
-    Entity,
-    Field,
-    Relation,
-    SchemaDrift,
-    UnreadableRow,
-    count,
-    erase,
-    layout,
-    migrate,
-    upgrader,
-)
-from holdfast.ontology.compact import Compactor
-from holdfast.ontology.form import Form
-from holdfast.ontology.history import find_commit
-from holdfast.ontology.rows import to_parquet
+from holdfast.ontology import Entity, Field, Relation, SchemaDrift, UnreadableRow, count, upgrader
+from holdfast.ontology.chain.history import find_commit
+from holdfast.ontology.commit.lock import Open
+from holdfast.ontology.format import layout
+from holdfast.ontology.format.data.form import Form
+from holdfast.ontology.format.data.rows import to_parquet
+from holdfast.ontology.format.data.upgrade import fingerprint, steps_of
+from holdfast.ontology.maintain import erase, migrate
+from holdfast.ontology.maintain.compact import Compactor
+from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.ontology.session import Ontology
-from holdfast.ontology.turn import Open
-from holdfast.ontology.upgrade import fingerprint, steps_of
-from holdfast.ontology.verify import verify
 from tests.unit.ontology.desk import Desk
 
 

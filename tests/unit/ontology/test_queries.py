@@ -1,7 +1,10 @@
 """Queries by real classes: results, what they cost, which files they leave alone, and what they refuse."""
 
 import gc
+from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -10,16 +13,17 @@ from holdfast.base.clock import SystemClock
 from holdfast.base.config import CacheSection, Settings
 from holdfast.base.errors import Corrupt, Invalid, NotFound
 from holdfast.base.ids import Ambient
-from holdfast.ontology import results
-from holdfast.ontology.declaration import declaration
+from holdfast.ontology import Entity, Field, Relation
+from holdfast.ontology.chain.times import Window
 from holdfast.ontology.filters.sides import left, right
-from holdfast.ontology.prune import choose
-from holdfast.ontology.results import NoResult, SeveralResults, meta
+from holdfast.ontology.format.data.shape import of_class
+from holdfast.ontology.query import results
+from holdfast.ontology.query.cache.prune import choose
+from holdfast.ontology.query.results import NoResult, SeveralResults, meta
 from holdfast.ontology.session import Ontology
-from holdfast.ontology.shape import of_class
-from holdfast.ontology.times import Window
+from holdfast.ontology.types.declaration import declaration
 from tests.unit.ontology.desk import Desk
-from tests.unit.ontology.shop import Customer, Everything, Order, Product, Subscription, everything
+from tests.unit.ontology.shop import Customer, Everything, Order, Product, Subscription, Tier, everything
 
 
 class Unhurried(SystemClock):
@@ -42,6 +46,103 @@ async def stocked(desk: Desk, *, commits: int = 4, rows: int = 5) -> None:
             onto.ensure(found)
             await onto.commit()
     desk.spent()
+
+
+# --- by key ---
+
+
+class Part(Entity):
+    number: Field[int] = Field(primary_key=True)
+    size: Field[int]
+
+
+class Device(Entity):
+    id: Field[UUID] = Field(primary_key=True)
+    size: Field[int]
+
+
+class Day(Entity):
+    day: Field[date] = Field(primary_key=True)
+    size: Field[int]
+
+
+class Instant(Entity):
+    at: Field[datetime] = Field(primary_key=True)
+    size: Field[int]
+
+
+class Rank(Entity):
+    tier: Field[Tier] = Field(primary_key=True)
+    size: Field[int]
+
+
+class Fits(Relation[Part, Device]):
+    day: Field[date] = Field(instance_key=True)
+    size: Field[int]
+
+
+KEYS: list[tuple[type[Entity], Any, Any]] = [
+    (Part, -7, 70),
+    (Part, 10**30, 7),
+    (Device, UUID(int=7), UUID(int=8)),
+    (Day, date(2024, 2, 29), date(2024, 3, 1)),
+    (Instant, datetime(2024, 2, 29, 12, 30, 0, 250_000, tzinfo=UTC), datetime(2024, 2, 29, tzinfo=UTC)),
+    (Rank, Tier.GOLD, Tier.STANDARD),
+]
+
+
+@pytest.mark.parametrize(("python", "key", "other"), KEYS)
+async def test_get_by_a_key_of_any_type(python: type[Entity], key: Any, other: Any) -> None:
+    desk = Desk()
+    name = declaration(python).key_field
+    assert name is not None
+
+    def made(value: Any, size: int) -> Entity:
+        return python(**{name: value, "size": size})
+
+    async with session(desk, python) as onto:
+        for size in range(3):
+            onto.ensure([made(key, size), made(other, 9)])
+            await onto.commit()
+        assert await onto.get(python, key) == made(key, 2)
+        onto.retract(python, other)
+        await onto.commit()
+        assert await onto.get(python, other) is None
+        assert await onto.all(python) == [made(key, 2)]
+    async with session(desk, python) as onto:
+        assert await onto.get(python, key) == made(key, 2)
+        assert await onto.get(python, other) is None
+
+
+async def test_get_of_a_relation_takes_entities_or_keys_and_all_parts_of_the_identity() -> None:
+    desk = Desk()
+    part, device = Part(number=7, size=1), Device(id=UUID(int=7), size=2)
+    async with session(desk, Part, Device, Fits) as onto:
+        onto.ensure([Fits(left_key=7, right_key=device, day=date(2024, 1, day), size=day) for day in (1, 2)])
+        onto.ensure(Fits(left_key=70, right_key=device, day=date(2024, 1, 1), size=70))
+        await onto.commit()
+        for left_key, right_key in ((part, device), (7, UUID(int=7))):
+            found = await onto.get(Fits, left_key, right_key, date(2024, 1, 2))
+            assert found == Fits(left_key=7, right_key=device, day=date(2024, 1, 2), size=2)
+            assert meta(found).commit_id == 1
+        assert await onto.get(Fits, 7, device, date(2024, 1, 3)) is None
+        with pytest.raises(Invalid, match="3 keys"):
+            await onto.get(Fits, 7, device)
+
+
+async def test_get_reads_only_the_file_that_can_hold_the_key() -> None:
+    desk = Desk()
+    await stocked(desk)
+    async with session(desk) as onto:
+        assert (await onto.get(Customer, "21")) == Customer(id="21", name="n1", tier="t2")
+        assert desk.spent() == {"get": 4}, "head, manifest, index, the one file"
+        assert (await onto.get(Customer, "24")) == Customer(id="24", name="n4", tier="t2")
+        assert await onto.get(Customer, "25") is None
+        assert desk.spent() == {"get": 2}, "the head, each time"
+        assert len(await onto.all(Customer)) == 20
+        assert desk.spent() == {"get": 1 + 3}, "the head, and the files that were not read yet"
+        assert len(await onto.all(Customer)) == 20
+        assert desk.spent() == {"get": 1}
 
 
 # --- results ---

@@ -7,12 +7,12 @@ import pyarrow as pa
 import pytest
 
 from holdfast.base.errors import Invalid, Refused
-from holdfast.ontology.engine import Moment
+from holdfast.ontology.chain.tags import Tags
 from holdfast.ontology.filters.scope import Sql
 from holdfast.ontology.filters.sides import left
-from holdfast.ontology.statement import Ask, rows_of
-from holdfast.ontology.tabular import _by, columns_of, shown
-from holdfast.ontology.tags import Tags
+from holdfast.ontology.query.engine import Moment
+from holdfast.ontology.query.statement import Ask, rows_of
+from holdfast.ontology.query.tabular import _by, columns_of, shown
 from tests.unit.ontology.desk import Desk
 from tests.unit.ontology.shop import Customer, Subscription
 from tests.unit.ontology.test_queries import session, stocked

@@ -8,11 +8,11 @@ import pytest
 
 from holdfast.base.errors import Conflict, NotFound, Refused
 from holdfast.ontology import Entity, Field, Relation
-from holdfast.ontology.history import diff, find_commit
-from holdfast.ontology.revert import Preview, apply, preview
+from holdfast.ontology.chain.history import diff, find_commit
+from holdfast.ontology.commit.lock import Open
+from holdfast.ontology.maintain.revert import Preview, apply, preview
+from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.ontology.session import Ontology
-from holdfast.ontology.turn import Open
-from holdfast.ontology.verify import verify
 from tests.unit.ontology.desk import Desk
 
 

@@ -8,8 +8,9 @@ import pytest
 import holdfast
 from holdfast.base.errors import Corrupt, Invalid
 from holdfast.objects.store import Store
-from holdfast.ontology import Entity, Field, layout
-from holdfast.ontology.lock import break_lock, show
+from holdfast.ontology import Entity, Field
+from holdfast.ontology.commit.lock import break_lock, show
+from holdfast.ontology.format import layout
 from holdfast.ontology.session import Ontology
 
 

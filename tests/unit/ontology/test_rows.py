@@ -13,14 +13,14 @@ from pydantic import Field as ModelField
 
 from holdfast.base.errors import Corrupt, HoldfastError
 from holdfast.ontology import Entity, Field, InvalidValue, Relation, UnreadableRow
-from holdfast.ontology.attempt import TypeForm
-from holdfast.ontology.columns import typed_columns
-from holdfast.ontology.declaration import declaration
-from holdfast.ontology.delta import Row, digest
-from holdfast.ontology.form import Form
-from holdfast.ontology.rows import from_parquet, read, written
-from holdfast.ontology.schema import schema_hash
-from holdfast.ontology.typespec import ListOf, Primitive
+from holdfast.ontology.commit.attempt import TypeForm
+from holdfast.ontology.format.data.columns import typed_columns
+from holdfast.ontology.format.data.form import Form
+from holdfast.ontology.format.data.intents import Row, digest
+from holdfast.ontology.format.data.rows import from_parquet, read, written
+from holdfast.ontology.types.declaration import declaration
+from holdfast.ontology.types.schema import schema_hash
+from holdfast.ontology.types.typespec import ListOf, Primitive
 from tests.unit.ontology.shop import (
     NOON,
     Address,

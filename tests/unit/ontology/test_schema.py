@@ -9,10 +9,9 @@ from pydantic import Field as Constraint
 
 from holdfast.base.errors import Corrupt
 from holdfast.ontology import Entity, Field, Relation, SchemaDrift
-from holdfast.ontology.declaration import declaration
-from holdfast.ontology.documents import Dropped, Registry, SchemaVersion, Types, Versions
-from holdfast.ontology.drift import diff
-from holdfast.ontology.schema import schema_hash, schema_json, schema_of
+from holdfast.ontology.chain.catalog import Dropped, Registry, SchemaVersion, Types, Versions
+from holdfast.ontology.types.declaration import declaration
+from holdfast.ontology.types.schema import diff, schema_hash, schema_json, schema_of
 from tests.unit.ontology.shop import Customer, Order, Product, Subscription
 
 STR = {"kind": "primitive", "name": "str"}

@@ -13,7 +13,7 @@ from holdfast.base.errors import Conflict, Invalid, Refused, Unavailable
 from holdfast.objects.layer import Layer
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Written
 from holdfast.ontology import Entity, Field, Relation, SchemaDrift
-from holdfast.ontology.commit import STAGES
+from holdfast.ontology.commit.commit import STAGES
 from holdfast.ontology.session import Ontology, Options
 from tests.unit.ontology.desk import Desk
 from tests.unit.ontology.plain import PlainReader

@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.ontology.sketch import may_hold, sketch_of
-from holdfast.ontology.stats import FileStats, Span, StatsByPath, parse_stats
+from holdfast.ontology.format.stats import FileStats, Span, StatsByPath, may_hold, parse_stats, sketch_of
 
 
 @given(st.sets(st.text(), max_size=300))

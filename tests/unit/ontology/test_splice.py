@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from holdfast.base.errors import Corrupt
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.store import Part
-from holdfast.ontology import thrift
-from holdfast.ontology.errors import SnapshotGone
-from holdfast.ontology.ranged import WHOLE_BYTES, Ranged
-from holdfast.ontology.splice import Assembly, Footer, constant, footer_bytes, keeping, metadata_of
+from holdfast.ontology.format.parquet import thrift
+from holdfast.ontology.format.parquet.ranged import WHOLE_BYTES, Ranged
+from holdfast.ontology.format.parquet.splice import Assembly, Footer, constant, footer_bytes, keeping, metadata_of
+from holdfast.ontology.types.errors import SnapshotGone
 
 COLUMNS = pa.schema(
     [

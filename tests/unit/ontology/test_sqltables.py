@@ -11,11 +11,11 @@ import pytest
 from holdfast.base.errors import Corrupt, Invalid, NotFound, Refused
 from holdfast.objects.store import OVERWRITE
 from holdfast.ontology import Entity, Field
-from holdfast.ontology.asked import Wording, figures_in_words, understood
+from holdfast.ontology.chain.times import When
+from holdfast.ontology.query.sqltables import SqlTables
+from holdfast.ontology.query.tabular import arrow_of
+from holdfast.ontology.query.text_query import Wording, figures_in_words, understood
 from holdfast.ontology.session import Ontology
-from holdfast.ontology.sqltables import SqlTables
-from holdfast.ontology.tabular import arrow_of
-from holdfast.ontology.times import When
 from tests.unit.ontology.desk import Desk
 from tests.unit.ontology.shop import Customer, Everything, Order, Product, Subscription, everything
 

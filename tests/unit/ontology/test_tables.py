@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from holdfast.base.errors import Corrupt
-from holdfast.ontology.declaration import declaration
-from holdfast.ontology.delta import Row
-from holdfast.ontology.rows import from_parquet, from_table, partial_columns, read, to_parquet, to_table
+from holdfast.ontology.format.data.intents import Row
+from holdfast.ontology.format.data.rows import from_parquet, from_table, partial_columns, read, to_parquet, to_table
+from holdfast.ontology.types.declaration import declaration
 from tests.unit.ontology.shop import Customer, Everything, Order, Product, everything, row
 
 

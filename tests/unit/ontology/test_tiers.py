@@ -7,9 +7,9 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.ontology.index import Entry
-from holdfast.ontology.refs import TypeHead
-from holdfast.ontology.tiers import LIMIT, Piece, plan
+from holdfast.ontology.format.index import Entry
+from holdfast.ontology.maintain.tiers import LIMIT, Piece, plan
+from holdfast.ontology.types.refs import TypeHead
 
 
 def pieces(weights: list[int], sizes: list[int] | None = None) -> list[Piece]:

@@ -12,11 +12,12 @@ import pytest
 from annotated_types import Ge
 
 from holdfast.base.errors import Conflict, Invalid, NotFound
-from holdfast.ontology import Entity, Field, InvalidValue, Relation, exchange
-from holdfast.ontology.decide import Policy
-from holdfast.ontology.exchange import FileFormat
+from holdfast.ontology import Entity, Field, InvalidValue, Relation
+from holdfast.ontology.bulk import files
+from holdfast.ontology.bulk.decide import Policy
+from holdfast.ontology.bulk.files import FileFormat
+from holdfast.ontology.bulk.transfer import export_file, import_file
 from holdfast.ontology.session import Ontology
-from holdfast.ontology.transfer import export_file, import_file
 from tests.unit.ontology.desk import Desk
 
 
@@ -212,7 +213,7 @@ async def test_tables_that_do_not_fit_are_refused(columns: dict[str, Any], messa
 
 
 async def test_rows_far_down_are_named_by_their_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exchange, "READ_ROWS", 10)
+    monkeypatch.setattr(files, "READ_ROWS", 10)
     desk = Desk()
     rows: list[Any] = [{"id": number} for number in range(40)]
     rows[33]["text"] = "\ud800"

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from pydantic import Field as Constraint
 
-from holdfast.ontology.annotations import analyse
-from holdfast.ontology.columns import arrow_type
-from holdfast.ontology.typespec import (
+from holdfast.ontology.format.data.columns import arrow_type
+from holdfast.ontology.types.annotations import analyse
+from holdfast.ontology.types.typespec import (
     Anything,
     Choice,
     DictOf,

@@ -11,11 +11,11 @@ import pytest
 from holdfast.base.errors import Corrupt
 from holdfast.objects.memory import Shelf
 from holdfast.objects.store import OVERWRITE
-from holdfast.ontology import layout
-from holdfast.ontology.compact import Compactor
-from holdfast.ontology.finding import KINDS, Severity
-from holdfast.ontology.reindex import repair_indexes
-from holdfast.ontology.verify import STAGES, Stage, verify, verify_indexes
+from holdfast.ontology.format import layout
+from holdfast.ontology.maintain.compact import Compactor
+from holdfast.ontology.maintain.reindex import repair_indexes
+from holdfast.ontology.maintain.verify.findings import KINDS, Severity
+from holdfast.ontology.maintain.verify.verify import STAGES, Stage, verify, verify_indexes
 from tests.tidy.tree import ROOT
 from tests.unit.ontology import broken
 from tests.unit.ontology.broken import LIBRARY, Broken, sound

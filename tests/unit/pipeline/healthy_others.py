@@ -4,13 +4,14 @@ from typing import Any
 
 from holdfast import runs
 from holdfast.bus import Bus, Event, Options, Retry, on
-from holdfast.ontology import Entity, Field, erase
-from holdfast.ontology.compact import Compactor
-from holdfast.ontology.drop import apply as apply_drop
-from holdfast.ontology.drop import preview as preview_drop
-from holdfast.ontology.form import Form
+from holdfast.ontology import Entity, Field
+from holdfast.ontology.commit.lock import Open
+from holdfast.ontology.format.data.form import Form
+from holdfast.ontology.maintain import erase
+from holdfast.ontology.maintain.compact import Compactor
+from holdfast.ontology.maintain.drop import apply as apply_drop
+from holdfast.ontology.maintain.drop import preview as preview_drop
 from holdfast.ontology.session import Ontology
-from holdfast.ontology.turn import Open
 from holdfast.runs import Context, workflow
 from tests.unit.pipeline.audit_desk import MINUTE, Place
 

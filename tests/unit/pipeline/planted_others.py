@@ -5,11 +5,11 @@ import json
 from holdfast.base import codec
 from holdfast.bus import layout as bus
 from holdfast.objects.store import CREATE, OVERWRITE, Store
-from holdfast.ontology import layout as ontology
+from holdfast.ontology.format import layout as ontology
 from holdfast.runs import layout as runs
-from holdfast.runs.history import read_history
-from holdfast.runs.index import RunIndex
-from holdfast.runs.summary import index_key, summarise
+from holdfast.runs.journal.history import read_history
+from holdfast.runs.journal.index import RunIndex
+from holdfast.runs.journal.summary import index_key, summarise
 from tests.unit.pipeline.planted import Expected, cut, fault, first, rewrite
 
 # --- runs ---

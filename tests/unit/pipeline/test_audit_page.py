@@ -6,7 +6,7 @@ from holdfast.bus.audit import RULES as BUS
 from holdfast.ingest.audit_rules import RULES as INGEST
 from holdfast.metrics.audit_rules import RULES as METRICS
 from holdfast.pipeline.audit_rules import RULES as STORE
-from holdfast.runs.audit import RULES as RUNS
+from holdfast.runs.admin.audit import RULES as RUNS
 from tests.tidy.tree import ROOT
 
 EVERY = [*INGEST.values(), *METRICS.values(), *RUNS.values(), *BUS.values(), *STORE.values()]

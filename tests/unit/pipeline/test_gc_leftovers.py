@@ -4,22 +4,22 @@ import random
 
 from holdfast.base.ids import Ambient
 from holdfast.bus import Bus, Context, Envelope, on
-from holdfast.ontology import layout as commits
-from holdfast.ontology.compact import GRACE_NS, Compactor
-from holdfast.ontology.finding import Severity
-from holdfast.ontology.verify import verify
+from holdfast.ontology.format import layout as commits
+from holdfast.ontology.maintain.compact import GRACE_NS, Compactor
+from holdfast.ontology.maintain.verify.findings import Severity
+from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.pipeline.gc import events, ontology, records, runs
 from holdfast.pipeline.gc.job import Gc
 from holdfast.pipeline.gc.options import GcOptions
 from holdfast.pipeline.gc.record import GC, intents
 from holdfast.runs import layout
-from holdfast.runs.delete import delete
-from holdfast.runs.entry import Draft
-from holdfast.runs.fork import fork
-from holdfast.runs.history import read_history
-from holdfast.runs.index import RunIndex
-from holdfast.runs.journal import Journal
-from holdfast.runs.payload import get_payload, put_payload
+from holdfast.runs.admin.delete import delete
+from holdfast.runs.admin.fork import fork
+from holdfast.runs.journal.entry import Draft
+from holdfast.runs.journal.history import read_history
+from holdfast.runs.journal.index import RunIndex
+from holdfast.runs.journal.journal import Journal
+from holdfast.runs.journal.payload import get_payload, put_payload
 from tests.fakes.orders import OrderPlaced
 from tests.unit.ontology.broken import attempt_that_lost, migration_that_was_not_published, sound
 from tests.unit.ontology.desk import CUSTOMER
@@ -50,7 +50,7 @@ async def test_payloads_of_lost_attempts_and_of_deleted_runs_go() -> None:
     await begun(desk, "open", ambient)
     await ended(desk, "over", ambient)
     await ended(desk, "deleted", ambient)
-    await delete(desk.store, ambient, "deleted")
+    await delete(desk.store, "deleted")
     zombie = await put_payload(desk.store, ambient, "deleted", b"from before")
     assert (await desk.run("runs"))["kinds"]["runs"]["kept"] == {runs.YOUNG: 2}
     desk.later(2 * HOUR)
@@ -70,14 +70,14 @@ async def test_payloads_that_a_fork_needs_stay() -> None:
     desk = GcDesk()
     ambient = desk.ambient
     await ended(desk, "source", ambient)
-    await fork(desk.store, ambient, "source", new_run_id="copy", after_step="big")
-    await delete(desk.store, ambient, "source", force=True)
+    await fork(desk.store, "source", new_run_id="copy", after_step="big")
+    await delete(desk.store, "source", force=True)
     desk.later(2 * HOUR)
     await desk.run("runs")
     history = await read_history(desk.store, "copy")
     assert history is not None
     assert await get_payload(desk.store, history.entries[1].fields["payload"]) == b"large"
-    await delete(desk.store, ambient, "copy", force=True)
+    await delete(desk.store, "copy", force=True)
     assert (await desk.run("runs", run_id="run-2"))["kinds"]["runs"]["removed"][runs.DELETED] >= 2
     assert desk.keys("runs/source/") == [layout.journal_key("source")]
 

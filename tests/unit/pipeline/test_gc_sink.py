@@ -1,8 +1,8 @@
 """A driver of a sink that dies at any request: what it leaves is told by the audit, and collected on record."""
 
-from holdfast.ontology import layout
-from holdfast.ontology.head import read_head
-from holdfast.ontology.verify import verify
+from holdfast.ontology.format import layout
+from holdfast.ontology.format.head import read_head
+from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.pipeline.gc import ontology
 from tests.unit.ontology.bulk_kit import Yard, customers, table
 from tests.unit.ontology.test_bulk_crash import Died, Mortal, driven

@@ -8,15 +8,15 @@ import pytest
 from holdfast.base.errors import Conflict, Invalid
 from holdfast.objects.client import Client
 from holdfast.objects.open import open_store
-from holdfast.ontology import layout
-from holdfast.ontology.bulk import Landed
-from holdfast.ontology.compact import Compactor
-from holdfast.ontology.decide import Policy, Rules
-from holdfast.ontology.errors import InvalidValue
-from holdfast.ontology.loads import DEAD_NS
+from holdfast.ontology.bulk.decide import Policy, Rules
+from holdfast.ontology.bulk.loader import Landed
+from holdfast.ontology.format import layout
+from holdfast.ontology.maintain.compact import Compactor
+from holdfast.ontology.maintain.staged_loads import DEAD_NS
+from holdfast.ontology.maintain.upkeep import NEVER
+from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.ontology.session import Ontology, Options
-from holdfast.ontology.tidying import NEVER
-from holdfast.ontology.verify import verify
+from holdfast.ontology.types.errors import InvalidValue
 from holdfast.pipeline.compaction import compact
 from holdfast.pipeline.engine import Inline
 from holdfast.pipeline.gc import ontology as garbage

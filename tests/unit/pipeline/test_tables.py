@@ -14,10 +14,10 @@ from holdfast.bus import Bus
 from holdfast.ingest.records import Gauge
 from holdfast.objects.client import Client
 from holdfast.objects.open import open_store
-from holdfast.ontology.compact import Compactor
-from holdfast.ontology.refs import TypeId
+from holdfast.ontology.maintain.compact import Compactor
+from holdfast.ontology.query.sqltables import SqlTables
 from holdfast.ontology.session import Ontology
-from holdfast.ontology.sqltables import SqlTables
+from holdfast.ontology.types.refs import TypeId
 from holdfast.pipeline.tables import Wanted, everything, find
 from holdfast.pipeline.tables.conditions import Condition, Conditions
 from holdfast.pipeline.tables.given import Given
@@ -127,10 +127,10 @@ async def test_conditions_leave_out_files_and_never_a_row() -> None:
 
 
 async def test_only_what_is_needed_of_large_files_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.ontology.parts.SLICED_BYTES", 0)
-    monkeypatch.setattr("holdfast.ontology.cuts.WHOLE_BYTES", 0)
-    monkeypatch.setattr("holdfast.ontology.cuts.TAIL_BYTES", 256)
-    monkeypatch.setattr("holdfast.ontology.cuts.GAP_BYTES", 0)
+    monkeypatch.setattr("holdfast.ontology.query.partitions.SLICED_BYTES", 0)
+    monkeypatch.setattr("holdfast.ontology.query.partitions.WHOLE_BYTES", 0)
+    monkeypatch.setattr("holdfast.ontology.query.partitions.TAIL_BYTES", 256)
+    monkeypatch.setattr("holdfast.ontology.query.partitions.GAP_BYTES", 0)
     async with open_store("memory:") as store:
         async with Ontology(store, store.ambient, [Customer]) as onto:
             table = {"id": [f"{n:06d}" for n in range(300_000)], "name": [f"name {n}" for n in range(300_000)]}
@@ -159,8 +159,8 @@ async def test_only_what_is_needed_of_large_files_is_fetched(monkeypatch: pytest
 
 
 async def test_slices_of_a_column_have_what_the_whole_table_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.ontology.parts.SLICED_BYTES", 0)
-    monkeypatch.setattr("holdfast.ontology.cuts.WHOLE_BYTES", 0)
+    monkeypatch.setattr("holdfast.ontology.query.partitions.SLICED_BYTES", 0)
+    monkeypatch.setattr("holdfast.ontology.query.partitions.WHOLE_BYTES", 0)
     async with open_store("memory:") as store:
         await trade(store, 1)
         whole = await everything(store, {"table": "Everything"})

@@ -12,8 +12,8 @@ from holdfast.base.errors import Invalid, Unavailable
 from holdfast.bus import on
 from holdfast.platform import durable
 from holdfast.platform.durable import BusCourier, run_id_of
-from holdfast.runs.courier import carried_by
-from holdfast.runs.journal import read_history
+from holdfast.runs.engine.outbox import carried_by
+from holdfast.runs.journal.history import read_history
 from tests.unit.platform.kit import InvoiceDue, OrderTaken, platform, published
 
 
@@ -140,7 +140,7 @@ async def test_emitting_elsewhere_is_refused() -> None:
         with pytest.raises(Invalid, match="outside a step"):
             await hf.start(outside, run_id="r1")
         outcome = await checkout.start(hf.store, "o1", run_id="r2")
-        assert "nobody here publishes" in str(outcome.error)
+        assert "provides no way to publish" in str(outcome.error)
 
 
 async def test_a_loop_that_continues_as_new_emits_every_time() -> None:

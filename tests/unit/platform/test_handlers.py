@@ -7,7 +7,7 @@ import pytest
 from holdfast.base.errors import Invalid
 from holdfast.bus import BadHandler, on
 from holdfast.bus.claims import Claims, Hold
-from holdfast.ontology.history import commits
+from holdfast.ontology.chain.history import commits
 from holdfast.platform.handlers import Context as PlatformContext
 from holdfast.platform.open import Holdfast
 from tests.unit.platform.kit import Invoice, InvoiceDue, OrderTaken, platform, published
@@ -35,6 +35,30 @@ async def test_commit_and_event_in_one() -> None:
             assert [each.id for each in await onto.all(Invoice)] == ["o1"]
         (manifest,) = [manifest async for manifest in commits(hf.store)]
         assert manifest.metadata == {"event_id": order.id, "handler_id": "bill"}
+
+
+async def test_a_handler_reads_the_ontology_by_queries() -> None:
+    """Files are read once by the session of the worker; after that a read is one request, for the head."""
+    spent: list[int] = []
+
+    async with platform() as hf:
+
+        @on(OrderTaken, id="look")
+        async def look(ctx: PlatformContext, event: OrderTaken) -> None:
+            for _ in range(3):
+                before = hf.store.usage.requests("get", "meta"), hf.store.usage.requests("get", "commits")
+                assert await ctx.get(Invoice, "i7") == Invoice(id="i7", amount=7)
+                assert len(await ctx.all(Invoice)) == 10
+                after = hf.store.usage.requests("get", "meta"), hf.store.usage.requests("get", "commits")
+                spent.append(sum(after) - sum(before))
+
+        async with hf.ontology(Invoice) as onto:
+            for number in range(10):
+                onto.ensure(Invoice(id=f"i{number}", amount=number))
+                await onto.commit()
+        await hf.bus().publish(OrderTaken(order_id="o1"))
+        assert (await hf.run([look], until_idle=True)).handled == 1
+    assert spent == [14, 2, 2], "head, manifest, index, ten files, and the head once more; then the head for each read"
 
 
 async def test_a_handler_that_fails_after_its_commit_does_not_commit_again() -> None:

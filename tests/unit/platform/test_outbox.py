@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import pytest
 
 from holdfast.base.errors import HoldfastError, Invalid, Unavailable
-from holdfast.ontology.chain import Chain
-from holdfast.ontology.head import read_head
-from holdfast.ontology.manifest import Manifest
+from holdfast.ontology.chain.chain import Chain
+from holdfast.ontology.format.head import read_head
+from holdfast.ontology.format.manifest import Manifest
 from holdfast.platform.open import Holdfast
 from holdfast.platform.outbox import MARK, Outbox, envelopes
 from holdfast.platform.session import Session

@@ -11,10 +11,10 @@ from holdfast.objects.memory import MemoryStore, Shelf
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Object, Store, Written
 from holdfast.runs import layout
-from holdfast.runs.entry import Draft
-from holdfast.runs.history import History, read_history
-from holdfast.runs.journal import Journal
-from holdfast.runs.segments import SegmentPolicy
+from holdfast.runs.journal.entry import Draft
+from holdfast.runs.journal.history import History, read_history
+from holdfast.runs.journal.journal import Journal
+from holdfast.runs.journal.segments import SegmentPolicy
 
 QUICK = RetryPolicy(attempts=3, base_ms=0, max_ms=0)
 TINY = SegmentPolicy(lines=2, size=1, fan_in=3)

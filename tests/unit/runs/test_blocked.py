@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast import runs
-from holdfast.runs.control import reindex
+from holdfast.runs.admin.control import reindex
 from tests.unit.runs.desk import Crash, Desk
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from holdfast import runs
-from holdfast.runs.journal import read_history
+from holdfast.runs.journal.history import read_history
 from tests.unit.runs.desk import Desk
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from holdfast import runs
-from holdfast.base.errors import Fenced
-from holdfast.runs.children import live
+from holdfast.base.errors import Fenced, Refused
+from holdfast.runs.engine.children import live
 from tests.unit.runs.desk import Crash, Desk
 
 
@@ -201,3 +201,34 @@ async def test_a_failure_that_was_caught_before_a_child_is_recorded_before_it_be
         await parent.start(desk.store(), run_id="p")
     assert (await parent.start(desk.store(), run_id="p")).result == "once"
     assert len(tries) == 1
+
+
+async def test_a_fork_has_children_of_its_own() -> None:
+    family = Family()
+    await family.parent.start(family.desk.store(), run_id="p")
+    await runs.fork(family.desk.store(), "p", from_offset=2, new_run_id="f")
+    assert (await family.parent.proceed(family.desk.store(), "f")).event == "child:f.child"
+    assert await family.statuses() == dict.fromkeys(("p", "p.child", "f", "f.child"), "suspended")
+    await family.child.resume(family.desk.store(), "f.child", "go", 2)
+    assert (await family.parent.proceed(family.desk.store(), "f")).result == 2
+    await runs.fork(family.desk.store(), "f", after_step="child", new_run_id="g")
+    assert (await family.parent.proceed(family.desk.store(), "g")).result == 2, "a child's recorded result is kept"
+    assert "g.child" not in await family.statuses()
+
+
+async def test_deleting_a_parent_by_force_ends_its_children_and_keeps_their_journals() -> None:
+    family = Family()
+    await family.parent.start(family.desk.store(), run_id="p")
+    with pytest.raises(Refused):
+        await runs.delete(family.desk.store(), "p")
+    await runs.delete(family.desk.store(), "p", force=True)
+    assert await family.statuses() == {"p.child": "cancelled"}
+    assert (await runs.describe(family.desk.store(), "p.child")).cancel_reason == "its parent p was deleted"
+
+
+async def test_a_parent_whose_child_was_deleted_is_told_that_it_failed() -> None:
+    family = Family()
+    await family.parent.start(family.desk.store(), run_id="p")
+    await runs.delete(family.desk.store(), "p.child", force=True)
+    outcome = await family.parent.proceed(family.desk.store(), "p")
+    assert (outcome.status, "p.child was deleted" in str(outcome.error)) == ("failed", True)

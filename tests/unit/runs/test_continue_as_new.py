@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from holdfast.base.errors import Ambiguous, Fenced
-from holdfast.runs.entry import Draft
-from holdfast.runs.history import read_previous
+from holdfast.runs.journal.entry import Draft
+from holdfast.runs.journal.history import read_previous
 from tests.unit.objects.scripted import Scripted
 from tests.unit.runs.journals import TINY, Archive, Unsteady, step
 

@@ -8,7 +8,7 @@ import pytest
 from holdfast import runs
 from holdfast.base.errors import Fenced, Invalid, NotFound, Refused
 from holdfast.objects.store import Store
-from holdfast.runs.index import RunIndex
+from holdfast.runs.journal.index import RunIndex
 from tests.unit.runs.desk import Crash, Desk
 
 
@@ -235,7 +235,7 @@ async def test_a_request_stands_although_the_index_could_not_be_told(
 
     monkeypatch.setattr(RunIndex, "note", away)
     assert (await runs.request_cancel(desk.store(), "r")).status == "cancelling"
-    assert "holdfast runs reindex mends it" in caplog.text
+    assert "holdfast runs reindex repairs it" in caplog.text
 
 
 async def test_a_request_to_cancel_that_comes_after_the_last_step_is_too_late() -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from holdfast import runs
 from holdfast.base.errors import NotFound
-from holdfast.runs.describe import as_document, with_payload
-from holdfast.runs.history import read_history
+from holdfast.runs.admin.describe import as_document, with_payload
+from holdfast.runs.journal.history import read_history
 from tests.unit.runs.desk import Desk
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.base.errors import Corrupt, Invalid
-from holdfast.runs.entry import TYPES, Entry, format_line, parse_line
+from holdfast.runs.journal.entry import TYPES, Entry, format_line, parse_line
 
 TIME = "2026-01-02T03:04:05.000006+00:00"
 

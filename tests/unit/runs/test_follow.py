@@ -9,9 +9,8 @@ import pytest
 from holdfast import runs
 from holdfast.base.errors import NotFound
 from holdfast.runs import Entry
-from holdfast.runs.entry import Draft
-from holdfast.runs.generations import generation
-from holdfast.runs.history import read_history
+from holdfast.runs.journal.entry import Draft
+from holdfast.runs.journal.history import generation, read_history
 from tests.unit.runs.desk import Desk
 from tests.unit.runs.journals import TINY, Archive, step
 

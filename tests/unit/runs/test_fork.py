@@ -5,11 +5,11 @@ import pytest
 from holdfast.base.errors import Invalid, NotFound, Refused
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Written
-from holdfast.runs.delete import delete
-from holdfast.runs.entry import Draft
-from holdfast.runs.fork import fork
-from holdfast.runs.payload import get_payload, put_payload
-from holdfast.runs.segments import SegmentPolicy
+from holdfast.runs.admin.delete import delete
+from holdfast.runs.admin.fork import fork
+from holdfast.runs.journal.entry import Draft
+from holdfast.runs.journal.payload import get_payload, put_payload
+from holdfast.runs.journal.segments import SegmentPolicy
 from tests.unit.runs.journals import TINY, Archive, step
 
 
@@ -37,7 +37,7 @@ async def test_lines_before_the_point_are_copied_and_a_start_follows(choice: dic
     archive = Archive()
     await source(archive)
     before = archive.body("s")
-    forked = await fork(archive.store, archive.ambient, "s", new_run_id="f", **choice)
+    forked = await fork(archive.store, "s", new_run_id="f", **choice)
     assert (forked.run_id, forked.source, forked.from_offset) == ("f", "s", kept)
     assert archive.lines("f")[:-1] == archive.lines("s")[:kept]
     state = (await archive.history("f")).state
@@ -51,7 +51,7 @@ async def test_lines_before_the_point_are_copied_and_a_start_follows(choice: dic
 async def test_a_fork_goes_on_by_itself() -> None:
     archive = Archive()
     await source(archive)
-    forked = await fork(archive.store, archive.ambient, "s", after_step="s0", version="2")
+    forked = await fork(archive.store, "s", after_step="s0", version="2")
     journal = await archive.begin(forked.run_id)
     await journal.append(step("other"))
     assert (journal.session, journal.state.version, journal.state.detached) == (3, "2", False)
@@ -61,10 +61,13 @@ async def test_a_fork_goes_on_by_itself() -> None:
 @pytest.mark.parametrize(
     "policy", [TINY, SegmentPolicy(lines=2, size=1, fan_in=3, largest=600), SegmentPolicy(lines=1000)]
 )
-async def test_a_long_source_is_copied_into_segments_of_the_fork(policy: SegmentPolicy) -> None:
+async def test_a_long_source_is_copied_into_segments_of_the_fork(
+    policy: SegmentPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.runs.admin.fork.POLICY", policy)
     archive = Archive()
     await source(archive, steps=20)
-    await fork(archive.store, archive.ambient, "s", new_run_id="f", from_offset=19, policy=policy)
+    await fork(archive.store, "s", new_run_id="f", from_offset=19)
     copied = await archive.history("f")
     assert copied.lines[:19] == (await archive.history("s")).lines[:19]
     assert bool(copied.refs) == (policy.lines == 2)
@@ -77,9 +80,9 @@ async def test_a_long_source_is_copied_into_segments_of_the_fork(policy: Segment
 async def test_a_fork_that_shares_a_payload_is_registered_with_its_owner() -> None:
     archive = Archive()
     await source(archive, payload=True)
-    await fork(archive.store, archive.ambient, "s", new_run_id="f", after_step="big")
-    await fork(archive.store, archive.ambient, "f", new_run_id="g", after_step="big")
-    await fork(archive.store, archive.ambient, "s", new_run_id="h", after_step="s1")
+    await fork(archive.store, "s", new_run_id="f", after_step="big")
+    await fork(archive.store, "f", new_run_id="g", after_step="big")
+    await fork(archive.store, "s", new_run_id="h", after_step="s1")
     assert archive.keys("/forks/") == ["runs/s/forks/f.json", "runs/s/forks/g.json"]
     entry = (await archive.history("g")).entries[4]
     assert await get_payload(archive.store, entry.fields["payload"]) == b"large"
@@ -90,7 +93,7 @@ async def test_a_point_that_is_none_is_refused(choice: dict) -> None:
     archive = Archive()
     await source(archive)
     with pytest.raises(Invalid) as refused:
-        await fork(archive.store, archive.ambient, "s", **choice)
+        await fork(archive.store, "s", **choice)
     assert refused.value.remedy
     assert archive.keys("journal") == ["runs/s/journal.jsonl"]
 
@@ -98,17 +101,17 @@ async def test_a_point_that_is_none_is_refused(choice: dict) -> None:
 async def test_unknown_runs_steps_and_taken_names() -> None:
     archive = Archive()
     with pytest.raises(NotFound):
-        await fork(archive.store, archive.ambient, "s", from_offset=1)
+        await fork(archive.store, "s", from_offset=1)
     await source(archive)
     with pytest.raises(NotFound, match="no step 'x'"):
-        await fork(archive.store, archive.ambient, "s", from_step="x")
+        await fork(archive.store, "s", from_step="x")
     before = archive.body("s")
     with pytest.raises(Refused, match="run s exists already"):
-        await fork(archive.store, archive.ambient, "s", new_run_id="s", from_offset=1)
+        await fork(archive.store, "s", new_run_id="s", from_offset=1)
     assert archive.body("s") == before
-    await delete(archive.store, archive.ambient, "s")
+    await delete(archive.store, "s")
     with pytest.raises(NotFound):
-        await fork(archive.store, archive.ambient, "s", from_offset=1)
+        await fork(archive.store, "s", from_offset=1)
 
 
 async def test_a_source_deleted_meanwhile_is_noticed() -> None:
@@ -118,11 +121,11 @@ async def test_a_source_deleted_meanwhile_is_noticed() -> None:
         async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
             if "/forks/" in key and not self.deleting:
                 self.deleting = True  # the deleter is faster than the registration
-                await delete(archive.store, archive.ambient, "s")
+                await delete(archive.store, "s")
             return await super().put(key, body, mode)
 
     archive = Archive(DeletedMeanwhile())
     await source(archive, payload=True)
     with pytest.raises(NotFound, match="deleted or began a new history"):
-        await fork(archive.store, archive.ambient, "s", new_run_id="f", after_step="big")
+        await fork(archive.store, "s", new_run_id="f", after_step="big")
     assert await archive.backend.find("runs/f/journal.jsonl") is None

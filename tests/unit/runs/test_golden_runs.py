@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.runs.entry import Draft
-from holdfast.runs.fork import fork
-from holdfast.runs.history import read_previous
-from holdfast.runs.journal import Journal
+from holdfast.runs.admin.fork import fork
+from holdfast.runs.journal.entry import Draft
+from holdfast.runs.journal.history import read_previous
+from holdfast.runs.journal.journal import Journal
 from tests.unit.runs.journals import Archive, step
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "runs"
@@ -86,7 +86,7 @@ async def test_a_last_line_without_a_newline_is_completed_not_joined() -> None:
 
 async def test_a_plain_journal_is_forked_verbatim() -> None:
     archive = await shelved()
-    await fork(archive.store, archive.ambient, "plain-completed", new_run_id="f", after_step="llm#2")
+    await fork(archive.store, "plain-completed", new_run_id="f", after_step="llm#2")
     assert archive.lines("f")[:3] == archive.lines("plain-completed")[:3]
     state = (await archive.history("f")).state
     assert (state.source, state.session) == ({"runId": "plain-completed", "fromOffset": 3}, 2)

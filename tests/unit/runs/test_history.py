@@ -8,9 +8,9 @@ from holdfast.base.errors import Corrupt, Fenced, Invalid
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.store import Object, Version
 from holdfast.runs import layout
-from holdfast.runs.history import Bodies, format_body, read_history
-from holdfast.runs.run import RunState
-from holdfast.runs.segments import Ref
+from holdfast.runs.journal.history import Bodies, format_body, read_history
+from holdfast.runs.journal.segments import Ref
+from holdfast.runs.journal.state import RunState
 from tests.unit.runs.journals import TINY, Archive, step
 
 

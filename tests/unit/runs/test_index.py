@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from holdfast.base.clock import iso
-from holdfast.runs.entry import Draft
-from holdfast.runs.index import RunIndex
-from holdfast.runs.journal import Journal
+from holdfast.runs.journal.entry import Draft
+from holdfast.runs.journal.index import RunIndex
+from holdfast.runs.journal.journal import Journal
 from tests.unit.runs.journals import Archive, step
 
 HOUR_MS = 3_600_000

@@ -7,8 +7,9 @@ import pytest
 from holdfast.base.errors import Conflict, Corrupt, Fenced, Invalid, Refused
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Written
-from holdfast.runs.entry import Draft
-from holdfast.runs.journal import Journal, read_history
+from holdfast.runs.journal.entry import Draft
+from holdfast.runs.journal.history import read_history
+from holdfast.runs.journal.journal import Journal
 from tests.unit.runs.journals import TINY, Archive, step
 
 

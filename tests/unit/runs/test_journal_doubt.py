@@ -7,8 +7,8 @@ import pytest
 from holdfast.base.errors import Ambiguous, Fenced, Unavailable
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Object, Written
-from holdfast.runs.entry import Draft
-from holdfast.runs.journal import Journal
+from holdfast.runs.journal.entry import Draft
+from holdfast.runs.journal.journal import Journal
 from tests.unit.objects.scripted import Scripted
 from tests.unit.runs.journals import TINY, Archive, Unsteady, step
 

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.base.errors import Corrupt
-from holdfast.runs.payload import get_payload, put_payload
+from holdfast.runs.journal.payload import get_payload, put_payload
 from tests.unit.runs.journals import Archive
 
 

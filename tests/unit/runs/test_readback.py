@@ -1,8 +1,8 @@
 """What a journal says of a session's writes."""
 
-from holdfast.runs.entry import Draft, Entry
-from holdfast.runs.readback import Attempt, Call, damaged, landed, superseded
-from holdfast.runs.run import RunState
+from holdfast.runs.journal.attempt import Attempt, Call, damaged, landed_attempt, superseded
+from holdfast.runs.journal.entry import Draft, Entry
+from holdfast.runs.journal.state import RunState
 
 TIME = "2026-01-02T03:04:05Z"
 
@@ -29,18 +29,18 @@ def test_what_was_recorded_must_still_be_there() -> None:
 def test_an_attempt_has_landed_if_all_its_lines_are_in_their_places() -> None:
     first, second = Attempt(entries=[entry(1, "a"), entry(2, "b")]), Attempt(entries=[entry(1, "c")])
     start = Entry("start", 1, 0, TIME)
-    assert landed([start, entry(1, "a"), entry(2, "b"), entry(3, "x")], [first, second]) is first
-    assert landed([start, entry(1, "c"), entry(2, "b")], [first, second]) is second
-    assert landed([start, entry(1, "a"), entry(2, "x")], [first, second]) is None
-    assert landed([start], [first, second]) is None
-    assert landed([start, entry(1, "a", session=2), entry(2, "b")], [first]) is None
+    assert landed_attempt([start, entry(1, "a"), entry(2, "b"), entry(3, "x")], [first, second]) is first
+    assert landed_attempt([start, entry(1, "c"), entry(2, "b")], [first, second]) is second
+    assert landed_attempt([start, entry(1, "a"), entry(2, "x")], [first, second]) is None
+    assert landed_attempt([start], [first, second]) is None
+    assert landed_attempt([start, entry(1, "a", session=2), entry(2, "b")], [first]) is None
 
 
 def test_a_rewritten_line_is_ours_but_an_equal_one_comes_first() -> None:
     rewritten = Entry("step", 1, 1, TIME, {"stepId": "a", "result": 2})
     mine, twin = Attempt(entries=[entry(1, "a")]), Attempt(entries=[rewritten])
-    assert landed([entry(0, "s"), rewritten], [mine]) is mine
-    assert landed([entry(0, "s"), rewritten], [mine, twin]) is twin
+    assert landed_attempt([entry(0, "s"), rewritten], [mine]) is mine
+    assert landed_attempt([entry(0, "s"), rewritten], [mine, twin]) is twin
 
 
 def test_every_caller_gets_its_own_entries() -> None:

@@ -11,7 +11,7 @@ from holdfast.base import errors
 from holdfast.base.errors import HoldfastError
 from holdfast.runs import errors as run_errors
 from holdfast.runs import layout
-from holdfast.runs.entry import TYPES
+from holdfast.runs.journal.entry import TYPES
 from tests.tidy.tree import ROOT
 from tests.unit.runs.desk import Desk
 
@@ -33,7 +33,7 @@ class TestNames:
     @pytest.mark.parametrize("kind", [runs.Workflow, runs.Context, runs.Outcome])
     def test_every_method_and_field_a_user_has(self, kind: type) -> None:
         # What the machinery around a context uses, and what a workflow was made of.
-        inner = {"finish", "broken", "function", "name", "version", "retry"}
+        inner = {"enter", "finish", "broken", "function", "name", "version", "retry"}
         names = {name for name in [*vars(kind), *getattr(kind, "__annotations__", {})] if not name.startswith("_")}
         assert [name for name in sorted(names - inner) if not re.search(rf"`[^`]*\b{name}\b", REFERENCE)] == []
 
@@ -142,8 +142,8 @@ class TestCosts:
             {"put": 2, "delete": 2, "list": 2},
         )
         assert rows["resume of a small run that then ends"] == ("1 GET, 2 PUT", "2 PUT, 2 DELETE, 2 LIST")
-        assert await costs(lambda store: runs.deliver(store, "later", "go")) == ({"put": 1}, {"put": 1})
-        assert rows["deliver an event"] == ("1 PUT", "1 PUT")
+        assert await costs(lambda store: runs.deliver(store, "later", "go")) == ({"get": 1, "put": 1}, {"put": 1})
+        assert rows["deliver an event"] == ("1 GET, 1 PUT", "1 PUT")
         assert await costs(lambda store: runs.describe(store, "r")) == ({"get": 1}, {})
         assert await costs(lambda store: runs.worker(store, [work], until_idle=True)) == ({}, {"list": 1})
         journal, _ = await costs(lambda store: work.start(store, 320, run_id="long"))

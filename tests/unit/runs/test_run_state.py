@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from holdfast.base.errors import Corrupt
-from holdfast.runs.entry import Entry
-from holdfast.runs.run import TRANSITIONS, RunState, fold
+from holdfast.runs.journal.entry import Entry
+from holdfast.runs.journal.state import TRANSITIONS, RunState, fold
 
 TIME = "2026-01-02T03:04:05Z"
 WAKE = "2026-01-02T04:00:00Z"
@@ -131,10 +131,9 @@ def test_waits_failures_and_mail() -> None:
     state = fold(entries("start", RETRY, "start", "error", REOPEN))
     assert (state.failures, state.retry_at_ns, state.outcome, state.reopened) == (0, None, None, (TIME,))
     state = fold(entries("start", SUSPEND, "start", ("resume", {"mail": "m1", "value": 1})))
-    assert (state.pending, state.mails, state.asked, state.last_resume) == (None, ("m1",), 1, None)
+    assert (state.pending, state.mails, state.asked, state.answers) == (None, ("m1",), 1, {})
     state = fold(entries("start", SUSPEND, "start", ("resume", {"value": 1}), SUSPEND, ("resume", {"mail": "m1"})))
-    assert state.last_resume is not None
-    assert state.last_resume.offset == 3, "mail is no answer that a caller brought"
+    assert state.answers["approval"].offset == 3, "mail is no answer that a caller brought"
 
 
 def test_a_cancellation_keeps_its_place_and_reason() -> None:

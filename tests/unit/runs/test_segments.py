@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.base.errors import Corrupt, Incompatible, Invalid
-from holdfast.runs.segments import (
+from holdfast.runs.journal.segments import (
     Head,
     Ref,
     Seal,

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from holdfast.objects.store import check_key
 from holdfast.runs import layout
-from holdfast.runs.run import TRANSITIONS
-from holdfast.runs.summary import Nudge, RunSummary, day_of, index_key, nudge_key, read_key
+from holdfast.runs.journal.state import TRANSITIONS
+from holdfast.runs.journal.summary import Nudge, RunSummary, day_of, index_key, nudge_key, read_key
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=300)
 ids = st.text(st.characters(categories=["L", "N", "P", "S"]), min_size=1, max_size=60).filter(

@@ -5,13 +5,14 @@ import enum
 import json
 import pickle
 import sys
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
 import pytest
@@ -20,11 +21,11 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from holdfast.base.errors import Invalid
-from holdfast.runs.context import Context
+from holdfast.runs.engine.context import Context
+from holdfast.runs.engine.workflow import workflow
 from holdfast.runs.errors import NotJson, UnknownKind, UnreadableValue
-from holdfast.runs.recorded import Packed
+from holdfast.runs.journal.payload import Packed
 from holdfast.runs.values import MAX_DEPTH, from_json, register, to_json
-from holdfast.runs.workflow import workflow
 from tests.unit.runs.desk import Desk
 
 
@@ -193,17 +194,6 @@ def test_reading_a_value_imports_no_module(tmp_path: Path, monkeypatch: pytest.M
         {"$type": "dataclass", "class": "tests.unit.runs.test_values:Point", "value": {"__class__": 1}},
         {"$type": "model", "class": "tests.unit.runs.test_values:Ticket", "value": {"_fields_set": 1}},
         {"$type": "model", "class": "tests.unit.runs.test_values:Ticket", "set": 3},
-        {"$type": "enum"},
-        {"$type": "float", "value": "much"},
-        {"$type": "float", "value": [1]},
-        {"$type": "dict", "value": [[[], 1]]},
-        {"$type": "dict", "value": 5},
-        {"$type": "set", "value": [[]]},
-        {"$type": "bytes", "value": "é"},
-        {"$type": "decimal", "value": "x"},
-        {"$type": "timedelta", "value": [1e300, 0, 0]},
-        {"$type": "datetime", "value": 3},
-        {"$type": "uuid"},
     ],
     ids=repr,
 )
@@ -306,3 +296,85 @@ def test_what_could_not_be_read_again_is_not_written() -> None:
     endless.append(endless)
     with pytest.raises(NotJson, match="contains itself"):
         to_json(endless)
+
+
+class Text(str):
+    """A subclass as libraries make them."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return "something else"
+
+
+class Number(int):
+    """Another one."""
+
+
+class Pair(NamedTuple):
+    x: int
+    y: int
+
+
+@pytest.mark.parametrize(
+    ("value", "base"),
+    [
+        (OrderedDict(b=1, a=2), {"a": 2, "b": 1}),
+        (defaultdict(list, a=[1]), {"a": [1]}),
+        (Counter("aab"), {"a": 2, "b": 1}),
+        (Pair(1, 2), (1, 2)),
+        (bytearray(b"ab"), b"ab"),
+        (Text("plain"), "plain"),
+        (Number(7), 7),
+        ({Text("key"): [Number(1)]}, {"key": [1]}),
+    ],
+)
+async def test_subclasses_are_taken_as_their_base_kinds(value: Any, base: Any) -> None:
+    desk = Desk()
+
+    @workflow()
+    async def work(ctx: Context) -> Any:
+        return await ctx.step("s", lambda: value)
+
+    result = (await work.start(desk.store(), run_id="r")).result
+    assert (type(result), result) == (type(base), base)
+    assert from_json(to_json(value)) == base
+
+
+async def test_what_cannot_be_recorded_is_named_with_step_and_place() -> None:
+    class Odd:
+        """Nothing knows how to write it."""
+
+    @workflow()
+    async def work(ctx: Context) -> Any:
+        return await ctx.step("fetch", lambda: {"pages": [1, Odd()]}, key="x")
+
+    with pytest.raises(NotJson, match=r"result of step fetch\[x\]\.pages\[1\] is a .*Odd"):
+        await work.start(Desk().store(), run_id="r")
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"$type": "enum"},
+        {"$type": "float", "value": "much"},
+        {"$type": "float", "value": [1]},
+        {"$type": "dict", "value": [[[], 1]]},
+        {"$type": "dict", "value": 5},
+        {"$type": "set", "value": [[]]},
+        {"$type": "bytes", "value": "é"},
+        {"$type": "decimal", "value": "x"},
+        {"$type": "timedelta", "value": [1e300, 0, 0]},
+        {"$type": "datetime", "value": 3},
+        {"$type": "uuid"},
+        {"$type": "bytes", "value": "!", "charset": "x"},
+        {"$type": ["a", "list"]},
+        {"$type": "enum", "members": ["a"]},
+        {"$type": "com.example.Money", "cents": 5},
+    ],
+)
+def test_a_type_mark_of_another_program_is_a_plain_value(document: dict[str, Any]) -> None:
+    assert from_json({"inside": [document]}) == {"inside": [document]}
+    assert to_json(from_json(document)) == document
+    with pytest.raises(UnknownKind):
+        _ = from_json(document).cents

@@ -8,11 +8,11 @@ import pytest
 
 from holdfast import runs
 from holdfast.base.errors import Conflict, NotFound
-from holdfast.runs import mailbox
-from holdfast.runs.entry import Entry
-from holdfast.runs.index import RunIndex
-from holdfast.runs.journal import read_history
-from holdfast.runs.mailbox import Inbox
+from holdfast.runs.journal import mailbox
+from holdfast.runs.journal.entry import Entry
+from holdfast.runs.journal.history import read_history
+from holdfast.runs.journal.index import RunIndex
+from holdfast.runs.journal.mailbox import Inbox
 from tests.unit.runs.desk import Crash, Desk
 
 
@@ -277,8 +277,8 @@ async def test_many_events_cost_one_listing_and_one_pass_over_the_history() -> N
 
     history = await read_history(desk.store(), "r")
     assert history is not None
-    await runs.deliver(desk.store(), "r", "tick", "late")
-    await runs.deliver(desk.store(), "r", "tick", "later")
+    for value in ("late", "later"):
+        await mailbox.post(store, store.ambient, "r", "tick", value)
     history.entries = Counting(history.entries)
     inbox = Inbox(desk.store(), history)
     found = [await inbox.collect("tick") for _ in range(3)]
@@ -303,3 +303,67 @@ async def test_reindexing_wakes_a_run_whose_mail_came_without_a_nudge() -> None:
     await runs.deliver(desk.store(), "r", "go", 2)
     await runs.worker(desk.store(), [work], until_idle=True)
     assert (await work.proceed(desk.store(), "r")).result == [1, 2]
+
+
+@runs.workflow()
+async def two_questions(ctx: runs.Context) -> Any:
+    return [await ctx.suspend("go"), await ctx.suspend("go")]
+
+
+async def test_a_delivery_with_a_key_answers_one_question() -> None:
+    desk = Desk()
+    await two_questions.start(desk.store(), run_id="r")
+    for _ in range(2):
+        outcome = await two_questions.resume(desk.store(), "r", "go", 1, key="first")
+        assert (outcome.status, outcome.event) == ("suspended", "go")
+    await runs.deliver(desk.store(), "r", "go", 1, key="first")
+    assert (await two_questions.proceed(desk.store(), "r")).status == "suspended", "one key, one delivery, either way"
+    assert (await two_questions.resume(desk.store(), "r", "go", 1, key="second")).result == [1, 1]
+    assert (await two_questions.resume(desk.store(), "r", "go", 1, key="second")).result == [1, 1]
+    with pytest.raises(runs.RunFinished):
+        await two_questions.resume(desk.store(), "r", "go", 1, key="third")
+
+
+@pytest.mark.parametrize("key", [None, "own"])
+async def test_the_same_answer_without_a_key_is_not_taken_for_the_next_one(key: str | None) -> None:
+    desk = Desk()
+    await two_questions.start(desk.store(), run_id="r")
+    await two_questions.resume(desk.store(), "r", "go", 1)
+    if key is None:
+        with pytest.raises(runs.WrongEvent, match="give each delivery a key"):
+            await two_questions.resume(desk.store(), "r", "go", 1)
+        assert (await two_questions.resume(desk.store(), "r", "go", 2)).result == [1, 2]
+    else:
+        assert (await two_questions.resume(desk.store(), "r", "go", 1, key=key)).result == [1, 1]
+
+
+async def test_a_delivery_with_a_key_is_known_after_the_history_has_begun_anew() -> None:
+    desk = Desk()
+
+    @runs.workflow()
+    async def work(ctx: runs.Context, turn: int = 0) -> Any:
+        answer = await ctx.suspend("go")
+        if turn == 0:
+            ctx.continue_as_new(1)
+        return answer
+
+    await work.start(desk.store(), run_id="r")
+    for _ in range(2):
+        assert (await work.resume(desk.store(), "r", "go", 1, key="first")).status == "suspended"
+    assert (await work.resume(desk.store(), "r", "go", 2, key="second")).result == 2
+
+
+async def test_a_run_that_has_ended_takes_no_mail() -> None:
+    desk = Desk()
+    await runs.deliver(desk.store(), "r", "go", 1, key="first")
+    await runs.deliver(desk.store(), "r", "go", 2, key="second")
+    assert (await two_questions.start(desk.store(), run_id="r")).result == [1, 2]
+    before = sorted(desk.shelf.objects)
+    with pytest.raises(runs.RunFinished, match="has ended"):
+        await runs.deliver(desk.store(), "r", "go", 3)
+    with pytest.raises(runs.RunFinished, match="has ended"):
+        await runs.deliver(desk.store(), "r", "go", 3, key="third")
+    assert (await runs.deliver(desk.store(), "r", "go", 1, key="first")).startswith("k-"), (
+        "a second delivery of the first"
+    )
+    assert sorted(desk.shelf.objects) == before

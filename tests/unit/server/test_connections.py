@@ -6,7 +6,7 @@ import resource
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,11 +15,12 @@ import pytest
 
 from holdfast.base.errors import Refused
 from holdfast.server import run
-from holdfast.server.app import private_app
-from holdfast.server.connections import HEAD_BYTES, ConnectionLimits, Connections
+from holdfast.server.app import ingest_app, private_app
+from holdfast.server.connections import HEAD_BYTES, ConnectionLimits, Connections, Guard
+from holdfast.server.errors import Answers
 from holdfast.server.run import Address, Listener, bound
 from tests.tidy.tree import ROOT
-from tests.unit.server.server_desk import listening, server_desk
+from tests.unit.server.server_desk import frame, listening, server_desk
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 SHORT = ConnectionLimits(connections=20, header_timeout_s=0.2, body_timeout_s=0.2)
@@ -175,6 +176,82 @@ async def test_connections_with_requests_are_not_evicted(tmp_path: Path) -> None
             writer.close()
 
 
+class InBody:
+    """An application that counts how many of its requests wait for a body."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+        self.waiting = asyncio.Semaphore(0)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        def counted() -> Any:
+            self.waiting.release()
+            return receive()
+
+        await self._app(scope, counted, send)
+
+
+async def half_sent(url: str, app: InBody, request: bytes, context: ssl.SSLContext | None = None) -> Streams:
+    reader, writer = await connect(url, context)
+    writer.write(request)
+    await app.waiting.acquire()
+    writer.write(b"{")  # the first part of the body; the application waits for the next one
+    await app.waiting.acquire()
+    return reader, writer
+
+
+async def test_half_sent_bodies_make_room_on_the_private_listener(tmp_path: Path) -> None:
+    few = ConnectionLimits(connections=3, header_timeout_s=3_600, body_timeout_s=3_600)
+    async with server_desk(tmp_path) as desk:
+        app = InBody(private_app(desk.service))
+        async with listening(app, few) as url:
+            slow = [await half_sent(url, app, LIFT) for _ in range(3)]
+            assert (await exchange(url, LIVE))[0] == 200
+            status, headers, body = await response(slow[0][0])
+            assert (status, headers["connection"], body["error"]["reason"]) == (503, "close", "overloaded")
+            assert await slow[0][0].read() == b""
+            for _, writer in slow:
+                writer.close()
+
+
+async def test_strangers_do_not_evict_a_sender_with_a_token(tmp_path: Path) -> None:
+    few = ConnectionLimits(connections=1, header_timeout_s=3_600, body_timeout_s=3_600)
+    async with server_desk(tmp_path) as desk:
+        app = InBody(ingest_app(desk.service))
+        body = frame()
+        head = (
+            "POST /ingest/v1/batch HTTP/1.1\r\nhost: localhost\r\n"
+            f"authorization: Bearer {desk.token}\r\ncontent-length: {len(body)}\r\n"
+            "x-lightmetrics-agent: web-1\r\nx-lightmetrics-seq-start: 0\r\nx-lightmetrics-seq-end: 0\r\n\r\n"
+        )
+        async with listening(app, few) as url:
+            reader, writer = await connect(url)
+            writer.write(head.encode() + body[:10])
+            await app.waiting.acquire()
+            await app.waiting.acquire()
+            another = await connect(url)
+            assert (await response(another[0]))[0] == 503
+            writer.write(body[10:])
+            assert (await response(reader))[0] == 200
+            for each in (writer, another[1]):
+                each.close()
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+async def test_requests_that_outlast_a_shutdown_are_cancelled_quietly(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, encrypted: bool
+) -> None:
+    context = client_context() if encrypted else None
+    caplog.set_level("WARNING")
+    async with server_desk(tmp_path) as desk:
+        app = InBody(private_app(desk.service))
+        async with listening(app, LONG, server_context() if encrypted else None) as url:
+            reader, writer = await half_sent(url, app, LIFT, context)
+        assert await reader.read() == b""
+        writer.close()
+    assert [record.getMessage() for record in caplog.records if record.name.startswith("uvicorn")] == []
+
+
 async def test_tls_handshakes_have_a_time_limit_and_make_room(tmp_path: Path) -> None:
     few = ConnectionLimits(connections=2, header_timeout_s=3_600, body_timeout_s=3_600)
     async with server_desk(tmp_path) as desk:
@@ -191,6 +268,47 @@ async def test_tls_handshakes_have_a_time_limit_and_make_room(tmp_path: Path) ->
                 writer.write(sent)
                 assert await reader.read() == b""
                 writer.close()
+
+
+async def test_an_evicted_tls_connection_is_closed_without_waiting_for_its_client(tmp_path: Path) -> None:
+    few = ConnectionLimits(connections=1, header_timeout_s=3_600, body_timeout_s=3_600)
+    async with server_desk(tmp_path) as desk, listening(private_app(desk.service), few, server_context()) as url:
+        place = urlsplit(url)
+
+        def handshake() -> socket.socket:
+            plain = socket.create_connection((place.hostname, place.port))
+            return socket.socket(fileno=client_context().wrap_socket(plain).detach())
+
+        evicted = await asyncio.to_thread(handshake)  # from here on it answers nothing, and so no close_notify
+        with evicted:
+            assert (await exchange(url, LIVE, client_context()))[0] == 200
+            evicted.setblocking(False)
+            with suppress(ConnectionResetError):
+                while await asyncio.get_running_loop().sock_recv(evicted, 65_536):
+                    pass
+
+
+async def test_clients_that_do_not_read_make_room(tmp_path: Path) -> None:
+    few = ConnectionLimits(connections=2, header_timeout_s=3_600, body_timeout_s=3_600)
+    endless = Endless()
+    async with server_desk(tmp_path) as desk, AsyncExitStack() as opened:
+        answers = Answers(desk.service.metrics, desk.service.refusals, "private")
+        guard = Guard(endless, answers, few.body_timeout_s, evict_bodies=True)
+        place = urlsplit(url := await opened.enter_async_context(listening(guard, few)))
+        with ExitStack() as clients:
+            for _ in range(2):
+                client = clients.enter_context(socket.create_connection((place.hostname, place.port)))
+                client.sendall(LIVE)
+                client.setblocking(False)
+                assert await asyncio.get_running_loop().sock_recv(client, 1)  # it has a request under way
+            statuses = set()
+            while b"HTTP/1.1 200 OK\r\n" not in statuses:  # until both have filled their sockets, all are busy
+                reader, writer = await connect(url)
+                writer.write(LIVE)
+                statuses.add(await reader.readline())
+                writer.transport.abort()
+            await endless.closed.wait()
+    assert endless.closed.is_set()
 
 
 async def test_new_connections_use_the_new_certificate(tmp_path: Path) -> None:

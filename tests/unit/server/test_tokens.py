@@ -144,6 +144,8 @@ def test_a_token_is_for_every_pattern_that_the_command_names(file: Path, capsys:
     ]
     assert run(["tokens", "add", "--file", str(file), "--agents", " ,"]) == 2
     assert "at least one pattern" in capsys.readouterr().err
+    assert run(["tokens", "add", "--file", str(file), "--agents", "a b"]) == 2
+    assert "'a b' has white space in it\nhint: separate patterns by commas" in capsys.readouterr().err
 
 
 async def test_a_file_that_was_away_for_a_moment_is_no_problem_any_more(tmp_path: Path) -> None:

@@ -71,10 +71,10 @@ class Busy:
     retry_after_ms: int = 0
 
 
-NO_ANSWER = "silent"
+NO_ANSWER = "no_answer"
 UNTRUSTED = "untrusted"
 """The certificate of the collector is not trusted, so nothing was sent."""
-MISNAMED = "misnamed"
+WRONG_NAME = "wrong_name"
 """The certificate of the collector is for another name than that in the URL, so nothing was sent."""
 
 

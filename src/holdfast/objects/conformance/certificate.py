@@ -75,7 +75,10 @@ def certify(
 ) -> Certificate:
     """The certificate that the findings allow; ``Refused`` unless every law was kept, with effort enough."""
     if (missing := too_little(effort)) is not None:
-        raise Refused(f"{place}: no certificate: {missing}", remedy="run holdfast doctor --certify as it is")
+        raise Refused(
+            f"{place}: no certificate for too little effort: {missing}",
+            remedy="run holdfast doctor --certify as it is",
+        )
     doubts = [f"{finding.law.name} is {finding.verdict}" for finding in findings if not finding.kept]
     doubts += [f"{finding.law.name} saw only {finding.confidence}" for finding in weak(findings)]
     if doubts or not findings:
@@ -103,13 +106,13 @@ def weak(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def too_little(effort: Effort) -> str | None:
-    """What an examination with this effort lacks for a certificate; None if nothing."""
+    """The options in which this effort is too little for a certificate; None if there are none."""
     short = [
-        f"{name} {getattr(effort, name):,} of at least {getattr(LEAST, name):,}"
+        f"--{name} {getattr(effort, name):,}"
         for name in ("races", "rounds", "keys")
         if getattr(effort, name) < getattr(LEAST, name)
     ]
-    return f"too little effort: {', '.join(short)}" if short else None
+    return ", ".join(short) if short else None
 
 
 async def write_certificate(store: Store, certificate: Certificate, ambient: Ambient) -> None:

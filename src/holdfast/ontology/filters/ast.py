@@ -19,22 +19,10 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Literal
 
+from holdfast.ontology.types.readings import Reading
+
 End = Literal["own", "left", "right", "item"]
 """Whose field: the row's own, that of an entity at an end of the relation, or the item of a list under a quantifier."""
-
-Reading = Literal["text", "number", "real", "float", "decimal", "bool", "datetime", "date", "bytes"]
-"""How a stored JSON value is understood.
-
-    text      a string (also UUIDs, and enums of strings)
-    number    a number, whole or not, exactly (int fields, enums of numbers, fields of any type)
-    real      the same, and the strings NaN, Infinity and -Infinity (unions of int and float)
-    float     a number as a double, and those strings
-    decimal   a string that is a decimal number, or a whole number, exactly
-    bool      true or false
-    datetime  ISO 8601 with date, time and seconds; without a zone it is UTC
-    date      ISO 8601, as in 2024-02-29
-    bytes     base64 in its one canonical spelling
-"""
 
 Operator = Literal["==", "!=", "<", "<=", ">", ">="]
 TextOperator = Literal["equals", "contains", "startswith", "endswith", "matches"]

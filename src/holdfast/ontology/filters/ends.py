@@ -3,8 +3,8 @@
 from typing import Any, Protocol
 
 from holdfast.ontology.filters.ast import End
-from holdfast.ontology.filters.errors import InvalidQuery, unknown
-from holdfast.ontology.typespec import Node, Primitive
+from holdfast.ontology.types.errors import InvalidQuery, unknown
+from holdfast.ontology.types.typespec import Node, Primitive
 
 KEYS = ("left_key", "right_key")
 """Of a relation: the keys of its ends, which are text."""

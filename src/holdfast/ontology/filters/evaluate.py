@@ -28,8 +28,8 @@ from holdfast.ontology.filters.ast import (
     Quantified,
     Text,
 )
-from holdfast.ontology.filters.reading import read
-from holdfast.ontology.filters.texts import holds
+from holdfast.ontology.filters.text_match import holds
+from holdfast.ontology.types.readings import read
 
 Row = Mapping[str, Any]
 Rows = Mapping[str, Any]

@@ -30,14 +30,14 @@ from holdfast.ontology.filters.ast import (
     Order,
     Predicate,
     Quantified,
-    Reading,
     Text,
     TextOperator,
 )
-from holdfast.ontology.filters.errors import InvalidQuery
-from holdfast.ontology.filters.texts import check_pattern
+from holdfast.ontology.filters.text_match import check_pattern
 from holdfast.ontology.filters.types import check_text, fitted, item_node, node_at, reading_of, require_text
-from holdfast.ontology.typespec import Anything, Node, without_null
+from holdfast.ontology.types.errors import InvalidQuery
+from holdfast.ontology.types.readings import Reading
+from holdfast.ontology.types.typespec import Anything, Node, without_null
 
 T = TypeVar("T")
 Function = Literal["sum", "avg", "min", "max", "count_distinct", "quantile"]

@@ -1,4 +1,4 @@
-"""Values inside JSON, in SQL: the counterpart of ``reading.py``, line by line. Pure.
+"""Values inside JSON, in SQL: the counterpart of ``types/readings.py``, line by line. Pure.
 
 ``JsonPlace`` is a place in a JSON document, ``KeyPlace`` a text of identity. ``test(reading, of)`` asks ``of`` about
 the value that is read there, and is NULL where there is none. Casts are tried, never made: no row may stop a query.
@@ -7,10 +7,10 @@ the value that is read there, and is NULL where there is none. Casts are tried, 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from holdfast.ontology.filters import reading as forms
-from holdfast.ontology.filters.ast import Reading
 from holdfast.ontology.filters.operand import Domain, Operand, Test, bound, fill
 from holdfast.ontology.filters.scope import Sql
+from holdfast.ontology.types import readings as forms
+from holdfast.ontology.types.readings import Reading
 
 NUMBERS = "('UBIGINT', 'BIGINT', 'DOUBLE')"
 SPECIAL = "('NaN', 'Infinity', '-Infinity')"
@@ -30,7 +30,7 @@ def matches(text: Sql, pattern: str) -> Sql:
 
 
 def key_of(text: Sql) -> Sql:
-    """``reading.decimal_key`` of a text that is a decimal number."""
+    """``readings.decimal_key`` of a text that is a decimal number."""
 
     def parts(number: Sql) -> Sql:
         whole = fill("regexp_extract({}, '^[+-]?([0-9]*)', 1)", number)
@@ -184,7 +184,7 @@ def _escaped(step: str) -> str:
 
 @dataclass(frozen=True)
 class KeyPlace:
-    """The text of a key, which is that of its value (``keys.key_text``)."""
+    """The text of a key, which is that of its value (``declaration.key_text``)."""
 
     column: str
 

@@ -21,7 +21,7 @@ from holdfast.ontology.filters.ast import (
     Quantified,
     Text,
 )
-from holdfast.ontology.filters.tokens import name_text, quoted_text
+from holdfast.ontology.filters.parse import name_text, quoted_text
 
 
 def to_text(predicate: Predicate) -> str:

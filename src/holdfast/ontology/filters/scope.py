@@ -12,17 +12,11 @@ decides which columns those are, file by file; a column that is not named here i
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from holdfast.ontology.filters.ast import End
-from holdfast.ontology.typespec import Choice, ListOf, Node, Primitive, without_null
-
-Form = Literal["text", "int", "float", "bool", "timestamp", "date", "decimal", "blob", "json", "list", "key"]
-"""What a column holds: one of the types of ``ontology/columns.py``.
-
-"json" is the canonical JSON of a field that has no type of its own; "list" is a list of any of the others. "key" is a
-text of identity (``entity_key``, ``left_key``, ``instance_key``), from which values are read as the field is declared.
-"""
+from holdfast.ontology.format.data.columns import Form, form_of
+from holdfast.ontology.types.typespec import ListOf, Node, without_null
 
 
 class Sql(NamedTuple):
@@ -62,31 +56,6 @@ Scope = Mapping[End, Source]
 def quoted(name: str) -> str:
     """A name as an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
-
-
-_FORMS: dict[str, Form] = {
-    "str": "text",
-    "UUID": "text",
-    "int": "int",
-    "float": "float",
-    "bool": "bool",
-    "datetime": "timestamp",
-    "date": "date",
-    "Decimal": "decimal",
-    "bytes": "blob",
-}
-
-
-def form_of(node: Node) -> Form:
-    """The form of the typed column that ``columns.typed_columns`` makes for a field of this type."""
-    match without_null(node)[0]:
-        case Primitive() as primitive:
-            return _FORMS.get(primitive.name, "json")
-        case Choice() as choice:
-            return "text" if choice.stored is str else "int"
-        case ListOf(item=item):
-            return "json" if form_of(item) == "json" else "list"
-    return "json"
 
 
 def typed_column(sql: str, node: Node, *, complete: bool) -> TypedColumn:

@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
-from holdfast.ontology.fields import FieldExpr
 from holdfast.ontology.filters.ends import declared_end
-from holdfast.ontology.filters.errors import InvalidQuery, unknown
+from holdfast.ontology.types.errors import InvalidQuery, unknown
+from holdfast.ontology.types.fields import FieldExpr
 
 if TYPE_CHECKING:
-    from holdfast.ontology.model import Entity, Relation
+    from holdfast.ontology.types.model import Entity, Relation
 
     L = TypeVar("L", bound=Entity)
     R = TypeVar("R", bound=Entity)

@@ -13,10 +13,22 @@ from enum import Enum
 from typing import Any
 from uuid import UUID
 
-from holdfast.ontology.filters.ast import Reading, Value
-from holdfast.ontology.filters.errors import InvalidQuery, unknown
-from holdfast.ontology.typespec import Anything, Choice, DictOf, ListOf, Node, OneOf, Primitive, Record, Ref, to_text
-from holdfast.ontology.values import in_utc
+from holdfast.ontology.filters.ast import Value
+from holdfast.ontology.types.errors import InvalidQuery, unknown
+from holdfast.ontology.types.readings import Reading
+from holdfast.ontology.types.typespec import (
+    Anything,
+    Choice,
+    DictOf,
+    ListOf,
+    Node,
+    OneOf,
+    Primitive,
+    Record,
+    Ref,
+    to_text,
+)
+from holdfast.ontology.types.values import in_utc
 
 Fitted = tuple[Reading, Value]
 _NONE = type(None)

@@ -12,14 +12,13 @@ from collections.abc import AsyncIterator
 from holdfast.base.errors import Corrupt, Incompatible, NotFound
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
-from holdfast.ontology import layout
-from holdfast.ontology.chain import Chain
-from holdfast.ontology.compact import superseded
-from holdfast.ontology.ended import ended_chains
-from holdfast.ontology.head import read_head
-from holdfast.ontology.index import read_index
-from holdfast.ontology.loads import DEAD_NS, staged_loads
-from holdfast.ontology.refs import Place, TypeId, type_id
+from holdfast.ontology.chain.chain import Chain, ended_chains
+from holdfast.ontology.format import layout
+from holdfast.ontology.format.head import read_head
+from holdfast.ontology.format.index import read_index
+from holdfast.ontology.maintain.compact import superseded
+from holdfast.ontology.maintain.staged_loads import DEAD_NS, staged_loads
+from holdfast.ontology.types.refs import Place, TypeId, type_id
 from holdfast.pipeline.gc.options import Ask
 from holdfast.pipeline.gc.record import Sweep
 

@@ -15,9 +15,9 @@ from holdfast.objects.store import Entry, Store
 from holdfast.pipeline.gc.options import Ask
 from holdfast.pipeline.gc.record import Sweep
 from holdfast.runs import layout
-from holdfast.runs.delete import check_deletable, delete, loose, remains
-from holdfast.runs.index import RunIndex
-from holdfast.runs.run import FINISHED
+from holdfast.runs.admin.delete import check_deletable, delete, loose, remains
+from holdfast.runs.journal.index import RunIndex
+from holdfast.runs.journal.state import FINISHED
 
 GROUP = 2_000
 """Runs in one shard."""
@@ -127,7 +127,7 @@ async def _delete(store: Store, ambient: Ambient, run_id: str, ask: Ask, out: Sw
             await check_deletable(store, run_id)
         intents = await out.about_to([(layout.run_folder(run_id), 0, EXPIRED)])
         if ask.apply:
-            await delete(store, ambient, run_id)
+            await delete(store, run_id)
             await out.concluded(intents, 1)
     except (Refused, NotFound, Conflict, Corrupt):
         out.keep(NEEDED, layout.journal_key(run_id))

@@ -9,7 +9,7 @@ from holdfast.objects.store import Store
 from holdfast.pipeline.gc import batches, derived, events, gatherings, ontology, orphans, records, runs, windows
 from holdfast.pipeline.gc.options import Ask
 from holdfast.pipeline.gc.record import Sweep
-from holdfast.runs.workflow import ambient_of
+from holdfast.runs.engine.workflow import ambient_of
 
 Sweeper = Callable[[Store, Ambient, Ask, Sweep], Awaitable[None]]
 SWEEPERS: dict[str, Sweeper] = {

@@ -19,14 +19,14 @@ import pyarrow as pa
 from holdfast.base.clock import parse_iso
 from holdfast.base.errors import NotFound
 from holdfast.objects.store import Store
-from holdfast.ontology.chain import Chain
-from holdfast.ontology.changes import SCHEMA as CHANGES
-from holdfast.ontology.changes import Change, Feed, to_arrow
-from holdfast.ontology.head import read_head
-from holdfast.ontology.ledger import Ledger
-from holdfast.ontology.manifest import Manifest
-from holdfast.ontology.refs import Place, TypeId
-from holdfast.ontology.times import When, window
+from holdfast.ontology.chain.chain import Chain
+from holdfast.ontology.chain.times import When, window
+from holdfast.ontology.feed import SCHEMA as CHANGES
+from holdfast.ontology.feed import Change, Feed, to_arrow
+from holdfast.ontology.format.chainstate import Ledger
+from holdfast.ontology.format.head import read_head
+from holdfast.ontology.format.manifest import Manifest
+from holdfast.ontology.types.refs import Place, TypeId
 from holdfast.pipeline.partition import divide
 from holdfast.pipeline.tables.conditions import Conditions
 from holdfast.pipeline.tables.given import Given

@@ -53,8 +53,8 @@ async def find(store: Store, given: Given) -> Table:
 
 
 async def _typed(store: Store, given: Given, name: str) -> "TypeTable":
-    from holdfast.ontology.sqltables import SqlTables  # noqa: PLC0415  # loads DuckDB, which takes a while
-    from holdfast.ontology.times import When  # noqa: PLC0415  # as above
+    from holdfast.ontology.chain.times import When  # noqa: PLC0415  # as above
+    from holdfast.ontology.query.sqltables import SqlTables  # noqa: PLC0415  # loads DuckDB, which takes a while
     from holdfast.pipeline.tables import types  # noqa: PLC0415  # as above
 
     given.check(name, types.OPTIONS)

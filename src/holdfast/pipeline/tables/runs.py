@@ -11,10 +11,10 @@ from holdfast.base.aio import stream_bounded
 from holdfast.objects.store import Store
 from holdfast.pipeline.tables.given import Given
 from holdfast.pipeline.tables.table import TIMESTAMP, Tables, Wanted, batch_of, groups, microseconds
-from holdfast.runs.entry import STEP, Entry
-from holdfast.runs.history import read_history
-from holdfast.runs.index import RunIndex
-from holdfast.runs.summary import RunSummary
+from holdfast.runs.journal.entry import STEP, Entry
+from holdfast.runs.journal.history import read_history
+from holdfast.runs.journal.index import RunIndex
+from holdfast.runs.journal.summary import RunSummary
 
 RUNS_AT_ONCE = 500
 ROWS_AT_ONCE = 2_000

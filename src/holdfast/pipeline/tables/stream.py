@@ -19,9 +19,9 @@ from pyspark.sql.types import StructType
 from holdfast.base.clock import SystemClock, parse_iso, parse_span
 from holdfast.base.errors import Incompatible, Invalid
 from holdfast.objects.store import Store
-from holdfast.ontology.chain import Chain
-from holdfast.ontology.head import read_head
-from holdfast.ontology.times import commit_at
+from holdfast.ontology.chain.chain import Chain
+from holdfast.ontology.chain.times import commit_at
+from holdfast.ontology.format.head import read_head
 from holdfast.pipeline.tables import references
 from holdfast.pipeline.tables.batches import KEYS_AT_ONCE, AcceptedTable, Unreadable
 from holdfast.pipeline.tables.changes import ChangesTable

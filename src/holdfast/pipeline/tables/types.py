@@ -16,23 +16,15 @@ import pyarrow as pa
 
 from holdfast.base.errors import Invalid
 from holdfast.objects.store import Store
-from holdfast.ontology import parts
-from holdfast.ontology.chain import Chain
-from holdfast.ontology.filters.ast import (
-    And,
-    Comparison,
-    FieldPath,
-    In,
-    IsNotNull,
-    Predicate,
-    Reading,
-    Text,
-)
-from holdfast.ontology.filters.scope import Form
-from holdfast.ontology.ledger import Ledger
-from holdfast.ontology.refs import Place
-from holdfast.ontology.shape import Shape
-from holdfast.ontology.times import Moment, When, Window, window
+from holdfast.ontology.chain.chain import Chain
+from holdfast.ontology.chain.times import Moment, When, Window, window
+from holdfast.ontology.filters.ast import And, Comparison, FieldPath, In, IsNotNull, Predicate, Text
+from holdfast.ontology.format.chainstate import Ledger
+from holdfast.ontology.format.data.columns import Form
+from holdfast.ontology.format.data.shape import Shape
+from holdfast.ontology.query import partitions
+from holdfast.ontology.types.readings import Reading
+from holdfast.ontology.types.refs import Place
 from holdfast.pipeline.tables.conditions import Condition
 from holdfast.pipeline.tables.given import Given
 from holdfast.pipeline.tables.table import Wanted
@@ -61,14 +53,14 @@ class TypeTable:
 
     @property
     def schema(self) -> pa.Schema:
-        return parts.schema_of(self.shape, history=self.window.history)
+        return partitions.schema_of(self.shape, history=self.window.history)
 
-    async def plan(self, store: Store, wanted: Wanted) -> list[parts.Part]:
+    async def plan(self, store: Store, wanted: Wanted) -> list[partitions.Part]:
         chain = Chain(store)
         ledger = await chain.ledger(self.place)
         found = [_term(each, self.shape) for each in wanted.conditions.terms]
         predicate = And(tuple(each for each in found if each is not None))
-        return await parts.divide(
+        return await partitions.divide(
             store,
             chain,
             ledger,
@@ -88,8 +80,8 @@ class TypeTable:
         upper = self.window.upper if high is None else min(self.window.upper, high)
         return replace(self.window, lower=lower, upper=upper)
 
-    async def read(self, store: Store, part: parts.Part, wanted: Wanted) -> AsyncIterator[pa.RecordBatch]:
-        async for batch in parts.read(store, part):
+    async def read(self, store: Store, part: partitions.Part, wanted: Wanted) -> AsyncIterator[pa.RecordBatch]:
+        async for batch in partitions.read(store, part):
             yield batch
 
 

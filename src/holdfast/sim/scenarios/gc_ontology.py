@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
-from holdfast.ontology import layout
-from holdfast.ontology.compact import GRACE_NS
+from holdfast.ontology.format import layout
+from holdfast.ontology.maintain.compact import GRACE_NS
 from holdfast.pipeline.gc import ontology
 from holdfast.pipeline.gc.options import Ask
 from holdfast.pipeline.gc.record import Sweep, begin, settle

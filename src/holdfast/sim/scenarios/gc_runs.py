@@ -10,10 +10,10 @@ from holdfast.pipeline.gc import runs
 from holdfast.pipeline.gc.options import Ask, GcOptions
 from holdfast.pipeline.gc.record import Sweep, settle
 from holdfast.runs import layout
-from holdfast.runs.entry import Draft
-from holdfast.runs.history import read_history
-from holdfast.runs.journal import Journal
-from holdfast.runs.payload import put_payload
+from holdfast.runs.journal.entry import Draft
+from holdfast.runs.journal.history import read_history
+from holdfast.runs.journal.journal import Journal
+from holdfast.runs.journal.payload import put_payload
 from holdfast.sim.checkers.gc import recorded, runs_named
 from holdfast.sim.checkers.violation import Violation
 from holdfast.sim.scenarios.gc_derived import NEVER, Sweeper

@@ -13,20 +13,19 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.client import Client
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import OVERWRITE, Store, Written
-from holdfast.ontology import layout
-from holdfast.ontology.attempt import PLAIN, Draft, Order, draw
-from holdfast.ontology.chain import Chain
-from holdfast.ontology.commit import RACES, Commit, Committer
-from holdfast.ontology.delta import AtCommit, Intent
-from holdfast.ontology.head import Head
-from holdfast.ontology.ledger import EMPTY
-from holdfast.ontology.lock import Manners, WriteLock
-from holdfast.ontology.manifest import Registered
-from holdfast.ontology.reader import Latest, read_latest, read_ledger
-from holdfast.ontology.refs import SchemaRef, TypeId
-from holdfast.ontology.turn import Open, Turn
-from holdfast.ontology.upkeep import Upkeep
-from holdfast.ontology.view import View
+from holdfast.ontology.chain.chain import Chain
+from holdfast.ontology.chain.latest import Latest, read_latest, read_ledger
+from holdfast.ontology.commit.attempt import PLAIN, Draft, Order, draw
+from holdfast.ontology.commit.commit import RACES, Commit, Committer
+from holdfast.ontology.commit.lock import LockOptions, Open, Turn, WriteLock
+from holdfast.ontology.commit.view import View
+from holdfast.ontology.format import layout
+from holdfast.ontology.format.chainstate import EMPTY
+from holdfast.ontology.format.data.intents import AtCommit, Intent
+from holdfast.ontology.format.head import Head
+from holdfast.ontology.format.manifest import Registered
+from holdfast.ontology.maintain.upkeep import Upkeep
+from holdfast.ontology.types.refs import SchemaRef, TypeId
 from holdfast.sim import ontology_kit
 from holdfast.sim.checkers import ontology_told as told
 from holdfast.sim.checkers.applied import applied_once
@@ -44,7 +43,7 @@ MARK = TypeId("entity", ontology_kit.MARK)
 """One row per commit that was asked for."""
 COUNTER = TypeId("entity", "Counter")
 FLAG = TypeId("entity", "Flag")
-MANNERS = Manners()
+MANNERS = LockOptions()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +62,7 @@ class OntologyCommit(Scenario):
     """How often a commit that failed or ended in doubt is asked for again."""
     locked: bool = False
     """Writers take turns, and keep indexes; both have lives of their own."""
-    manners: Manners = MANNERS
+    manners: LockOptions = MANNERS
     thieves: int = 0
     """Strokes against the lock object: deleted, or taken over."""
     lies: int = 0
@@ -90,7 +89,7 @@ class OntologyCommit(Scenario):
             work=rng.choice((("mark",), ("count",), ("mark", "count", "flag"))),
             again=rng.choice((0, 3)),
             locked=rng.random() < 0.7,
-            manners=Manners(ttl_ms=ttl_ms, timeout_ms=rng.choice((100, 1_000)), idle_ms=20, burst_ms=200),
+            manners=LockOptions(ttl_ms=ttl_ms, timeout_ms=rng.choice((100, 1_000)), idle_ms=20, burst_ms=200),
             thieves=rng.choice((0, 0, 5)),
             lies=rng.choice((0, 0, 5)),
             readers=rng.choice((0, 1)),

@@ -8,15 +8,15 @@ from typing import ClassVar, Self
 from holdfast.base.errors import Ambiguous, Corrupt, Unavailable
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Written
-from holdfast.ontology import layout
-from holdfast.ontology.attempt import PLAIN, Draft, draw
-from holdfast.ontology.compact import Compacted, Compactor
-from holdfast.ontology.delta import Row
-from holdfast.ontology.head import Head
-from holdfast.ontology.index import read_index
-from holdfast.ontology.ledger import EMPTY, followed
-from holdfast.ontology.manifest import Registered
-from holdfast.ontology.refs import SchemaRef
+from holdfast.ontology.commit.attempt import PLAIN, Draft, draw
+from holdfast.ontology.format import layout
+from holdfast.ontology.format.chainstate import EMPTY, followed
+from holdfast.ontology.format.data.intents import Row
+from holdfast.ontology.format.head import Head
+from holdfast.ontology.format.index import read_index
+from holdfast.ontology.format.manifest import Registered
+from holdfast.ontology.maintain.compact import Compacted, Compactor
+from holdfast.ontology.types.refs import SchemaRef
 from holdfast.sim.checkers.ontology import course
 from holdfast.sim.checkers.ontology_snapshots import plain_reads
 from holdfast.sim.checkers.violation import Violation

@@ -8,17 +8,18 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from holdfast.objects.store import Store
-from holdfast.ontology import drop, erase, layout
-from holdfast.ontology.chain import Chain
-from holdfast.ontology.changes import Feed
-from holdfast.ontology.commit import RACES, Commit
-from holdfast.ontology.delta import Intent, Row
-from holdfast.ontology.errors import TypeDropped
-from holdfast.ontology.ledger import Ledger
-from holdfast.ontology.leftovers import leftovers
-from holdfast.ontology.reader import Latest, read_at, read_ledger
-from holdfast.ontology.sight import steadily
-from holdfast.ontology.turn import Open
+from holdfast.ontology.chain.chain import Chain
+from holdfast.ontology.chain.latest import Latest, read_at, read_ledger
+from holdfast.ontology.chain.redaction_fence import retry_overtaken
+from holdfast.ontology.commit.commit import RACES, Commit
+from holdfast.ontology.commit.lock import Open
+from holdfast.ontology.feed import Feed
+from holdfast.ontology.format import layout
+from holdfast.ontology.format.chainstate import Ledger
+from holdfast.ontology.format.data.intents import Intent, Row
+from holdfast.ontology.maintain import drop, erase
+from holdfast.ontology.maintain.leftovers import leftovers
+from holdfast.ontology.types.errors import TypeDropped
 from holdfast.sim.checkers import ontology_destroyed as destroyed
 from holdfast.sim.checkers import ontology_told as told
 from holdfast.sim.checkers.applied import applied_once
@@ -132,7 +133,7 @@ class _Destroying(OntologyCompact):
             at = now.commit_id - int(now.commit_id * back)
             return now.commit_id, await self.read_at(process.store, chain, now, at)
 
-        return await steadily(once)
+        return await retry_overtaken(once)
 
     async def followed(self, process: Process) -> tuple[int, dict[str, Any]]:
         """What the change feed adds up to, and up to which commit."""

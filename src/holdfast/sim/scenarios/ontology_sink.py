@@ -12,20 +12,20 @@ import pyarrow as pa
 from holdfast.base.codec import Document
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import Store
-from holdfast.ontology import layout
-from holdfast.ontology.attempt import PLAIN, Bulk, Order
-from holdfast.ontology.bulk import Landed, Loader, Request, Task
-from holdfast.ontology.chain import Chain
-from holdfast.ontology.commit import RACES, Commit, Committer
-from holdfast.ontology.decide import Policy, Rules
-from holdfast.ontology.delta import Intent
-from holdfast.ontology.fields import Field
-from holdfast.ontology.form import Form
-from holdfast.ontology.ledger import Ledger
-from holdfast.ontology.model import Entity, Mixin
-from holdfast.ontology.sheaf import Sheaf
-from holdfast.ontology.stager import Stager
-from holdfast.ontology.view import View
+from holdfast.ontology.bulk.decide import Policy, Rules
+from holdfast.ontology.bulk.loader import Landed, Loader, Request, Task
+from holdfast.ontology.bulk.stage import Stager
+from holdfast.ontology.bulk.staged import StagedFile
+from holdfast.ontology.chain.chain import Chain
+from holdfast.ontology.commit.attempt import PLAIN, Bulk, Order
+from holdfast.ontology.commit.commit import RACES, Commit, Committer
+from holdfast.ontology.commit.view import View
+from holdfast.ontology.format import layout
+from holdfast.ontology.format.chainstate import Ledger
+from holdfast.ontology.format.data.form import Form
+from holdfast.ontology.format.data.intents import Intent
+from holdfast.ontology.types.fields import Field
+from holdfast.ontology.types.model import Entity, Mixin
 from holdfast.sim.checkers.ontology import course
 from holdfast.sim.checkers.ontology_sinks import committed_once, told_truly
 from holdfast.sim.checkers.violation import Violation
@@ -126,7 +126,7 @@ class OntologySink(Scenario):
 
     async def load(self, process: Process, batch: int) -> Landed:
         session, load = Session(process, self.committer, self.races), process.ambient.ids.unique()
-        sheaves: list[Sheaf] = []
+        sheaves: list[StagedFile] = []
         for task in range(self.tasks):
             stager = Stager(process.store, process.ambient, load, session.form)
             rows = [{"id": f"k{key}", "by": f"batch {batch}"} for key in range(3) if key % self.tasks == task]

@@ -8,10 +8,10 @@ from typing import ClassVar, Self
 
 from holdfast.bus import Event
 from holdfast.platform.durable import BusCourier
-from holdfast.runs.context import Context
-from holdfast.runs.courier import carried_by
-from holdfast.runs.outcome import Outcome
-from holdfast.runs.workflow import Workflow, workflow
+from holdfast.runs.engine.calls import Outcome
+from holdfast.runs.engine.context import Context
+from holdfast.runs.engine.outbox import carried_by
+from holdfast.runs.engine.workflow import Workflow, workflow
 from holdfast.sim.checkers.steps import events_follow_steps
 from holdfast.sim.checkers.violation import Violation
 from holdfast.sim.faults import Faults, Troubles

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 from holdfast.objects.client import Client
-from holdfast.runs.context import Context
-from holdfast.runs.control import request_cancel
+from holdfast.runs.admin.control import request_cancel
+from holdfast.runs.engine.context import Context
+from holdfast.runs.engine.workflow import Workflow, workflow
 from holdfast.runs.errors import Cancelled
-from holdfast.runs.workflow import Workflow, workflow
 from holdfast.sim.checkers.effects import ENDS, Execution, effects, journals
 from holdfast.sim.checkers.journal import course, well_formed
 from holdfast.sim.checkers.violation import Violation

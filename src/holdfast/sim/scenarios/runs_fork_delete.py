@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Self
 
 from holdfast.base import codec
 from holdfast.runs import layout
-from holdfast.runs.delete import Deleted, delete
-from holdfast.runs.fork import Forked, fork
+from holdfast.runs.admin.delete import Deleted, delete
+from holdfast.runs.admin.fork import Forked, fork
 from holdfast.sim.checkers.violation import Violation
 from holdfast.sim.faults import Faults, Troubles
 from holdfast.sim.history import Done
@@ -75,10 +75,10 @@ class RunsForkDelete(Scenario):
         await process.perform("delete", self.delete(process, "forker1-1"), key=SOURCE, argument="forker1-1")
 
     async def fork(self, process: Process, source: str, name: str) -> Forked | None:
-        return await fork(process.store, process.ambient, source, new_run_id=name, after_step="big")
+        return await fork(process.store, source, new_run_id=name, after_step="big")
 
     async def delete(self, process: Process, run_id: str) -> Deleted | None:
-        return await delete(process.store, process.ambient, run_id, force=True)
+        return await delete(process.store, run_id, force=True)
 
     def check(self, world: World) -> Iterator[Violation]:
         objects = world.truth.shelf.objects

@@ -14,9 +14,10 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.client import Client
 from holdfast.objects.store import IfMatch, Lost, Store
 from holdfast.runs import layout
-from holdfast.runs.entry import Draft, Entry
-from holdfast.runs.journal import History, Journal, read_history
-from holdfast.runs.segments import SegmentPolicy
+from holdfast.runs.journal.entry import Draft, Entry
+from holdfast.runs.journal.history import History, read_history
+from holdfast.runs.journal.journal import Journal
+from holdfast.runs.journal.segments import SegmentPolicy
 from holdfast.sim.checkers.applied import applied_once
 from holdfast.sim.checkers.journal import READABLE, Generation, course, well_formed
 from holdfast.sim.checkers.violation import Violation

@@ -1,8 +1,9 @@
 """Workers that find runs through the derived index alone, while clients start runs, deliver events and die.
 
-What the index does not show nobody finds: a client that dies between a journal's first entry and its key, or between a
-mail and its nudge. When everybody has left, a janitor derives the index anew and works off what is due; afterwards
-every run must be over, and the index must say of each what its journal says. Both are judged by keys and bytes.
+A run's key is written before its first entry, so a run whose client died is found without a repair: when the others
+have stopped, a janitor first works off what the index shows, and no run may then be in the middle of its work. Mail
+whose nudge was not written needs a repair: the janitor rebuilds the index and works again. In the end every run must be
+over, and the index must say of each what its journal says. All of it is judged by keys and bytes.
 """
 
 import asyncio
@@ -14,11 +15,11 @@ from typing import Any, ClassVar, Self
 from holdfast.base.errors import HoldfastError
 from holdfast.objects.client import Client
 from holdfast.objects.retry import RetryPolicy
-from holdfast.runs.context import Context
-from holdfast.runs.control import reindex
-from holdfast.runs.index import Rebuilt
-from holdfast.runs.worker import worker
-from holdfast.runs.workflow import Workflow, deliver, workflow
+from holdfast.runs.admin.control import reindex
+from holdfast.runs.engine.context import Context
+from holdfast.runs.engine.worker import worker
+from holdfast.runs.engine.workflow import Workflow, deliver, workflow
+from holdfast.runs.journal.index import CREATION_MS, Rebuilt
 from holdfast.sim.checkers.effects import ENDS, Execution, effects, entries_of, journals
 from holdfast.sim.checkers.journal import course, well_formed
 from holdfast.sim.checkers.violation import Violation
@@ -33,6 +34,7 @@ ROUNDS = 100
 ALL_BACK_S = 15.0
 """Later than any process is crashed, paused or brought back."""
 
+FOUND = "workers find every run that has begun, without a repair of the index"
 OVER = "every run is over when the janitor is done"
 INDEXED = "the index says of every run what its journal says, once"
 NOTHING_ELSE = "the index speaks of no run that is not there"
@@ -52,6 +54,8 @@ class RunsWorker(Scenario):
     workers: int = 1
     sleep_s: float = 0.0
     executions: list[Execution] = field(default_factory=list, compare=False, repr=False)
+    missed: list[str] = field(default_factory=list, compare=False, repr=False)
+    """Runs that no worker found before the first repair."""
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
@@ -103,6 +107,7 @@ class RunsWorker(Scenario):
         while any(other.working for other in process.world.processes if other.family != "janitor"):  # noqa: ASYNC110  # nobody tells
             await asyncio.sleep(1)
         store = open_store(process)
+        await self.work_without_repair(process)
         for _ in range(ROUNDS):
             try:
                 await self.answer_all(store)
@@ -116,6 +121,17 @@ class RunsWorker(Scenario):
                 await self.settle(process, store)
                 return
 
+    async def work_without_repair(self, process: Process) -> None:
+        """Work off what the index shows, until two rounds in a row meet no fault. A run that is then still in the
+        middle of its work was missed.
+        """
+        await asyncio.sleep(QUIET_S)
+        for _ in range(ROUNDS):
+            await asyncio.sleep(2)
+            if await self.round(process) and await self.round(process):
+                self.missed.extend(_at_work(process.world))
+                return
+
     async def answer_all(self, store: Client) -> None:
         """Deliver to the runs that have no mail at all; those that have are to be found by the repair."""
         pages = [page async for page in store.list("runs/", delimiter=True)]
@@ -127,7 +143,8 @@ class RunsWorker(Scenario):
         return await reindex(store)
 
     async def settle(self, process: Process, store: Client) -> None:
-        """Repair until there is nothing left to repair, once all that was on its way has landed."""
+        """Repair until there is nothing left to repair, once no request and no creation of a run is under way."""
+        await asyncio.sleep(2 * CREATION_MS / 1000)  # clocks differ
         for _ in range(ROUNDS):
             await asyncio.sleep(QUIET_S)
             try:
@@ -166,6 +183,8 @@ class RunsWorker(Scenario):
         janitors = [process for process in world.processes if process.family == "janitor"]
         if not any(event.what == "finishes" and event.who == janitors[-1].name for event in world.trace.events):
             return  # it died for good, and nothing is promised without it
+        if self.missed:
+            yield Violation(FOUND, ", ".join(self.missed))
         if left := _unfinished(world):
             yield Violation(OVER, f"{left} after {ROUNDS} rounds")
             return
@@ -183,6 +202,10 @@ def _ends(world: World) -> dict[str, str]:
         for key, found in world.truth.shelf.objects.items()
         if key.startswith("runs/") and key.endswith("/journal.jsonl")
     }
+
+
+def _at_work(world: World) -> list[str]:
+    return [run_id for run_id, last in _ends(world).items() if last in ("start", "step", "resume")]
 
 
 def _unfinished(world: World) -> list[str]:

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, Self
 
 from holdfast.base.errors import HoldfastError
-from holdfast.runs.context import Context
+from holdfast.runs.engine.context import Context
+from holdfast.runs.engine.workflow import Workflow, deliver, workflow
 from holdfast.runs.errors import StepFailed
-from holdfast.runs.workflow import Workflow, deliver, workflow
 from holdfast.sim.checkers.violation import Violation
 from holdfast.sim.faults import Faults, Troubles
 from holdfast.sim.history import Done

@@ -1,0 +1,1 @@
+"""Bulk loads, and import and export of files."""

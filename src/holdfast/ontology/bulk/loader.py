@@ -1,0 +1,303 @@
+"""Bulk loads: rows that many tasks have checked and staged become one commit, with one data file of their type.
+
+    staged files (by tasks)  --decide, by ranges of keys-->  parts  --put together-->  data file, manifest, head
+
+Tasks stage rows independently of each other and of the store's state. What is written is decided against what is
+current, range by range, and comes out as parts: row groups of the data file whose commit is left open. A part is copied
+into the file byte for byte, and the commit's column is made when its number is known; so a lost race for the head costs
+a copy, and a new decision only if the same type was committed to. The file is sent in pieces, of which a few are held.
+
+**Once.** A load may say whose batch it is: ``source`` and ``batch``, which rises. The last batch of each source stands
+in every manifest, so the same compare-and-swap that makes the commit also says that it was made: a load of a
+batch that is not newer returns the commit that has it, and writes nothing. That holds for ever, because manifests carry
+it on, and for two drivers at once, because one of them loses the head and then looks.
+
+Small loads on small types are decided in this process, the others wherever ``run`` puts them.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from holdfast.base.aio import blocking
+from holdfast.base.codec import Document
+from holdfast.base.errors import Ambiguous, Conflict, Corrupt, NotFound
+from holdfast.base.ids import Ambient
+from holdfast.objects.retry import RetryPolicy
+from holdfast.objects.store import Store
+from holdfast.ontology.bulk import stage
+from holdfast.ontology.bulk.decide import Rules, Tally
+from holdfast.ontology.bulk.prepared import Prepared, Source, vanished
+from holdfast.ontology.bulk.stage import SIZES, Sizes
+from holdfast.ontology.bulk.staged import KeyRange, StagedFile, key_ranges
+from holdfast.ontology.chain.chain import Chain
+from holdfast.ontology.chain.resolve import resolve
+from holdfast.ontology.commit.attempt import Bulk
+from holdfast.ontology.commit.commit import Commit, told
+from holdfast.ontology.format import layout
+from holdfast.ontology.format.chainstate import Ledger
+from holdfast.ontology.format.data.form import Form
+from holdfast.ontology.format.index import Entry
+from holdfast.ontology.maintain.merge import Target
+from holdfast.ontology.types.errors import BulkOutdated, Overtaken, SnapshotGone
+from holdfast.ontology.types.model import Mixin
+from holdfast.ontology.types.refs import Position, TypeId
+
+TRIES = 8
+DOUBTS = RetryPolicy(attempts=8, base_ms=50, max_ms=5_000, deadline_ms=120_000)
+
+Task = Callable[[Store, Ambient, Document], Awaitable[list[Document]]]
+Run = Callable[[str, Task, Sequence[Document]], Awaitable[list[Document]]]
+"""Runs a task for each payload, anywhere, and gives their rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """What became of a load."""
+
+    tally: Tally
+    commit: Commit | None
+    """None if it changes nothing."""
+    replayed: bool = False
+    """Its batch was committed before, by this or another driver: nothing was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is loaded, and how."""
+
+    load: str
+    """Names what is staged; no other load has it."""
+    rules: Rules = field(default_factory=Rules)
+    source: str | None = None
+    batch: int = 0
+    if_head: int | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+# --- the load ---
+
+
+class Session(Protocol):
+    """What a load asks of an ontology's session."""
+
+    @property
+    def store(self) -> Store: ...
+
+    @property
+    def chain(self) -> Chain: ...
+
+    async def agreed(self, of: type[Mixin]) -> tuple[Ledger, int]: ...
+
+    async def land(self, bulk: Bulk, metadata: Mapping[str, Any], if_head: int | None = None) -> Commit | None: ...
+
+
+class Loader:
+    """Decides and commits what was staged. One session, one type."""
+
+    def __init__(self, onto: Session, ambient: Ambient, form: Form[Any], run: Run, sizes: Sizes = SIZES) -> None:
+        self._sizes = sizes
+        self._onto = onto
+        self._store = onto.store
+        self._ambient = ambient
+        self._form = form
+        self._run = run
+
+    async def land(self, request: Request, sheaves: Sequence[StagedFile]) -> Landed:
+        """One commit, or none. ``Conflict`` if the rules refuse it, or if others keep committing to the type."""
+        for _ in range(TRIES):
+            ledger, version_id = await self._onto.agreed(self._form.python)
+            if (position := self._position(request, ledger)) is not None:
+                return await self._committed_before(position, ledger)
+            try:
+                prepared, tally = await self._prepared(request, sheaves, ledger, version_id)
+                tally.check(self._form.type_id, request.rules)
+                if prepared is None:
+                    _check_head(request, ledger)
+                    return Landed(tally, None)
+                return await self._land(request, prepared, tally)
+            except (BulkOutdated, Overtaken, SnapshotGone):
+                continue
+            except NotFound as error:
+                raise vanished(str(error)) from error
+        raise Conflict(
+            f"{self._form.type_id.label}: others keep committing to it", remedy="load when there is less going on"
+        )
+
+    async def _land(self, request: Request, prepared: Prepared, tally: Tally) -> Landed:
+        budget = DOUBTS.start(self._ambient)
+        while True:
+            try:
+                commit = await self._onto.land(prepared, request.metadata, request.if_head)
+            except Ambiguous:
+                # The next try looks first; only when the allowance is used up the caller has to.
+                if not await budget.another():
+                    raise
+                continue
+            ours = commit is not None and any(f"-{mark}/" in commit.manifest_path for mark in prepared.marks)
+            return Landed(tally, commit, replayed=not ours)
+
+    def _position(self, request: Request, ledger: Ledger) -> Position | None:
+        """How far the source has come, if the batch is committed."""
+        found = None if request.source is None else ledger.sinks.get(request.source)
+        return found if found is not None and found.batch >= request.batch else None
+
+    async def _committed_before(self, position: Position, ledger: Ledger) -> Landed:
+        place = await self._onto.chain.at(ledger.place, position.commit_id)
+        if place is None:
+            raise Corrupt(f"commit {position.commit_id} is said to have a batch, and is not on the chain")
+        return Landed(Tally(), told(await self._onto.chain.manifest(place)), replayed=True)
+
+    # --- deciding ---
+
+    async def _prepared(
+        self, request: Request, sheaves: Sequence[StagedFile], ledger: Ledger, version_id: int
+    ) -> tuple[Prepared | None, Tally]:
+        type_id = self._form.type_id
+        target = Target.of(type_id, version_id, self._form.schema)
+        found = await resolve(self._store, self._onto.chain, ledger, type_id)
+        census = stage.Census(type_id, max(found.generation, 1), ledger.commit_id, request.rules.instead)
+        entries = found.entries
+        if _small(sheaves, entries, self._sizes):
+            parts, partial, tally = await self._here(request, target, sheaves, census, entries)
+        else:
+            parts, partial, tally = await self._elsewhere(request, target, sheaves, census, entries)
+        if not parts:
+            return None, tally
+        head, generation = ledger.head_of(type_id), found.generation
+        return Prepared(self._store, target, head, generation, parts, partial, request.source, request.batch), tally
+
+    async def _here(
+        self,
+        request: Request,
+        target: Target,
+        sheaves: Sequence[StagedFile],
+        census: stage.Census,
+        entries: Sequence[Entry],
+    ) -> tuple[list[Source], list[str], Tally]:
+        rows = await stage.read_range(self._store, sheaves, KeyRange(), target.type_id.kind)
+        states = [
+            table
+            for entry in entries
+            async for table in stage.state_tables(self._store, census, entry.path, _size(entry))
+        ]
+        state = stage.together(states)
+        partial = sorted({name for sheaf in sheaves for name in sheaf.partial})
+        made, tally = await blocking(stage.decided_part, target, rows, state, request.rules, partial)
+        if made is None:
+            return [], [], tally
+        return [Source("here", len(made.body), made.body)], list(made.partial), tally
+
+    async def _elsewhere(
+        self,
+        request: Request,
+        target: Target,
+        sheaves: Sequence[StagedFile],
+        census: stage.Census,
+        entries: Sequence[Entry],
+    ) -> tuple[list[Source], list[str], Tally]:
+        groups = [
+            {"load": request.load, "census": census.document(), "files": [[each.path, _size(each)] for each in group]}
+            for group in _grouped(entries, self._sizes.files_bytes)
+        ]
+        listed = await self._run("state", state_task, groups)
+        if any("gone" in each for each in listed):
+            raise SnapshotGone(f"{listed[0]}")
+        states = [StagedFile.parse(each) for each in listed]
+        begun = [*sheaves, *states] if request.rules.instead else sheaves
+        payloads = [
+            {
+                "number": number,
+                "load": request.load,
+                "type": list(target.type_id),
+                "version": target.version_id,
+                "schema": self._form.schema,
+                "range": reach.document(),
+                "rows": _reached(sheaves, reach),
+                "state": _reached(states, reach),
+                "rules": request.rules.document(),
+            }
+            for number, reach in enumerate(key_ranges(begun, self._sizes.range_rows))
+        ]
+        done = await self._run("decide", range_task, payloads)
+        tally, partial = Tally(), set[str]()
+        for each in done:
+            tally.add(each["tally"])
+            partial |= set(each["partial"])
+        ordered = sorted((each for each in done if each["key"] is not None), key=lambda each: each["number"])
+        return [Source(each["key"], each["size"]) for each in ordered], sorted(partial), tally
+
+
+def _check_head(request: Request, ledger: Ledger) -> None:
+    if request.if_head not in (None, ledger.commit_id):
+        raise Conflict(
+            f"head is commit {ledger.commit_id}, and commit {request.if_head} was expected",
+            remedy="read what has changed, decide again, and load with the new head",
+        )
+
+
+def _small(sheaves: Sequence[StagedFile], entries: Sequence[Entry], sizes: Sizes) -> bool:
+    if any(entry.stats is None for entry in entries):
+        return False
+    stats = [entry.stats for entry in entries if entry.stats is not None]
+    rows = sum(sheaf.rows for sheaf in sheaves) + sum(each.rows for each in stats)
+    count = sum(sheaf.size for sheaf in sheaves) + sum(each.size for each in stats)
+    return rows <= sizes.small_rows and count <= sizes.small_bytes
+
+
+def _size(entry: Entry) -> int | None:
+    return None if entry.stats is None else entry.stats.size
+
+
+def _grouped(entries: Sequence[Entry], limit: int) -> list[list[Entry]]:
+    groups: list[list[Entry]] = []
+    filled = limit
+    for entry in entries:
+        if filled >= limit:
+            groups.append([])
+            filled = 0
+        groups[-1].append(entry)
+        filled += _size(entry) or limit
+    return groups
+
+
+def _reached(sheaves: Sequence[StagedFile], reach: KeyRange) -> list[Document]:
+    return [some.document() for sheaf in sheaves if (some := sheaf.within(reach)) is not None]
+
+
+# --- tasks ---
+
+
+async def state_task(store: Store, ambient: Ambient, payload: Document) -> list[Document]:
+    """Stage what is current, of some files."""
+    census = stage.Census.parse(payload["census"])
+    files = [(path, size) for path, size in payload["files"]]
+    try:
+        return [each.document() for each in await stage.stage_state(store, ambient, payload["load"], census, files)]
+    except SnapshotGone as error:
+        return [{"gone": str(error)}]
+
+
+async def range_task(store: Store, ambient: Ambient, payload: Document) -> list[Document]:
+    """Decide about a range of keys, and stage what is to be written."""
+    kind, name = payload["type"]
+    target = Target.of(TypeId(kind, name), payload["version"], payload["schema"])
+    reach = KeyRange.parse(payload["range"])
+    sheaves, states = ([StagedFile.parse(each) for each in payload[what]] for what in ("rows", "state"))
+    rows = await stage.read_range(store, sheaves, reach, kind)
+    state = await stage.read_range(store, states, reach, kind)
+    partial = sorted({name for sheaf in sheaves for name in sheaf.partial})
+    made, tally = await blocking(stage.decided_part, target, rows, state, Rules.parse(payload["rules"]), partial)
+    key = None
+    if made is not None:
+        key = layout.load_key(payload["load"], *target.type_id, "part", ambient.ids.unique())
+        await store.put(key, made.body)
+    return [
+        {
+            "number": payload["number"],
+            "key": key,
+            "size": 0 if made is None else len(made.body),
+            "partial": [] if made is None else list(made.partial),
+            "tally": tally.document(),
+        }
+    ]

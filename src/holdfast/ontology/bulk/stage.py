@@ -1,0 +1,303 @@
+"""What the tasks of a bulk load do: check rows and stage them, stage what is current, decide about a range of keys.
+
+Each writes under keys with an id that nobody else can draw, so a task may be run twice, at once or after its driver has
+given it up: what no load refers to is garbage (``staged_loads``). What a task holds is bounded: a staged file, or a
+range of keys.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.base.aio import blocking
+from holdfast.base.codec import Document
+from holdfast.base.errors import NotFound
+from holdfast.base.ids import Ambient
+from holdfast.objects.store import CREATE, Lost, Store
+from holdfast.ontology.bulk.decide import Decided, Rules, Tally, decide
+from holdfast.ontology.bulk.staged import GROUP_ROWS, KeyRange, StagedFile, bound, in_order
+from holdfast.ontology.format import layout
+from holdfast.ontology.format.data import intake, rows
+from holdfast.ontology.format.data.columns import typed_columns
+from holdfast.ontology.format.data.form import Form
+from holdfast.ontology.format.data.intents import digest
+from holdfast.ontology.format.data.rows import ROW_GROUP, marks
+from holdfast.ontology.format.data.stored_rows import other_digest
+from holdfast.ontology.format.parquet.ranged import Ranged
+from holdfast.ontology.maintain.merge import Target
+from holdfast.ontology.types import names
+from holdfast.ontology.types.errors import SnapshotGone
+from holdfast.ontology.types.refs import TypeId
+
+CHECK_ROWS = 16_384
+"""Rows that are checked together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much is held at once. Larger means fewer objects."""
+
+    sheaf_rows: int = 400_000
+    sheaf_bytes: int = 96 << 20
+    """A staged file has at most about so many rows, and so many bytes before compression."""
+    group_rows: int = GROUP_ROWS
+    range_rows: int = 400_000
+    """About, of what is decided together."""
+    small_rows: int = 400_000
+    small_bytes: int = 128 << 20
+    """A load with so much to look at, at most, is decided where it is committed."""
+    files_bytes: int = 64 << 20
+    """What one task reads of what is current."""
+
+
+SIZES = Sizes()
+
+
+class Stager:
+    """Writes rows of one type to staged files, as they come."""
+
+    def __init__(self, store: Store, ambient: Ambient, load: str, form: Form[Any], sizes: Sizes = SIZES) -> None:
+        self._sizes = sizes
+        self._store = store
+        self._ambient = ambient
+        self._load = load
+        self._form = form
+        self._unchecked: list[pa.Table] = []
+        self._waiting: list[pa.Table] = []
+        self._partial: set[str] = set()
+        self.sheaves: list[StagedFile] = []
+        self.rows = 0
+
+    async def add(self, table: pa.Table) -> None:
+        """``InvalidValue`` for a row that does not fit the class."""
+        self._unchecked.append(table)
+        if sum(each.num_rows for each in self._unchecked) >= CHECK_ROWS:
+            await self._check()
+
+    async def finish(self) -> list[StagedFile]:
+        await self._check()
+        await self._flush()
+        return self.sheaves
+
+    async def _check(self) -> None:
+        if not self._unchecked:
+            return
+        given, self._unchecked = self._unchecked, []
+        table = await blocking(_checked, self._form, given, self._partial)
+        self.rows += table.num_rows
+        self._waiting.append(table)
+        if (
+            sum(each.num_rows for each in self._waiting) >= self._sizes.sheaf_rows
+            or sum(each.nbytes for each in self._waiting) >= self._sizes.sheaf_bytes
+        ):
+            await self._flush()
+
+    async def _flush(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        if not sum(each.num_rows for each in waiting):
+            return
+        partial, self._partial = tuple(sorted(self._partial)), set()
+        sheaf = await _staged(
+            self._store,
+            self._ambient,
+            self._load,
+            self._form.type_id,
+            "rows",
+            waiting,
+            partial,
+            self._sizes.group_rows,
+        )
+        self.sheaves.append(sheaf)
+
+
+def _checked(form: Form[Any], given: Sequence[pa.Table], partial: set[str]) -> pa.Table:
+    """Rows through their class: identity, ``fields_json``, typed columns."""
+    declared = form.declared
+    table = pa.concat_tables(given, promote_options="permissive").combine_chunks()
+    keys, bodies, typed = intake.arrow_columns(declared, table)
+    found: dict[str, Any] = {}
+    for name, column in zip(names.key_columns(declared.kind), keys, strict=True):
+        found[name] = pa.array(column, pa.string())
+    found["fields_json"] = bodies
+    unknown = {name: declared.nodes[name] for name in declared.payload if name not in typed}
+    made = typed_columns(unknown, bodies.to_pylist()) if unknown else {}
+    partial |= {name for name, column in made.items() if column.partial}
+    found.update((name, typed[name] if name in typed else made[name].array) for name in declared.payload)
+    return pa.table(found)
+
+
+async def _staged(
+    store: Store,
+    ambient: Ambient,
+    load: str,
+    type_id: TypeId,
+    what: str,
+    tables: Sequence[pa.Table],
+    partial: tuple[str, ...] = (),
+    group_rows: int = GROUP_ROWS,
+) -> StagedFile:
+    keys = names.key_columns(type_id.kind)
+    body, parts = await blocking(lambda: bound(in_order(pa.concat_tables(tables), keys), keys, group_rows))
+    key = layout.load_key(load, *type_id, what, ambient.ids.unique())
+    if isinstance(await store.put(key, body, CREATE), Lost):
+        raise SnapshotGone(f"{key}: somebody has drawn the same key")
+    return StagedFile(key, len(body), parts, partial)
+
+
+# --- what is current ---
+
+
+@dataclass(frozen=True, slots=True)
+class Census:
+    """Which of a type's rows count, and whether their fields are wanted."""
+
+    type_id: TypeId
+    oldest: int
+    newest: int
+    fields: bool = False
+
+    def document(self) -> Document:
+        return {"type": list(self.type_id), "oldest": self.oldest, "newest": self.newest, "fields": self.fields}
+
+    @classmethod
+    def parse(cls, document: Document) -> "Census":
+        kind, name = document["type"]
+        return cls(TypeId(kind, name), document["oldest"], document["newest"], document["fields"])
+
+
+async def stage_state(
+    store: Store, ambient: Ambient, load: str, census: Census, files: Sequence[tuple[str, int | None]]
+) -> list[StagedFile]:
+    """What these data files say of the rows that count, as staged files. ``SnapshotGone`` for one that was removed."""
+    sheaves: list[StagedFile] = []
+    waiting: list[pa.Table] = []
+    for path, size in files:
+        async for table in state_tables(store, census, path, size):
+            waiting.append(table)
+            if sum(each.num_rows for each in waiting) >= SIZES.sheaf_rows:
+                sheaves.append(await _staged(store, ambient, load, census.type_id, "state", waiting))
+                waiting = []
+    if sum(each.num_rows for each in waiting):
+        sheaves.append(await _staged(store, ambient, load, census.type_id, "state", waiting))
+    return sheaves
+
+
+async def state_tables(store: Store, census: Census, path: str, size: int | None) -> AsyncIterator[pa.Table]:
+    """The same of one file, row group by row group."""
+    try:
+        file = await Ranged.open(store, path, size)
+        keys = names.key_columns(census.type_id.kind)
+        columns = [*keys, "commit_id", "fields_json", *({names.RETRACTED} & file.columns)]
+        async for table in file.tables(range(len(file.footer.groups)), columns):
+            yield await blocking(_state, table, path, keys, census)
+    except NotFound as error:
+        raise SnapshotGone(f"{path}: this file is gone", remedy="resolve the type's files again") from error
+
+
+def _state(table: pa.Table, path: str, keys: Sequence[str], census: Census) -> pa.Table:
+    commits = table.column("commit_id")
+    table = table.filter(
+        pc.and_(pc.greater_equal(commits, census.oldest), pc.less_equal(commits, census.newest))
+    ).combine_chunks()
+    bodies = table.column("fields_json").to_pylist()
+    gone = names.RETRACTED in table.column_names
+    found: dict[str, Any] = {name: table.column(name).cast(pa.string()) for name in keys}
+    found["commit_id"] = table.column("commit_id").cast(pa.int64())
+    found["digest"] = pa.array(map(digest, bodies), pa.binary(16), size=len(bodies))
+    found["other"] = pa.array((other_digest(each, path) for each in bodies), pa.binary(16), size=len(bodies))
+    found["retracted"] = (
+        table.column(names.RETRACTED).fill_null(False) if gone else pa.array(np.zeros(len(bodies), np.bool_))
+    )
+    if census.fields:
+        found["fields_json"] = table.column("fields_json").cast(pa.string())
+    return pa.table(found)
+
+
+# --- one range of keys ---
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Rows of one range of keys as a Parquet file whose commit is not known yet."""
+
+    body: bytes
+    rows: int
+    partial: tuple[str, ...]
+
+
+async def read_range(store: Store, sheaves: Sequence[StagedFile], reach: KeyRange, kind: str) -> pa.Table | None:
+    """The rows of a range of keys from all staged files; None if there are none."""
+    keys, found = names.key_columns(kind), list[pa.Table]()
+    for sheaf in sheaves:
+        some = sheaf.within(reach)
+        if some is None:
+            continue
+        file = await Ranged.open(store, sheaf.key, sheaf.size)
+        parts = iter(some.parts)
+        async for table in file.tables(range(some.skipped, some.skipped + len(some.parts))):
+            found.append(table if reach.holds(next(parts)) else reach.cut(table, keys))
+    return together(found)
+
+
+def together(tables: Sequence[pa.Table]) -> pa.Table | None:
+    """All of them in one; None if there are none."""
+    return pa.concat_tables(tables) if tables else None
+
+
+def decided_part(
+    target: Target, given: pa.Table | None, state: pa.Table | None, rules: Rules, partial: Sequence[str]
+) -> tuple[Written | None, Tally]:
+    """What of a range of keys is written, as a file. Blocking."""
+    if given is None:
+        given = _no_rows(target)
+    decided = decide(target.type_id, given, state, rules)
+    if not decided.tally.written or decided.tally.twice or decided.tally.refused:
+        return None, decided.tally
+    return _encoded(target, decided, rules, set(partial)), decided.tally
+
+
+def _no_rows(target: Target) -> pa.Table:
+    keys = names.key_columns(target.type_id.kind)
+    nodes = typed_columns(target.nodes, [])
+    texts = {name: pa.array([], pa.string()) for name in (*keys, "fields_json")}
+    return pa.table({**texts, **{name: column.array for name, column in nodes.items()}})
+
+
+def _encoded(target: Target, decided: Decided, rules: Rules, partial: set[str]) -> Written:
+    table = _columns(target, decided.chosen, retracted=False if rules.instead else None)
+    if decided.gone.num_rows:
+        typed = typed_columns(target.nodes, decided.gone.column("fields_json").to_pylist())
+        partial |= {name for name, column in typed.items() if column.partial}
+        gone = pa.table(
+            {
+                **{name: decided.gone.column(name) for name in decided.gone.column_names},
+                **{name: column.array for name, column in typed.items()},
+            }
+        )
+        whole = _columns(target, gone, retracted=True)
+        table = in_order(pa.concat_tables([table, whole]), names.key_columns(target.type_id.kind))
+    sink = pa.BufferOutputStream()
+    with rows.writer_for(sink, table) as writer:
+        writer.write_table(table, row_group_size=ROW_GROUP)
+        writer.add_key_value_metadata(marks(target.nodes, sorted(partial)))
+    return Written(sink.getvalue().to_pybytes(), table.num_rows, tuple(sorted(partial)))
+
+
+def _columns(target: Target, table: pa.Table, *, retracted: bool | None) -> pa.Table:
+    """In the specification's order. The commit is to be put in its place when it is known."""
+    kind, count = target.type_id.kind, table.num_rows
+    found: dict[str, Any] = {
+        "commit_id": pa.repeat(pa.scalar(0, pa.int64()), count),
+        f"{kind}_type": pa.repeat(pa.scalar(target.type_id.name, pa.string()), count),
+    }
+    found |= {name: table.column(name) for name in names.key_columns(kind)}
+    found["schema_version_id"] = pa.repeat(pa.scalar(target.version_id, pa.int64()), count)
+    found["fields_json"] = table.column("fields_json")
+    found |= {name: table.column(name) for name in target.nodes}
+    if retracted is not None:
+        found[names.RETRACTED] = pa.repeat(pa.scalar(retracted, pa.bool_()), count)
+    return pa.table(found)

@@ -1,0 +1,117 @@
+"""Which files hold a type's rows: the index where the chain proves it, else the chain itself.
+
+A list of files is used if it folds to the digest that the chain's ``type_heads`` has for the type. For any other, and
+for one that nothing on the chain can prove, the manifests are read. So the same rows come out whatever an index says.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from holdfast.base.errors import Corrupt
+from holdfast.objects.store import Store
+from holdfast.ontology.chain.chain import Chain
+from holdfast.ontology.chain.redaction_fence import RedactionFence
+from holdfast.ontology.format.chainstate import Ledger
+from holdfast.ontology.format.index import Entry, Index, entries_of, folded, read_index
+from holdfast.ontology.types.errors import SnapshotGone
+from holdfast.ontology.types.refs import UNTOUCHED, FileRef, Place, TypeHead, TypeId, fold
+
+T = TypeVar("T")
+
+TRIES = 3
+"""How often a reader reads the index again when a snapshot that it names has just been removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """The files that hold a type's rows up to ``upper``; a snapshot may hold more than was asked for."""
+
+    type_id: TypeId
+    entries: tuple[Entry, ...]
+    upper: int
+    generation: int
+    by_index: bool
+    """The index was proved right as far as it was used."""
+
+    def proves(self, head: TypeHead) -> bool:
+        """Whether the type had this head once, with the first of these files."""
+        found = UNTOUCHED
+        for entry in self.entries:
+            found = entry.head or fold(found, [FileRef(entry.last, self.type_id, entry.path)])
+            if found.commit_id >= head.commit_id:
+                return found == head
+        return False
+
+    def files(self, lower: int = 0, upper: int | None = None) -> list[FileRef]:
+        """Those with commits after ``lower``, up to ``upper``; rows outside are the reader's to leave out."""
+        top = self.upper if upper is None else min(upper, self.upper)
+        return [
+            FileRef(entry.last, self.type_id, entry.path)
+            for entry in self.entries
+            if entry.last > lower and entry.first <= top
+        ]
+
+
+async def resolve(store: Store, chain: Chain, ledger: Ledger, type_id: TypeId, index: Index | None = None) -> Resolved:
+    """The files of a type as of ``ledger``, which is on the chain; ``index`` if it was read already."""
+    head, place, generation = ledger.head_of(type_id), ledger.place, ledger.generation_of(type_id)
+    if head.files == 0:
+        return Resolved(type_id, (), ledger.commit_id, generation, by_index=True)
+    index = index if index is not None else await read_index(store, type_id)
+    entries = believable(index, ledger, type_id)
+    if entries:
+        covered = min(entries[-1].last, head.commit_id)
+        more = await _between(chain, covered, place, type_id, checkpoints=True) if covered < head.commit_id else []
+        if folded(entries, more, type_id) == head:
+            entries = (*entries, *entries_of(more, chain.stats))
+            return Resolved(type_id, entries, ledger.commit_id, generation, by_index=True)
+    return await resolve_by_chain(chain, ledger, type_id)
+
+
+async def with_files(
+    store: Store,
+    chain: Chain,
+    ledger: Ledger,
+    type_id: TypeId,
+    use: Callable[[Resolved], Awaitable[T]],
+    fence: RedactionFence,
+) -> T:
+    """What ``use`` makes of a type's files. If a snapshot was removed under it, once more: the rows are the same.
+
+    ``fence`` is that of the head that is read at; ``ledger`` may be of an earlier commit.
+    """
+    for _ in range(TRIES):
+        resolved = await resolve(store, chain, ledger, type_id)
+        fence.check_all(resolved.entries)
+        try:
+            return await use(resolved)
+        except SnapshotGone:
+            continue  # another one covers it by now
+    resolved = await resolve_by_chain(chain, ledger, type_id)
+    fence.check_all(resolved.entries)
+    return await use(resolved)
+
+
+async def resolve_by_chain(chain: Chain, ledger: Ledger, type_id: TypeId) -> Resolved:
+    """The same from the chain alone."""
+    head, place, generation = ledger.head_of(type_id), ledger.place, ledger.generation_of(type_id)
+    lower = max(generation - 1, 0)
+    files = await _between(chain, lower, place, type_id, checkpoints=True)
+    if fold(UNTOUCHED, files) != head:
+        files = await _between(chain, lower, place, type_id, checkpoints=False)
+    if fold(UNTOUCHED, files) != head:
+        raise Corrupt(f"{type_id.label}: the manifests up to commit {ledger.commit_id} do not agree on its files")
+    return Resolved(type_id, entries_of(files, chain.stats), ledger.commit_id, generation, by_index=False)
+
+
+def believable(index: Index, ledger: Ledger, type_id: TypeId) -> tuple[Entry, ...]:
+    """The entries that may be true: of this generation and not after the ledger."""
+    generation = ledger.generation_of(type_id)
+    return tuple(entry for entry in index.entries if entry.first >= generation and entry.last <= ledger.commit_id)
+
+
+async def _between(
+    chain: Chain, lower: int, upper: Place | None, type_id: TypeId, *, checkpoints: bool
+) -> list[FileRef]:
+    return [ref for ref in await chain.files(lower, upper, checkpoints=checkpoints) if ref.type_id == type_id]

@@ -1,0 +1,175 @@
+"""What is current of each type: identity -> last commit and digest of its fields. In bulk, never row by row.
+
+Large files and own bulk loads are kept as columns (``batch.Segment``), all else in a dictionary; the latest commit
+decides between them. Loaded once per type and session from the type's files, then brought forward by the files of later
+commits; a session's own commits are applied without reading. A state is only used for the commit that it stands at: a
+delta computed on an older one would be stale.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.base.aio import blocking, stream_bounded
+from holdfast.base.errors import Corrupt, Invalid, NotFound, check
+from holdfast.objects.store import Store
+from holdfast.ontology.chain.redaction_fence import RedactionFence
+from holdfast.ontology.format import layout
+from holdfast.ontology.format.data.batch import Batch, Comparison, Many, Segment, merged
+from holdfast.ontology.format.data.intents import Current, Identity, Row, digest
+from holdfast.ontology.format.data.redacted import mark_of
+from holdfast.ontology.format.data.rows import from_table
+from holdfast.ontology.format.data.stored_rows import read_current, read_rows
+from holdfast.ontology.types.errors import SnapshotGone
+from holdfast.ontology.types.refs import FileRef, TypeId
+
+PARALLEL = 16
+SEGMENTS = 8
+"""More of them are made one."""
+
+
+@dataclass
+class TypeState:
+    """``commit_id`` is the commit that the state is as of, whether or not it touched the type."""
+
+    type_id: TypeId
+    generation: int = 0
+    commit_id: int = 0
+    rows: dict[Identity, Current] = field(default_factory=dict)
+    segments: list[Segment] = field(default_factory=list)
+
+    def get(self, identity: Identity) -> Current | None:
+        found = self.rows.get(identity)
+        for segment in self.segments:
+            other = segment.get(identity)
+            if other is not None and (found is None or found.commit_id < other.commit_id):
+                found = other
+        return found
+
+    def changed(self, many: Many) -> Many:
+        """The rows that would change anything. Blocking."""
+        compared = [self.compared(batch).changed() for batch in many.batches()]
+        return many.where(np.concatenate(compared)) if compared else many
+
+    def compared(self, batch: Batch) -> Comparison:
+        comparison = Comparison(batch)
+        for segment in self.segments:
+            comparison.with_segment(segment)
+        comparison.with_rows(self.rows)
+        return comparison
+
+    async def bring_forward(
+        self, store: Store, files: Iterable[FileRef], commit_id: int, fence: RedactionFence
+    ) -> None:
+        """Apply the files of the commits after ``self.commit_id``, up to ``commit_id``."""
+        check(commit_id >= self.commit_id, f"{self.type_id.label}: the state is as of {self.commit_id} already")
+        wanted = [ref for ref in files if ref.type_id == self.type_id]
+
+        oldest = max(self.generation, 1)
+
+        async def read(ref: FileRef) -> Segment | list[tuple[Identity, Current]]:
+            return await blocking(read_current, await see_file(store, ref, fence), ref.path, oldest, commit_id)
+
+        async for found in stream_bounded(wanted, read, limit=PARALLEL):
+            if isinstance(found, Segment):
+                self._add(found)
+            else:
+                self._apply(found)
+        self.commit_id = commit_id
+
+    def committed(self, rows: Sequence[Row], commit_id: int) -> None:
+        """Apply what we have just committed ourselves."""
+        if isinstance(rows, Many):
+            self._add(Segment.committed(rows, commit_id))
+        else:
+            for row in rows:
+                self.rows[row.identity] = Current(commit_id, digest(row.fields_json), row.retracted)
+        self.commit_id = commit_id
+
+    def _add(self, segment: Segment) -> None:
+        self.segments.append(segment)
+        if len(self.segments) > SEGMENTS:
+            for digested in (False, True):
+                alike = [each for each in self.segments if each.digested is digested]
+                if len(alike) > 1:
+                    self.segments = [each for each in self.segments if each.digested is not digested]
+                    self.segments.append(merged(alike))
+
+    def _apply(self, keys: Iterable[tuple[Identity, Current]]) -> None:
+        rows = self.rows
+        for identity, current in keys:
+            known = rows.get(identity)
+            if known is None or known.commit_id <= current.commit_id:
+                rows[identity] = current
+
+
+async def see_file(store: Store, ref: FileRef, fence: RedactionFence) -> bytes:
+    """A data file as it is at the head that is read at. ``Overtaken`` if it has lost payload since."""
+    body = await read_file(store, ref.path)
+    if not fence.concerns(ref.type_id):
+        fence.check(mark_of(body, ref.path), ref.path)
+        return body
+    return await blocking(fence.seen, body, ref.path, ref.type_id)
+
+
+async def read_file(store: Store, path: str) -> bytes:
+    """A data file that the chain or an index names; ``SnapshotGone`` for one that only an index does."""
+    try:
+        return (await store.get(path)).body
+    except NotFound as error:
+        if path.startswith(layout.SNAPSHOTS):
+            raise SnapshotGone(f"{path}: this snapshot is gone", remedy="resolve the type's files again") from error
+        raise Corrupt(f"{path}: this data file is missing", remedy="restore it from a backup of the store") from error
+    except Invalid as error:
+        raise Corrupt(f"a manifest names {path!r} as a data file, and that is no key") from error
+
+
+async def latest_versions(
+    store: Store, files: Iterable[FileRef], *, newest: int, fence: RedactionFence, generation: int = 0
+) -> list[tuple[Row, int]]:
+    """The live rows, each with the version of the schema that it was written under; ordered by identity."""
+    versions: dict[tuple[Identity, int], int] = {}
+
+    def note(table: pa.Table) -> pa.Table:
+        known = "schema_version_id" in table.column_names
+        written = table.column("schema_version_id").to_pylist() if known else [1] * table.num_rows
+        commits = table.column("commit_id").to_pylist()
+        rows = from_table(table)
+        for row, commit_id, version in zip(rows, commits, written, strict=True):
+            versions[row.identity, commit_id] = version if version is not None else 1
+        return table
+
+    found = await latest_rows(store, files, newest=newest, fence=fence, generation=generation, seen=note)
+    return [
+        (row, versions[identity, commit_id])
+        for identity, (commit_id, row) in sorted(found.items())
+        if not row.retracted
+    ]
+
+
+async def latest_rows(
+    store: Store,
+    files: Iterable[FileRef],
+    *,
+    newest: int,
+    fence: RedactionFence,
+    generation: int = 0,
+    seen: Callable[[pa.Table], pa.Table] | None = None,
+) -> Mapping[Identity, tuple[int, Row]]:
+    """The latest row of every identity in these files, with its commit; retracted ones included.
+
+    ``seen`` may give another table for that of a file.
+    """
+    found: dict[Identity, tuple[int, Row]] = {}
+
+    async def read(ref: FileRef) -> list[tuple[int, Row]]:
+        return await blocking(read_rows, await see_file(store, ref, fence), ref.path, seen)
+
+    async for rows in stream_bounded(files, read, limit=PARALLEL):
+        for commit_id, row in rows:
+            known = found.get(row.identity)
+            if max(generation, 1) <= commit_id <= newest and (known is None or known[0] <= commit_id):
+                found[row.identity] = (commit_id, row)
+    return found

@@ -1,0 +1,1 @@
+"""Commits: intents against what is current, one attempt after another, the head by compare-and-swap."""

@@ -1,0 +1,202 @@
+"""One attempt at a commit: its data files, its manifest, its head; composed before anything is sent.
+
+Keys carry eight random characters, so attempts of different writers never meet; the manifest carries 128 bits more, and
+is created only if absent, in case they do.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from holdfast.base.clock import iso
+from holdfast.base.codec import Document
+from holdfast.base.ids import Ambient
+from holdfast.ontology.format import layout
+from holdfast.ontology.format.chainstate import Ledger, next_summary
+from holdfast.ontology.format.data.footer import stats_of
+from holdfast.ontology.format.data.intents import Row
+from holdfast.ontology.format.head import Head
+from holdfast.ontology.format.manifest import REDACTS, FileEntry, Manifest, Registered, compose
+from holdfast.ontology.types.refs import FileRef, Place, Position, TypeId
+from holdfast.ontology.types.schema import Drift
+
+
+class TypeForm(Protocol):
+    """What a session knows of one type: its schema, and how its rows become a file."""
+
+    @property
+    def type_id(self) -> TypeId: ...
+
+    @property
+    def schema(self) -> Document: ...
+
+    @property
+    def schema_hash(self) -> str: ...
+
+    def drift(self, stored: Document) -> Drift:
+        """How it differs from a schema in the store; false if it does not."""
+        ...
+
+    def encode(self, rows: Sequence[Row], commit_id: int, schema_version_id: int) -> bytes:
+        """The rows as Parquet. Blocking."""
+        ...
+
+
+class Witness(Protocol):
+    """Who knows of every attempt at one commit before its head is sent, for whoever has to ask the chain later.
+
+    ``places`` are the attempts so far, by anybody. ``note`` fails for who may not go on.
+    """
+
+    @property
+    def places(self) -> Sequence[Place]: ...
+
+    async def note(self, place: Place) -> None: ...
+
+
+class Bulk(Protocol):
+    """Rows of one type that are too many to be held: decided and written elsewhere, committed here.
+
+    What was decided holds while the type's files and schema are those it was decided on. ``place`` writes the data file
+    of an attempt, which then is named by its manifest; it may be called again, for another commit.
+    """
+
+    @property
+    def type_id(self) -> TypeId: ...
+
+    @property
+    def source(self) -> str | None:
+        """Whose batch it is, of a source that may hand it over more than once."""
+        ...
+
+    @property
+    def batch(self) -> int: ...
+
+    def stands(self, ledger: Ledger, version_id: int) -> bool: ...
+
+    async def place(self, commit_id: int, mark: str) -> FileEntry: ...
+
+
+@dataclass(frozen=True)
+class Attempt:
+    manifest: Manifest
+    body: bytes
+    """The manifest's."""
+    data: Mapping[str, bytes]
+    rows: Mapping[TypeId, Sequence[Row]]
+    intents: int
+    """How many of what is queued, intents and batches, it carries from the first."""
+    enclosed: int = 0
+    """And how much of the queued outbox."""
+    wanted: bool = True
+    """Somebody waits to hear of it."""
+
+    @property
+    def place(self) -> Place:
+        return self.manifest.place
+
+    @property
+    def keys(self) -> list[str]:
+        return [*dict.fromkeys((*self.data, *(entry.path for entry in self.manifest.files))), self.manifest.path]
+
+    def head(self, previous: Head) -> Head:
+        manifest = self.manifest
+        return Head(
+            manifest.commit_id,
+            manifest.path,
+            manifest.created_at,
+            manifest.runtime_id,
+            previous.version,
+            previous.extra,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a commit does besides writing rows."""
+
+    register: bool = False
+    """Make the session's types known, and new schemas that can read all that is stored."""
+    migrate: frozenset[TypeId] = frozenset()
+    """Types whose schema becomes that of their form, whatever it was: their rows are written anew."""
+    drop: Mapping[TypeId, bool] = field(default_factory=dict)
+    """Types that end here, and whether they are purged."""
+    redact: Document | None = None
+    """What payload is destroyed when the commit is made: it stands in the manifest."""
+    write: Mapping[TypeId, Sequence[Row]] = field(default_factory=dict)
+    """Rows that are written as they are, whatever is current."""
+    bulk: Bulk | None = None
+
+    def __bool__(self) -> bool:
+        return self.register or bool(self.migrate or self.drop or self.redact or self.write or self.bulk)
+
+    @property
+    def touched(self) -> set[TypeId]:
+        return {*self.write, *(() if self.bulk is None else (self.bulk.type_id,))}
+
+
+PLAIN = Order()
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What an attempt is made of."""
+
+    rows: Mapping[TypeId, Sequence[Row]]
+    versions: Mapping[TypeId, int]
+    registered: Sequence[Registered]
+    order: "Order"
+    metadata: Mapping[str, Any]
+    runtime_id: str
+    intents: int
+    outbox: Sequence[Document] = ()
+    placed: FileEntry | None = None
+    """The file of a bulk, which is there already,"""
+    mark: str | None = None
+    """and the attempt that it was written for."""
+
+
+def draw(draft: Draft, ledger: Ledger, forms: Mapping[TypeId, TypeForm], ambient: Ambient) -> Attempt:
+    """An attempt at the commit after ``ledger``. Blocking: it writes Parquet."""
+    commit_id, mark = ledger.commit_id + 1, draft.mark or ambient.ids.attempt()
+    data: dict[str, bytes] = {}
+    files: list[FileEntry] = []
+    for type_id, rows in sorted(draft.rows.items()):
+        version_id = draft.versions[type_id]
+        body = forms[type_id].encode(rows, commit_id, version_id)
+        key = layout.data_key(commit_id, mark, type_id.kind, type_id.name)
+        data[key] = body
+        stats = stats_of(body, key=key)
+        files.append(FileEntry(type_id, key, len(rows), version_id, hashlib.sha256(body).hexdigest(), stats))
+    if draft.placed is not None:
+        files = sorted([*files, draft.placed], key=lambda entry: entry.type_id)
+    bulk = draft.order.bulk
+    sinks = {} if bulk is None or bulk.source is None else {bulk.source: Position(bulk.batch, commit_id)}
+    refs = [FileRef(commit_id, entry.type_id, entry.path) for entry in files]
+    # Times along the chain never run backwards, whatever the clocks of its writers say.
+    created_ns = max(ambient.clock.wall_ns(), ledger.created_ns + 1_000)
+    place, redact = Place(commit_id, layout.manifest_key(commit_id, mark)), draft.order.redact
+    manifest = Manifest(
+        commit_id=commit_id,
+        path=place.path,
+        parent=ledger.place,
+        created_at=iso(created_ns),
+        runtime_id=draft.runtime_id,
+        metadata=draft.metadata,
+        files=tuple(files),
+        registered=tuple(draft.registered),
+        summary=next_summary(
+            ledger,
+            refs,
+            ambient.ids.unique(),
+            draft.registered,
+            draft.order.drop,
+            {entry.path: entry.stats for entry in files if entry.stats is not None},
+            place if redact is not None else None,
+            sinks,
+        ),
+        outbox=tuple(draft.outbox),
+        extra={} if redact is None else {REDACTS: redact},
+    )
+    return Attempt(manifest, compose(manifest), data, draft.rows, draft.intents, len(draft.outbox))

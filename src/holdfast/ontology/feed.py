@@ -1,0 +1,290 @@
+"""The change feed: what each commit changed, in order, from the chain and the files of commits. Reads only.
+
+An object that came is one ``insert``; one that changed is an ``update_preimage`` followed by an ``update_postimage``;
+one that went is a ``retract`` with the fields that it had. A row that says again what was so already is no change. A
+consumer that keeps the number of the last commit it has dealt with goes on from there, after any crash, and misses
+nothing: commits are numbered without gaps, and their files never go away. Where payload is destroyed while the feed is
+read, what was given out by then was so, and the rest is as the order left it.
+
+Who knows the classes (a session does) gets objects too, and rows of older versions of a schema as the newest one has
+them, by the same upgraders as in queries: a migration is then no change of what it upgrades. Rows of a life of the type
+that has ended are given as they are.
+
+Memory: the current rows of the types that are looked at; of a feed that is asked ``once``, those of them that change.
+"""
+
+import asyncio
+import json
+from collections import defaultdict
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.base.aio import blocking, map_bounded, stream_bounded
+from holdfast.base.errors import Invalid, NotFound
+from holdfast.objects.store import Store
+from holdfast.ontology.chain.chain import Chain
+from holdfast.ontology.chain.history import find_commit
+from holdfast.ontology.chain.latest import read_latest
+from holdfast.ontology.chain.redaction_fence import TRIES, RedactionFence, fence_of
+from holdfast.ontology.chain.state import see_file
+from holdfast.ontology.format import layout
+from holdfast.ontology.format.chainstate import EMPTY, Ledger
+from holdfast.ontology.format.data.form import Form
+from holdfast.ontology.format.data.intents import Identity, Row
+from holdfast.ontology.format.data.stored_rows import read_rows
+from holdfast.ontology.format.data.upgrade import Upgrades, upgraded_table
+from holdfast.ontology.format.head import read_head
+from holdfast.ontology.format.manifest import REDACTS, Manifest
+from holdfast.ontology.format.redactions import is_erased
+from holdfast.ontology.types import names
+from holdfast.ontology.types.errors import Overtaken
+from holdfast.ontology.types.refs import FileRef, Place, TypeId
+
+ChangeType = Literal["insert", "update_preimage", "update_postimage", "retract"]
+PARALLEL = 16
+POLL_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    type_id: TypeId
+    identity: Identity
+    change_type: ChangeType
+    commit_version: int
+    commit_timestamp: str
+    fields_json: str
+    form: Form[Any] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def object(self) -> Any:
+        """Of the session's class. ``Invalid`` if nobody knows the class; ``UnreadableRow`` if it cannot hold it."""
+        if self.form is None:
+            raise Invalid(f"no class of {self.type_id.label} is known here", remedy="open the ontology with the class")
+        return self.form.objects([Row(self.identity, self.fields_json)])[0]
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.fields_json)
+        return found
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "kind": self.type_id.kind,
+            "type_name": self.type_id.name,
+            "key": list(self.identity),
+            "fields": self.fields,
+            "_change_type": self.change_type,
+            "_commit_version": self.commit_version,
+            "_commit_timestamp": self.commit_timestamp,
+        }
+
+
+class Feed:
+    """Goes forward over the chain; knows what was current at the commit that it has come to."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        since: int = 0,
+        until: int | None = None,
+        types: Collection[TypeId] | None = None,
+        forms: Mapping[TypeId, Form[Any]] | None = None,
+        once: bool = False,
+    ) -> None:
+        """``once``: nobody asks for what comes after, so what was current is of no interest but for what changes."""
+        self._store = store
+        self._once = once
+        self._chain = Chain(store)
+        self._types = types
+        self._forms = forms if forms is not None else {}
+        self._ledger = EMPTY
+        self._fence = RedactionFence()
+        self._states: dict[TypeId, dict[Identity, str]] = {}
+        self._until = until
+        self.since = since
+        """The last commit that was given out whole."""
+
+    def __aiter__(self) -> AsyncIterator[Change]:
+        return self.changes()
+
+    async def arrow(self) -> pa.Table:
+        """The same as a table."""
+        return to_arrow([change async for change in self.changes()])
+
+    async def changes(self) -> AsyncIterator[Change]:
+        """What the commits after ``since`` changed, up to the head of now, or to ``until``."""
+        head = await read_head(self._store)
+        last = head.commit_id if self._until is None else self._until
+        if max(self.since, last) > head.commit_id:
+            raise NotFound(
+                f"there is no commit {max(self.since, last)}; the head is commit {head.commit_id}",
+                remedy="the store was made anew, or it is another one: begin with an earlier commit",
+            )
+        given: set[FileRef] = set()
+        for tries in range(TRIES):
+            try:
+                async with aclosing(self._up_to(head.place, last, given)) as steps:
+                    async for change in steps:
+                        yield change
+                self.since = max(self.since, last)
+                return
+            except Overtaken:
+                # What was given out so far was so. The rest is of the head of now, where something was destroyed.
+                if tries == TRIES - 1:
+                    raise
+                head = await read_head(self._store)
+                last = head.commit_id if self._until is None else self._until
+
+    async def _up_to(self, head: Place | None, last: int, given: set[FileRef]) -> AsyncGenerator[Change, None]:
+        """What the commits after ``since`` changed up to ``last``, but for files that were given out already."""
+        if head is None or self.since >= last:
+            return
+        ledger = self._ledger = await self._chain.ledger(head)
+        self._fence = await fence_of(self._store, self._chain, ledger)
+        place = head if last == head.commit_id else await self._chain.at(head, last)
+        files = await self._chain.files(self.since, place)
+        wanted = [ref for ref in files if self._types is None or ref.type_id in self._types]
+        ends = [each for each in self._ends(ledger) if each.commit_id <= last]
+        await self._load({ref.type_id for ref in (*wanted, *ends)}, head, await self._touched(wanted, ends))
+        steps = sorted({*wanted, *ends} - given, key=lambda ref: (ref.commit_id, ref.type_id))
+        async for ref, manifest, found in stream_bounded(steps, self._read, limit=PARALLEL):
+            self.since = max(self.since, ref.commit_id - 1)
+            left = self._states[ref.type_id].items() if ref in ends else ()
+            rows = [*found, *(Row(identity, was, retracted=True) for identity, was in left)]
+            given.add(ref)
+            for row in sorted(rows):
+                for change in self._step(ref, manifest, row):
+                    yield change
+
+    def _ends(self, ledger: Ledger) -> list[FileRef]:
+        """The commits that end a type's life: everything that it has then is retracted."""
+        return [
+            FileRef(life.end, type_id, "")
+            for type_id, lives in ledger.lives.items()
+            for life in lives
+            if life.end > self.since and (self._types is None or type_id in self._types)
+        ]
+
+    async def follow(self, *, poll_s: float = POLL_S) -> AsyncIterator[Change]:
+        """The same, and then whatever is committed, for as long as anybody listens."""
+        while True:
+            async for change in self.changes():
+                yield change
+            await asyncio.sleep(poll_s)
+
+    async def _touched(self, files: Sequence[FileRef], ends: Sequence[FileRef]) -> Mapping[TypeId, pa.Array]:
+        """The keys of what changes, of types of which no more is needed: not of those that end."""
+        found: dict[TypeId, list[pa.Array]] = defaultdict(list)
+        if not self._once:
+            return {}
+
+        async def keys(ref: FileRef) -> None:
+            body = await see_file(self._store, ref, self._fence)
+            await blocking(read_rows, body, ref.path, lambda table: _noted(table, ref.type_id, found[ref.type_id]))
+
+        ended = {ref.type_id for ref in ends}
+        await map_bounded([ref for ref in files if ref.type_id not in ended], keys, limit=PARALLEL)
+        return {type_id: pc.unique(pa.concat_arrays(arrays)) for type_id, arrays in found.items()}
+
+    async def _load(self, types: set[TypeId], head: Place | None, only: Mapping[TypeId, pa.Array]) -> None:
+        """What is current at ``since`` of types that were not met before; of some, only these keys."""
+        missing = types - self._states.keys()
+        if not missing:
+            return
+        place = await self._chain.at(head, self.since) if self.since else None
+        ledger = await self._chain.ledger(place)
+        for type_id in missing:
+            seen = self._upgrading(type_id, self.since)
+            if type_id in only:
+                seen = partial(_kept, type_id=type_id, keys=only[type_id], then=seen)
+            latest = await read_latest(self._store, self._chain, ledger, type_id, seen, fence=self._fence)
+            self._states[type_id] = {identity: row.fields_json for identity, (_, row) in latest.rows.items()}
+
+    async def _read(self, ref: FileRef) -> tuple[FileRef, Manifest, Sequence[Row]]:
+        if not ref.path:
+            return ref, await find_commit(self._store, ref.commit_id), []
+        body = await see_file(self._store, ref, self._fence)
+        rows = await blocking(read_rows, body, ref.path, self._upgrading(ref.type_id, ref.commit_id))
+        manifest = await self._chain.manifest(Place(ref.commit_id, f"{layout.folder_of(ref.path)}manifest.json"))
+        return ref, manifest, [row for _, row in rows]
+
+    def _upgrading(self, type_id: TypeId, commit_id: int) -> Callable[[pa.Table], pa.Table] | None:
+        """What is done to the rows of a file, if anything has to be."""
+        form = self._forms.get(type_id)
+        upgrades = Upgrades.of(form.declared) if form is not None else None
+        if upgrades is None or commit_id < self._ledger.generation_of(type_id):
+            return None
+        return partial(upgraded_table, upgrades=upgrades)
+
+    def _step(self, ref: FileRef, manifest: Manifest, row: Row) -> list[Change]:
+        state = self._states[ref.type_id]
+        before = state.get(row.identity)
+
+        def change(kind: ChangeType, fields_json: str) -> Change:
+            form = self._forms.get(ref.type_id)
+            return Change(ref.type_id, row.identity, kind, ref.commit_id, manifest.created_at, fields_json, form)
+
+        if is_erased(row.fields_json):
+            if REDACTS not in manifest.extra:
+                return []  # its payload is gone
+            # Whoever was told of the object before must hear of its end, though its past is gone from here.
+            state.pop(row.identity, None)
+            return [change("retract", row.fields_json)]
+        if row.retracted:
+            state.pop(row.identity, None)
+            return [change("retract", before)] if before is not None else []
+        state[row.identity] = row.fields_json
+        if before is None:
+            return [change("insert", row.fields_json)]
+        if before == row.fields_json:
+            return []
+        return [change("update_preimage", before), change("update_postimage", row.fields_json)]
+
+
+def _joined_keys(table: pa.Table, type_id: TypeId) -> pa.Array:
+    columns = [pc.fill_null(table.column(name), "") for name in names.key_columns(type_id.kind)]
+    return pc.binary_join_element_wise(*columns, "\0").combine_chunks()
+
+
+def _noted(table: pa.Table, type_id: TypeId, found: list[pa.Array]) -> pa.Table:
+    found.append(_joined_keys(table, type_id))
+    return table.slice(0, 0)
+
+
+def _kept(table: pa.Table, *, type_id: TypeId, keys: pa.Array, then: Callable[[pa.Table], pa.Table] | None) -> pa.Table:
+    """The rows of these keys."""
+    some = table.filter(pc.is_in(_joined_keys(table, type_id), keys))
+    return some if then is None else then(some)
+
+
+SCHEMA = pa.schema(
+    {
+        **dict.fromkeys(("kind", "type_name"), pa.string()),
+        "key": pa.list_(pa.string()),
+        **dict.fromkeys(("fields_json", "_change_type"), pa.string()),
+        "_commit_version": pa.int64(),
+        "_commit_timestamp": pa.string(),
+    }
+)
+"""Of changes as a table."""
+
+
+def to_arrow(changes: Sequence[Change]) -> pa.Table:
+    """Keys, fields as JSON, and the three columns of a change."""
+    columns: Mapping[str, list[Any]] = {
+        "kind": [each.type_id.kind for each in changes],
+        "type_name": [each.type_id.name for each in changes],
+        "key": [list(each.identity) for each in changes],
+        "fields_json": [each.fields_json for each in changes],
+        "_change_type": [each.change_type for each in changes],
+        "_commit_version": [each.commit_version for each in changes],
+        "_commit_timestamp": [each.commit_timestamp for each in changes],
+    }
+    return pa.table(columns, schema=SCHEMA)

@@ -1,0 +1,266 @@
+"""Many rows of one type as columns: what a bulk load is made of, from the caller's table to the file.
+
+A ``Batch`` is a sequence of rows, so whoever wants rows has them; nobody on the way of a bulk load does. A ``Segment``
+is what is current of many identities, as columns too. Comparing one with the other makes no Python object for any row.
+
+Identities are compared as one text. For relations the lengths of the parts are in it, so that no two identities have
+the same.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, overload
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.ontology.format.data.intents import Current, Identity, Intent, Row, digest
+from holdfast.ontology.types.refs import TypeId
+
+LARGE = 1_000
+"""So many rows are worth columns."""
+LONG_BYTES = 256
+"""Where rows are longer than this, a segment keeps digests in place of their fields."""
+
+
+class Many(Sequence[Row], ABC):
+    """Rows of one type that are all live, without an object for each."""
+
+    type_id: TypeId
+
+    @property
+    @abstractmethod
+    def distinct(self) -> bool:
+        """Whether no identity is there twice."""
+
+    @abstractmethod
+    def where(self, mask: "np.ndarray[Any, np.dtype[np.bool_]]") -> "Many":
+        """Some of them."""
+
+    @abstractmethod
+    def batches(self) -> "Iterator[Batch]":
+        """All of them, in pieces that can be held."""
+
+    def intents(self) -> Iterator[Intent]:
+        return (Intent(self.type_id, row.identity, row.fields_json) for row in self)
+
+
+@dataclass(frozen=True, eq=False)
+class Batch(Many):
+    """In the order in which they were given."""
+
+    type_id: TypeId
+    keys: tuple[pa.Array, ...]
+    """The columns of the identity."""
+    bodies: pa.Array
+    """``fields_json`` of each."""
+    typed: dict[str, pa.Array] = field(default_factory=dict)
+    """Typed columns that need not be read from ``bodies``."""
+
+    def __len__(self) -> int:
+        return len(self.bodies)
+
+    @overload
+    def __getitem__(self, index: int) -> Row: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Row]: ...
+    def __getitem__(self, index: int | slice) -> Row | list[Row]:
+        if isinstance(index, slice):
+            return [self[each] for each in range(*index.indices(len(self)))]
+        return Row(tuple(column[index].as_py() for column in self.keys), self.bodies[index].as_py())
+
+    def __iter__(self) -> Iterator[Row]:
+        identities = zip(*(column.to_pylist() for column in self.keys), strict=True)
+        return map(Row, identities, self.bodies.to_pylist())
+
+    def batches(self) -> "Iterator[Batch]":
+        yield self
+
+    def where(self, mask: "np.ndarray[Any, np.dtype[np.bool_]]") -> "Batch":
+        if mask.all():
+            return self
+        chosen = pa.array(mask)
+        return replace(
+            self,
+            keys=tuple(column.filter(chosen) for column in self.keys),
+            bodies=self.bodies.filter(chosen),
+            typed={name: column.filter(chosen) for name, column in self.typed.items()},
+        )
+
+    @cached_property
+    def joined(self) -> pa.Array:
+        return joined(self.keys)
+
+    @cached_property
+    def distinct(self) -> bool:
+        return bool(pc.count_distinct(self.joined).as_py() == len(self))
+
+    @cached_property
+    def digests(self) -> pa.Array:
+        return _digests(self.bodies)
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """What is current of many identities, each there once."""
+
+    joined: pa.Array
+    marks: pa.Array
+    """Their fields as text, or digests of them."""
+    digested: bool
+    commits: "np.ndarray[Any, np.dtype[np.int64]]"
+    retracted: "np.ndarray[Any, np.dtype[np.bool_]]"
+
+    @classmethod
+    def of(
+        cls,
+        keys: pa.Array,
+        bodies: pa.Array,
+        commits: "np.ndarray[Any, np.dtype[np.int64]]",
+        retracted: "np.ndarray[Any, np.dtype[np.bool_]] | None" = None,
+    ) -> "Segment":
+        digested = bodies.nbytes > LONG_BYTES * len(bodies)
+        gone = np.zeros(len(keys), np.bool_) if retracted is None else retracted
+        return cls(keys, _digests(bodies) if digested else bodies, digested, commits, gone)
+
+    @classmethod
+    def committed(cls, many: Many, commit_id: int) -> "Segment":
+        commits = np.full(len(many), commit_id, np.int64)
+        if isinstance(many, Batch):
+            return cls.of(many.joined, many.bodies, commits)
+        parts = [(part.joined, part.digests) for part in many.batches()]
+        keys, marks = (pa.concat_arrays(column) for column in zip(*parts, strict=True))
+        return cls(keys, marks, True, commits, np.zeros(len(many), np.bool_))
+
+    def short(self) -> "Segment":
+        """With digests in any case."""
+        return self if self.digested else replace(self, marks=_digests(self.marks), digested=True)
+
+    def get(self, identity: Identity) -> Current | None:
+        place = self._places.get(joined_text(identity))
+        if place is None:
+            return None
+        mark = self.marks[place].as_py()
+        return Current(int(self.commits[place]), mark if self.digested else digest(mark), bool(self.retracted[place]))
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        """For single questions; a batch asks for all at once, and does not need it."""
+        return dict(zip(self.joined.to_pylist(), range(len(self.joined)), strict=True))
+
+
+class Comparison:
+    """A batch against all that is current: which of its rows would change anything. The latest commit decides."""
+
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
+        self._commits = np.zeros(len(batch), np.int64)
+        self._same = np.zeros(len(batch), np.bool_)
+        self._live = np.zeros(len(batch), np.bool_)
+
+    def with_segment(self, segment: Segment) -> None:
+        places = pc.index_in(self._batch.joined, value_set=segment.joined)
+        found = places.is_valid().to_numpy(zero_copy_only=False)
+        if not found.any():
+            return
+        at = places.fill_null(0).to_numpy(zero_copy_only=False)
+        ours = self._batch.digests if segment.digested else self._batch.bodies
+        same = pc.equal(ours, segment.marks.take(places)).fill_null(False).to_numpy(zero_copy_only=False)
+        self._take(found, segment.commits[at], same & ~segment.retracted[at], ~segment.retracted[at])
+
+    def with_rows(self, rows: dict[Identity, Current]) -> None:
+        if not rows:
+            return
+        count = len(self._batch)
+        commits, same, live = np.zeros(count, np.int64), np.zeros(count, np.bool_), np.zeros(count, np.bool_)
+        for number, row in enumerate(self._batch):
+            current = rows.get(row.identity)
+            if current is not None:
+                commits[number] = current.commit_id
+                live[number] = not current.retracted
+                same[number] = not current.retracted and current.says(digest(row.fields_json))
+        self._take(commits > 0, commits, same, live)
+
+    def changed(self) -> "np.ndarray[Any, np.dtype[np.bool_]]":
+        return ~self._same
+
+    def there(self) -> "np.ndarray[Any, np.dtype[np.bool_]]":
+        """Which identities exist, with whatever fields."""
+        return self._live
+
+    def _take(
+        self,
+        found: "np.ndarray[Any, np.dtype[np.bool_]]",
+        commits: "np.ndarray[Any, np.dtype[np.int64]]",
+        same: "np.ndarray[Any, np.dtype[np.bool_]]",
+        live: "np.ndarray[Any, np.dtype[np.bool_]]",
+    ) -> None:
+        newer = found & (commits >= self._commits)
+        self._commits = np.where(newer, commits, self._commits)
+        self._same = np.where(newer, same, self._same)
+        self._live = np.where(newer, live, self._live)
+
+
+def joined(keys: Sequence[pa.Array]) -> pa.Array:
+    if len(keys) == 1:
+        return keys[0]
+    *lengthy, last = keys
+    parts: list[pa.Array] = []
+    for column in lengthy:
+        parts += [pc.utf8_length(column).cast(pa.string()), column]
+    return pc.binary_join_element_wise(*parts, last, ":")
+
+
+def joined_text(identity: Identity) -> str:
+    """As ``joined`` has it."""
+    *lengthy, last = identity
+    return ":".join([*(f"{len(part)}:{part}" for part in lengthy), last])
+
+
+def merged(segments: Sequence[Segment]) -> Segment:
+    """All of them in one, the latest of each identity; they are alike in what they keep of the fields."""
+    commits = np.concatenate([segment.commits for segment in segments])
+    newest = np.argsort(-commits, kind="stable")
+    keys = pa.concat_arrays([segment.joined for segment in segments]).take(pa.array(newest))
+    codes = keys.dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    chosen = newest[np.unique(codes, return_index=True)[1]]
+    take = pa.array(chosen)
+    return Segment(
+        pa.concat_arrays([segment.joined for segment in segments]).take(take),
+        pa.concat_arrays([segment.marks for segment in segments]).take(take),
+        segments[0].digested,
+        commits[chosen],
+        np.concatenate([segment.retracted for segment in segments])[chosen],
+    )
+
+
+def sorted_out(items: Iterable[Intent | Many], *, columns: bool) -> tuple[dict[TypeId, Many], list[Intent]]:
+    """Batches and piles that can stay columns, and everything else as intents.
+
+    A batch stays one if it is all there is for its type: intents for one identity are told apart row by row.
+    """
+    queued = list(items)
+    count: dict[TypeId, int] = {}
+    for item in queued:
+        count[item.type_id] = count.get(item.type_id, 0) + 1
+    batches: dict[TypeId, Many] = {}
+    intents: list[Intent] = []
+    for item in queued:
+        if isinstance(item, Intent):
+            intents.append(item)
+        elif columns and count[item.type_id] == 1 and item.distinct:
+            batches[item.type_id] = item
+        else:
+            intents += item.intents()
+    return batches, intents
+
+
+def size(items: Iterable[Intent | Many]) -> int:
+    return sum(1 if isinstance(item, Intent) else len(item) for item in items)
+
+
+def _digests(bodies: pa.Array) -> pa.Array:
+    return pa.array(map(digest, bodies.to_pylist()), pa.binary(16), size=len(bodies))

@@ -1,0 +1,123 @@
+"""Statistics of a data file from its Parquet footer, which the writer fills, and from the keys of a small one."""
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from datetime import date, datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from holdfast.base.errors import Corrupt
+from holdfast.ontology.format.stats import ROWS_MAX, Bound, FileStats, Span, sketch_of
+from holdfast.ontology.types import names
+
+PARTIAL = b"holdfast.partial"
+"""Metadata of a file: the typed columns that lack values which ``fields_json`` has, as a JSON list."""
+FORMS = b"holdfast.forms"
+"""Metadata of a file: what each typed column holds, as a JSON object; texts and canonical JSON are both strings."""
+REDACTED = b"holdfast.redacted"
+"""Metadata of a file that lost payload: the number of the latest commit that ordered it."""
+_ORDERED = {"text", "int", "float", "timestamp", "date"}
+"""Forms of columns whose bounds say something about the values of the field."""
+COLUMNS_MAX = 8
+TEXT_MAX = 32
+
+
+def stats_of(body: bytes, *, key: str, unique: bool = True) -> FileStats:
+    """The statistics in a file's footer. ``unique`` is what its writer knows."""
+    try:
+        with pq.ParquetFile(pa.BufferReader(body)) as file:
+            found = of_footer(file.metadata, len(body), unique=unique)
+            return replace(found, sketches=_sketches(file)) if found.rows <= ROWS_MAX else found
+    except (pa.ArrowException, OSError) as error:
+        raise Corrupt(f"{key}: not a Parquet file ({error})") from error
+
+
+def _sketches(file: pq.ParquetFile) -> tuple[bytes, ...]:
+    """Of an entity's key; of both ends of a relation, which people ask for, and not of the instance key."""
+    present = set(file.schema_arrow.names)
+    keys = names.ENTITY_KEYS if names.ENTITY_KEYS[0] in present else names.RELATION_KEYS[:2]
+    table = file.read(columns=[name for name in keys if name in present], use_threads=False)
+    if table.num_columns != len(keys) or any(column.null_count for column in table.columns):
+        return ()
+    return tuple(sketch_of(column.to_pylist()) for column in table.columns)
+
+
+def of_groups(footer: Any, columns: Collection[str]) -> list[FileStats]:
+    """Of each row group by itself; of these columns."""
+    every = range(footer.num_row_groups)
+    return [of_footer(footer, 0, unique=False, groups=[number], some=columns) for number in every]
+
+
+def of_footer(
+    footer: Any,
+    size: int,
+    *,
+    unique: bool,
+    groups: Sequence[int] | None = None,
+    some: Collection[str] | None = None,
+) -> FileStats:
+    """Over all row groups, or over some of them; of some columns, or of those that tell most."""
+    groups = range(footer.num_row_groups) if groups is None else groups
+    places = {footer.schema.column(number).path: number for number in range(footer.num_columns)}
+    keys = names.ENTITY_KEYS if names.ENTITY_KEYS[0] in places else names.RELATION_KEYS
+    spans = tuple(_span(footer, places[name], groups) if name in places else Span(None, None) for name in keys)
+    metadata = footer.metadata or {}
+    forms, partial = (json.loads(metadata.get(each, b"{}")) for each in (FORMS, PARTIAL))
+    found = {
+        name: _span(footer, number, groups)
+        for name, number in places.items()
+        if forms.get(name) in _ORDERED and name not in partial and (some is None or name in some)
+    }
+    known = {name: span for name, span in found.items() if span.low is not None or span.high is not None or span.nulls}
+    # Numbers and times first: they prune better than texts, and are shorter.
+    chosen = sorted(known, key=lambda name: (isinstance(known[name].low, str), name))
+    if some is None:
+        chosen = chosen[:COLUMNS_MAX]
+    columns = {name: known[name] for name in chosen}
+    return FileStats(footer.num_rows, size, unique, spans, columns, redacted=int(metadata.get(REDACTED, b"0")))
+
+
+def _span(footer: Any, number: int, groups: Sequence[int]) -> Span:
+    """Over these row groups; unknown as soon as it is unknown of one that has values."""
+    lows: list[Any] = []
+    highs: list[Any] = []
+    nulls: int | None = 0
+    for group in groups:
+        column = footer.row_group(group).column(number)
+        stats = column.statistics
+        if stats is None:
+            return Span(None, None)
+        nulls = nulls + stats.null_count if nulls is not None and stats.has_null_count else None
+        if stats.has_min_max:
+            lows.append(stats.min)
+            highs.append(stats.max)
+        elif stats.num_values:
+            return Span(None, None, nulls)
+    if not lows:
+        return Span(None, None, nulls)
+    try:
+        return Span(_low(min(lows)), _high(max(highs)), nulls)
+    except TypeError:  # of kinds that cannot be compared
+        return Span(None, None, nulls)
+
+
+def _low(value: Any) -> Bound:
+    return value[:TEXT_MAX] if isinstance(value, str) else _plain(value)
+
+
+def _high(value: Any) -> Bound:
+    return None if isinstance(value, str) and len(value) > TEXT_MAX else _plain(value)
+
+
+def _plain(value: Any) -> Bound:
+    """As JSON can hold it; None for what has no simple order."""
+    if isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return value if value - value == 0 else None
+    if isinstance(value, datetime):
+        return value.isoformat(timespec="microseconds")
+    return value.isoformat() if isinstance(value, date) else None

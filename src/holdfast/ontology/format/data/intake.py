@@ -1,0 +1,237 @@
+"""Rows from Arrow tables, column by column: what ``ensure`` does with data that never were Python objects.
+
+A column of a plain type is cast and written as JSON by Arrow. Every other one goes through the same validator as the
+fields of an object, all its values in one call. Either way the first value that does not fit is named, with its row.
+"""
+
+import difflib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.base.errors import Invalid
+from holdfast.ontology.format.data.columns import TIMESTAMP, arrow_type
+from holdfast.ontology.format.data.intents import Row
+from holdfast.ontology.format.data.rows import assembled, field_texts, identities
+from holdfast.ontology.types.declaration import ENDS, NOT_EMPTY, Declaration, end_key
+from holdfast.ontology.types.errors import InvalidValue
+from holdfast.ontology.types.typespec import Node, Primitive, without_null
+
+_ESCAPED = r'["\\\x00-\x1f]'
+"""What JSON does not write as it is."""
+_FAILURES = (pa.ArrowException, ValueError, TypeError, OverflowError)
+
+
+def from_arrow(declared: Declaration, data: Any) -> list[Row]:
+    """The rows of a table: a column for each field, and ``left_key`` and ``right_key`` for a relation.
+
+    Takes Arrow tables and record batches, and whatever gives itself as one (such as a Polars frame).
+    """
+    keys, bodies, _ = arrow_columns(declared, data)
+    return assembled(keys, bodies.to_pylist())
+
+
+def arrow_columns(declared: Declaration, data: Any) -> tuple[list[Sequence[str]], pa.Array, dict[str, pa.Array]]:
+    """The columns of the identity, ``fields_json``, and the typed columns that need no closer look."""
+    table = _table(data)
+    _check_columns(declared, table.column_names)
+    count = table.num_rows
+    keys = {} if declared.key_field is None else {declared.key_field: _key(declared, declared.key_field, table)}
+    ends = [_end(declared, end, name, table) for name, end in zip(ENDS, declared.ends or (), strict=False)]
+    typed: dict[str, pa.Array] = {}
+    parts: list[Any] = []
+    for position, name in enumerate(declared.payload):
+        known = keys.get(name)
+        text, column = _text(declared, name, table, known if isinstance(known, list) else None)
+        parts += [("{" if position == 0 else ",") + f'"{name}":', text]
+        if column is not None:
+            typed[name] = column
+    if not parts or not count:
+        bodies = pa.array(["{}"] * count, pa.string())
+    else:
+        bodies = pc.binary_join_element_wise(*parts, "}", "")
+    found = identities(declared, ends, keys, count)
+    return found, bodies, typed
+
+
+def _key(declared: Declaration, name: str, table: pa.Table) -> list[Any] | pa.Array:
+    """The values of the key; a plain column of texts as it is."""
+    if declared.nodes[name].metadata == (NOT_EMPTY,) and name in table.column_names:
+        column = table.column(name).combine_chunks()
+        if pa.types.is_string(column.type) and not column.null_count and not pc.any(pc.equal(column, "")).as_py():
+            return column
+    return _values(declared, name, table)
+
+
+def _table(data: Any) -> pa.Table:
+    try:
+        return data if isinstance(data, pa.Table) else pa.table(data)
+    except _FAILURES as error:
+        raise Invalid(f"a {type(data).__name__} is not an Arrow table: {error}") from error
+
+
+def _check_columns(declared: Declaration, given: Sequence[str]) -> None:
+    wanted = [*declared.fields, *(ENDS if declared.ends is not None else ())]
+    for name in given:
+        if name not in wanted or given.count(name) > 1:
+            close = difflib.get_close_matches(name, wanted, n=1)
+            raise InvalidValue(
+                f"{declared.name} has no field {name}, but the table has such a column"
+                if name not in wanted
+                else f"the table has two columns {name}",
+                type_name=declared.name,
+                field=name,
+                remedy=f"did you mean {close[0]}?" if close and name not in wanted else "leave the column out",
+            )
+    for name in wanted:
+        if name not in given and not (name in declared.fields and declared.fields[name].has_default):
+            raise InvalidValue(
+                f"{declared.name}.{name} is missing among the columns of the table",
+                type_name=declared.name,
+                field=name,
+                remedy="add the column; fields with a default may be left out",
+            )
+
+
+# --- any column ---
+
+
+def _text(declared: Declaration, name: str, table: pa.Table, key: list[Any] | None) -> tuple[pa.Array, pa.Array | None]:
+    """The JSON of one field in each row, and its typed column if that is plain."""
+    node = declared.nodes[name]
+    if node.metadata == (NOT_EMPTY,):
+        node = replace(node, metadata=())  # the key, which has been looked at
+    if key is None and name in table.column_names:
+        column = table.column(name).combine_chunks()
+        quick = _quick(node, column)
+        if quick is not None:
+            return quick, column.cast(arrow_type(node))
+    values = _values(declared, name, table) if key is None else key
+    return pa.array(field_texts(declared, name, values), pa.string()), None
+
+
+def _values(declared: Declaration, name: str, table: pa.Table) -> list[Any]:
+    """The values of one field, validated."""
+    if name not in table.column_names:
+        return [declared.default_of(name) for _ in range(table.num_rows)]
+    return declared.validator.many(name, _python(declared, name, table))
+
+
+def _python(declared: Declaration, name: str, table: pa.Table) -> list[Any]:
+    column = table.column(name)
+    try:
+        if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
+            column = column.cast(pa.timestamp("us", column.type.tz))
+        return column.to_pylist(maps_as_pydicts="strict")  # type: ignore[no-any-return]  # a list
+    except _FAILURES as error:
+        row = next((number for number, each in enumerate(column) if not _has_python_form(each)), None)
+        raise InvalidValue(
+            f"{declared.name}.{name}, row {row}: {error}", type_name=declared.name, field=name, row=row
+        ) from error
+
+
+def _has_python_form(value: pa.Scalar) -> bool:
+    try:
+        kind = value.type
+        whole = value.cast(pa.timestamp("us", kind.tz)) if pa.types.is_timestamp(kind) else value
+        whole.as_py(maps_as_pydicts="strict")
+    except _FAILURES:
+        return False
+    return True
+
+
+def _end(declared: Declaration, end: Declaration, name: str, table: pa.Table) -> list[str]:
+    """The keys of one end, each validated once."""
+    where = f"{declared.name}.{name}"
+    known: dict[Any, str] = {}
+    keys: list[str] = []
+    for row, value in enumerate(_python(declared, name, table)):
+        plain = type(value) in (str, int)
+        key = known.get(value) if plain else None
+        if key is None:
+            try:
+                key = end_key(end, value, where)
+            except InvalidValue as error:
+                raise InvalidValue(f"{error}, row {row}", type_name=declared.name, field=name, row=row) from error
+        if plain:
+            known[value] = key
+        keys.append(key)
+    return keys
+
+
+# --- plain columns ---
+
+
+def _quick(node: Node, array: pa.Array) -> pa.Array | None:
+    """The JSON of a column of a plain type; None if it needs a closer look."""
+    plain, optional = without_null(node)
+    write = _WRITERS.get(plain.python) if isinstance(plain, Primitive) else None
+    if write is None or node.metadata or plain.metadata or (array.null_count and not optional):
+        return None
+    try:
+        written = write(array)
+    except pa.ArrowException:
+        return None
+    return None if written is None else pc.fill_null(written, "null")
+
+
+def _strings(array: pa.Array) -> pa.Array | None:
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
+        return None
+    if pc.any(pc.match_substring_regex(array, _ESCAPED)).as_py():
+        return None
+    return pc.binary_join_element_wise('"', array.cast(pa.string()), '"', "")
+
+
+def _integers(array: pa.Array) -> pa.Array | None:
+    return array.cast(pa.int64()).cast(pa.string()) if pa.types.is_integer(array.type) else None
+
+
+def _booleans(array: pa.Array) -> pa.Array | None:
+    return pc.if_else(array, "true", "false") if pa.types.is_boolean(array.type) else None
+
+
+def _timestamps(array: pa.Array) -> pa.Array | None:
+    """A time without a zone is taken as UTC."""
+    if not pa.types.is_timestamp(array.type):
+        return None
+    moments = array.cast(TIMESTAMP)
+    if not _between(moments, _FIRST_MOMENT, _LAST_MOMENT):
+        return None
+    text = moments.cast(pa.timestamp("us")).cast(pa.string())
+    return pc.binary_join_element_wise('"', pc.replace_substring(text, " ", "T"), '+00:00"', "")
+
+
+def _dates(array: pa.Array) -> pa.Array | None:
+    if not pa.types.is_date(array.type):
+        return None
+    days = array.cast(pa.date32())
+    if not _between(days, date.min, date.max):
+        return None
+    return pc.binary_join_element_wise('"', days.cast(pa.string()), '"', "")
+
+
+def _between(array: pa.Array, first: date, last: date) -> bool:
+    """Whether Python can hold them too."""
+    # Not before they are needed: Arrow imports pandas, if there is one, for its first value out of Python.
+    low, high = pa.scalar(first, array.type), pa.scalar(last, array.type)
+    return pc.all(pc.and_(pc.greater_equal(array, low), pc.less_equal(array, high))).as_py() is not False
+
+
+_FIRST_MOMENT = datetime(1, 1, 1, tzinfo=UTC)
+_LAST_MOMENT = datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
+
+
+_WRITERS: dict[type, Callable[[pa.Array], pa.Array | None]] = {
+    str: _strings,
+    int: _integers,
+    bool: _booleans,
+    datetime: _timestamps,
+    date: _dates,
+}

@@ -1,0 +1,155 @@
+"""Erase: destroy the payload of one identity in all of history, for privacy law.
+
+Preview counts the rows and gives a token made from them; the commit asks for it and is made on the very head that was
+previewed. It says who and why, and writes a last row without payload, so that followers of the change feed hear of the
+end. Then every file that has rows of the identity is rewritten in place (see ``redact``): the rows stay, as retracted
+ones, with their key and ``"_erased": true``. No moment shows the object any more; history shows that it was erased.
+
+The key stays: it is what the store is asked for. Relations that name the key are other identities, and are not touched.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from holdfast.base.aio import blocking, stream_bounded
+from holdfast.base.errors import Invalid, NotFound
+from holdfast.base.ids import Ambient
+from holdfast.objects.store import Store
+from holdfast.ontology.chain.catalog import chained_schema
+from holdfast.ontology.chain.chain import Chain, ended_files
+from holdfast.ontology.chain.state import read_file
+from holdfast.ontology.commit.attempt import Order
+from holdfast.ontology.commit.commit import Commit, Committer
+from holdfast.ontology.commit.lock import Turn
+from holdfast.ontology.commit.view import View
+from holdfast.ontology.format.chainstate import Ledger
+from holdfast.ontology.format.data.intents import Identity, Row
+from holdfast.ontology.format.data.stored_rows import read_rows
+from holdfast.ontology.format.head import read_head
+from holdfast.ontology.format.redactions import Redaction, erased_text, is_erased
+from holdfast.ontology.maintain.drop import find_type
+from holdfast.ontology.maintain.leftovers import leftovers, remove
+from holdfast.ontology.maintain.redact import Watch, perform, unfinished
+from holdfast.ontology.maintain.stored_form import StoredForm
+from holdfast.ontology.maintain.token import check_token, token_of
+from holdfast.ontology.types.declaration import UNKEYED
+from holdfast.ontology.types.refs import FileRef, Place, TypeId
+from holdfast.ontology.types.schema import fields_of
+
+PARALLEL = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    head: int
+    type_id: TypeId
+    identity: Identity
+    rows: int
+    """That still have payload, in all of history."""
+    commits: tuple[int, ...]
+    """That wrote them, on the chain of now."""
+    ended: int
+    """How many of the rows are on chains that have ended."""
+    form: StoredForm | None
+    key_field: str | None
+    last: str
+    """The fields of the row that will be the last."""
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    finished: list[int]
+    """The commits whose orders were carried through."""
+    removed: list[str]
+    """Garbage with payload that should be gone."""
+
+
+async def preview(store: Store, name: str, *key: str) -> Preview:
+    """What there is to be erased. ``NotFound`` if no row of this identity has any payload."""
+    chain = Chain(store)
+    head = await read_head(store)
+    ledger = await chain.ledger(head.place)
+    old = await ended_files(store)
+    type_id = find_type(ledger, name, ended=True, also={ref.type_id for ref in old})
+    identity = _identity(type_id, key)
+    rows = await _payload(store, await chain.files(0, head.place, checkpoints=False), type_id, identity)
+    before = await _payload(store, old, type_id, identity, ended=True)
+    commits = tuple(sorted({commit_id for commit_id, _ in rows}))
+    if not (rows or before):
+        raise NotFound(f"{type_id.label}: no row of {'/'.join(key)!r} has any payload", remedy="look at the key again")
+    text = f"erase {head.manifest_path} {type_id.label} {identity} {len(rows)} {commits} {len(before)}"
+    token = token_of(text)
+    form = await StoredForm.load(chain, ledger, type_id)
+    key_field = await _key_field(chain, ledger, type_id)
+    last = erased_text(key_field, (rows or before)[-1][1])
+    count = len(rows) + len(before)
+    return Preview(head.commit_id, type_id, identity, count, commits, len(before), form, key_field, last, token)
+
+
+async def _payload(
+    store: Store, files: Iterable[FileRef], type_id: TypeId, identity: Identity, *, ended: bool = False
+) -> list[tuple[int, str]]:
+    """The rows of an identity that still have payload: their commits, and their fields."""
+
+    async def read(ref: FileRef) -> list[tuple[int, str]]:
+        if ended and await store.find(ref.path) is None:
+            return []  # of a chain that has ended: gone is gone
+        found = await blocking(read_rows, await read_file(store, ref.path), ref.path)
+        return [(commit_id, row.fields_json) for commit_id, row in found if row.identity == identity]
+
+    wanted = [ref for ref in files if ref.type_id == type_id]
+    rows = [row async for found in stream_bounded(wanted, read, limit=PARALLEL) for row in found]
+    return [(commit_id, text) for commit_id, text in rows if not is_erased(text)]
+
+
+async def apply(
+    store: Store,
+    ambient: Ambient,
+    previewed: Preview,
+    token: str,
+    *,
+    turn: Turn,
+    by: str,
+    why: str,
+    watch: Watch | None = None,
+) -> Commit | None:
+    """Commit that it is erased, and erase it. ``Conflict`` if somebody has committed since the preview."""
+    check_token(token, previewed.token, f"erasing this {previewed.type_id.name} now would do something else")
+    type_id, form = previewed.type_id, previewed.form
+    redaction = Redaction(type_id, previewed.identity, 1, previewed.head, previewed.key_field)
+    last = {type_id: [Row(previewed.identity, previewed.last, retracted=True)]} if form is not None else {}
+    order = Order(redact=redaction.document(), write=last)
+    forms = {type_id: form} if form is not None else {}
+    committer = Committer(store, ambient, View(store), forms, runtime_id=by, turn=turn)
+    erased = {"type": type_id.label, "key": list(previewed.identity), "rows": previewed.rows, "by": by, "why": why}
+    commit = await committer.commit({"erase": erased}, if_head=previewed.head, order=order)
+    if commit is not None:
+        await perform(store, ambient, Place(commit.commit_id, commit.manifest_path), watch=watch)
+    return commit
+
+
+async def resume(store: Store, ambient: Ambient, *, watch: Watch | None = None) -> Resumed:
+    """Carry through every purge and erasure that was committed and not finished, and remove what others left behind."""
+    places = await unfinished(store, Chain(store), (await read_head(store)).place)
+    for place in places:
+        await perform(store, ambient, place, watch=watch)
+    removed = await remove(store, await leftovers(store))
+    return Resumed([place.commit_id for place in places], removed)
+
+
+def _identity(type_id: TypeId, key: tuple[str, ...]) -> Identity:
+    if type_id.kind == "entity" and len(key) == 1:
+        return key
+    if type_id.kind == "relation" and len(key) in (2, 3):
+        return key if len(key) == 3 else (*key, UNKEYED)
+    wanted = "one key" if type_id.kind == "entity" else "two keys, and the instance key if it has one"
+    raise Invalid(f"{type_id.label} is identified by {wanted}, and {len(key)} were given")
+
+
+async def _key_field(chain: Chain, ledger: Ledger, type_id: TypeId) -> str | None:
+    ref = ledger.schemas.get(type_id)
+    if ref is None or type_id.kind == "relation":
+        return None
+    schema = (await chained_schema(chain, ledger, type_id, ref)).schema
+    return next((name for name, field in fields_of(schema).items() if field.get("primary_key")), None)

@@ -1,0 +1,351 @@
+"""Many files of a type into one: rows in the order of ``lifespans``, typed columns unified, all of it checked.
+
+A first look at keys and commits tells the order of all rows, however the inputs have theirs; then row groups are put
+together from those of the inputs. Memory is bounded by the bytes of the inputs, which ``tiers`` bounds, by keys and
+commits, and by ``HELD_BYTES`` and a row group of what is decoded: most of what is written together lies together. Of a
+plain writer's file whose rows are in no order all is decoded.
+
+Typed columns follow the schema of now. A file of ours that was written under it has them already; for older rows, and
+those of plain writers, they are made from ``fields_json``, which decides. Where no schema is known, the flat columns
+that all files agree on stay, and the others are left out: a reader finds the values in ``fields_json``.
+
+Every row says until which commit it was the latest of its identity (``lifespans``), as far as this file tells, and the
+files that follow it and are handed over for that alone.
+
+Before the bytes are handed out they are read back, and their rows compared with those that went in. ``Corrupt`` for an
+input that is not what its manifest or its index says: nothing is made of damaged files.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, chain, pairwise
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from holdfast.base.codec import Document
+from holdfast.base.errors import Corrupt, check
+from holdfast.ontology.format.data.columns import arrow_type, typed_columns
+from holdfast.ontology.format.data.footer import REDACTED
+from holdfast.ontology.format.data.lifespans import ORIGIN, Lasting, Lives, in_order, lives
+from holdfast.ontology.format.data.redacted import mark_in
+from holdfast.ontology.format.data.rows import ROW_GROUP, marks, partial_columns, repeats
+from holdfast.ontology.format.parquet.column_order import zoned
+from holdfast.ontology.types import names
+from holdfast.ontology.types.refs import TypeId
+from holdfast.ontology.types.schema import fields_of, node_of
+from holdfast.ontology.types.typespec import Node
+
+HELD_BYTES = 64 << 20
+"""Of decoded row groups that are kept, since rows of theirs may come later too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One input: the bytes of a file, and what is known of it."""
+
+    path: str
+    body: bytes
+    first: int
+    last: int
+    rows: int | None
+    """None where nobody has said."""
+    ours: bool
+    """Its typed columns were made by this code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What the type is now; without a schema the columns are those of the files."""
+
+    type_id: TypeId
+    version_id: int | None = None
+    nodes: Mapping[str, Node] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, type_id: TypeId, version_id: int, schema: Document) -> "Target":
+        left_out = {schema.get("instance_key_field"), *names.SYSTEM_COLUMNS}
+        found = {name: node_of(described) for name, described in sorted(fields_of(schema).items())}
+        return cls(type_id, version_id, {name: node for name, node in found.items() if name not in left_out})
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    body: bytes
+    rows: int
+
+
+def merge(sources: Sequence[Source], target: Target, origin: Document, later: Sequence[Source] = ()) -> Merged:
+    """Blocking. ``origin`` is written down in the file; ``later`` are files after these that end rows of theirs."""
+    shapes = [_shape(source) for source in sources]
+    schemas = [each.schema for each in shapes]
+    layout = _Layout.of(target, schemas)
+    sink = pa.BufferOutputStream()
+    going_in, rows = RowsDigest(target.type_id.kind), sum(sum(each.groups) for each in shapes)
+    found = _lives((*sources, *later), target, rows)
+    inputs = _Inputs(layout, sources, list(_pieces(sources, shapes, found.order)))
+    plain = [name for name in layout.schema.names if name != "fields_json"]
+    groups = (inputs.take(numbers, found.until) for numbers in _row_groups(found))
+    first = next(groups, layout.schema.empty_table())
+    often = [name for name in plain if repeats(first.column(name))]
+    with pq.ParquetWriter(
+        sink, layout.schema, compression="zstd", use_dictionary=often, write_statistics=plain, store_schema=False
+    ) as writer:
+        for group in chain((first,) if first.num_rows else (), groups):
+            going_in.add(group)
+            writer.write_table(group, row_group_size=ROW_GROUP)
+        told = {} if found.lasting is None else {"lasting": list(found.lasting)}
+        writer.add_key_value_metadata(layout.metadata({**origin, **told}) | _redacted(schemas))
+    body = zoned(sink.getvalue())
+    _check(body, going_in, rows, found.lasting)
+    return Merged(body, rows)
+
+
+def _redacted(schemas: Iterable[pa.Schema]) -> dict[bytes, bytes]:
+    """What lacks payload in one of the files lacks it in all that is made of them."""
+    mark = max((mark_in(schema.metadata) for schema in schemas), default=0)
+    return {REDACTED: str(mark).encode()} if mark else {}
+
+
+class _Shape(NamedTuple):
+    schema: pa.Schema
+    groups: list[int]
+    """How many rows each row group has."""
+
+
+def _shape(source: Source) -> _Shape:
+    """Of a file that has the columns and as many rows as it should have."""
+    try:
+        with pq.ParquetFile(pa.BufferReader(source.body)) as file:
+            schema, rows = file.schema_arrow, file.metadata.num_rows
+            groups = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
+    except (pa.ArrowException, OSError) as error:
+        raise Corrupt(f"{source.path}: not a Parquet file ({error})") from error
+    if source.rows not in (rows, None):
+        raise Corrupt(f"{source.path}: it has {rows} rows, and {source.rows} were expected")
+    kind = "entity" if names.ENTITY_KEYS[0] in schema.names else "relation"
+    if missing := {"commit_id", *names.key_columns(kind), "fields_json"} - set(schema.names):
+        raise Corrupt(f"{source.path}: it has no column {', '.join(sorted(missing))}")
+    return _Shape(schema, groups)
+
+
+def _lives(sources: Iterable[Source], target: Target, own: int) -> Lives:
+    """From a first look at keys and commits alone."""
+    keys = names.key_columns(target.type_id.kind)
+    return lives(pa.concat_tables(_identities(source, keys) for source in sources), keys, own)
+
+
+def _identities(source: Source, keys: Sequence[str]) -> pa.Table:
+    with pq.ParquetFile(pa.BufferReader(source.body)) as file:
+        table = file.read(columns=["commit_id", *keys], use_threads=False)
+    bounds = pc.min_max(table.column("commit_id")).as_py()
+    if table.num_rows and (bounds["min"] < source.first or bounds["max"] > source.last):
+        raise Corrupt(f"{source.path}: it has rows of other commits than {source.first} to {source.last}")
+    return table
+
+
+def _row_groups(found: Lives) -> Iterator[np.ndarray]:
+    """The numbers of the rows of each: rows that last and rows that have ended share none, if there are several."""
+    order, first = found.order, len(found.order)
+    if found.lasting is not None and first > ROW_GROUP:
+        first = found.lasting.first
+    for part in (order[:first], order[first:]):
+        for start in range(0, len(part), ROW_GROUP):
+            yield part[start : start + ROW_GROUP]
+
+
+def _pieces(sources: Sequence[Source], shapes: Sequence[_Shape], order: np.ndarray) -> Iterator[list[int]]:
+    """How many rows of each file are decoded at a time: a row group, but all of a commit's file (a plain writer's) that
+    has them in no order, or each of its row groups were decoded anew for each that is written."""
+    start = 0
+    for source, (_, groups) in zip(sources, shapes, strict=True):
+        end, turns = start + sum(groups), 0
+        if source.first == source.last and len(groups) > 1:
+            own = order[(order >= start) & (order < end)]
+            turns = int(np.count_nonzero(np.diff(own) < 0))
+        yield groups if turns <= 1 else [end - start]  # one: from those that last to those that have ended
+        start = end
+
+
+class _Inputs:
+    """All rows that go in, by number."""
+
+    def __init__(self, layout: "_Layout", sources: Sequence[Source], groups: Sequence[Sequence[int]]) -> None:
+        self._layout = layout
+        self._places = [
+            (each, number if len(rows) > 1 else None)
+            for each, rows in zip(sources, groups, strict=True)
+            for number in range(len(rows))
+        ]
+        self._starts = np.array(list(accumulate(chain.from_iterable(groups), initial=0)))
+        self._held: dict[int, pa.Table] = {}
+        self._held_bytes = 0
+
+    def take(self, numbers: np.ndarray, until: pa.Array) -> pa.Table:
+        """These rows, in this order, in the columns of all."""
+        groups = np.searchsorted(self._starts, numbers, side="right") - 1
+        order = np.argsort(groups, kind="stable")
+        edges = [0, *(np.flatnonzero(np.diff(groups[order])) + 1).tolist(), len(order)]
+        parts: list[pa.Table] = []
+        for start, end in pairwise(edges):
+            group, wanted = int(groups[order[start]]), numbers[order[start:end]]
+            parts.append(self._group(group).take(pa.array(wanted - self._starts[group])))
+        table, back = pa.concat_tables(parts), np.empty(len(order), dtype=np.int64)
+        back[order] = np.arange(len(order))
+        table = table if len(parts) == 1 else table.take(pa.array(back))
+        return table.set_column(table.num_columns - 1, names.UNTIL, until.take(pa.array(numbers)))
+
+    def _group(self, number: int) -> pa.Table:
+        """A row group of an input."""
+        table = self._held.pop(number, None)
+        if table is None:
+            source, place = self._places[number]
+            with pq.ParquetFile(pa.BufferReader(source.body)) as file:
+                whole = place is None
+                found = file.read(use_threads=False) if whole else file.read_row_group(place, use_threads=False)
+                table = self._layout.table(found, source)
+            self._held_bytes += table.nbytes
+        self._held[number] = table
+        while self._held_bytes > HELD_BYTES and len(self._held) > 1:
+            self._held_bytes -= self._held.pop(next(iter(self._held))).nbytes
+        return table
+
+
+# --- columns ---
+
+
+@dataclass
+class _Layout:
+    target: Target
+    schema: pa.Schema
+    typed: Mapping[str, pa.DataType]
+    partial: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, target: Target, schemas: Sequence[pa.Schema]) -> "_Layout":
+        if target.version_id is not None:
+            typed = {name: arrow_type(node) for name, node in target.nodes.items()}
+        else:
+            typed = _agreed(schemas)
+        kind = target.type_id.kind
+        columns: dict[str, pa.DataType] = {"commit_id": pa.int64(), f"{kind}_type": pa.string()}
+        columns |= dict.fromkeys(names.key_columns(kind), pa.string())
+        columns |= {"schema_version_id": pa.int64(), "fields_json": pa.string(), **typed}
+        if any(names.RETRACTED in schema.names for schema in schemas):
+            columns[names.RETRACTED] = pa.bool_()
+        columns[names.UNTIL] = pa.int64()
+        return cls(target, pa.schema(columns), typed)
+
+    def table(self, file: pa.Table, source: Source) -> pa.Table:
+        """The rows of one file in the columns of all."""
+        found: dict[str, pa.ChunkedArray | pa.Array] = {}
+        for column in self.schema:
+            if column.name not in self.typed:
+                found[column.name] = self._system(file, column)
+        found |= self._typed(file, source)
+        return pa.table({name: found[name] for name in self.schema.names}, schema=self.schema)
+
+    def _system(self, file: pa.Table, column: pa.Field) -> pa.ChunkedArray | pa.Array:
+        if column.name == names.UNTIL:  # of an input it says less than it will
+            return pa.nulls(file.num_rows, column.type)
+        if column.name in file.column_names:
+            array = file.column(column.name).cast(column.type)
+            return pc.fill_null(array, False) if column.name == names.RETRACTED else array
+        filler = {names.RETRACTED: False, "schema_version_id": 1}.get(column.name, self.target.type_id.name)
+        return pa.repeat(pa.scalar(filler, column.type), file.num_rows)
+
+    def _typed(self, file: pa.Table, source: Source) -> Mapping[str, pa.ChunkedArray | pa.Array]:
+        if self.target.version_id is None:
+            return {name: self._fitted(file, name, kind) for name, kind in self.typed.items()}
+        if source.ours and self._of_now(file):
+            self.partial |= partial_columns(file.schema)
+            return {name: file.column(name) for name in self.typed}
+        made = typed_columns(self.target.nodes, file.column("fields_json").to_pylist())
+        self.partial |= {name for name, column in made.items() if column.partial}
+        return {name: column.array for name, column in made.items()}
+
+    def _of_now(self, file: pa.Table) -> bool:
+        """Every row was written under the schema of now."""
+        schema = file.schema
+        if any(name not in schema.names or schema.field(name).type != kind for name, kind in self.typed.items()):
+            return False
+        return set(file.column("schema_version_id").unique().to_pylist()) <= {self.target.version_id}
+
+    def _fitted(self, file: pa.Table, name: str, kind: pa.DataType) -> pa.ChunkedArray | pa.Array:
+        if name in file.column_names:
+            try:
+                return file.column(name).cast(kind)
+            except pa.ArrowException:
+                pass  # a whole number that a float cannot hold: fields_json has it
+        self.partial.add(name)
+        return pa.nulls(file.num_rows, kind)
+
+    def metadata(self, origin: Document) -> dict[bytes, bytes]:
+        document = {**origin, "schema_version_id": self.target.version_id}
+        return {ORIGIN: json.dumps(document, sort_keys=True).encode(), **marks(self.target.nodes, self.partial)}
+
+
+def _agreed(schemas: Sequence[pa.Schema]) -> dict[str, pa.DataType]:
+    """The flat columns whose types the files agree on, by name; numbers of both sorts become floats."""
+    found: dict[str, set[pa.DataType]] = {}
+    for schema in schemas:
+        for column in schema:
+            if column.name.lower() not in names.SYSTEM_COLUMNS:
+                kinds = found.setdefault(column.name, set())
+                kinds |= {column.type} - {pa.null()}
+    agreed: dict[str, pa.DataType] = {}
+    for name, kinds in sorted(found.items()):
+        if len(kinds) == 1 and not pa.types.is_nested(kind := next(iter(kinds))):
+            agreed[name] = kind
+        elif kinds and all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in kinds):
+            agreed[name] = pa.float64()
+    return agreed
+
+
+# --- checks ---
+
+
+class RowsDigest:
+    """Of row groups in their order: commits, identities, versions, fields, tombstones."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._texts = (f"{kind}_type", *names.key_columns(kind), "fields_json")
+        self._hash = hashlib.blake2b(digest_size=16)
+
+    def add(self, table: pa.Table) -> None:
+        for name in ("commit_id", "schema_version_id"):
+            self._hash.update(table.column(name).to_numpy().tobytes())
+        for name in self._texts:
+            texts = table.column(name).to_pylist()
+            self._hash.update(np.fromiter(map(len, texts), np.int64, len(texts)).tobytes())
+            self._hash.update("".join(texts).encode())
+        if names.RETRACTED in table.column_names:
+            self._hash.update(bytes(table.column(names.RETRACTED).to_pylist()))
+
+    def another(self) -> "RowsDigest":
+        return RowsDigest(self._kind)
+
+    @property
+    def value(self) -> str:
+        return self._hash.hexdigest()
+
+
+def _check(body: bytes, going_in: RowsDigest, rows: int, lasting: Lasting | None) -> None:
+    """Read back what was made."""
+    coming_out = going_in.another()
+    commits, ended = [np.zeros(0, np.int64)], [np.zeros(0, bool)]
+    with pq.ParquetFile(pa.BufferReader(body)) as file:
+        for number in range(file.num_row_groups):
+            table = file.read_row_group(number, use_threads=False)
+            commits.append(table.column("commit_id").to_numpy())
+            ended.append(table.column(names.UNTIL).is_valid().to_numpy())
+            coming_out.add(table)
+    check(in_order(np.concatenate(commits), np.concatenate(ended), lasting), "a snapshot is not in order")
+    count = sum(map(len, commits))
+    check(count == rows and coming_out.value == going_in.value, "a snapshot does not have the rows that went into it")

@@ -1,0 +1,248 @@
+"""Upkeep: what is derived from commits, written after they were answered, never on their path.
+
+Indexes of the types that were touched when the session falls idle; the watermarks of all types every 64 commits or 5 s
+and on close; checkpoints; the schema objects of the specification. Commits in between are taken together. Every write
+is if-match on the version that was read and changed, behind the lock's guard. A failure is kept as ``warning`` and
+logged: readers fall back to the chain, and the next flush, of any session, repairs it.
+
+Compaction follows by ``Policy``: whether there is enough to do is seen from the index that was just written, without a
+request. One compaction runs at a time. A failure is logged: readers do not need it, and a later session does it.
+"""
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from holdfast.base import telemetry
+from holdfast.base.aio import map_bounded
+from holdfast.base.errors import Conflict, HoldfastError
+from holdfast.base.ids import Ambient
+from holdfast.objects.store import CREATE, IfMatch, Lost, Store
+from holdfast.ontology.chain.catalog import Catalog
+from holdfast.ontology.chain.chain import Chain, checkpoint_span
+from holdfast.ontology.commit.lock import Turn
+from holdfast.ontology.commit.view import View
+from holdfast.ontology.format import layout
+from holdfast.ontology.format.chainstate import Ledger
+from holdfast.ontology.format.head import read_head
+from holdfast.ontology.format.index import Index, read_index
+from holdfast.ontology.format.manifest import Manifest
+from holdfast.ontology.maintain.compact import Compactor
+from holdfast.ontology.maintain.reindex import brought_forward
+from holdfast.ontology.maintain.tiers import pieces_of, plan
+from holdfast.ontology.types.refs import Place, TypeId
+
+log = telemetry.logger("ontology")
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    when: Literal["off", "threshold", "scheduled"] = "threshold"
+    threshold: int = 64
+    """So many files must be merged to be worth it."""
+    every_s: float = 300.0
+    """The interval of ``scheduled``; then two files are enough."""
+
+
+NEVER = Policy("off")
+THRESHOLD = Policy()
+
+
+class AutoCompaction:
+    def __init__(self, store: Store, ambient: Ambient, policy: Policy, chain: Chain) -> None:
+        self._ambient = ambient
+        self._policy = policy
+        self._compactor = Compactor(store, ambient, chain=chain)
+        self._due: dict[TypeId, None] = {}
+        self._work: asyncio.Task[None] | None = None
+        self._last_ns = ambient.clock.monotonic_ns()
+
+    def note(self, index: Index, ledger: Ledger) -> None:
+        """An index was written. Costs nothing now."""
+        if self._policy.when == "off":
+            return
+        wanted = plan(pieces_of(index.entries, index.type_id), below=ledger.commit_id)
+        enough = 2 if self._policy.when == "scheduled" else self._policy.threshold
+        if sum(map(len, wanted)) < enough:
+            return
+        self._due[index.type_id] = None
+        if self._work is None and self._is_time():
+            self._work = asyncio.ensure_future(self._compact())
+
+    async def close(self) -> None:
+        """Finish what has begun; of a threshold that was reached meanwhile, too."""
+        if self._work is not None:
+            await self._work
+        if self._due and self._policy.when == "threshold":
+            await self._compact()
+
+    def _is_time(self) -> bool:
+        if self._policy.when == "threshold":
+            return True
+        now_ns = self._ambient.clock.monotonic_ns()
+        if now_ns - self._last_ns < self._policy.every_s * 1e9:
+            return False
+        self._last_ns = now_ns
+        return True
+
+    async def _compact(self) -> None:
+        types: list[TypeId] = []
+        while self._due:
+            type_id, _ = self._due.popitem()
+            types.append(type_id)
+            try:
+                await self._compactor.compact(type_id)
+            except HoldfastError as error:
+                log.warning("%s was not compacted (%s); readers do not need it", type_id.label, error)
+        try:
+            await self._compactor.sweep(types)
+        except HoldfastError as error:
+            log.warning("superseded snapshots stay (%s)", error)
+        self._work = None
+
+
+EVERY_COMMITS = 64
+EVERY_S = 5.0
+PARALLEL = 8
+TRIES = 4
+
+
+class Upkeep:
+    def __init__(
+        self, store: Store, ambient: Ambient, view: View, turn: Turn, runtime_id: str, policy: Policy = NEVER
+    ) -> None:
+        self._store = store
+        self._ambient = ambient
+        self._view = view
+        self._turn = turn
+        self._catalog = Catalog(store, ambient, runtime_id)
+        self._tidying = AutoCompaction(store, ambient, policy, view.chain)
+        self._synced = False
+        self._indexes: dict[TypeId, Index] = {}
+        self._touched: set[TypeId] = set()
+        self._registered = False
+        self._checkpoints: list[Place] = []
+        self._commits = 0
+        """Since the watermarks of all types were flushed."""
+        self._timer: asyncio.Task[None] | None = None
+        self._one = asyncio.Lock()
+        self.warning: str | None = None
+
+    def note(self, manifest: Manifest) -> None:
+        """A commit of ours is on the chain. Costs nothing now."""
+        self._touched |= manifest.touched
+        ends = manifest.summary is not None and any(ref is None for ref in manifest.summary.schemas.values())
+        self._registered |= bool(manifest.registered) or ends
+        self._commits += 1
+        if checkpoint_span(manifest.commit_id):
+            self._checkpoints.append(manifest.place)
+        if self._commits == 1 or self._commits % EVERY_COMMITS == 0:
+            self._set_timer(0.0 if self._commits >= EVERY_COMMITS else EVERY_S)
+
+    async def idle(self) -> None:
+        """The session has nothing else to do, and the lock still."""
+        if self._touched or self._registered or self._checkpoints:
+            await self.flush(everything=False)
+
+    async def close(self) -> None:
+        """The last flush, if anything is due and nobody else has the lock: whoever has it will flush all, too."""
+        self.stop()
+        if self._commits:
+            await self.flush(everything=True)
+        await self._tidying.close()
+
+    async def flush(self, *, everything: bool) -> bool:
+        """Write what is due, if nobody else has the lock: whoever has it will flush all, too. False if it was not
+        done; what could not be written is in ``warning``.
+        """
+        async with self._one:
+            self._turn.keep(+1)
+            try:
+                if not await self._turn.try_take():
+                    return False
+                self._turn.guard()
+                await self._write_schemas()
+                await self._write_indexes(everything=everything)
+                while self._checkpoints:
+                    await self._view.chain.write_checkpoint(self._checkpoints[0])
+                    del self._checkpoints[0]
+            except HoldfastError as error:
+                self._complain(error)
+                return False
+            finally:
+                self._turn.keep(-1)
+            self.warning = None
+            return True
+
+    # --- schemas ---
+
+    async def _write_schemas(self) -> None:
+        if self._synced and not self._registered:
+            return
+        self._registered = False
+        try:
+            await self._catalog.sync(self._view.chain, self._view.ledger)
+        except BaseException:
+            self._registered = True
+            raise
+        self._synced = True
+
+    # --- indexes ---
+
+    async def _write_indexes(self, *, everything: bool) -> None:
+        ledger, commits = self._view.ledger, self._commits
+        wanted = {*self._touched, *ledger.heads, *ledger.schemas} if everything else set(self._touched)
+        self._touched.clear()
+        try:
+            await map_bounded(sorted(wanted), lambda type_id: self._write_index(type_id, ledger), limit=PARALLEL)
+        except BaseException:
+            self._touched |= wanted
+            raise
+        if everything:
+            self._commits -= commits
+
+    async def _write_index(self, type_id: TypeId, ledger: Ledger) -> None:
+        index = self._indexes.pop(type_id, None)
+        for _ in range(TRIES):
+            if index is None:
+                index = await read_index(self._store, type_id)
+            after = await self._brought_forward(index, ledger)
+            if after is None or after == index:
+                self._indexes[type_id] = index
+                return
+            mode = CREATE if index.version is None else IfMatch(index.version)
+            self._turn.guard()
+            body = after.body(self._ambient.ids.write_id())
+            outcome = await self._store.put(layout.index_key(*type_id), body, mode)
+            if not isinstance(outcome, Lost):
+                self._indexes[type_id] = replace(after, version=outcome.version)
+                self._tidying.note(after, ledger)
+                return
+            index = None
+        raise Conflict(f"{layout.index_key(*type_id)}: others keep writing it")
+
+    async def _brought_forward(self, index: Index, ledger: Ledger) -> Index | None:
+        """The index as it should be; None if somebody who knows more has written it."""
+        if index.watermark > ledger.commit_id and index.watermark <= (await read_head(self._store)).commit_id:
+            return None
+        return await brought_forward(self._view.chain, ledger, index)
+
+    # --- when ---
+
+    def _set_timer(self, seconds: float) -> None:
+        self.stop()
+        self._timer = asyncio.ensure_future(self._after(seconds))
+
+    async def _after(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        self._timer = None
+        await self.flush(everything=True)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _complain(self, error: HoldfastError) -> None:
+        self.warning = str(error)
+        log.warning("indexes lag behind (%s); readers use the chain, the next flush mends it", error)

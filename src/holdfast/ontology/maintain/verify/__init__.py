@@ -1,0 +1,1 @@
+"""Verification: everything that a store holds against everything else."""

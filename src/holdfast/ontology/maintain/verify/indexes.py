@@ -1,0 +1,139 @@
+"""Indexes under a check: against the files that the chain has, entry by entry, and never by the watermark alone.
+
+The three conditions of the specification (lag, missing latest entry, path mismatch) are findings of their own; so are
+holes and excess further down, which it does not look for, and snapshots that are missing or that nothing proves.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from holdfast.base import codec
+from holdfast.base.errors import Corrupt
+from holdfast.objects.store import Object, Store
+from holdfast.ontology.format import layout
+from holdfast.ontology.format.chainstate import Ledger
+from holdfast.ontology.format.index import Entry, Index, entries_do_not_overlap, entries_ordered, proved, read_entries
+from holdfast.ontology.maintain.verify.findings import Finding
+from holdfast.ontology.types.refs import UNTOUCHED, FileRef, TypeHead, TypeId, fold
+
+SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """What the chain says of one type, as of the head."""
+
+    type_id: TypeId
+    head: TypeHead
+    files: Sequence[FileRef]
+    commit_id: int
+    """The head's."""
+
+    @classmethod
+    def of(cls, ledger: Ledger, type_id: TypeId, files: Sequence[FileRef]) -> "Truth":
+        own = [ref for ref in files if ref.type_id == type_id and ref.commit_id >= ledger.generation_of(type_id)]
+        return cls(type_id, ledger.head_of(type_id), own, ledger.commit_id)
+
+
+async def check_index(store: Store, truth: Truth, exists: Callable[[str], bool]) -> list[Finding]:
+    """``exists`` tells whether an object of this key is there."""
+    key = layout.index_key(*truth.type_id)
+    return list(judge(await store.find(key), truth, exists))
+
+
+def judge(found: Object | None, truth: Truth, exists: Callable[[str], bool]) -> Iterator[Finding]:
+    key, name = layout.index_key(*truth.type_id), truth.type_id.label
+    if found is None:
+        yield Finding("index_absent", key, f"{name} has {len(truth.files)} files and no index")
+        return
+    try:
+        document = codec.decode(found.body, key=key)
+        index = read_entries(document, truth.type_id, found.version)
+    except (Corrupt, *codec.MALFORMED) as error:
+        yield Finding("index_unreadable", key, f"{name}: not an index ({error})")
+        return
+    if not entries_ordered(index) or not entries_do_not_overlap(index):
+        yield Finding("index_overlap", key, f"{name}: entries overlap, or end before they begin")
+        return
+    yield from _watermark(index, truth, key)
+    yield from _entries(index, truth, key)
+    yield from _snapshots(index, truth, key, exists)
+
+
+def _watermark(index: Index, truth: Truth, key: str) -> Iterator[Finding]:
+    name, mark, head = truth.type_id.label, index.watermark, truth.commit_id
+    if mark > head:
+        yield Finding("index_ahead", key, f"{name}: it claims to know commit {mark}, and the head is {head}")
+    elif mark < head and mark >= truth.head.commit_id:
+        yield Finding("index_lag", key, f"{name}: {head - mark} commits behind; none of them touched the type")
+    elif mark < head:
+        missing = [ref.commit_id for ref in truth.files if ref.commit_id > mark]
+        yield Finding(
+            "index_missing_rows",
+            key,
+            f"{name}: {head - mark} commits behind, of which {len(missing)} have rows of it: {_some(missing)}",
+        )
+
+
+def _entries(index: Index, truth: Truth, key: str) -> Iterator[Finding]:
+    """Of the commits up to the watermark: which are not covered, which have another file, and what is too much."""
+    name, covered = truth.type_id.label, _Cover(index.entries)
+    known = [ref for ref in truth.files if ref.commit_id <= index.watermark]
+    missing = [ref.commit_id for ref in known if ref.commit_id not in covered]
+    wrong = [ref for ref in known if ref.commit_id in covered and not covered[ref.commit_id].may_hold(ref)]
+    if missing and missing[-1] == truth.commit_id:
+        yield Finding("index_missing_latest", key, f"{name}: no entry covers the head, commit {missing[-1]}")
+        missing.pop()
+    if missing:
+        yield Finding("index_hole", key, f"{name}: no entry covers {len(missing)} commits: {_some(missing)}")
+    for ref in wrong[:SHOWN]:
+        entry = covered[ref.commit_id]
+        yield Finding("index_path_mismatch", key, f"{name}: commit {ref.commit_id} has {ref.path}, not {entry.path}")
+    commits = {ref.commit_id for ref in truth.files}
+    excess = [entry.last for entry in index.entries if not entry.snapshot and entry.last not in commits]
+    if excess:
+        yield Finding("index_excess", key, f"{name}: entries for commits that have no rows of it: {_some(excess)}")
+
+
+class _Cover:
+    """Commit -> entry, without a list of all commits."""
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        self._single = {entry.last: entry for entry in entries if not entry.snapshot}
+        self._spans = [entry for entry in entries if entry.snapshot]
+
+    def get(self, commit_id: int) -> Entry | None:
+        spans = (entry for entry in self._spans if entry.first <= commit_id <= entry.last)
+        return self._single.get(commit_id) or next(spans, None)
+
+    def __contains__(self, commit_id: int) -> bool:
+        return self.get(commit_id) is not None
+
+    def __getitem__(self, commit_id: int) -> Entry:
+        found = self.get(commit_id)
+        if found is None:
+            raise KeyError(commit_id)
+        return found
+
+
+def _snapshots(index: Index, truth: Truth, key: str, exists: Callable[[str], bool]) -> Iterator[Finding]:
+    """Each against the files that it should stand for, by their digest."""
+    name = truth.type_id.label
+    for entry in index.entries:
+        if not entry.snapshot:
+            continue
+        if not exists(entry.path):
+            yield Finding("snapshot_missing", entry.path, f"{name}: {key} names it for {entry.first} to {entry.last}")
+            continue
+        before = fold(UNTOUCHED, [ref for ref in truth.files if ref.commit_id < entry.first])
+        after = fold(before, [ref for ref in truth.files if entry.first <= ref.commit_id <= entry.last])
+        if entry.head is None:
+            yield Finding("snapshot_unproved", entry.path, f"{name}: of a plain writer, {entry.first} to {entry.last}")
+        elif entry.head != after or not proved(entry, truth.type_id, before):
+            message = f"{name}: it does not stand for the files of commits {entry.first} to {entry.last}"
+            yield Finding("snapshot_unproved", entry.path, message)
+
+
+def _some(commits: Sequence[int]) -> str:
+    shown = ", ".join(map(str, commits[:SHOWN]))
+    return shown if len(commits) <= SHOWN else f"{shown}, ..."

@@ -1,0 +1,187 @@
+"""A data file after it was fetched: checked, brought to the read's head, and upgraded, before its rows are loaded.
+
+``Overtaken`` if it has lost payload by a later commit than the read knows; ``OldCopy`` if it is older than its index
+entry says, as a copy can be that another process put into the disk cache too late; ``Corrupt`` if it is no data file.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from holdfast.base.aio import blocking
+from holdfast.base.errors import Corrupt
+from holdfast.ontology.chain.redaction_fence import RedactionFence
+from holdfast.ontology.filters.scope import quoted
+from holdfast.ontology.format.data.lifespans import ORIGIN, known, lasting_in
+from holdfast.ontology.format.data.redacted import mark_in
+from holdfast.ontology.format.data.rows import column_forms
+from holdfast.ontology.format.data.shape import Shape
+from holdfast.ontology.format.data.upgrade import upgrade_file, versions_in
+from holdfast.ontology.format.index import Entry
+from holdfast.ontology.query.cache.loaded import Loaded, tells_numbers, usable
+from holdfast.ontology.types import names
+from holdfast.ontology.types.refs import TypeHead
+from holdfast.sql.duck import Duck
+
+SWELL = 3
+"""About how much larger rows are in memory than in a file."""
+
+
+class OldCopy(Corrupt):
+    """A file still has payload that its statistics say was destroyed."""
+
+    default_remedy = "it was restored from an older backup: restore it from a later one, or erase or purge again"
+
+    def __init__(self, key: str, mark: int) -> None:
+        super().__init__(f"{key}: it is from before commit {mark}, which destroyed payload in it")
+        self.key = key
+
+
+class Arrival(NamedTuple):
+    """A file at hand: its number in the session, what is known of it, where it lies."""
+
+    number: int
+    entry: Entry
+    path: Path
+
+
+class Arrived(NamedTuple):
+    loaded: Loaded
+    swollen: int
+    """About how much room its rows would take in memory."""
+    signature: str
+    """Files with the same one can be read by one statement."""
+    path: Path
+    doubtful: bool
+    """A plain writer's: an identity may have two rows of one commit."""
+
+
+class Reader(NamedTuple):
+    """Whoever reads: what it knows of redactions, which heads of the type are on its chain, the database of the
+    session, in whose folder files may be put.
+    """
+
+    fence: RedactionFence
+    proved: Callable[[TypeHead], bool]
+    duck: Duck
+
+
+async def arrived(shape: Shape, arrivals: Sequence[Arrival], reader: Reader) -> list[Arrived]:
+    found = await blocking(lambda: [_looked_at(shape, each, reader) for each in arrivals])
+    if any(each.doubtful for each in found):
+        found = await blocking(lambda: [_once(shape, each, reader.duck) if each.doubtful else each for each in found])
+    return found
+
+
+def _looked_at(shape: Shape, arrival: Arrival, reader: Reader) -> Arrived:
+    fence, proved, duck = reader
+    folder = duck.folder
+    number, entry, path = arrival
+    path, mark = _carried_out(shape, arrival, fence, folder)
+    try:
+        path = _upgraded(shape, number, path, folder)
+        with pq.ParquetFile(path) as file:
+            schema, footer = file.schema_arrow, file.metadata
+            columns, lacking = usable(shape, schema)
+            swollen = SWELL * sum(footer.row_group(each).total_byte_size for each in range(footer.num_row_groups))
+            rows = footer.num_rows
+    except (pa.ArrowException, OSError) as error:
+        raise Corrupt(f"{entry.path}: not a Parquet file ({error})") from error
+    mark = max(mark, mark_in(schema.metadata))
+    fence.check(mark, entry.path)
+    if entry.stats is not None and entry.stats.redacted > mark:
+        raise OldCopy(entry.path, entry.stats.redacted)
+    if missing := {*shape.keys, "commit_id", "fields_json"} - set(schema.names):
+        missed = ", ".join(sorted(missing))
+        raise Corrupt(f"{entry.path}: not a data file of an ontology, it has no column {missed}")
+    unique = not entry.snapshot if entry.stats is None else entry.stats.unique
+    retracts = names.RETRACTED in schema.names
+    until = names.UNTIL in schema.names and ORIGIN in (schema.metadata or {})
+    looked = known(schema.metadata) if until else None
+    sure = looked is not None and proved(looked)
+    lasting = lasting_in(schema.metadata)
+    loaded = Loaded(
+        number,
+        entry,
+        rows,
+        path.stat().st_size,
+        columns,
+        lacking,
+        unique,
+        str(path),
+        retracts,
+        until,
+        looked.commit_id if sure and looked is not None else entry.last,
+        looked is not None and not sure,
+        lasting.first if until and lasting is not None and lasting.rows == rows else None,
+        names.UNTIL in schema.names and not until,
+        redacted=mark,
+        heeded=fence.number,
+        numbered=tells_numbers((*schema.names, *shape.payload)),
+    )
+    signature = f"{retracts} {until} {schema.remove_metadata()}"
+    return Arrived(loaded, swollen, signature, path, doubtful=not column_forms(schema))
+
+
+def _once(shape: Shape, found: Arrived, duck: Duck) -> Arrived:
+    """The same without rows that another one of their identity and commit follows."""
+    loaded, target = found.loaded, duck.folder / "once" / f"{found.loaded.number}.parquet"
+    path, rows = _without_doubles(shape, found.path, loaded.rows, duck, target)
+    if path == found.path:
+        return found
+    here = replace(loaded, rows=rows, size=path.stat().st_size, path=str(path), lasting=None)
+    return found._replace(loaded=here, path=path)
+
+
+def _carried_out(shape: Shape, arrival: Arrival, fence: RedactionFence, folder: Path) -> tuple[Path, int]:
+    """The file, or one of our own without what was ordered to be destroyed and may not be yet; and its mark."""
+    if not fence.concerns(shape.type_id):
+        return arrival.path, 0
+    body = arrival.path.read_bytes()
+    after = fence.seen(body, arrival.entry.path, shape.type_id)
+    if after == body:
+        return arrival.path, 0
+    return _instead(arrival.path, folder / "redacted" / f"{arrival.number}.parquet", after), fence.number
+
+
+def _instead(path: Path, target: Path, body: bytes) -> Path:
+    target.parent.mkdir(exist_ok=True)
+    target.write_bytes(body)
+    if path.parent == target.parent.parent:
+        path.unlink()
+    return target
+
+
+def _upgraded(shape: Shape, number: int, path: Path, folder: Path) -> Path:
+    """The file, or one of our own with the rows as the class of now has them."""
+    upgrades = shape.upgrades
+    if upgrades is None or not any(map(upgrades.concerns, versions_in(path))):
+        return path
+    target = folder / "upgraded" / f"{number}.parquet"
+    upgrade_file(path, target, upgrades, {name: shape.nodes[name] for name in shape.payload})
+    if path.is_relative_to(folder):
+        path.unlink()
+    return target
+
+
+def _without_doubles(shape: Shape, path: Path, rows: int, duck: Duck, target: Path) -> tuple[Path, int]:
+    """The file, or one of our own in which each identity has the last of its rows of a commit; how many there are.
+
+    The file itself is not ours to change: it may be the store's, under another name.
+    """
+    identity = ", ".join(map(quoted, (*shape.keys, "commit_id")))
+    found = duck.fetch(f"SELECT count(DISTINCT ({identity})) AS n FROM read_parquet($path)", {"path": str(path)})
+    (distinct,) = found.column("n").to_pylist()
+    if distinct == rows:
+        return path, rows
+    with pq.ParquetFile(path) as file:
+        table = file.read()
+    columns = (table.column(name).to_pylist() for name in (*shape.keys, "commit_id"))
+    last = {key: number for number, key in enumerate(zip(*columns, strict=True))}
+    target.parent.mkdir(exist_ok=True)
+    pq.write_table(table.take(sorted(last.values())), target)
+    return target, len(last)

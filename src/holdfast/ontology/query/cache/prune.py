@@ -1,0 +1,233 @@
+"""Which files cannot matter, from their statistics alone. Pure, and careful: what is unknown may match.
+
+There are two kinds of reasons to leave a file out. A file that cannot hold a wanted *key* never matters. A file whose
+rows cannot satisfy the rest of the predicate may still hold the newest row of an identity of which an older file has
+one that does: in a query for state it is needed as a shadow, unless no older file that may match overlaps its keys. In
+a query for history there are no shadows.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from itertools import pairwise
+from typing import Any, Literal
+
+from holdfast.ontology.chain.times import Window
+from holdfast.ontology.filters.ast import (
+    And,
+    Between,
+    Comparison,
+    FieldPath,
+    In,
+    IsNull,
+    Not,
+    Or,
+    Predicate,
+    Quantified,
+    Text,
+)
+from holdfast.ontology.format.data.shape import Shape
+from holdfast.ontology.format.index import Entry
+from holdfast.ontology.format.stats import FileStats, Span, may_hold
+from holdfast.ontology.types.readings import Reading
+
+UNKNOWN = Span(None, None)
+_NUMBERS: tuple[Reading, ...] = ("number", "real", "float", "decimal")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What becomes of one file."""
+
+    entry: Entry
+    use: Literal["rows", "shadow", "pruned"]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A predicate in two parts, both of which must hold: what concerns keys alone, and the rest."""
+
+    keys: And
+    rest: And
+
+
+def split(predicate: Predicate, shape: Shape) -> Split:
+    """What concerns keys alone is true of all rows of an identity or of none, so it may be asked of each row."""
+    own = key_fields(shape)
+    keys: list[Predicate] = []
+    rest: list[Predicate] = []
+    for term in conjuncts(predicate):
+        (keys if all(each.end == "own" and each.field in own for each in paths(term)) else rest).append(term)
+    return Split(And(tuple(keys)), And(tuple(rest)))
+
+
+def key_fields(shape: Shape) -> frozenset[str]:
+    """The columns of the identity, and the field that is its key."""
+    return frozenset((*shape.keys, *(() if shape.key_field is None else (shape.key_field,))))
+
+
+def conjuncts(predicate: Predicate) -> Iterable[Predicate]:
+    if isinstance(predicate, And):
+        for term in predicate.terms:
+            yield from conjuncts(term)
+    else:
+        yield predicate
+
+
+def paths(predicate: Predicate) -> Iterable[FieldPath]:
+    """Every path of a predicate but those that start at the item of a list."""
+    match predicate:
+        case And(terms=terms) | Or(terms=terms):
+            for term in terms:
+                yield from paths(term)
+        case Not(term=term):
+            yield from paths(term)
+        case _:
+            yield predicate.path
+
+
+def choose(entries: Sequence[Entry], window: Window, predicate: Predicate, shape: Shape) -> list[Choice]:
+    """What becomes of each file of a type, in the order of commits."""
+    parts = split(predicate, shape)
+    found: list[Choice] = []
+    for entry in entries:
+        stats = entry.stats
+        if not window.touches(entry.first, entry.last):
+            found.append(Choice(entry, "pruned", "commits"))
+        elif stats is not None and not may_match(parts.keys, stats, shape):
+            found.append(Choice(entry, "pruned", "keys"))
+        elif stats is not None and not may_match(parts.rest, stats, shape):
+            older = [each.entry for each in found if each.use == "rows"]
+            # Rows of one file shadow each other too, where an identity has several.
+            needed = not window.history and any(may_overlap(one, entry) for one in older)
+            found.append(Choice(entry, "shadow" if needed else "pruned", "columns"))
+        else:
+            found.append(Choice(entry, "rows", ""))
+    return found
+
+
+def may_overlap(one: Entry, other: Entry) -> bool:
+    """Whether two files may hold rows of the same identity."""
+    if one.stats is None or other.stats is None:
+        return True
+    return all(_meet(a, b) for a, b in zip(one.stats.keys, other.stats.keys, strict=False))
+
+
+def _meet(one: Span, other: Span) -> bool:
+    return not (_less(one.high, other.low) or _less(other.high, one.low))
+
+
+def disjoint(entries: Sequence[Entry]) -> bool:
+    """Whether no identity can be in two of these files, as far as their key ranges tell; by the first key column."""
+    spans = [entry.stats.keys[0] if entry.stats is not None and entry.stats.keys else UNKNOWN for entry in entries]
+    if any(not isinstance(span.low, str) or not isinstance(span.high, str) for span in spans):
+        return len(spans) <= 1
+    ordered = sorted((str(span.low), str(span.high)) for span in spans)
+    return all(before[1] < after[0] for before, after in pairwise(ordered))
+
+
+def may_match(predicate: Predicate, stats: FileStats, shape: Shape) -> bool:
+    """False only if no row of the file can satisfy the predicate."""
+    match predicate:
+        case And(terms=terms):
+            return all(may_match(term, stats, shape) for term in terms)
+        case Or(terms=terms):
+            return any(may_match(term, stats, shape) for term in terms)
+        case Comparison(path=path, operator=operator, value=value, reading=reading) if operator != "!=":
+            if operator == "==" and not _held(path, value, stats, shape):
+                return False
+            return _compared(_span(path, stats, shape), operator, value, reading)
+        case In(path=path, values=values, reading=reading):
+            span = _span(path, stats, shape)
+            return any(_compared(span, "==", each, reading) and _held(path, each, stats, shape) for each in values)
+        case Between(path=path, low=low, high=high, reading=reading):
+            span = _span(path, stats, shape)
+            return _compared(span, ">=", low, reading) and _compared(span, "<=", high, reading)
+        case Text(path=path, operator="equals", value=value, fold=False):
+            return _held(path, value, stats, shape) and _compared(_span(path, stats, shape), "==", value, "text")
+        case Text(path=path, operator="startswith", value=value, fold=False):
+            span = _span(path, stats, shape)
+            low_ok = not isinstance(span.high, str) or value <= span.high
+            return low_ok and (not isinstance(span.low, str) or span.low[: len(value)] <= value)
+        case IsNull(path=path):
+            return _span(path, stats, shape).nulls != 0
+        case Quantified() | _:
+            return True
+
+
+def _held(path: FieldPath, value: Any, stats: FileStats, shape: Shape) -> bool:
+    """False only if the path is a key, and the sketch of the file's keys says that this one is not there."""
+    if path.end != "own" or path.steps or not stats.sketches:
+        return True
+    column = _key_column(path.field, shape)
+    if column is None and shape.ends is None and path.field == shape.key_field:
+        column = 0
+    if column is None or column >= len(stats.sketches):
+        return True
+    form = "text" if path.field in shape.keys else shape.forms.get(path.field)
+    if form == "text" and isinstance(value, str):
+        return may_hold(stats.sketches[column], value)
+    if form == "int" and isinstance(value, int) and not isinstance(value, bool):
+        return may_hold(stats.sketches[column], str(value))
+    return True
+
+
+def _span(path: FieldPath, stats: FileStats, shape: Shape) -> Span:
+    if path.end != "own" or path.steps:
+        return UNKNOWN
+    if path.field in stats.columns:
+        return stats.columns[path.field]
+    column = _key_column(path.field, shape)
+    if column is None and path.field == shape.key_field and shape.forms.get(path.field, "text") == "text":
+        column = 0 if shape.ends is None else 2
+    known = column is not None and column < len(stats.keys)
+    return Span(stats.keys[column].low, stats.keys[column].high, 0) if known and column is not None else UNKNOWN
+
+
+def _key_column(name: str, shape: Shape) -> int | None:
+    """The place of a column among those of the identity."""
+    return shape.keys.index(name) if name in shape.keys else None
+
+
+def _compared(span: Span, operator: str, value: Any, reading: Reading) -> bool:
+    wanted = _comparable(value, reading)
+    low, high = (bound if _alike(bound, wanted) else None for bound in (span.low, span.high))
+    if wanted is None:
+        return True
+    match operator:
+        case "==":
+            return not (_less(wanted, low) or _less(high, wanted))
+        case "<":
+            return low is None or bool(low < wanted)
+        case "<=":
+            return low is None or bool(low <= wanted)
+        case ">":
+            return high is None or bool(high > wanted)
+        case ">=":
+            return high is None or bool(high >= wanted)
+    return True
+
+
+def _comparable(value: Any, reading: Reading) -> Any:
+    """The value as statistics have such values; None if they have none."""
+    if reading == "text":
+        return value if isinstance(value, str) else None
+    if reading in _NUMBERS:
+        plain = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+        return value if plain and value == value else None  # noqa: PLR0124  # NaN
+    if reading == "datetime" and isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat(timespec="microseconds")
+    return value.isoformat() if reading == "date" and isinstance(value, date) else None
+
+
+def _alike(bound: Any, wanted: Any) -> bool:
+    """Whether they can be compared, and mean the same kind of thing."""
+    if isinstance(bound, bool) or bound is None or wanted is None:
+        return False
+    return isinstance(bound, str) == isinstance(wanted, str)
+
+
+def _less(one: Any, other: Any) -> bool:
+    return one is not None and other is not None and bool(one < other)

@@ -1,0 +1,230 @@
+"""What a query would do, and what it cost to find out: files chosen and pruned, conditions pushed down, requests.
+
+The files that the query needs are fetched, as they would be for the query itself, and stay warm for it. With a profile
+the query is run as well.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.ontology.chain.times import When
+from holdfast.ontology.filters.ast import And, FieldPath, Order
+from holdfast.ontology.filters.parse import name_text
+from holdfast.ontology.filters.render import to_text
+from holdfast.ontology.filters.scope import Sql
+from holdfast.ontology.query.cache.prune import paths, split
+from holdfast.ontology.query.engine import Engine, Moment, Planned
+from holdfast.ontology.query.statement import Ask, rows_of
+from holdfast.ontology.query.type_table import Table
+
+
+def told(ask: Ask) -> str:
+    parts = [ask.shape.type_id.name]
+    if ask.origin is not None:
+        hop = ask.origin
+        way = "" if hop.forward else "reverse "
+        parts = [f"{told(hop.ask)} via {way}{hop.relation.type_id.name} to {parts[0]}"]
+    terms = ask.where.terms if isinstance(ask.where, And) else (ask.where,)
+    if terms := tuple(term for term in terms if term != And(())):
+        parts.append(f"where {to_text(And(terms) if len(terms) > 1 else terms[0])}")
+    parts += _moments(ask.when)
+    if ask.order:
+        parts.append(f"order by {', '.join(map(_order, ask.order))}")
+    if ask.limit is not None:
+        parts.append(f"limit {ask.limit}")
+    if ask.offset:
+        parts.append(f"offset {ask.offset}")
+    return " ".join(parts)
+
+
+def _moments(when: When) -> list[str]:
+    if when.first is not None:
+        return [f"between {when.first} and {when.last}"]
+    history = "with history" if when.after is None else f"history since {when.after}"
+    return [*([history] if when.mode == "history" else []), *([] if when.last is None else [f"as of {when.last}"])]
+
+
+def _order(order: Order) -> str:
+    path = order.path
+    end = () if path.end == "own" else (path.end,)
+    name = ".".join((*end, *map(name_text, (path.field, *path.steps))))
+    return f"{name} desc" if order.descending else name
+
+
+SHOWN = 8
+"""Files of a table that the text names one by one."""
+
+
+@dataclass(frozen=True)
+class FileUse:
+    path: str
+    commits: tuple[int, int]
+    use: str
+    """rows: it may hold rows of the result. shadow: only newer rows that hide others. pruned: not read."""
+    reason: str
+    """Why it is pruned, or a shadow: commits, keys or columns."""
+
+
+@dataclass(frozen=True)
+class TableUse:
+    type_name: str
+    files: tuple[FileUse, ...]
+    by_index: bool
+    """The index told the files; else the chain did."""
+    on_rows: int
+    """Conditions on keys alone: asked of each row as it is read, and by statistics of row groups before."""
+    typed: tuple[str, ...]
+    """Fields that are read from typed columns."""
+    from_json: tuple[str, ...]
+    """Fields that some file does not have in a typed column as it is now: fields_json is asked."""
+    fetched: int
+    """Files that were not here yet."""
+    conditions: tuple[str, ...] = ()
+    """What is asked of its rows, and where: on keys as they are read, on typed columns, or on JSON."""
+
+    @property
+    def counts(self) -> Counter[str]:
+        return Counter(each.use for each in self.files)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    head: int
+    commits: tuple[int, int]
+    """The first and the last commit that the query is about."""
+    history: bool
+    tables: tuple[TableUse, ...]
+    requests: int | None
+    """That explaining cost, and so the query would have; None where the store does not count."""
+    received_bytes: int | None
+    sql: str
+    plan: str
+    """DuckDB's, in full. The text leaves it out: it is long, and says little of what a query costs in a bucket."""
+    profile: str | None = None
+    """The plan with the time that each part of it took."""
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "head": self.head,
+            "commits": list(self.commits),
+            "history": self.history,
+            "requests": self.requests,
+            "received_bytes": self.received_bytes,
+            "tables": [
+                {
+                    "type": each.type_name,
+                    "by_index": each.by_index,
+                    "fetched": each.fetched,
+                    "conditions_on_keys": each.on_rows,
+                    "conditions": list(each.conditions),
+                    "typed": list(each.typed),
+                    "from_json": list(each.from_json),
+                    "files": [{**vars(file), "commits": list(file.commits)} for file in each.files],
+                }
+                for each in self.tables
+            ],
+            "sql": self.sql,
+            "plan": self.plan,
+            "profile": self.profile,
+        }
+
+    def __str__(self) -> str:
+        first, last = self.commits
+        lines = [f"{'history' if self.history else 'state'}, commits {first} to {last} of {self.head}"]
+        if self.requests is not None:
+            lines.append(f"{self.requests} requests, {self.received_bytes} bytes received")
+        for table in self.tables:
+            counts = table.counts
+            read = counts["rows"] + counts["shadow"]
+            source = "index" if table.by_index else "chain"
+            lines.append(
+                f"{table.type_name}: {read} of {len(table.files)} files by the {source}, {table.fetched} fetched"
+            )
+            reasons = Counter(f"{each.use} by {each.reason}" for each in table.files if each.reason)
+            lines += [f"  {count} {reason}" for reason, count in sorted(reasons.items())]
+            lines += [f"  {each.use}: {each.path}" for each in table.files if each.use != "pruned"][:SHOWN]
+            lines += [f"  {condition}" for condition in table.conditions]
+            if table.from_json:
+                lines.append(f"  read from fields_json: {', '.join(table.from_json)}")
+        if self.profile is not None:
+            lines += ["", self.profile]
+        return "\n".join(lines)
+
+
+async def explain(engine: Engine, ask: Ask, *, profile: bool) -> Explanation:
+    before = _usage(engine)
+
+    async def question(moment: Moment) -> tuple[Moment, Sql, Any]:
+        rows = await rows_of(ask, moment)
+        return moment, await engine.warm.filled(rows.select(rows.stored)), rows.window
+
+    moment, sql, window = await engine.ask(question)
+    after = _usage(engine)
+    plan = await _told(engine, "EXPLAIN", sql)
+    return Explanation(
+        moment.ledger.commit_id,
+        (window.lower + 1, window.upper),
+        window.history,
+        tuple(_table_use(each) for each in moment.planned),
+        None if before is None or after is None else after[0] - before[0],
+        None if before is None or after is None else after[1] - before[1],
+        sql.text,
+        plan,
+        await _told(engine, "EXPLAIN ANALYZE", sql) if profile else None,
+    )
+
+
+async def _told(engine: Engine, verb: str, sql: Sql) -> str:
+    found = await engine.warm.table(Sql(f"{verb} {sql.text}", sql.params))
+    return "\n".join(str(text).rstrip() for text in found.column("explain_value").to_pylist())
+
+
+def _table_use(planned: Planned) -> TableUse:
+    table = planned.table
+    files = tuple(
+        FileUse(each.entry.path, (each.entry.first, each.entry.last), each.use, each.reason) for each in planned.choices
+    )
+    lacking = table.lacking
+    return TableUse(
+        table.shape.type_id.name,
+        files,
+        planned.resolved.by_index,
+        len(table.keys.terms),
+        tuple(name for name in table.shape.payload if name not in lacking),
+        tuple(sorted(lacking)),
+        len(planned.fetched),
+        _conditions(planned),
+    )
+
+
+def _conditions(planned: Planned) -> tuple[str, ...]:
+    """The conditions on one table's own fields. Those on ends stand with the tables of the ends, as far as these can
+    be narrowed by them.
+    """
+    table, found = planned.table, []
+    parts = split(planned.predicate, table.shape)
+    for term in (*parts.keys.terms, *parts.rest.terms):
+        fields = list(paths(term))
+        if any(path.end != "own" for path in fields):
+            continue
+        if term in parts.keys.terms:
+            where = "condition on keys, pushed into the scan"
+        elif all(_is_typed(table, path) for path in fields):
+            where = "condition on typed columns"
+        else:
+            where = "condition on JSON"
+        found.append(f"{where}: {to_text(term)}")
+    return tuple(found)
+
+
+def _is_typed(table: Table, path: FieldPath) -> bool:
+    shape = table.shape
+    return path.field in shape.payload and path.field not in table.lacking and shape.forms[path.field] != "json"
+
+
+def _usage(engine: Engine) -> tuple[int, int] | None:
+    usage = getattr(engine.store, "usage", None)
+    if usage is None:
+        return None
+    return usage.requests(), sum(tally.received_bytes for tally in usage.tallies.values())

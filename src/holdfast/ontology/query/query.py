@@ -1,0 +1,303 @@
+"""Queries: what users write, and what they get.
+
+    await onto.query(Customer).where(Customer.tier == "Gold").order_by(Customer.age.desc()).limit(20).all()
+
+A query is a value: every method but those that are awaited gives a new one. Nothing is read before it is awaited; each
+time it is, one head is pinned for all of it. Without ``order_by`` rows come ordered by key, in history by commit first.
+"""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import pyarrow as pa
+
+from holdfast.base.aio import blocking
+from holdfast.base.errors import Invalid
+from holdfast.ontology.chain.times import Moment as MomentInTime
+from holdfast.ontology.filters.ast import And, Comparison, FieldPath, Order, Predicate
+from holdfast.ontology.filters.exprs import Condition, Figure, Ordering, RowTerm
+from holdfast.ontology.filters.scope import Sql
+from holdfast.ontology.format.data import shape as shapes
+from holdfast.ontology.format.data.form import Form
+from holdfast.ontology.format.data.intents import Identity
+from holdfast.ontology.format.data.shape import column_names
+from holdfast.ontology.query.aggregation import Grouped, figures_of, group_key
+from holdfast.ontology.query.engine import Engine, Moment
+from holdfast.ontology.query.explain import Explanation, explain, told
+from holdfast.ontology.query.hops import STEPS, hop, shortest_path
+from holdfast.ontology.query.pagination import Page, page_of
+from holdfast.ontology.query.results import Changed, Linked, ends, meta, objects, one_of
+from holdfast.ontology.query.statement import ENDS, Ask, rows_of, types_of
+from holdfast.ontology.query.tabular import arrow_of, columns_of, counted
+from holdfast.ontology.types.errors import unknown
+from holdfast.ontology.types.model import Mixin
+from holdfast.sql.duck import OutOfMemory
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+
+M = TypeVar("M", bound=Mixin)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Query(Generic[M]):
+    """A question about one type."""
+
+    engine: Engine
+    form: Form[M]
+    ask: Ask
+    columns: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<Query {told(self.ask)}>"
+
+    # --- what is asked for ---
+
+    def where(self, *conditions: Condition) -> "Query[M]":
+        """Only rows for which all of the conditions hold."""
+        found = [_predicate(condition, self.form.python) for condition in conditions]
+        return self._asking(where=And((*_terms(self.ask.where), *found)))
+
+    def order_by(self, *terms: "Ordering | RowTerm[Any]") -> "Query[M]":
+        return self._asking(order=tuple(_order(term, self.form.python) for term in terms))
+
+    def limit(self, rows: int) -> "Query[M]":
+        return self._asking(limit=_count(rows, "a limit"))
+
+    def offset(self, rows: int) -> "Query[M]":
+        return self._asking(offset=_count(rows, "an offset"))
+
+    def select(self, *names: "str | RowTerm[Any]") -> "Query[M]":
+        """The columns of tables and dictionaries; all, if none is named."""
+        wanted = tuple(name if isinstance(name, str) else name._path.field for name in names)
+        known = column_names(self.ask.shape)
+        for name in wanted:
+            if name not in known:
+                raise unknown(self.form.declared.name, name, known)
+        return replace(self, columns=wanted)
+
+    def via(
+        self,
+        relation: type[Mixin],
+        where: Condition | None = None,
+        *,
+        reverse: bool = False,
+        depth: int | tuple[int, int | None] = 1,
+    ) -> "Query[Any]":
+        """The entities that these lead to along a relation: a query about them, with conditions of its own.
+
+        ``where`` is about the relation. ``reverse`` follows it from right to left, which goes without saying where only
+        that fits. ``depth`` is how often it is followed: 2, or (1, 3), or (1, None) for as often as it leads on.
+        """
+        return hop(self, relation, where, reverse=reverse, depth=depth)
+
+    def identified(self, identity: Identity) -> "Query[M]":
+        """Only the object with this identity: one text for each of the columns that identify a row of the type."""
+        columns = zip(self.ask.shape.keys, identity, strict=True)
+        terms = [Comparison(FieldPath("own", name), "==", value, "text") for name, value in columns]
+        return self._asking(where=And((*_terms(self.ask.where), *terms)))
+
+    # --- when ---
+
+    def as_of(self, moment: MomentInTime, *, strict: bool = False) -> "Query[M]":
+        """The state after a commit, or at a time; of history, nothing after it.
+
+        Beyond the head means the head; with ``strict`` it is an error.
+        """
+        return self._asking(when=self.ask.when.until(moment, strict=strict))
+
+    def with_history(self) -> "Query[M]":
+        """Every row that was ever written; ``meta(obj).retracted`` marks retractions."""
+        return self._asking(when=self.ask.when.as_history())
+
+    def history_since(self, moment: MomentInTime) -> "Query[M]":
+        """Every row that was written after a commit, or after a time."""
+        return self._asking(when=self.ask.when.as_history(after=moment))
+
+    def between(self, first: MomentInTime, last: MomentInTime) -> "Query[M]":
+        """Every row that the commits from ``first`` to ``last`` wrote, both included."""
+        return self._asking(when=self.ask.when.spanning(first, last))
+
+    # --- results ---
+
+    async def all(self) -> list[M]:
+        """Every object. If sorting takes more than DuckDB's memory, they are sorted by key here."""
+
+        async def question(moment: Moment) -> pa.Table:
+            async def made() -> Sql:
+                rows = await rows_of(self.ask, moment)
+                return rows.select(rows.stored)
+
+            return await self._table(await moment.said(self.ask, "all", made))
+
+        try:
+            return await blocking(objects, self.form, await self.engine.ask(question, partial(types_of, self.ask)))
+        except OutOfMemory:
+            if self.ask.order or self.ask.limit is not None or self.ask.offset:
+                raise
+            found = [one async for one in self._streamed(ordered=False)]
+            history = self.ask.when.mode == "history"
+            return sorted(found, key=lambda one: (meta(one).commit_id if history else 0, meta(one).key))
+
+    async def first(self) -> M | None:
+        """The first object; None if there is none."""
+        found = await self._asking(limit=min(self.ask.limit, 1) if self.ask.limit is not None else 1).all()
+        return found[0] if found else None
+
+    async def one(self) -> M:
+        """The only object; an error if there is none, or more than one."""
+        found = await self._asking(limit=min(self.ask.limit, 2) if self.ask.limit is not None else 2).all()
+        return one_of(found, self.form.declared.name)
+
+    async def count(self) -> int:
+        """How many rows there are."""
+
+        return await counted(self.engine, self.ask)
+
+    async def arrow(self) -> pa.Table:
+        """One column per field, of the field's Arrow type; in history also ``commit_id`` and ``retracted``.
+
+        Whole numbers beyond 64 bits and Decimals of many digits make their column a wider one.
+        """
+        return await arrow_of(self.engine, columns_of(self.ask, self.columns))
+
+    async def pandas(self) -> "pd.DataFrame":
+        return (await self.arrow()).to_pandas()  # type: ignore[no-any-return]  # pyarrow has no types
+
+    async def polars(self) -> "pl.DataFrame":
+        import polars as pl  # noqa: PLC0415  # only who asks for it pays for it
+
+        return pl.DataFrame(await self.arrow())
+
+    async def dicts(self) -> list[dict[str, Any]]:
+        """The values of each object by the names of its fields, and the keys of its ends."""
+        wanted = self.columns
+        return [{name: vars(one)[name] for name in wanted or vars(one)} for one in await self.all()]
+
+    async def stream(self) -> AsyncIterator[M]:
+        """Objects one by one, however many there are: only a few thousand of them are in memory.
+
+        A state comes in no order unless ``order_by`` says one: sorting takes memory, and this is for what has no end.
+        """
+
+        async for one in self._streamed(ordered=bool(self.ask.order) or self.ask.when.mode == "history"):
+            yield one
+
+    async def _streamed(self, *, ordered: bool) -> AsyncIterator[M]:
+        async def question(moment: Moment) -> Sql:
+            rows = await rows_of(self.ask, moment)
+            return await self.engine.warm.filled(rows.select(rows.stored, ordered=ordered or rows.limited))
+
+        found = await self.engine.ask(question)
+        async for batch in self.engine.warm.duck.batches(found.text, list(found.params)):
+            for one in await blocking(objects, self.form, batch):
+                yield one
+
+    async def linked(self) -> list[Linked[M]]:
+        """Relations with the entities at their ends, in one query."""
+        declared = self.form.declared
+        if declared.ends is None:
+            raise Invalid(f"{declared.name} is not a relation: it has no ends", remedy="await all()")
+
+        async def question(moment: Moment) -> pa.Table:
+            rows = await rows_of(replace(self.ask, hydrate=True), moment)
+            return await self._table(rows.select(rows.stored))
+
+        found = await self.engine.ask(question)
+        return await blocking(self._linked, found)
+
+    def group_by(self, *terms: "RowTerm[Any]") -> Grouped[M]:
+        """Rows in groups of equal values; ``await q.group_by(Customer.tier).agg(n=count())``."""
+        return Grouped(self, tuple(group_key(term, self.form.python) for term in terms))
+
+    async def agg(self, **figures: Figure) -> dict[str, Any]:
+        """Figures over all rows, by name: ``await q.agg(n=count(), most=Customer.age.max())``."""
+        (found,) = await figures_of(self, (), figures)
+        return found
+
+    async def diff(self, older: MomentInTime, newer: MomentInTime) -> list[Changed[M]]:
+        """What is not the same at two commits, by key: objects for which the conditions hold before or after."""
+        from holdfast.ontology.query.differences import differences  # noqa: PLC0415  # it takes a Query
+
+        return await differences(self, older, newer)
+
+    async def page(self, size: int, after: str | None = None) -> Page[M]:
+        """The next rows after a cursor, and the cursor after them. All pages are of the head that the first one saw."""
+        return await page_of(self, size, after)
+
+    async def shortest_path(
+        self,
+        relation: type[Mixin],
+        to: Condition,
+        where: Condition | None = None,
+        *,
+        most: int = STEPS,
+        reverse: bool = False,
+    ) -> list[M] | None:
+        """A shortest way along a relation between entities of this type: from one of these to one of those; both
+        included, all of them there. ``where`` is about the relation. None if there is none of at most so many steps.
+        """
+        return await shortest_path(self, relation, to, where, most=most, reverse=reverse)
+
+    async def explain(self, *, profile: bool = False) -> Explanation:
+        """Files chosen and pruned, conditions pushed down, requests, bytes, DuckDB's plan; print it."""
+        return await explain(self.engine, self.ask, profile=profile)
+
+    # --- parts ---
+
+    def _asking(self, **changes: Any) -> "Query[M]":
+        return replace(self, ask=replace(self.ask, **changes))
+
+    async def _table(self, sql: Sql) -> pa.Table:
+        return await self.engine.warm.table(sql)
+
+    def _linked(self, found: pa.Table) -> list[Linked[M]]:
+        relations = objects(self.form, found)
+        sides = []
+        for number, end in enumerate(ENDS):
+            form: Form[Any] = Form((self.form.declared.ends or ())[number].python)
+            columns = (f"{end}_key", f"{end}_fields", f"{end}_commit")
+            sides.append(ends(form, *(found.column(name).to_pylist() for name in columns)))
+        return [Linked(*each) for each in zip(relations, *sides, strict=True)]
+
+
+def query(engine: Engine, form: Form[M]) -> Query[M]:
+    declared = form.declared
+    sides = zip(ENDS, declared.ends or (), strict=False)
+    return Query(engine, form, Ask(shapes.of_class(declared), {end: shapes.of_class(each) for end, each in sides}))
+
+
+def _terms(predicate: Predicate) -> tuple[Predicate, ...]:
+    return predicate.terms if isinstance(predicate, And) else (predicate,)
+
+
+def _predicate(condition: Any, python: type) -> Predicate:
+    if not isinstance(condition, Condition):
+        raise Invalid(f"{condition!r} is not a condition", remedy='write a comparison, as in Customer.tier == "Gold"')
+    _check_root(condition.root, python)
+    return condition.predicate
+
+
+def _order(term: Any, python: type) -> Order:
+    ordering = term.asc() if isinstance(term, RowTerm) else term
+    if not isinstance(ordering, Ordering):
+        raise Invalid(f"{term!r} is not an order", remedy="write Customer.age or Customer.age.desc()")
+    _check_root(ordering.root, python)
+    return ordering.order
+
+
+def _check_root(root: type, python: type) -> None:
+    if root is not python:
+        raise Invalid(
+            f"the query is about {python.__name__}, and this condition about {root.__name__}",
+            remedy="use left(Relation) and right(Relation) for the fields at the ends of a relation",
+        )
+
+
+def _count(value: Any, what: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise Invalid(f"{value!r} is not {what}", remedy="give a whole number from 0 on")
+    return value

@@ -1,0 +1,320 @@
+"""Types as tables of DuckDB's SQL, without their classes: for the command line and for people who think in SQL.
+
+    Customer                 the state at the head (or as of the session's moment)
+    Customer__history        every row that was ever written, with ``retracted``
+    Customer__as_of_12       the state after commit 12
+
+Columns are the fields, the keys of a relation's ends, and ``commit_id``. A field of no simple type is JSON. One head is
+pinned for each statement. Statements only read: whatever would write, or would read anything but these tables, is
+refused before it runs; the database's sandbox would refuse most of it as well. Users' statements run in a database of
+their own, which holds nothing but views of these tables over local files; our own statements never run there.
+"""
+
+import asyncio
+import json
+import re
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from pathlib import PurePath
+from typing import Any
+
+import pyarrow as pa
+
+from holdfast.base.aio import blocking
+from holdfast.base.errors import Invalid, NotFound, Refused
+from holdfast.objects.store import Store
+from holdfast.ontology.chain import catalog
+from holdfast.ontology.chain.chain import KnownHead
+from holdfast.ontology.chain.times import LATEST, When, commit_at
+from holdfast.ontology.filters.jsonsql import json_path
+from holdfast.ontology.filters.operand import pieces
+from holdfast.ontology.filters.scope import Sql, quoted
+from holdfast.ontology.format.chainstate import Ledger, fate
+from holdfast.ontology.format.data.columns import arrow_type
+from holdfast.ontology.format.data.shape import Shape, of_schema
+from holdfast.ontology.query.cache.loaded import duck_type
+from holdfast.ontology.query.cache.warm import Warm
+from holdfast.ontology.query.engine import Engine, Moment
+from holdfast.ontology.query.type_table import Table
+from holdfast.ontology.types.refs import TypeId
+from holdfast.sql.duck import Duck, MalformedJson, SqlFailed
+
+FUNCTIONS = frozenset({"range", "generate_series", "unnest", "json_each", "json_tree", "repeat_row"})
+"""Table functions that read nothing but their arguments."""
+_NAME = re.compile(r"(?P<type>\w+?)(?:__(?:(?P<history>history)|as_of_(?P<commit>\d+)))?")
+_TOLD = re.compile(r"(?:show\s+(?:all\s+)?tables|(?:describe|desc|show)\s+(?P<name>\"?\w+\"?))\s*;?\s*", re.IGNORECASE)
+_EXPLAIN = re.compile(r"explain(?:\s+analyze)?\s+", re.IGNORECASE)
+
+
+class SqlTables:
+    """A session of SQL on one store."""
+
+    def __init__(self, store: Store, *, memory_limit: str = "256MB", when: When = LATEST) -> None:
+        self._store = store
+        self._warm = Warm(store, memory_limit, files_only=True)
+        self._database: Duck | None = None
+        self._opening = asyncio.Lock()
+        self._when = when
+        self.engine = Engine(store, KnownHead(store), self._warm)
+        self._shapes: dict[tuple[TypeId, int], Shape] = {}
+
+    async def close(self) -> None:
+        await self._warm.close()
+
+    async def __aenter__(self) -> "SqlTables":
+        return self
+
+    async def __aexit__(self, *details: object) -> None:
+        await self.close()
+
+    async def _duck(self) -> Duck:
+        """The database that users' statements run in."""
+        session = await self._warm.session()
+        async with self._opening:
+            if self._database is None:
+                self._database = await session.database()
+            return self._database
+
+    # --- what there is ---
+
+    async def tables(self, when: When | None = None) -> dict[str, Shape]:
+        """The types, by the name of their table."""
+        return await self._tables(await self.engine.pinned(), when if when is not None else self._when)
+
+    async def _tables(self, ledger: Ledger, when: When) -> dict[str, Shape]:
+        """Of now, and those that there were at the moment that is asked about, unless they were purged."""
+        chain, then, gone = self.engine.chain, ledger, set[TypeId]()
+        if when.last is not None and ledger.lives:
+            upper = await commit_at(when.last, chain, ledger)
+            then = await chain.ledger(await chain.at(ledger.place, upper) if upper else None)
+            ended = {each: ledger.life_at(each, upper) for each in (*then.heads, *then.schemas)}
+            gone = {each for each, life in ended.items() if life is not None and not life.purged}
+        found: dict[str, Shape] = {}
+        for type_id in sorted({*ledger.heads, *ledger.schemas, *gone}):
+            shape = await self.shape(then if type_id in gone else ledger, type_id)
+            # A relation and an entity of one name: the relation's table says so.
+            name = type_id.name if type_id.name not in found else f"{type_id.name}__relation"
+            found[name] = shape
+        return found
+
+    async def pinned(self, when: When) -> tuple[Ledger, dict[str, Shape]]:
+        """The head of now, and the types by the name of their table, as of a moment."""
+        ledger = await self.engine.pinned()
+        return ledger, await self._tables(ledger, when)
+
+    async def shape(self, ledger: Ledger, type_id: TypeId) -> Shape:
+        ref = ledger.schemas.get(type_id)
+        key = (type_id, ref.since if ref is not None else -1)
+        if key not in self._shapes:
+            stored = (
+                await catalog.chained_schema(self.engine.chain, ledger, type_id, ref)
+                if ref is not None
+                else await catalog.stored_schema(self._store, type_id)
+            )
+            self._shapes[key] = of_schema(type_id, stored.schema if stored is not None else {})
+        return self._shapes[key]
+
+    # --- statements ---
+
+    async def run(self, text: str) -> pa.Table:
+        """The result of one statement, or of the last of several."""
+        return (await self.run_all(text))[-1]
+
+    async def run_all(self, text: str) -> list[pa.Table]:
+        """The result of each statement. All of them are looked at before the first is run."""
+        try:
+            return await self._run(text)
+        except RecursionError as error:
+            raise Invalid(
+                "the statement is nested too deeply", remedy="write it in several steps, with WITH"
+            ) from error
+
+    async def _run(self, text: str) -> list[pa.Table]:
+        duck = await self._duck()
+        statements = await blocking(duck.statements, text)
+        if not statements:
+            raise Invalid("there is no statement", remedy='write one, as in "SELECT count(*) FROM Customer"')
+        for statement in statements:
+            if (
+                statement.kind == "CREATE"
+                and re.search(r"\bpivot\b", text, re.IGNORECASE)
+                and "create" not in text.lower()
+            ):
+                # DuckDB would first make a type of the values that there are.
+                raise Refused(
+                    "PIVOT without its values would have to write: say which ones become columns",
+                    remedy="write them, as in PIVOT Customer ON tier IN ('Gold', 'Std') USING count(*)",
+                )
+            if not statement.reads:
+                raise Refused(
+                    f"{statement.kind} statements are refused: these tables can only be read",
+                    remedy="use SELECT; to change something, commit it with an ontology session",
+                )
+        return [await self._one(duck, statement.text) for statement in statements]
+
+    async def _one(self, duck: Duck, text: str) -> pa.Table:
+        async def question(moment: Moment) -> pa.Table:
+            tables = await self._tables(moment.ledger, self._when)
+            told = _TOLD.fullmatch(text)
+            if told is not None and told["name"] is None:
+                return pa.table({"name": list(tables), "kind": [shape.type_id.kind for shape in tables.values()]})
+            wanted, used = (
+                ([told["name"].strip('"')], None) if told is not None else await blocking(_references, duck, text)
+            )
+            for name in dict.fromkeys(wanted):
+                await self._make_view(duck, name, tables, moment, used)
+            try:
+                return await duck.table(text)
+            except SqlFailed as error:
+                if used is None or isinstance(error, MalformedJson):
+                    raise
+            # Views have the columns that the statement names; what it misses is told, if they have all.
+            for name in dict.fromkeys(wanted):
+                await self._make_view(duck, name, tables, moment, None)
+            return await duck.table(text)
+
+        return await self.engine.ask(question)
+
+    async def _make_view(
+        self, duck: Duck, name: str, tables: dict[str, Shape], moment: Moment, used: frozenset[str] | None
+    ) -> None:
+        by_name = {each.lower(): each for each in tables}
+        parts = _NAME.fullmatch(name)
+        if parts is not None and parts["commit"] and parts["type"].lower() not in by_name:
+            tables = await self._tables(moment.ledger, When(last=int(parts["commit"])))
+            by_name = {each.lower(): each for each in tables}
+        known = by_name.get(name.lower()) or (by_name.get(parts["type"].lower()) if parts is not None else None)
+        if known is None or parts is None:
+            if parts is not None and (gone := fate(moment.ledger, parts["type"])) is not None:
+                raise gone
+            close = get_close_matches(name, [*tables, *(f"{each}__history" for each in tables)], n=1)
+            listed = ", ".join(tables) or "none yet"
+            remedy = f"did you mean {close[0]}?" if close else f"the tables are: {listed}"
+            raise NotFound(f"there is no table {name}", remedy=remedy)
+        when = self._when
+        if name.lower() != known.lower():
+            when = When("history") if parts["history"] else When(last=int(parts["commit"]))
+        table = await moment.table(tables[known], await moment.window(when))
+        shown = ", ".join(text for column, text in shown_columns(table) if used is None or column.lower() in used)
+        shown = shown or "r.commit_id"
+        text = _inlined(await self._warm.filled(table.only(shown, "r").wanted()))
+        body = f"CREATE OR REPLACE VIEW main.{quoted(name)} AS SELECT {shown} FROM ({text}) r"
+        await blocking(duck.execute, body)
+
+    async def columns(self, name: str) -> list[str]:
+        """For completion."""
+        shape = (await self.tables()).get(name)
+        return [] if shape is None else [*shape.keys, *shape.nodes, "commit_id"]
+
+
+def _references(duck: Duck, text: str) -> tuple[list[str], frozenset[str] | None]:
+    """The tables that a statement reads, and the columns that it names anywhere, in lower case; None for all.
+
+    ``Refused`` if it calls what could read anything else.
+    """
+    inner = _EXPLAIN.sub("", text, count=1) if _EXPLAIN.match(text) else text
+    found = duck.fetch("SELECT json_serialize_sql(?::VARCHAR) AS tree", [inner])
+    tree = json.loads(found.column("tree")[0].as_py())
+    if tree.get("error"):
+        raise Refused(
+            f"this kind of statement is refused ({tree.get('error_message', 'it is no SELECT')})",
+            remedy="use SELECT, EXPLAIN, DESCRIBE or SHOW TABLES",
+        )
+    names: list[str] = []
+    used: set[str] = set()
+    everything = False
+    whole: set[str] = set()
+    for node, defined in _nodes(tree, frozenset()):
+        if node.get("type") == "TABLE_FUNCTION":
+            _check_function(str(node.get("function", {}).get("function_name")))
+        elif node.get("type") == "BASE_TABLE":
+            if node.get("schema_name") not in ("", "main") or node.get("catalog_name"):
+                raise Refused(f"{node.get('schema_name')}.{node.get('table_name')} is not a table of this store")
+            if node.get("schema_name") or str(node["table_name"]).lower() not in defined:
+                names.append(str(node["table_name"]))
+            whole |= {str(node["table_name"]).lower(), str(node.get("alias", "")).lower()}
+        elif node.get("class") == "COLUMN_REF":
+            used |= {str(part).lower() for part in node.get("column_names", ())}
+        elif node.get("class") in ("STAR", "POSITIONAL_REFERENCE"):
+            everything = True
+        if using := node.get("using_columns"):
+            used |= {str(part).lower() for part in using}
+        if node.get("ref_type") == "NATURAL":
+            everything = True
+    # The name of a table in the place of a column is a row with all columns.
+    everything = everything or bool(used & whole)
+    return names, None if everything else frozenset(used)
+
+
+def _check_function(name: str) -> None:
+    if name.lower() not in FUNCTIONS:
+        raise Refused(f"{name}() leaves the store, or looks behind it", remedy="read the tables that SHOW TABLES lists")
+
+
+def _nodes(tree: Any, defined: frozenset[str]) -> Iterator[tuple[dict[str, Any], frozenset[str]]]:
+    """Every part of a statement, and the names that WITH defines for it, in lower case."""
+    if isinstance(tree, list):
+        for value in tree:
+            yield from _nodes(value, defined)
+    elif isinstance(tree, dict):
+        entries = (tree.get("cte_map") or {}).get("map", ())
+        for entry in entries:
+            # What is defined is not known to itself, unless it is recursive: there its name is that of a table.
+            name = str(entry["key"]).lower()
+            body = entry["value"]["query"]["node"]
+            recursive = body.get("type") == "RECURSIVE_CTE_NODE"
+            yield from _nodes(entry, defined | {name} if recursive else defined)
+            defined |= {name}
+        yield tree, defined
+        for key, value in tree.items():
+            if key != "cte_map":
+                yield from _nodes(value, defined)
+
+
+def shown_columns(table: Table) -> Iterator[tuple[str, str]]:
+    """The columns of a type's view: their names, and the SQL of each."""
+    shape = table.shape
+    if shape.ends is not None:
+        yield "left_key", "r.left_key"
+        yield "right_key", "r.right_key"
+    for name in shape.nodes:
+        if name not in shape.payload:
+            yield name, f"r.instance_key AS {quoted(name)}"
+        else:
+            yield name, _column(table, name)
+    if not shape.nodes:
+        key = "entity_key" if shape.ends is None else "instance_key"
+        yield key, f"r.{key}"
+        yield "fields_json", "r.fields_json"
+    yield "commit_id", "r.commit_id"
+    if table.window.history:
+        yield "retracted", "r._retracted AS retracted"
+
+
+def _column(table: Table, name: str) -> str:
+    shape = table.shape
+    path = _literal(json_path([name]))
+    if shape.forms[name] == "json":
+        # JSON has a null of its own, for which IS NULL is false.
+        return f"nullif(json_extract(r.fields_json, {path}), CAST('null' AS JSON)) AS {quoted(name)}"
+    if name not in table.lacking:
+        return f"r.{quoted(name)}"
+    kind = duck_type(arrow_type(shape.nodes[name]))
+    text = f"json_extract_string(r.fields_json, {path})"
+    return f"coalesce(r.{quoted(name)}, TRY_CAST({text} AS {kind})) AS {quoted(name)}"
+
+
+def _inlined(sql: Sql) -> str:
+    """A view has no parameters. Ours are numbers of commits and files, and paths that we made ourselves."""
+    values = [_literal(value) for value in sql.params]
+    return "".join(piece for pair in zip(pieces(sql.text, "?"), [*values, ""], strict=True) for piece in pair)
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, bool) or value is None or not isinstance(value, int | str | PurePath | Sequence):
+        raise Invalid(f"{value!r} has no place in a view")
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, str | PurePath):
+        return "'" + str(value).replace("'", "''") + "'"
+    return f"[{', '.join(_literal(each) for each in value)}]"

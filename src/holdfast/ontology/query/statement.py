@@ -1,0 +1,307 @@
+"""From a question to one SQL statement over the tables of a pinned head.
+
+A relation's ends are joined, not looked up: ``LEFT JOIN`` of the state of the entity type at the end of the window, so
+that any boolean combination of own and end fields is one condition. In a query for history the ends are those of the
+window's last commit; so is what a traversal reaches.
+
+A page begins after a row, which is named by its identity, in history by its commit too. The values that it is ordered
+by are looked up in the same statement, at the commit of all pages: so a cursor carries no payload, and no value has to
+survive a conversion to text. Rows that are equal in all terms continue by identity; nulls stand where the order has
+them.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from holdfast.ontology.chain.times import LATEST, When, Window
+from holdfast.ontology.filters.ast import TRUE, And, Between, Comparison, End, FieldPath, In, Order, Predicate, Text
+from holdfast.ontology.filters.operand import fill, joined
+from holdfast.ontology.filters.scope import Scope, Source, Sql, quoted
+from holdfast.ontology.filters.sql import compile_order, compile_where, sort_values
+from holdfast.ontology.format.data.shape import Shape
+from holdfast.ontology.query.cache.prune import conjuncts, paths, split
+from holdfast.ontology.query.engine import Moment, Need
+from holdfast.ontology.query.type_table import Table
+from holdfast.ontology.types.refs import TypeId
+
+Place = tuple[int | str, ...]
+"""The identity of a row; in history its commit comes first."""
+
+ENDS: tuple[End, End] = ("left", "right")
+MOST = 2**63 - 1
+"""Rows that SQL can count; whoever asks for more asks for all."""
+ALIASES: dict[End, str] = {"own": "r", "left": "le", "right": "ri"}
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A question about one type."""
+
+    shape: Shape
+    ends: Mapping[End, Shape]
+    """Of a relation: the shapes of its ends."""
+    where: Predicate = TRUE
+    order: tuple[Order, ...] = ()
+    limit: int | None = None
+    offset: int = 0
+    when: When = LATEST
+    hydrate: bool = False
+    beyond: Place | None = None
+    """Where a page begins: after this row, in the order that is asked for."""
+    touching: tuple[FieldPath, ...] = ()
+    """Fields that the answer is made of, so that their ends are joined."""
+    origin: "Origin | None" = None
+    """Only entities that are reached from those of another question."""
+
+    @property
+    def words(self) -> str:
+        """All that it says. Types are told by their fields, which are the same object for as long as they are."""
+        types = [id(shape.nodes) for shape in (self.shape, *self.ends.values())]
+        own = (self.where, self.order, self.limit, self.offset, self.when, self.hydrate, self.beyond, self.touching)
+        return f"{types} {own}" if self.origin is None else f"{types} {own} {self.origin.words}"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """One hop: from the entities of a question, along a relation."""
+
+    ask: Ask
+    relation: Shape
+    where: Predicate
+    """Of the relation; its ends are not looked at."""
+    forward: bool
+    """From left to right."""
+    least: int = 1
+    most: int | None = 1
+    """How often the relation is followed; None for as often as it leads on."""
+
+    @property
+    def words(self) -> str:
+        hop = (id(self.relation.nodes), self.where, self.forward, self.least, self.most)
+        return f"{hop} {self.ask.words}"
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The FROM and WHERE of a question; everything that can be asked of its rows goes before and after."""
+
+    ask: Ask
+    window: Window
+    table: Table
+    scope: Scope
+    joined: Mapping[End, Table]
+    """The states of the ends, where they are needed."""
+    conditions: tuple[Sql, ...]
+    last: Sql | None = None
+    """Of a page in an order of its own: what the row before it is ordered by, for the conditions."""
+
+    @property
+    def keys(self) -> list[str]:
+        return [f"r.{quoted(name)}" for name in self.ask.shape.keys]
+
+    @property
+    def identity(self) -> list[str]:
+        """What tells rows apart, and orders them where nothing else does."""
+        return [*(["r.commit_id"] if self.window.history else []), *self.keys]
+
+    @property
+    def limited(self) -> bool:
+        """Whether the order decides which rows there are."""
+        return self.ask.limit is not None or self.ask.offset > 0
+
+    @property
+    def order(self) -> Sql:
+        """As asked for, and then by identity, so that the order is always the same one."""
+        terms = [compile_order(order, self.scope) for order in self.ask.order]
+        return joined(", ", [*terms, *map(Sql, self.identity)])
+
+    def key_among(self, columns: Sequence[str]) -> str | None:
+        """Of an entity's state: the field that is its key, if its column is read anyway and is the very same text."""
+        shape, field = self.ask.shape, self.ask.shape.key_field
+        if self.window.history or shape.ends is not None or field is None or field in self.table.lacking:
+            return None
+        return field if shape.forms.get(field) == "text" and f"r.{quoted(field)}" in columns else None
+
+    @property
+    def one_load(self) -> bool:
+        """Whether all rows are of one file of one commit, and nothing is said of their order but that it is by key.
+
+        Such a file is in that order, unless a plain writer wrote it, and DuckDB gives rows as they lie.
+        """
+        plain = not self.ask.order and not self.limited and not self.joined and self.ask.origin is None
+        files = self.table.files
+        return plain and len(files) == 1 and not files[0].pooled and files[0].entry.first == files[0].entry.last
+
+    def source(self, using: str) -> Sql:
+        """FROM and WHERE, for a statement that uses the columns named in this SQL."""
+        text = " ".join([using, *(each.text for each in self.conditions)])
+        found = fill("FROM ({}) r", self.table.only(text, "r").wanted())
+        for end, other in self.joined.items():
+            alias, key = ALIASES[end], self.ask.shape.keys[ENDS.index(end)]
+            state = other.only(text, alias).live()
+            found = fill(f"{{}} LEFT JOIN ({{}}) {alias} ON {alias}.entity_key = r.{key}", found, state)
+        if self.last is not None:
+            found = fill("{} CROSS JOIN ({}) mark", found, self.last)
+        return fill("{} WHERE {}", found, joined(" AND ", self.conditions)) if self.conditions else found
+
+    @property
+    def lonely(self) -> bool:
+        """Whether there can be no two rows: of a state, if the key is told, and is a text, so that it is told once."""
+        return not self.window.history and any(
+            isinstance(term, Comparison)
+            and (term.operator, term.reading) == ("==", "text")
+            and term.path in (FieldPath("own", "entity_key"), FieldPath("own", self.ask.shape.key_field or ""))
+            for term in (conjuncts(self.ask.where) if self.ask.shape.ends is None else ())
+        )
+
+    def select(self, columns: Sequence[str], *, ordered: bool = True) -> Sql:
+        ordered = ordered and not self.lonely  # to sort one row takes as long as to find it
+        order = self.order if ordered else Sql("")
+        if ordered and not self.ask.order and not self.limited and (key := self.key_among(columns)) is not None:
+            order = Sql(f"r.{quoted(key)}")  # another column less to read
+        used = " ".join([*columns, order.text])
+        found = fill(f"SELECT {', '.join(columns)} {{}}", self.source(used))
+        if ordered:
+            found = fill("{} ORDER BY {}", found, order)
+        if self.ask.limit is not None:
+            found = fill("{} LIMIT {}", found, Sql("CAST(? AS BIGINT)", (min(self.ask.limit, MOST),)))
+        if self.ask.offset:
+            found = fill("{} OFFSET {}", found, Sql("CAST(? AS BIGINT)", (min(self.ask.offset, MOST),)))
+        return found
+
+    @property
+    def stored(self) -> list[str]:
+        """The columns from which objects are made."""
+        columns = [*self.keys, "r.commit_id", "r.fields_json", "r._retracted"]
+        if self.ask.hydrate:
+            for end in ENDS:
+                alias = ALIASES[end]
+                columns += [f"{alias}.fields_json AS {end}_fields", f"{alias}.commit_id AS {end}_commit"]
+        return columns
+
+
+async def rows_of(ask: Ask, moment: Moment, window: Window | None = None) -> Rows:
+    """The rows that a question is about, with their files at hand."""
+    window = window if window is not None else await moment.window(ask.when)
+    await moment.ahead(list(_needed(ask, window)))
+    return await _rows_of(ask, moment, window)
+
+
+def types_of(ask: Ask) -> list[TypeId]:
+    """The types that a question needs."""
+    return list(dict.fromkeys(need.shape.type_id for need in _needed(ask, Window(0, 0, history=False))))
+
+
+def _needed(ask: Ask, window: Window) -> Iterator[Need]:
+    """The tables of a question."""
+    state = Window(0, window.upper, history=False)
+    yield Need(ask.shape, window, ask.where)
+    for end, predicate in _joined_ends(ask).items():
+        yield Need(ask.ends[end], state, predicate)
+    if ask.origin is not None:
+        yield from _needed(ask.origin.ask, state)
+        yield Need(ask.origin.relation, state, ask.origin.where)
+
+
+def _joined_ends(ask: Ask) -> dict[End, Predicate]:
+    """The ends that are looked at, and what must hold of them."""
+    touched = {path.end for path in (*paths(ask.where), *(order.path for order in ask.order), *ask.touching)}
+    ends = [end for end in ENDS if end in ask.ends and (ask.hydrate or end in touched)]
+    return {end: TRUE if ask.hydrate else end_predicate(ask.where, end) for end in ends}
+
+
+async def _rows_of(ask: Ask, moment: Moment, window: Window) -> Rows:
+    table = await moment.table(ask.shape, window, ask.where)
+    scope: dict[End, Source] = {"own": table.source("r")}
+    others: dict[End, Table] = {}
+    for end, predicate in _joined_ends(ask).items():
+        other = await moment.table(ask.ends[end], Window(0, window.upper, history=False), predicate)
+        scope[end] = other.source(ALIASES[end])
+        others[end] = other
+    conditions = [compile_where(term, scope) for term in split(ask.where, ask.shape).rest.terms]
+    if ask.origin is not None:
+        reached = await reached_from(ask.origin, moment, window.upper)
+        conditions.append(fill("r.entity_key IN ({})", reached))
+    rows = Rows(ask, window, table, scope, others, tuple(conditions))
+    return rows if ask.beyond is None else beyond(rows, ask.beyond)
+
+
+async def reached_from(origin: Origin, moment: Moment, commit_id: int) -> Sql:
+    """The keys at the far ends of a hop, as of a commit. A walk of several steps goes through entities that exist, as
+    several hops do.
+    """
+    state = Window(0, commit_id, history=False)
+    start = await _rows_of(origin.ask, moment, state)
+    table = await moment.table(origin.relation, state, origin.where)
+    near, far = ("left_key", "right_key") if origin.forward else ("right_key", "left_key")
+    rest = split(origin.where, origin.relation).rest
+    condition = compile_where(rest, {"own": table.source("r")})
+    edges = fill(
+        f"SELECT r.{near} AS near, r.{far} AS far FROM ({{}}) r WHERE {{}}",
+        table.only(condition.text, "r").live(),
+        condition,
+    )
+    if origin.most != 1:
+        there = (await moment.table(origin.ask.shape, state)).only("", "").live()
+        edges = fill("SELECT near, far FROM ({}) SEMI JOIN ({}) there ON there.entity_key = far", edges, there)
+    first = fill("SELECT far FROM edges WHERE near IN ({})", start.select(["r.entity_key"], ordered=start.limited))
+    if origin.most == 1:
+        walk = fill("WITH edges AS ({}) SELECT far FROM ({})", edges, first)
+    elif origin.most is None:
+        walk = fill(
+            "WITH RECURSIVE edges AS MATERIALIZED ({}), walk(far) AS "
+            "({} UNION SELECT edges.far FROM walk JOIN edges ON edges.near = walk.far) SELECT far FROM walk",
+            edges,
+            first,
+        )
+    else:
+        walk = fill(
+            "WITH RECURSIVE edges AS MATERIALIZED ({}), walk(far, depth) AS (SELECT far, 1 FROM ({}) UNION "
+            "SELECT edges.far, depth + 1 FROM walk JOIN edges ON edges.near = walk.far WHERE depth < CAST(? AS INTEGER)"
+            ") SELECT far FROM walk WHERE depth >= CAST(? AS INTEGER)",
+            edges,
+            first,
+        )
+        walk = Sql(walk.text, (*walk.params, origin.most, origin.least))
+    if origin.least == 0:
+        begin = start.select(["r.entity_key"], ordered=start.limited)
+        return fill("SELECT far FROM ({}) UNION SELECT entity_key FROM ({})", walk, begin)
+    return walk
+
+
+def end_predicate(where: Predicate, end: str) -> Predicate:
+    """What must hold of the entity at an end, and is false where there is none: so that its files can be pruned."""
+    found: list[Predicate] = []
+    for term in conjuncts(where):
+        plain = isinstance(term, In | Between | Text) or (isinstance(term, Comparison) and term.operator != "!=")
+        if plain and isinstance(term, Comparison | In | Between | Text) and term.path.end == end:
+            found.append(replace(term, path=FieldPath("own", term.path.field, term.path.steps)))
+    return And(tuple(found))
+
+
+def beyond(rows: "Rows", place: Place) -> "Rows":
+    """Only those that come after this row."""
+    names = rows.identity
+    listed, marks = ", ".join(names), ", ".join(["?"] * len(place))
+    if not rows.ask.order:
+        return replace(rows, conditions=(*rows.conditions, Sql(f"({listed}) > ({marks})", place)))
+    terms = [(order, value) for order in rows.ask.order for value in sort_values(order, rows.scope)]
+    columns = [fill(f"{{}} AS v{number}", value) for number, (_, value) in enumerate(terms)]
+    columns += [Sql(f"{name} AS i{number}") for number, name in enumerate(names)]
+    shown = joined(", ", columns)
+    itself = replace(rows, conditions=(Sql(f"({listed}) = ({marks})", place),))
+    last = fill("SELECT {} {}", shown, itself.source(shown.text))
+    later = Sql(f"({listed}) > ({', '.join(f'mark.i{number}' for number in range(len(names)))})")
+    return replace(rows, last=last, conditions=(*rows.conditions, _later(terms, later)))
+
+
+def _later(terms: Sequence[tuple[Order, Sql]], rest: Sql) -> Sql:
+    """Whether a row comes after the last one; ``rest`` decides where all terms are equal."""
+    for number, (order, value) in reversed(list(enumerate(terms))):
+        mark, sign = f"mark.v{number}", "<" if order.descending else ">"
+        if order.nulls == "last":
+            after = fill(f"({mark} IS NOT NULL AND ({{}} IS NULL OR {{}} {sign} {mark}))", value, value)
+        else:
+            after = fill(f"(({mark} IS NULL AND {{}} IS NOT NULL) OR {{}} {sign} {mark})", value, value)
+        rest = fill(f"({{}} OR ({{}} IS NOT DISTINCT FROM {mark} AND {{}}))", after, value, rest)
+    return rest

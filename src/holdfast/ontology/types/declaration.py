@@ -1,0 +1,295 @@
+"""What a class statement declares: collected and checked when the class is made, used by everything else.
+
+``declare(cls)`` gives the ``Declaration`` or raises a subclass of ``InvalidType`` that names the field and what to
+write instead. ``declaration(cls)`` finds it again.
+"""
+
+import copy
+import inspect
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime
+from decimal import Decimal
+from enum import Enum
+from functools import cached_property
+from types import FrameType
+from typing import Any, ClassVar, ForwardRef, TypeVar, get_args, get_origin, get_type_hints
+from uuid import UUID
+
+from pydantic import StringConstraints
+
+from holdfast.base.errors import Invalid
+from holdfast.ontology.types import names
+from holdfast.ontology.types.annotations import analyse
+from holdfast.ontology.types.codecs import codec
+from holdfast.ontology.types.errors import (
+    InvalidType,
+    InvalidValue,
+    MissingKey,
+    NotAnEntity,
+    TooManyKeys,
+    UnfitKey,
+    UnsupportedAnnotation,
+)
+from holdfast.ontology.types.fields import MISSING, End, Field
+from holdfast.ontology.types.refs import Kind, TypeId
+from holdfast.ontology.types.typespec import Choice, Node, Primitive, without_null
+from holdfast.ontology.types.validation import Validator
+from holdfast.ontology.types.values import Codec
+
+KEY_TYPES = (str, int, UUID, date, datetime)
+_SHARED = (str, int, float, bool, bytes, type(None), Decimal, UUID, date, datetime, Enum)
+"""Defaults of these types need not be copied for each object."""
+
+NOT_EMPTY = StringConstraints(min_length=1)
+"""Of a key that is a text."""
+
+
+@dataclass(frozen=True, eq=False)
+class Declaration:
+    """One type. Keys and columns are named after ``name``, which is the class's unless it says otherwise."""
+
+    kind: Kind
+    name: str
+    python: type
+    fields: Mapping[str, Field[Any]]
+    nodes: Mapping[str, Node]
+    ends: tuple["Declaration", "Declaration"] | None = None
+    validator: Validator = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "validator", Validator(self.name, self.nodes))
+
+    @property
+    def type_id(self) -> TypeId:
+        return TypeId(self.kind, self.name)
+
+    @cached_property
+    def key_field(self) -> str | None:
+        """The primary key of an entity; the instance key of a relation that has one."""
+        return next((name for name, each in self.fields.items() if each.is_key), None)
+
+    @cached_property
+    def key_is_text(self) -> bool:
+        return self.key_field is not None and self.nodes[self.key_field] == Primitive(str)
+
+    @cached_property
+    def payload(self) -> tuple[str, ...]:
+        """The fields of ``fields_json`` and of the typed columns, sorted. An instance key has a column of its own."""
+        return tuple(sorted(name for name, each in self.fields.items() if not each.instance_key))
+
+    @cached_property
+    def codecs(self) -> Mapping[str, Codec]:
+        return {name: codec(node) for name, node in self.nodes.items()}
+
+    @cached_property
+    def _constants(self) -> Mapping[str, Any]:
+        """The defaults that are the same object for everybody."""
+        return {
+            name: each.default
+            for name, each in self.fields.items()
+            if each.default is not MISSING and isinstance(each.default, _SHARED)
+        }
+
+    @cached_property
+    def _made(self) -> tuple[str, ...]:
+        """Fields whose default is made for each object."""
+        return tuple(name for name, each in self.fields.items() if each.has_default and name not in self._constants)
+
+    def completed(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The values, and defaults for what is not among them."""
+        whole = {**self._constants, **values}
+        for name in self._made:
+            if name not in whole:
+                whole[name] = self._default(name)
+        return whole
+
+    def default_of(self, name: str) -> Any:
+        """A default that nobody else has, validated."""
+        return self.validator.one(name, self._default(name))
+
+    def _default(self, name: str) -> Any:
+        each = self.fields[name]
+        return copy.deepcopy(each.default) if each.default_factory is None else each.default_factory()
+
+
+def declaration(python: type) -> Declaration:
+    """The declaration of a class; ``Invalid`` if it is not a concrete type."""
+    if not isinstance(python, type):
+        raise Invalid(
+            f"a {type(python).__name__} where an entity or relation type is wanted: {python!r:.80}",
+            remedy="give the types themselves, one after the other, such as hf.ontology(Customer, Order)",
+        )
+    found = vars(python).get("__declaration__")
+    if isinstance(found, Declaration):
+        return found
+    raise Invalid(
+        f"{python.__name__} is not an entity or relation type",
+        remedy="derive it from Entity or Relation, without abstract=True",
+    )
+
+
+def collect(python: type, frame: FrameType | None) -> dict[str, Field[Any]]:
+    """The fields of a class, its bases' first. Those of the class itself get their descriptors here."""
+    python.__own_fields__ = _own_fields(python, frame)  # type: ignore[attr-defined]  # for the classes derived from it
+    found: dict[str, Field[Any]] = {}
+    for base in reversed(python.__mro__):
+        found.update(vars(base).get("__own_fields__", {}))
+    return found
+
+
+def _own_fields(python: type, frame: FrameType | None) -> dict[str, Field[Any]]:
+    own: dict[str, Field[Any]] = {}
+    for name, hint in _hints(python, frame).items():
+        if get_origin(hint) is ClassVar or hint is ClassVar:
+            continue
+        if hint is End:
+            end = End()
+            end.name = name
+            setattr(python, name, end)
+            continue
+        if get_origin(hint) is not Field:
+            raise UnsupportedAnnotation(
+                f"{python.__name__}.{name}: fields are annotated as Field[...], this one is not",
+                remedy=f"write {name}: Field[{getattr(hint, '__name__', hint)}], or ClassVar[...] if it is not a field",
+            )
+        given = vars(python).get(name, MISSING)
+        each = given if isinstance(given, Field) else Field() if given is MISSING else Field(default=given)
+        each.name = name
+        each.annotation = get_args(hint)[0]
+        own[name] = each
+        setattr(python, name, each)
+    for name, value in vars(python).items():
+        if isinstance(value, Field) and name not in own:
+            raise UnsupportedAnnotation(
+                f"{python.__name__}.{name}: a field without an annotation",
+                remedy=f"write {name}: Field[str] = Field(...)",
+            )
+    return own
+
+
+def _hints(python: type, frame: FrameType | None) -> dict[str, Any]:
+    """The annotations of this class alone. Names are looked up where the class statement stands, then in its module."""
+    own = inspect.get_annotations(python)
+    if not any(isinstance(hint, str | ForwardRef) or "ForwardRef(" in repr(hint) for hint in own.values()):
+        return own
+    module = vars(sys.modules[python.__module__]) if python.__module__ in sys.modules else {}
+    local = {**(frame.f_locals if frame is not None else {}), python.__name__: python}
+    # A class of its own: get_type_hints would look into the bases as well.
+    holder = type(python.__name__, (), {"__annotations__": own, "__module__": python.__module__})
+    try:
+        return get_type_hints(holder, globalns=dict(module), localns=local, include_extras=True)
+    except (NameError, TypeError, SyntaxError) as error:
+        raise UnsupportedAnnotation(
+            f"{python.__name__}: an annotation cannot be resolved: {error}",
+            remedy="define or import what it names before the class statement",
+        ) from error
+
+
+def declare(
+    python: type, kind: Kind, name: str, fields: Mapping[str, Field[Any]], ends: tuple[Any, Any] | None = None
+) -> Declaration:
+    """The declaration of a concrete type, once it has passed every check."""
+    names.check_type_name(name)
+    reserved = names.SYSTEM_COLUMNS | names.ENDS if kind == "relation" else names.SYSTEM_COLUMNS
+    names.check_field_names(name, fields, reserved=reserved)
+    _check_keys(kind, name, fields)
+    nodes = {each: analyse(fields[each].annotation, f"{name}.{each}") for each in fields}
+    for each in fields.values():
+        if each.is_key:
+            nodes[each.name] = _key_node(name, each, nodes[each.name])
+    made = Declaration(kind, name, python, dict(fields), nodes, _declared_ends(name, ends) if ends else None)
+    _check_defaults(made)
+    return made
+
+
+def _check_keys(kind: Kind, name: str, fields: Mapping[str, Field[Any]]) -> None:
+    primary = [each for each in fields if fields[each].primary_key]
+    instance = [each for each in fields if fields[each].instance_key]
+    if kind == "entity" and instance:
+        raise InvalidType(f"{name}.{instance[0]}: entities have a primary_key", remedy="use Field(primary_key=True)")
+    if kind == "relation" and primary:
+        raise InvalidType(
+            f"{name}.{primary[0]}: a relation is identified by its ends, and by an instance_key if need be",
+            remedy="use Field(instance_key=True), or no key",
+        )
+    keys = primary if kind == "entity" else instance
+    if len(keys) > 1:
+        raise TooManyKeys(
+            f"{name} has {len(keys)} {'primary' if kind == 'entity' else 'instance'} keys: {', '.join(keys)}",
+            remedy="mark one field; to identify by several values, join them into one",
+        )
+    if kind == "entity" and not keys:
+        raise MissingKey(
+            f"{name} has no primary key",
+            remedy="write id: Field[str] = Field(primary_key=True), or abstract=True for a base of other entities",
+        )
+
+
+def _key_node(name: str, each: Field[Any], node: Node) -> Node:
+    """The node, if it can be a key's; a text must not be empty, which stands for "no instance key"."""
+    plain, optional = without_null(node)
+    fits = (isinstance(plain, Primitive) and plain.python in KEY_TYPES) or isinstance(plain, Choice)
+    if optional or not fits:
+        raise UnfitKey(
+            f"{name}.{each.name}: a key must be a str, int, UUID, date, datetime or enum, and never None",
+            remedy="use a str if in doubt",
+        )
+    if each.default is not MISSING:
+        raise UnfitKey(
+            f"{name}.{each.name}: a key with a default would be the same for every object",
+            remedy="leave the default out, or use default_factory",
+        )
+    return replace(node, metadata=(*node.metadata, NOT_EMPTY)) if node == Primitive(str) else node
+
+
+def _check_defaults(made: Declaration) -> None:
+    for name, each in made.fields.items():
+        if each.default is MISSING:
+            continue
+        if each.default_factory is not None:
+            raise InvalidType(f"{made.name}.{name} has both a default and a default_factory", remedy="keep one of them")
+        try:
+            each.default = made.validator.one(name, each.default)
+        except InvalidValue as error:
+            raise InvalidType(f"the default does not fit: {error}") from error
+
+
+def _declared_ends(name: str, ends: tuple[Any, Any]) -> tuple[Declaration, Declaration]:
+    found = [vars(end).get("__declaration__") if isinstance(end, type) else None for end in ends]
+    for end, declared in zip(ends, found, strict=True):
+        if not isinstance(declared, Declaration) or declared.kind != "entity":
+            shown = end.__name__ if isinstance(end, type | TypeVar) else end
+            raise NotAnEntity(
+                f"{name}: {shown} is not an entity type, so it cannot be an end of a relation",
+                remedy=f"write class {name}(Relation[Left, Right]) with two entity classes",
+            )
+    left, right = found
+    return left, right  # type: ignore[return-value]  # checked in the loop
+
+
+UNKEYED = ""
+"""The instance key of a relation that has none."""
+ENDS = ("left_key", "right_key")
+
+
+def key_text(value: Any) -> str:
+    return str(value.value) if isinstance(value, Enum) else str(value)
+
+
+def end_key(end: Declaration, value: Any, where: str) -> str:
+    """The key of one end of a relation, from the key itself or from the entity."""
+    name = end.key_field or ""
+    if isinstance(value, end.python):
+        return key_text(value.__dict__[name])
+    if type(value) is str and value and end.nodes[name] == Primitive(str):
+        return value
+    try:
+        return key_text(end.validator.one(name, value))
+    except InvalidValue as error:
+        raise InvalidValue(
+            f"{where} must be a {end.name} or its key: {error}",
+            type_name=where.partition(".")[0],
+            field=where.partition(".")[2],
+        ) from error

@@ -1,0 +1,174 @@
+"""``Field`` and what it is on a class: an expression.
+
+A field has two faces. On an instance it is the value; on the class it is a ``FieldExpr``, from which queries are built.
+Type checkers see a descriptor, and take the parameters of the constructor from it. At run time it is one without
+``__set__``: the value lies in the instance's own dictionary, where Python finds it first and without a call, and
+assignments are validated by the base class of all types.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
+from uuid import UUID
+
+from holdfast.base.errors import Invalid
+from holdfast.ontology.filters.ast import FieldPath
+from holdfast.ontology.filters.ends import declared_node
+from holdfast.ontology.filters.exprs import RowTerm
+from holdfast.ontology.filters.types import node_at
+from holdfast.ontology.types.typespec import Node
+
+if TYPE_CHECKING:
+    from holdfast.ontology.types.model import Entity
+
+T = TypeVar("T")
+
+
+class Missing(Enum):
+    """There is no default."""
+
+    MISSING = "no default"
+
+
+MISSING = Missing.MISSING
+
+
+@dataclass(frozen=True, eq=False)
+class FieldExpr(RowTerm[T]):
+    """A field of a type, or a path into one, as a term of a query. Comparing it gives a ``Condition``.
+
+    ``end`` says whose field it is: the type's own, or that of the entity at an end of a relation (``left``, ``right``).
+    """
+
+    owner: type
+    name: str
+    steps: tuple[str, ...] = ()
+    end: Literal["own", "left", "right"] = "own"
+
+    def path(self, path: str) -> "FieldExpr[Any]":
+        """What lies at ``path`` inside the field: names of nested fields or keys, with dots in between."""
+        steps = path.split(".")
+        if not all(steps):
+            raise Invalid(f"{self}: {path!r} is not a path", remedy='write names with dots in between, as in "a.b"')
+        made: FieldExpr[Any] = FieldExpr(self.owner, self.name, (*self.steps, *steps), self.end)
+        node_at(made._declared, made.steps, f"{made.owner.__name__}.{made.name}")
+        return made
+
+    def __str__(self) -> str:
+        end = () if self.end == "own" else (self.end,)
+        return ".".join((self.owner.__name__, *end, self.name, *self.steps))
+
+    @property
+    def _root(self) -> type:
+        return self.owner
+
+    @property
+    def _path(self) -> FieldPath:
+        return FieldPath(self.end, self.name, self.steps)
+
+    @property
+    def _node(self) -> Node:
+        return node_at(self._declared, self.steps, f"{self.owner.__name__}.{self.name}")
+
+    @property
+    def _declared(self) -> Node:
+        return declared_node(getattr(self.owner, "__declaration__", None), self.end, self.name, self.owner.__name__)
+
+
+class Field(Generic[T]):
+    """One field of an entity or a relation.
+
+    ``tier: Field[str]`` must be given, ``tier: Field[str] = Field(default="Std")`` may be left out. ``index=True`` is a
+    note in the schema that the field is often searched. Exactly one field of an entity is its ``primary_key``; one
+    field of a relation may be its ``instance_key``, which tells several relations between the same two ends apart.
+    """
+
+    name: str = ""
+    annotation: Any = None
+
+    @overload
+    def __init__(self, *, primary_key: bool = False, instance_key: bool = False, index: bool = False) -> None: ...
+
+    @overload
+    def __init__(self, *, default: T, index: bool = False) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        *,
+        default_factory: Callable[[], T],
+        primary_key: bool = False,
+        instance_key: bool = False,
+        index: bool = False,
+    ) -> None: ...
+
+    def __init__(
+        self,
+        *,
+        default: T | Missing = MISSING,
+        default_factory: Callable[[], T] | None = None,
+        primary_key: bool = False,
+        instance_key: bool = False,
+        index: bool = False,
+    ) -> None:
+        self.default = default
+        self.default_factory = default_factory
+        self.primary_key = primary_key
+        self.instance_key = instance_key
+        self.index = index
+
+    @property
+    def is_key(self) -> bool:
+        return self.primary_key or self.instance_key
+
+    @property
+    def has_default(self) -> bool:
+        return self.default is not MISSING or self.default_factory is not None
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> FieldExpr[T]: ...
+
+    @overload
+    def __get__(self, instance: object, owner: type) -> T: ...
+
+    def __get__(self, instance: object, owner: type) -> FieldExpr[T] | T:
+        if instance is None:
+            return FieldExpr(owner, self.name)
+        raise AttributeError(f"{owner.__name__} object has no {self.name}: it was not made by its class")
+
+    if TYPE_CHECKING:
+
+        def __set__(self, instance: object, value: T) -> None: ...
+
+
+class End:
+    """One end of a relation: a key on an instance, an expression on the class.
+
+    The constructor takes the key, or the entity itself. (Which entity is checked at run time: a type that depends on
+    the relation's parameters could not be read from the class.)
+    """
+
+    name: str = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> FieldExpr[str]: ...
+
+    @overload
+    def __get__(self, instance: object, owner: type) -> str: ...
+
+    def __get__(self, instance: object, owner: type) -> FieldExpr[str] | str:
+        if instance is None:
+            return FieldExpr(owner, self.name)
+        raise AttributeError(f"{owner.__name__} object has no {self.name}: it was not made by its class")
+
+    if TYPE_CHECKING:
+
+        def __set__(self, instance: object, value: "str | int | UUID | date | Enum | Entity") -> None: ...

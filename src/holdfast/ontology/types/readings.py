@@ -1,0 +1,130 @@
+"""What a stored JSON value is as a value of a kind. Pure, and the reference for the SQL in ``filters/jsonsql.py``.
+
+``read`` gives None for null and for what is unlike. The texts that count are fixed by regular expressions which RE2 and
+Python understand alike, so that all evaluators take the same ones; every text that this library writes is among them.
+
+``decimal_key`` maps decimal numbers to texts that are ordered as the numbers are, whatever their size: SQL engines have
+no decimal type that would hold them all.
+"""
+
+import base64
+import re
+from collections.abc import Callable
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any, Literal
+
+from holdfast.ontology.types.values import in_utc
+
+Reading = Literal["text", "number", "real", "float", "decimal", "bool", "datetime", "date", "bytes"]
+"""How a stored JSON value is understood.
+
+    text      a string (also UUIDs, and enums of strings)
+    number    a number, whole or not, exactly (int fields, enums of numbers, fields of any type)
+    real      the same, and the strings NaN, Infinity and -Infinity (unions of int and float)
+    float     a number as a double, and those strings
+    decimal   a string that is a decimal number, or a whole number, exactly
+    bool      true or false
+    datetime  ISO 8601 with date, time and seconds; without a zone it is UTC
+    date      ISO 8601, as in 2024-02-29
+    bytes     base64 in its one canonical spelling
+"""
+
+WHOLE = r"-?[0-9]+"
+DECIMAL = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,15})?"
+DATE = r"(?:000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})-[0-9]{2}-[0-9]{2}"
+ZONE = r"(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
+_CLOCK = rf"{DATE}[T ](?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{{1,6}})?"
+DATETIME = f"{_CLOCK}{ZONE}?"
+DATETIME_UTC = rf"{_CLOCK}(?:Z|\+00:00)"
+BASE64 = r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?"
+"""Only spellings that an encoder gives: the bits that nobody reads are zero."""
+SPECIAL = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+"""How floats are written that JSON has no number for."""
+
+MIDDLE = 4 * 10**17
+"""Added to exponents in keys, so that they are never negative; and as wide as they get."""
+WIDTH = 18
+DIGITS, COMPLEMENTS, AFTER_DIGITS = "0123456789", "9876543210", "~"
+
+
+def read(value: Any, reading: Reading) -> Any:
+    """The value, or None if it is null or nothing of this kind."""
+    return _READERS[reading](value)
+
+
+def decimal_key(number: Decimal) -> str:
+    """Ordered as the numbers are; equal if they are equal, as 1.0 and 1.00 are."""
+    negative, digits, exponent = number.as_tuple()
+    text = "".join(map(str, digits)).lstrip("0")
+    significant = text.rstrip("0")
+    if not significant or not isinstance(exponent, int):
+        return "1"
+    adjusted = len(text) - 1 + exponent
+    if negative:
+        complement = significant.translate(str.maketrans(DIGITS, COMPLEMENTS))
+        return f"0{MIDDLE - adjusted:0{WIDTH}}{complement}{AFTER_DIGITS}"
+    return f"2{MIDDLE + adjusted:0{WIDTH}}{significant}"
+
+
+def _exactly(*kinds: type) -> Callable[[Any], Any]:
+    def take(value: Any) -> Any:
+        return value if type(value) in kinds else None
+
+    return take
+
+
+def _real(value: Any) -> int | float | None:
+    if type(value) is int or type(value) is float:
+        return value
+    return SPECIAL.get(value) if type(value) is str else None
+
+
+def _float(value: Any) -> float | None:
+    number = _real(value)
+    try:
+        return None if number is None else float(number)
+    except OverflowError:  # a whole number beyond all doubles: it rounds to infinity, as any decoder of doubles says
+        return float("inf") if value > 0 else float("-inf")
+
+
+def _decimal(value: Any) -> Decimal | None:
+    if type(value) is int:
+        return Decimal(value)
+    return Decimal(value) if type(value) is str and _DECIMAL(value) else None
+
+
+def _datetime(value: Any) -> datetime | None:
+    if type(value) is not str or not _DATETIME(value):
+        return None
+    try:
+        return in_utc(datetime.fromisoformat(value))
+    except (ValueError, OverflowError):  # a 30th of February, or outside of the years 1 to 9999
+        return None
+
+
+def _date(value: Any) -> date | None:
+    if type(value) is not str or not _DATE(value):
+        return None
+    try:
+        return date.fromisoformat(value)
+    except ValueError:
+        return None
+
+
+def _bytes(value: Any) -> bytes | None:
+    return base64.b64decode(value) if type(value) is str and _BASE64(value) else None
+
+
+_DECIMAL, _DATETIME, _DATE, _BASE64 = (re.compile(each).fullmatch for each in (DECIMAL, DATETIME, DATE, BASE64))
+_READERS: dict[Reading, Callable[[Any], Any]] = {
+    "text": _exactly(str),
+    "number": _exactly(int, float),
+    "real": _real,
+    "float": _float,
+    "decimal": _decimal,
+    "bool": _exactly(bool),
+    "datetime": _datetime,
+    "date": _date,
+    "bytes": _bytes,
+}

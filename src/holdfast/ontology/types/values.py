@@ -1,0 +1,396 @@
+"""Values and their JSON, compiled from nodes. Pure.
+
+``encode`` gives what ``json`` can write, ``decode`` gives the value back, exactly: a datetime as ISO 8601 in UTC with
+microseconds, a date as ISO 8601, Decimal and UUID as their strings, bytes as base64, an enum as its value, a record as
+an object. Floats that JSON has no number for are the strings NaN, Infinity and -Infinity.
+
+``encode`` is strict: a value that ``decode`` would not give back is refused (``Unfit``), because objects may have been
+changed since they were validated, and what is inside a dataclass never was. ``decode`` raises ``Unfit`` too.
+"""
+
+import base64
+import binascii
+import json
+import math
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from decimal import Decimal, InvalidOperation
+from json.encoder import encode_basestring
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from holdfast.ontology.types.typespec import NULL, Choice, Node, Primitive, without_null
+
+Convert = Callable[[Any], Any]
+
+to_json: Callable[[Any], str] = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+).encode
+"""Canonical: equal values have equal texts."""
+
+
+class Unfit(Exception):
+    """A value that does not fit its node. ``path`` leads to it from the outside in."""
+
+    def __init__(self, reason: str, path: tuple[str, ...] = ()) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.path = path
+
+    def inside(self, part: str) -> "Unfit":
+        return Unfit(self.reason, (part, *self.path))
+
+    def __str__(self) -> str:
+        return f"{''.join(self.path).lstrip('.')}: {self.reason}" if self.path else self.reason
+
+
+class Codec(NamedTuple):
+    encode: Convert
+    decode: Convert
+
+
+# --- primitives ---
+
+
+def same(value: Any) -> Any:
+    return value
+
+
+def wrong(expected: str, value: Any) -> Unfit:
+    shown = repr(value)
+    return Unfit(f"expected {expected}, found {shown if len(shown) <= 60 else shown[:57] + '...'}")
+
+
+def _exactly(kind: type, expected: str) -> Convert:
+    def convert(value: Any) -> Any:
+        if type(value) is not kind:
+            raise wrong(expected, value)
+        return value
+
+    return convert
+
+
+def encode_text(value: Any) -> str:
+    if type(value) is not str:
+        raise wrong("text", value)
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise wrong("text without lone surrogates", value) from error
+    return value
+
+
+def encode_float(value: Any) -> float | str:
+    if type(value) is not float:
+        raise wrong("a float", value)
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _decode_float(value: Any) -> float:
+    if type(value) is float or type(value) is int or value in ("NaN", "Infinity", "-Infinity"):
+        try:
+            return float(value)
+        except OverflowError as error:
+            raise wrong("a float", value) from error
+    raise wrong("a number", value)
+
+
+def in_utc(moment: datetime) -> datetime:
+    """A time without a zone is taken as UTC. One of another library becomes Python's own."""
+    if type(moment) is not datetime:
+        if getattr(moment, "nanosecond", 0):
+            raise ValueError("is finer than a microsecond")
+        moment = datetime.combine(moment.date(), moment.timetz())
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def _as_given(moment: datetime) -> datetime:
+    """In UTC, but a time without a zone stays without."""
+    return moment if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def _datetime(zone: Callable[[datetime], datetime]) -> Codec:
+    def encode(value: Any) -> str:
+        # pandas has a subclass with nanoseconds, which would be lost
+        if not isinstance(value, datetime) or getattr(value, "nanosecond", False):
+            raise wrong("a datetime in whole microseconds", value)
+        return zone(value).isoformat(timespec="microseconds")
+
+    return Codec(encode, _from_text(lambda text: zone(datetime.fromisoformat(text)), "a datetime"))
+
+
+def _encode_date(value: Any) -> str:
+    if type(value) is not date:
+        raise wrong("a date", value)
+    return value.isoformat()
+
+
+def _encode_decimal(value: Any) -> str:
+    if type(value) is not Decimal or not value.is_finite():
+        raise wrong("a finite Decimal", value)
+    return str(value)
+
+
+def _encode_bytes(value: Any) -> str:
+    if type(value) is not bytes:
+        raise wrong("bytes", value)
+    return base64.b64encode(value).decode()
+
+
+def _encode_uuid(value: Any) -> str:
+    if type(value) is not UUID:
+        raise wrong("a UUID", value)
+    return str(value)
+
+
+def _from_text(read: Callable[[str], Any], expected: str) -> Convert:
+    def decode(value: Any) -> Any:
+        if type(value) is not str:
+            raise wrong(expected, value)
+        try:
+            return read(value)
+        except (ValueError, InvalidOperation, binascii.Error) as error:
+            raise wrong(expected, value) from error
+
+    return decode
+
+
+_text = _exactly(str, "text")
+_whole = _exactly(int, "a whole number")
+_boolean = _exactly(bool, "true or false")
+_nothing = _exactly(type(None), "nothing")
+
+PRIMITIVE_CODECS: dict[type, Codec] = {
+    str: Codec(encode_text, _text),
+    int: Codec(_whole, _whole),
+    float: Codec(encode_float, _decode_float),
+    bool: Codec(_boolean, _boolean),
+    type(None): Codec(_nothing, _nothing),
+    datetime: _datetime(in_utc),
+    date: Codec(_encode_date, _from_text(date.fromisoformat, "a date")),
+    Decimal: Codec(_encode_decimal, _from_text(Decimal, "a decimal number")),
+    bytes: Codec(_encode_bytes, _from_text(lambda text: base64.b64decode(text, validate=True), "base64")),
+    UUID: Codec(_encode_uuid, _from_text(UUID, "a UUID")),
+}
+
+DATETIME_IN_RECORD = _datetime(_as_given)
+"""In the user's own dataclasses and models, which may hold times without a zone."""
+
+
+def choice(node: Choice) -> Codec:
+    python, values = node.python, frozenset(node.values)
+    expected = f"one of {', '.join(map(repr, node.values))}"
+
+    def check(value: Any) -> Any:
+        if type(value) is not node.stored or value not in values:
+            raise wrong(expected, value)
+        return value
+
+    if python is None:
+        return Codec(check, check)
+
+    def encode(value: Any) -> Any:
+        if type(value) is not python:
+            raise wrong(f"a {node.name}", value)
+        return value.value
+
+    return Codec(encode, lambda value: python(check(value)))
+
+
+# --- containers ---
+
+
+def json_value(value: Any) -> Any:
+    """What JSON gives back as it is."""
+    kind = type(value)
+    if kind in (bool, int, type(None)):
+        return value
+    if kind is str:
+        return encode_text(value)
+    if kind is float and math.isfinite(value):
+        return value
+    if kind is list:
+        return [each(json_value, item, f"[{number}]") for number, item in enumerate(value)]
+    if kind is dict:
+        return {encode_text(key): each(json_value, item, f".{key}") for key, item in value.items()}
+    raise wrong("a JSON value", value)
+
+
+def each(convert: Convert, value: Any, part: str) -> Any:
+    try:
+        return convert(value)
+    except Unfit as error:
+        raise error.inside(part) from None
+
+
+def list_of(item: Codec) -> Codec:
+    def through(convert: Convert) -> Convert:
+        def convert_all(value: Any) -> list[Any]:
+            if type(value) is not list:
+                raise wrong("a list", value)
+            try:
+                return [convert(inner) for inner in value]
+            except Unfit:  # once more, to say where
+                return [each(convert, inner, f"[{number}]") for number, inner in enumerate(value)]
+
+        return convert_all
+
+    return Codec(through(item.encode), through(item.decode))
+
+
+def dict_of(inner: Codec) -> Codec:
+    def through(convert: Convert) -> Convert:
+        def convert_all(value: Any) -> dict[str, Any]:
+            if type(value) is not dict:
+                raise wrong("a dictionary", value)
+            return {encode_text(key): each(convert, item, f".{key}") for key, item in value.items()}
+
+        return convert_all
+
+    return Codec(through(inner.encode), through(inner.decode))
+
+
+def union(members: tuple[Node, ...], codecs: list[Codec]) -> Codec:
+    """The first member that takes the value: the forms of the members exclude each other (see ``annotations``)."""
+    if len(members) == 2 and NULL in members:
+        return _optional(codecs[1 - members.index(NULL)])
+
+    def through(converts: list[Convert]) -> Convert:
+        def first(value: Any) -> Any:
+            failures: list[Unfit] = []
+            for convert in converts:
+                try:
+                    return convert(value)
+                except Unfit as error:
+                    failures.append(error)
+            # The failure that got furthest says most.
+            deepest = max(failures, key=lambda failure: len(failure.path))
+            raise deepest if deepest.path else wrong("a value of one of the types of the union", value)
+
+        return first
+
+    # A whole number is a number too, so the float among them is asked last.
+    order = sorted(range(len(members)), key=lambda number: members[number] == Primitive(float))
+    decode = through([codecs[number].decode for number in order])
+    encode = through([member.encode for member in codecs])
+    if Primitive(float) not in members:
+        return Codec(encode, decode)
+
+    def encode_number(value: Any) -> Any:
+        encoded = encode(value)
+        if type(value) is float and type(encoded) is str and type(_or_none(decode, encoded)) is not float:
+            raise wrong("a finite number, as there are texts in this union", value)
+        return encoded
+
+    return Codec(encode_number, decode)
+
+
+def _or_none(convert: Convert, value: Any) -> Any:
+    try:
+        return convert(value)
+    except Unfit:
+        return None
+
+
+def _optional(inner: Codec) -> Codec:
+    encode, decode = inner
+    return Codec(
+        lambda value: None if value is None else encode(value), lambda value: None if value is None else decode(value)
+    )
+
+
+def texts(node: Node, codec: Codec, values: list[Any]) -> list[str]:
+    """Canonical JSON of each value; ``Unfit`` if one of them does not fit."""
+    plain, optional = without_null(node)
+    try:
+        if isinstance(plain, Primitive):
+            quick = _QUICK.get(plain.python)
+            if quick is not None and _all_of(values, plain.python, optional=optional) and quick.fits(values):
+                return _each(quick.text, values, optional=optional)
+            if plain.python in _TEXT:
+                return _each(_TEXT[plain.python], values, optional=optional)
+        elif isinstance(plain, Choice) and _all_of(values, plain.python or plain.stored, optional=optional):
+            known = _choices(plain)
+            if known.keys() >= set(values) - {None}:
+                return _each(known.__getitem__, values, optional=optional)
+        encode = codec.encode
+        return [to_json(encode(value)) for value in values]
+    except (RecursionError, ValueError) as error:  # nested beyond all bounds; a number of thousands of digits
+        raise Unfit(f"has no JSON form: {error}") from error
+
+
+def _all_of(values: list[Any], kind: type, *, optional: bool) -> bool:
+    return set(map(type, values)) <= ({kind, type(None)} if optional else {kind})
+
+
+def _each(text: Callable[[Any], str], values: list[Any], *, optional: bool) -> list[str]:
+    if optional:
+        return ["null" if value is None else text(value) for value in values]
+    return list(map(text, values))
+
+
+def _choices(node: Choice) -> dict[Any, str]:
+    """The text of every member, or of every value of a literal."""
+    members = node.values if node.python is None else tuple(node.python)
+    return {member: to_json(value) for member, value in zip(members, node.values, strict=True)}
+
+
+def _text_text(value: Any) -> str:
+    return encode_basestring(encode_text(value))
+
+
+def _whole_text(value: Any) -> str:
+    if type(value) is not int:
+        raise wrong("a whole number", value)
+    return str(value)
+
+
+def _number(value: Any) -> str:
+    encoded = encode_float(value)
+    return f'"{encoded}"' if type(encoded) is str else repr(encoded)
+
+
+def _boolean_text(value: Any) -> str:
+    if type(value) is not bool:
+        raise wrong("true or false", value)
+    return "true" if value else "false"
+
+
+def _quoted(kind: type) -> Callable[[Any], str]:
+    """For forms that have nothing to escape."""
+    encode = PRIMITIVE_CODECS[kind].encode
+    return lambda value: f'"{encode(value)}"'
+
+
+_TEXT: dict[type, Callable[[Any], str]] = {
+    str: _text_text,
+    int: _whole_text,
+    float: _number,
+    bool: _boolean_text,
+    **{kind: _quoted(kind) for kind in (datetime, date, Decimal, bytes, UUID)},
+}
+
+
+def _is_unicode(values: list[str | None]) -> bool:
+    try:
+        "".join(filter(None, values)).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+class _Quick(NamedTuple):
+    """For columns that hold nothing else than one type: ``text`` is right if they fit."""
+
+    fits: Callable[[list[Any]], bool]
+    text: Callable[[Any], str]
+
+
+_QUICK: dict[type, _Quick] = {
+    str: _Quick(_is_unicode, encode_basestring),
+    int: _Quick(lambda _: True, int.__repr__),
+    float: _Quick(lambda values: all(value is None or math.isfinite(value) for value in values), float.__repr__),
+}

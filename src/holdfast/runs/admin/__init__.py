@@ -1,0 +1,1 @@
+"""Runs looked at and changed without their code: describe, control, fork, delete, audit."""

@@ -1,0 +1,246 @@
+"""A run described for people and programs, from one read of its journal.
+
+Also an entry as a plain document, with its large values in place of the references to them where that is asked for.
+"""
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from holdfast.base import codec
+from holdfast.base.clock import iso
+from holdfast.base.errors import NotFound
+from holdfast.objects.store import NotModified, Object, Store, Version
+from holdfast.runs import layout
+from holdfast.runs.admin.control import existing
+from holdfast.runs.engine.workflow import ambient_of
+from holdfast.runs.journal.entry import CANCEL, COMPLETE, ERROR, RESUME, START, STEP, SUSPEND, Entry
+from holdfast.runs.journal.history import History, earlier, parse_journal, read_history
+from holdfast.runs.journal.index import Blocked, find_mark
+from holdfast.runs.journal.payload import get_payload
+from holdfast.runs.journal.state import RunState, advance
+from holdfast.runs.values import TAG
+
+_CHILD = "child:"
+_VALUE_FIELDS = {START: "input", STEP: "result", RESUME: "value", COMPLETE: "result", CANCEL: "result"}
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An ``error`` entry: why a pass over the workflow failed."""
+
+    type: str
+    message: str
+    offset: int
+    at: str
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """Everything about a run but its entries. Times are as in the journal."""
+
+    run_id: str
+    status: str
+    workflow: str
+    version: str | None
+    session: int
+    generation: int
+    entries: int
+    steps: int
+    """Recorded, in this generation."""
+    last_step: str | None
+    started_at: str
+    updated_at: str
+    event: str | None = None
+    """What it waits for."""
+    event_data: Mapping[str, Any] | None = None
+    waiting_since: str | None = None
+    wake_at: str | None = None
+    """When it wants to be called again: a timer, or a retry."""
+    failures: int = 0
+    last_error: Failure | None = None
+    cancel_reason: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    tags: tuple[str, ...] = ()
+    parent: Mapping[str, Any] | None = None
+    children: tuple[str, ...] = ()
+    source: Mapping[str, Any] | None = None
+    """Of a fork: ``runId`` and ``fromOffset``."""
+    detached: bool = False
+    """No process works on it: a worker or the next call goes on with it."""
+    result: Any = None
+    """Of a run that succeeded, in its JSON form; a large one is the reference to its payload."""
+    blocked: Blocked | None = None
+    """Why the latest call could not go on, if nothing has happened since and the same call would end so again."""
+
+
+async def describe(store: Store, run_id: str) -> Description:
+    """Where a run stands and how it got there. ``NotFound`` if there is no such run."""
+    history = await existing(store, run_id)
+    return replace(description(history), blocked=await find_mark(store, run_id, history.state))
+
+
+def description(history: History) -> Description:
+    state, entries = history.state, history.entries
+    steps = [entry for entry in entries if entry.type == STEP]
+    parent = state.start.get("parent")
+    pending = state.pending
+    data = pending.entry.fields.get("data") if pending is not None else None
+    return Description(
+        run_id=history.run_id,
+        status=state.status,
+        workflow=state.workflow,
+        version=state.version,
+        session=state.session,
+        generation=state.generation,
+        entries=len(entries),
+        steps=len(steps),
+        last_step=str(steps[-1].fields.get("stepId")) if steps else None,
+        started_at=state.started_at,
+        updated_at=state.updated_at,
+        event=pending.event if pending is not None else None,
+        event_data=data if isinstance(data, dict) else None,
+        waiting_since=pending.entry.timestamp if pending is not None else None,
+        wake_at=iso(state.wake_at_ns) if state.wake_at_ns is not None else None,
+        failures=state.failures,
+        last_error=_last_error(entries),
+        cancel_reason=state.cancel_reason,
+        metadata=dict(state.metadata),
+        tags=tuple(state.tags),
+        parent=parent if isinstance(parent, dict) else None,
+        children=_children(entries),
+        source=state.source,
+        detached=state.detached and not state.finished,
+        result=_result(state),
+    )
+
+
+def as_document(entry: Entry) -> dict[str, Any]:
+    """The entry as it is stored, with what every entry has in front."""
+    return {
+        "offset": entry.offset,
+        "type": entry.type,
+        "session": entry.session,
+        "timestamp": entry.timestamp,
+        **entry.fields,
+    }
+
+
+async def with_payload(store: Store, entry: Entry) -> dict[str, Any]:
+    """The entry with its large value in place, in the form that a small one has."""
+    document = as_document(entry)
+    reference = entry.fields.get("payload")
+    name = _VALUE_FIELDS.get(entry.type)
+    if not isinstance(reference, dict) or name is None:
+        return document
+    body = await get_payload(store, reference)
+    if reference.get("encoding") == "bytes":
+        value: Any = {TAG: "bytes", "value": base64.b64encode(body).decode()}
+    else:
+        value = codec.decode(body, key=str(reference.get("key"))).get("value")
+    del document["payload"]
+    return {**document, name: value}
+
+
+def _last_error(entries: Iterable[Entry]) -> Failure | None:
+    last = None
+    for entry in entries:
+        if entry.type == ERROR:
+            last = entry
+    if last is None:
+        return None
+    kind, message = error_text(last.fields.get("error"))
+    return Failure(kind, message, last.offset, last.timestamp)
+
+
+def error_text(error: object) -> tuple[str, str]:
+    """Type and message of a recorded error; other writers call the type ``name``."""
+    if not isinstance(error, dict):
+        return "Error", str(error or "")
+    return str(error.get("type") or error.get("name") or "Error"), str(error.get("message") or "")
+
+
+def _children(entries: Iterable[Entry]) -> tuple[str, ...]:
+    """Child runs in the order of their first entries in the journal."""
+    found: dict[str, None] = {}
+    for entry in entries:
+        event = entry.fields.get("event")
+        if entry.type == STEP and "child" in entry.fields:
+            found[str(entry.fields["child"])] = None
+        elif entry.type == SUSPEND and isinstance(event, str) and event.startswith(_CHILD):
+            found[event.removeprefix(_CHILD)] = None
+    return tuple(found)
+
+
+def _result(state: RunState) -> Any:
+    if state.status != "success" or state.outcome is None:
+        return None
+    fields = state.outcome.fields
+    return fields["payload"] if "payload" in fields else fields.get("result")
+
+
+async def follow(store: Store, run_id: str, *, last: int | None = None, poll_ms: int = 1_000) -> AsyncIterator[Entry]:
+    """The entries of a run: those recorded so far (only the ``last`` so many, if that is given), then new ones."""
+    ambient_of(store)
+    history = await read_history(store, run_id)
+    if history is None:
+        raise NotFound(f"run {run_id} does not exist", remedy="check the id and the store")
+    skipped = 0 if last is None else max(0, len(history.entries) - last)
+    for entry in history.entries[skipped:]:
+        yield entry
+    while not history.state.finished:
+        await asyncio.sleep(poll_ms / 1000)
+        found = await _changed(store, run_id, history.version)
+        if found is None:
+            continue
+        now = await _extended(store, history, found)
+        for entry in await _between(store, history, now):
+            yield entry
+        history = now
+
+
+async def _changed(store: Store, run_id: str, version: Version | None) -> Object | None:
+    key = layout.journal_key(run_id)
+    found = await store.get(key) if version is None else await store.get_unless(key, version)
+    return None if isinstance(found, NotModified) else found
+
+
+async def _extended(store: Store, before: History, found: Object) -> History:
+    """The history in ``found``, with as little reading as what we know of it allows."""
+    parsed = parse_journal(found)
+    known = len(before.lines)
+    same = parsed.generation == before.state.generation
+    first = parsed.refs[-1].end if parsed.refs else 0
+    if not same or first > known:
+        lines = {ref: before.lines[ref.first : ref.end] for ref in parsed.refs if same and ref.end <= known}
+        history = await read_history(store, before.run_id, found=found, known=lines)
+        if history is None:
+            raise NotFound(f"run {before.run_id} is gone")
+        return history
+    fresh = parsed.entries[known - first :]
+    state = before.state
+    for entry in fresh:
+        state = advance(state, entry, key=found.key)
+    return History(
+        before.run_id,
+        before.entries + fresh,
+        before.lines + parsed.lines[known - first :],
+        parsed.refs,
+        state,
+        found.version,
+    )
+
+
+async def _between(store: Store, before: History, now: History) -> list[Entry]:
+    """What was recorded after ``before`` and up to ``now``, generations in between included."""
+    if now.state.generation == before.state.generation:
+        return now.entries[len(before.entries) :]
+    parts = [now.entries]
+    async for retired in earlier(store, now):
+        if retired.state.generation <= before.state.generation:
+            parts.append(retired.entries[len(before.entries) :])
+            break
+        parts.append(retired.entries)
+    return [entry for part in reversed(parts) for entry in part]

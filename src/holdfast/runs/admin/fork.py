@@ -1,0 +1,178 @@
+"""Fork: a new run that begins with the lines of another, up to a point. The source is not touched.
+
+A fork shares the payloads that its lines refer to. So it registers with every run that owns one, **then** looks at its
+source: while the source is not deleted, its references are safe. A deleter writes its tombstone first and looks for
+registrations afterwards (see ``delete``): one of the two sees the other. The lines themselves are copied.
+
+The fork's ``start`` names the source, carries the next session number, and is ``detached``: nobody is at work on it, so
+a worker, or a call, takes it up.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.base import aio, codec
+from holdfast.base.errors import Conflict, Invalid, NotFound, Refused
+from holdfast.base.ids import Ambient
+from holdfast.objects.store import OVERWRITE, NotModified, Store
+from holdfast.runs import layout
+from holdfast.runs.admin.control import existing
+from holdfast.runs.engine.workflow import ambient_of
+from holdfast.runs.journal.entry import STEP, Entry
+from holdfast.runs.journal.history import History, parse_journal
+from holdfast.runs.journal.index import RunIndex
+from holdfast.runs.journal.journal import Journal
+from holdfast.runs.journal.segments import Ref, Seal, SegmentPolicy, make_ref
+from holdfast.runs.journal.state import RunState, fold
+
+FORMAT = "holdfast.fork"
+
+_PARALLEL_WRITES = 8
+
+POLICY = SegmentPolicy()
+"""How the copied lines are put into segments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forked:
+    run_id: str
+    source: str
+    from_offset: int
+    state: RunState
+
+
+async def fork(
+    store: Store,
+    source: str,
+    *,
+    new_run_id: str | None = None,
+    from_offset: int | None = None,
+    from_step: str | None = None,
+    after_step: str | None = None,
+    version: str | None = None,
+) -> Forked:
+    """A new run with the source's entries before ``from_offset``, before ``from_step`` (which runs again), or up to and
+    including ``after_step``. The source does not change. A worker or a call goes on with the fork.
+
+    ``version`` is the version of the workflow that will go on with it, if it is not the source's.
+    """
+    ambient = ambient_of(store)
+    index = RunIndex(store, ambient)
+    history = await existing(store, source)
+    cut = cut_at(history.entries, from_offset=from_offset, from_step=from_step, after_step=after_step)
+    fork_id = layout.check_run_id(new_run_id) if new_run_id is not None else ambient.ids.unique()
+    owners = payload_owners(history.entries[:cut])
+    await _register(store, ambient, owners, fork_id, source, cut)
+    try:
+        if owners:
+            await _check_undisturbed(store, history)
+        base = await _copy(store, ambient, history, cut, fork_id, POLICY)
+        start: dict[str, Any] = {"source": {"runId": source, "fromOffset": cut}, "detached": True}
+        if base.state.finished:
+            start["reopen"] = True
+        if version is not None:
+            start["version"] = version
+        journal = await Journal.begin(store, ambient, fork_id, base, start, announce=index.announce)
+    except Conflict as error:
+        await _check_undisturbed(store, history)  # a deleter may have taken the fork's name, so that it never exists
+        raise Refused(f"run {fork_id} exists already", remedy="choose another id for the fork") from error
+    await index.try_note(fork_id, journal.state)
+    return Forked(fork_id, source, cut, journal.state)
+
+
+def cut_at(
+    entries: Sequence[Entry],
+    *,
+    from_offset: int | None = None,
+    from_step: str | None = None,
+    after_step: str | None = None,
+) -> int:
+    """How many lines the fork keeps."""
+    if sum(choice is not None for choice in (from_offset, from_step, after_step)) != 1:
+        raise Invalid(
+            "a fork needs one point to begin at",
+            remedy="give one of from_step, after_step and from_offset (--from-step, --after-step, --from-offset)",
+        )
+    if from_offset is not None:
+        if not 1 <= from_offset <= len(entries):
+            raise Invalid(
+                f"a fork cannot begin at offset {from_offset}",
+                remedy=f"give 1 (all but the first start runs again) to {len(entries)} (everything is kept)",
+            )
+        return from_offset
+    wanted = from_step if from_step is not None else after_step
+    for entry in entries:
+        if entry.type == STEP and entry.fields.get("stepId") == wanted:
+            return entry.offset + (after_step is not None)
+    raise NotFound(f"no step {wanted!r} is recorded", remedy="look at the journal for the ids of its steps")
+
+
+def payload_owners(entries: Iterable[Entry]) -> set[str]:
+    """The runs whose payloads these entries refer to."""
+    owners: set[str] = set()
+    for entry in entries:
+        reference = entry.fields.get("payload")
+        if isinstance(reference, dict) and (owner := layout.payload_owner(str(reference.get("key")))):
+            owners.add(owner)
+    return owners
+
+
+async def _register(store: Store, ambient: Ambient, owners: Iterable[str], fork_id: str, source: str, cut: int) -> None:
+    """A registration is left behind when the fork then fails: a deleter finds out that it means nothing."""
+    for owner in sorted(owners):
+        document = codec.stamp(
+            {"fork": fork_id, "source": source, "fromOffset": cut},
+            format_name=FORMAT,
+            version=1,
+            write_id=ambient.ids.write_id(),
+        )
+        await store.put(layout.fork_key(owner, fork_id), codec.encode(document), OVERWRITE)
+
+
+async def _check_undisturbed(store: Store, history: History) -> None:
+    """Whether the source still is the run that we have read: neither deleted nor continued as new."""
+    key = layout.journal_key(history.run_id)
+    if history.version is None:
+        raise Invalid(f"{key}: not read from the store")
+    found = await store.get_unless(key, history.version)
+    if isinstance(found, NotModified) or parse_journal(found).generation == history.state.generation:
+        return
+    raise NotFound(f"run {history.run_id} was deleted or began a new history while it was being forked")
+
+
+async def _copy(
+    store: Store, ambient: Ambient, history: History, cut: int, fork_id: str, policy: SegmentPolicy
+) -> History:
+    """The first lines as a history of the fork's own, long ones in segments of its own."""
+    lines, entries = history.lines[:cut], history.entries[:cut]
+    refs: list[Ref] = []
+
+    async def write(seal: Seal) -> Ref:
+        body = b"".join(lines[seal.first : seal.end])
+        attempt = ambient.ids.write_id()
+        await store.put(layout.segment_key(fork_id, seal.level, seal.first, attempt), body, OVERWRITE)
+        return make_ref(seal, body, attempt)
+
+    if policy.is_due(lines):
+        refs = await aio.map_bounded(_chunks(lines, policy), write, limit=_PARALLEL_WRITES)
+    return History(fork_id, entries, lines, tuple(refs), fold(entries, key=layout.journal_key(fork_id)))
+
+
+def _chunks(lines: Sequence[bytes], policy: SegmentPolicy) -> Iterable[Seal]:
+    """All lines, in segments as large as the policy allows."""
+    first, size = 0, 0
+    for number, line in enumerate(lines):
+        if size + len(line) > policy.largest and number > first:
+            yield Seal(_level(number - first, policy), first, number, ())
+            first, size = number, 0
+        size += len(line)
+    yield Seal(_level(len(lines) - first, policy), first, len(lines), ())
+
+
+def _level(count: int, policy: SegmentPolicy) -> int:
+    """The level that a segment of so many lines would have grown to."""
+    level = 0
+    while count >= policy.lines * policy.fan_in ** (level + 1):
+        level += 1
+    return level

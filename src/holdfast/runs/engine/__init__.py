@@ -1,0 +1,1 @@
+"""Calls of runs: replay, steps, sessions, workflows, and the worker."""

@@ -1,0 +1,212 @@
+"""Columns of large files: what a statement reads is here when it runs, and what it does not read stays away.
+
+Files are large from the first byte on here, a range is a column of a row group, and there may be any number of them: a
+column that somebody forgot to ask for is a hole, which DuckDB refuses.
+"""
+
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from holdfast.ontology import Entity, Field, Relation, count, left
+from holdfast.ontology.format import layout
+from holdfast.ontology.format.parquet.byte_ranges import missing
+from holdfast.ontology.maintain.compact import Compactor
+from holdfast.ontology.query.cache.sparse_file import Sparse
+from holdfast.ontology.query.results import meta
+from holdfast.ontology.query.sqltables import SqlTables
+from holdfast.ontology.session import Ontology
+from holdfast.ontology.types.refs import TypeId
+from tests.unit.ontology.desk import Desk
+
+KEYS = 40
+
+
+class Thing(Entity):
+    id: Field[str] = Field(primary_key=True)
+    value: Field[int]
+    name: Field[str]
+    tags: Field[list[str]]
+
+
+class Link(Relation[Thing, Thing]):
+    weight: Field[int]
+
+
+THING = TypeId("entity", "Thing")
+
+
+@pytest.fixture(autouse=True)
+def _large(monkeypatch: pytest.MonkeyPatch) -> None:
+    large(monkeypatch)
+
+
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    changed = {
+        "maintain.merge.ROW_GROUP": 8,
+        "format.data.rows.ROW_GROUP": 8,
+        "query.cache.partial_files.FROM_BYTES": 1,
+    }
+    changed |= {"format.parquet.ranged.TAIL_BYTES": 256, "format.parquet.column_order.FROM_BYTES": 1}
+    ranges = {"GAP_BYTES": 0, "RANGES": 10**6, "SHARE": 2}
+    changed |= {f"format.parquet.byte_ranges.{name}": value for name, value in ranges.items()}
+    for place, value in changed.items():
+        monkeypatch.setattr(f"holdfast.ontology.{place}", value)
+
+
+def whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.ontology.query.cache.partial_files.FROM_BYTES", 1 << 60)
+
+
+async def stocked(desk: Desk, *, compacted: bool) -> None:
+    rng = random.Random(5)
+    async with Ontology(desk.store, desk.ambient, (Thing, Link)) as onto:
+        for number in range(4):
+            some = range(KEYS) if number == 0 else rng.sample(range(KEYS), 9)
+            onto.ensure([Thing(id=f"k{n:02d}", value=n % 7 + number, name=f"n{n}", tags=[str(n)]) for n in some])
+            onto.ensure([Link(left_key=f"k{n:02d}", right_key=f"k{n // 2:02d}", weight=n + number) for n in some])
+            if number == 2:
+                onto.retract(Thing, "k07")
+            await onto.commit()
+    if compacted:
+        for type_id in (THING, TypeId("relation", "Link")):
+            await Compactor(desk.store, desk.ambient, whole=True).compact(type_id)
+
+
+async def answers(onto: Ontology) -> dict[str, Any]:
+    things, links = onto.query(Thing), onto.query(Link)
+    found: dict[str, Any] = {
+        "figures": await things.group_by(Thing.value).agg(n=count(), least=Thing.name.min()),
+        "count": await things.where(Thing.value > 3).count(),
+        "columns": (await things.where(Thing.value < 5).select("name").arrow()).to_pylist(),
+        "arrow": (await things.arrow()).to_pylist(),
+        "as of": (await things.as_of(2).arrow()).to_pylist(),
+        "history": (await things.with_history().select("value").arrow()).to_pylist(),
+        "key": (await things.where(Thing.id == "k09").arrow()).to_pylist(),
+        "lists": await things.where(Thing.tags.any_path() == "5").count(),
+        "ends": (await links.where(left(Link).value > 4).arrow()).to_pylist(),
+        "via": (await things.where(Thing.value == 3).via(Link).arrow()).to_pylist(),
+        "stream": sorted([one.id async for one in things.stream()]),
+        "objects": [(meta(one), vars(one)) for one in await things.all()],
+        "diff": [(each.key, each.action) for each in await things.diff(1, 3)],
+    }
+    return found
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+async def test_columns_and_whole_files_give_the_same_answers(compacted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk()
+    await stocked(desk, compacted=compacted)
+    async with Ontology(desk.store, desk.ambient, (Thing, Link)) as onto:
+        first = await answers(onto)
+        assert onto._warm._narrower._files
+        assert await answers(onto) == first
+        await onto.settled()
+        assert await answers(onto) == first
+    async with SqlTables(desk.store) as tables:
+        text = "SELECT name, value FROM Thing WHERE value > 3 ORDER BY name"
+        told = (await tables.run(text)).to_pylist()
+    whole(monkeypatch)
+    async with Ontology(desk.store, desk.ambient, (Thing, Link)) as onto:
+        assert await answers(onto) == first
+    async with SqlTables(desk.store) as tables:
+        assert (await tables.run(text)).to_pylist() == told
+
+
+def snapshot(onto: Ontology) -> Sparse:
+    (found,) = {each for each in onto._warm._narrower._sparse.values() if each.key.startswith(layout.SNAPSHOTS)}
+    return found
+
+
+def columns_of(sparse: Sparse) -> set[str]:
+    """Those that are here."""
+    return {each.column for each in sparse._chunks if not missing([each.extent], sparse._here)}
+
+
+async def test_a_statement_brings_what_it_reads_and_the_next_one_what_is_missing() -> None:
+    desk = Desk()
+    await stocked(desk, compacted=True)
+    async with Ontology(desk.store, desk.ambient, (Thing, Link)) as onto:
+        things = onto.query(Thing)
+        await things.group_by(Thing.value).agg(n=count())
+        sparse = snapshot(onto)
+        here = columns_of(sparse)
+        assert here == {"commit_id", "entity_key", "value", "_retracted", "_until"}
+        before = sum(tally.requests for tally in desk.usage.tallies.values())
+        await things.group_by(Thing.value).agg(n=count(), most=Thing.value.max())
+        assert sum(tally.requests for tally in desk.usage.tallies.values()) == before + 1, "the head"
+        await things.select("name").arrow()
+        assert columns_of(sparse) == here | {"name"}
+        await things.all()
+        assert columns_of(sparse) >= here | {"name", "fields_json"}
+        assert not sparse.complete
+
+
+async def test_a_file_that_is_read_for_the_most_part_comes_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.ontology.format.parquet.byte_ranges.SHARE", 0.3)
+    desk = Desk()
+    await stocked(desk, compacted=True)
+    async with Ontology(desk.store, desk.ambient, (Thing, Link)) as onto:
+        await onto.query(Thing).all()
+        assert not [key for key in onto._warm._narrower._files if key.startswith(layout.SNAPSHOTS)]
+        assert any(key.startswith(layout.SNAPSHOTS) for key in onto._warm._loaded)
+        assert await onto.query(Thing).where(Thing.id == "k09").count() == 1
+
+
+async def test_who_asks_again_and_again_gets_the_rest_and_then_one_table() -> None:
+    desk = Desk()
+    await stocked(desk, compacted=True)
+    async with Ontology(desk.store, desk.ambient, (Thing, Link)) as onto:
+        grouped = onto.query(Thing).group_by(Thing.value)
+        first = await grouped.agg(n=count())
+        for _ in range(onto._warm.gather_after + 1):
+            assert await grouped.agg(n=count()) == first
+        await onto.settled()
+        assert onto._warm._gatherer is not None
+        assert THING in onto._warm._gatherer._made
+        assert await grouped.agg(n=count()) == first
+
+
+@pytest.mark.parametrize("gone", [False, True])
+async def test_a_file_that_goes_between_its_footer_and_its_columns_is_looked_for_again(gone: bool) -> None:
+    desk = Desk()
+    await stocked(desk, compacted=True)
+    async with Ontology(desk.store, desk.ambient, (Thing, Link)) as onto:
+        things = onto.query(Thing)
+        before = await things.group_by(Thing.value).agg(n=count())
+        snapshots = {key: each.body for key, each in desk.shelf.objects.items() if key.startswith(layout.SNAPSHOTS)}
+        if gone:
+            await desk.store.delete_many(list(snapshots))
+        else:
+            for key, body in snapshots.items():
+                await desk.store.put(key, body)
+        found = (await things.select("name").arrow()).to_pylist()
+        assert sorted(one["name"] for one in found) == sorted(f"n{n}" for n in range(KEYS) if n != 7)
+        assert await things.group_by(Thing.value).agg(n=count()) == before
+
+
+async def test_a_file_of_a_writer_who_puts_more_into_it_comes_whole(tmp_path: Path) -> None:
+    """DuckDB writes Bloom filters, which it looks at for a key, and which lie beside the columns."""
+    desk = Desk()
+    await stocked(desk, compacted=True)
+    ((key, body),) = [
+        (key, each.body) for key, each in desk.shelf.objects.items() if re.match(r"snapshots/.*Thing", key)
+    ]
+    (tmp_path / "ours.parquet").write_bytes(body)
+    duckdb.sql(f"COPY (FROM '{tmp_path}/ours.parquet') TO '{tmp_path}/theirs.parquet' (ROW_GROUP_SIZE 2048)")
+    theirs = (tmp_path / "theirs.parquet").read_bytes()
+    metadata = pq.read_metadata(pa.BufferReader(theirs))
+    assert any(metadata.row_group(0).column(n).bloom_filter_offset for n in range(metadata.num_columns))
+    async with Ontology(desk.store, desk.ambient, (Thing, Link)) as onto:
+        expected = await answers(onto)
+    await desk.store.put(key, theirs)
+    async with Ontology(desk.store, desk.ambient, (Thing, Link)) as onto:
+        assert (await onto.query(Thing).where(Thing.id == "k09").arrow()).to_pylist() == expected["key"]
+        assert await onto.query(Thing).where(Thing.value > 3).count() == expected["count"]
+        assert key in onto._warm._loaded

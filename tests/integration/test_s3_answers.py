@@ -114,6 +114,7 @@ async def test_a_missing_object(verb: str) -> None:
         trouble = await caught(VERBS[verb](store_at(server.endpoint)))
         assert isinstance(trouble, NotFound)
         assert str(trouble) == "s3://bucket/k: no such object"
+        assert "list the keys" in str(trouble.remedy)
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from holdfast.base.clock import Clock, SystemClock
 from holdfast.base.errors import Invalid, NotFound
 from holdfast.objects.store import (
+    NO_SUCH_OBJECT,
     OVERWRITE,
     PAGE_SIZE,
     Addressed,
@@ -112,7 +113,7 @@ class MemoryStore(Store):
     def _at(self, key: str) -> Object:
         found = self.shelf.objects.get(check_key(key))
         if found is None:
-            raise NotFound(f"{key}: no such object")
+            raise NotFound(f"{key}: no such object", remedy=NO_SUCH_OBJECT)
         return found
 
 

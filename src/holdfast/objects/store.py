@@ -39,6 +39,9 @@ PAGE_SIZE = 1000
 BULK_DELETE = 1000
 """Keys in one DeleteObjects request of S3, and so in one call of a backend's ``delete_many`` by ``Client``."""
 
+NO_SUCH_OBJECT = "check the key and the store's address, or list the keys that exist"
+"""Remedy of a ``NotFound``."""
+
 MAX_KEY_BYTES = 1024
 """S3's limit; the prefix in a store's URI counts towards it."""
 
@@ -249,7 +252,10 @@ def _fits(key: str, room: int) -> bool:
 def _unfit(key: str, room: int) -> Invalid:
     size = len(key.encode("utf-8", "surrogatepass"))
     if not key or size + room > MAX_KEY_BYTES:
-        return Invalid(f"key {_short(key)} has {size} bytes; 1 to {MAX_KEY_BYTES - room} are allowed here")
+        return Invalid(
+            f"key {_short(key)} has {size} bytes; 1 to {MAX_KEY_BYTES - room} are allowed here",
+            remedy="use a shorter key, or a shorter prefix in the store's URI" if key else "give the object a name",
+        )
     for part in key.split("/"):
         if part in ("", ".", ".."):
             return Invalid(f"key {_short(key)} has a component {part!r}", remedy="use non-empty names between slashes")

@@ -138,7 +138,10 @@ def read_tokens(path: Path) -> tuple[Token, ...]:
             f"token file {path} does not exist", remedy=f"holdfast tokens add --file {path} --agents 'web-*'"
         ) from None
     except OSError as error:
-        raise Invalid(f"token file {path} cannot be read: {error.strerror}") from error
+        raise Invalid(
+            f"token file {path} cannot be read: {error.strerror}",
+            remedy="name a file that this user may read: --tokens PATH",
+        ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Invalid(
             f"token file {path} is not TOML: {error}", remedy="restore it, or remove it and add tokens"

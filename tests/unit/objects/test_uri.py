@@ -169,7 +169,7 @@ class TestMistakes:
             ("s3://bucket/a#b", "'s3://bucket/a#b' has a #", "write %23"),
             ("s3://bucket/a//b", "key 'a//b' has a component ''", "non-empty names"),
             ("s3://bucket/../b", "has a component '..'", "non-empty names"),
-            ("s3://bucket/" + "x" * 1025, "has 1025 bytes", ""),
+            ("s3://bucket/" + "x" * 1025, "has 1025 bytes", "use a shorter key"),
             ("s3://bucket?endpont=x", "unknown option 'endpont'", "did you mean endpoint?"),
             ("gs://bucket?region=x", "unknown option 'region'", "known here: allow_http"),
         ],

@@ -97,6 +97,9 @@ async def test_a_file_that_turns_bad_leaves_the_tokens_as_they_were(file: Path) 
 async def test_a_file_that_cannot_be_used_stops_a_collector(file: Path) -> None:
     with pytest.raises(NotFound, match="does not exist"):
         await loaded(file)
+    with pytest.raises(Invalid, match="cannot be read: Is a directory") as caught:
+        await loaded(file.parent)
+    assert "--tokens PATH" in str(caught.value.remedy)
     file.write_text('[[token]]\nid = "a"\nagents = "web"\nsha256 = "00"\ncreated_at = "x"\n')
     with pytest.raises(Invalid, match="a token cannot be used"):
         await loaded(file)

@@ -33,7 +33,7 @@ from urllib.parse import SplitResult, urlsplit
 from obstore.exceptions import AlreadyExistsError, BaseError, InvalidPathError, PreconditionError
 
 from holdfast.base.errors import Contended, Denied, HoldfastError, Invalid, NotFound, Unavailable
-from holdfast.objects.store import Addressed, Create, IfMatch
+from holdfast.objects.store import NO_SUCH_OBJECT, Addressed, Create, IfMatch
 
 RAISED = (BaseError, OSError)
 """What calls of obstore raise."""
@@ -177,7 +177,7 @@ def _without_answer(failure: Failure, bucket: Bucket, key: str, *, writing: bool
     if isinstance(failure.error, AlreadyExistsError):
         return Contended(f"{uri}: another writer was active at the same time")
     if isinstance(failure.error, FileNotFoundError):
-        return NotFound(f"{uri}: no such object")
+        return NotFound(f"{uri}: no such object", remedy=NO_SUCH_OBJECT)
     if isinstance(failure.error, InvalidPathError):
         return Invalid(
             f"{bucket.uri()}: contains a key that Holdfast cannot have written ({failure.message})",
@@ -212,7 +212,7 @@ def _refused(failure: Failure, bucket: Bucket, key: str, *, writing: bool) -> Ho
             remedy=f"create the {what.partition(',')[0]}, or check its name and the {check}",
         )
     if status == 404:
-        return NotFound(f"{uri}: no such object")
+        return NotFound(f"{uri}: no such object", remedy=NO_SUCH_OBJECT)
     if status == 409:
         return Contended(f"{uri}: another writer was active at the same time ({words})")
     if status in (401, 403) or code in _BAD_CREDENTIALS or code == "AccessDenied":

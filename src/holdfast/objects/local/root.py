@@ -86,7 +86,7 @@ class Root:
         if root is None:
             return None
         if self._fold is None:
-            self._fold = _fold_in(root)
+            self._fold = _fold_in(root, self.path)
         return Tree(root, self._durable, fold=self._fold is True)
 
     def writing(self) -> Tree:
@@ -106,7 +106,7 @@ class Root:
             return self.writing()
         except OSError as error:
             root = self._opened() if error.errno in FULL else None
-            fold = _fold_in(root) if root is not None else None
+            fold = _fold_in(root, self.path) if root is not None else None
             control = root.child(CONTROL) if root is not None else None
             locks = control.child(_LOCKS) if control is not None else None
             if root is None or fold is None or locks is None:
@@ -146,8 +146,11 @@ class Root:
         self._check_place()
         _make_folders(self.path)
         root = Folder.at(self.path)
-        control = _own(root, CONTROL)
-        locks, staging = Locks(_own(control, _LOCKS)), Staging(_own(control, _STAGING), self._clock)
+        control = _own(root, CONTROL, self.path)
+        locks, staging = (
+            Locks(_own(control, _LOCKS, self.path)),
+            Staging(_own(control, _STAGING, self.path), self._clock),
+        )
         fold = self._settle_layout(root, control, locks, staging)
         staging.sweep()
         return _Prepared(root, locks, staging, fold)
@@ -155,7 +158,7 @@ class Root:
     def _settle_layout(self, root: Folder, control: Folder, locks: Locks, staging: Staging) -> bool:
         """Whether names are folded: as the layout says, which is written if there is none yet."""
         with locks.opening():
-            folded_here, fold = _names_are_folded(staging), _fold_in(root)
+            folded_here, fold = _names_are_folded(staging), _fold_in(root, self.path)
             if fold is None:
                 document = {"format": LAYOUT_FORMAT, "version": LAYOUT_VERSION, "fold": folded_here}
                 with staging.stage() as staged:
@@ -172,35 +175,36 @@ class Root:
         return fold
 
 
-def _own(folder: Folder, name: bytes) -> Folder:
+def _own(folder: Folder, name: bytes, store: bytes) -> Folder:
     """A directory of the store's own, made durably if need be. A link in its place is refused."""
     folder.make(name)
     folder.sync()
     child = folder.child(name)
     if child is None:
-        raise _misplaced(name)
+        raise _misplaced(store, name)
     return child
 
 
-def _misplaced(name: bytes) -> Refused:
+def _misplaced(store: bytes, name: bytes) -> Refused:
     return Refused(
-        f"{os.fsdecode(name)} in the store's own directory is a link, or not of the kind that the store made",
+        f"{os.fsdecode(store)}: {os.fsdecode(name)} in the store's own directory is a link, or not a file or directory"
+        " as the store creates it",
         remedy="find out what put it there, and move it out of the store",
     )
 
 
-def _fold_in(root: Folder) -> bool | None:
+def _fold_in(root: Folder, store: bytes) -> bool | None:
     """The layout's ``fold``; None if there is no layout yet. Links in the place of its files are refused."""
     control = root.child(CONTROL)
     if control is None:
         if root.look(CONTROL) is not None:
-            raise _misplaced(CONTROL)
+            raise _misplaced(store, CONTROL)
         return None
     with control:
         file = control.file(_LAYOUT)
         if file is None:
             if control.look(_LAYOUT) is not None:
-                raise _misplaced(_LAYOUT)
+                raise _misplaced(store, _LAYOUT)
             return None
         with file:
             body = file.read(0, file.size)

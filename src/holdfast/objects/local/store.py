@@ -36,6 +36,7 @@ from holdfast.objects.local.names import Names
 from holdfast.objects.local.root import Root
 from holdfast.objects.local.tree import Spot, Tree, Walk
 from holdfast.objects.store import (
+    NO_SUCH_OBJECT,
     OVERWRITE,
     PAGE_SIZE,
     Addressed,
@@ -148,7 +149,7 @@ class LocalStore(Store):
             tree = self._root.reading()
             file = opened.enter_context(tree).open(tree.names(key)) if tree is not None else None
             if file is None:
-                raise NotFound(f"{key}: no such object")
+                raise NotFound(f"{key}: no such object", remedy=NO_SUCH_OBJECT)
             yield opened.enter_context(file)
 
     def _link(self, key: str, path: Path) -> int | None:

@@ -129,5 +129,5 @@ async def test_addressed_settles_by_existence_and_length() -> None:
     assert backend.puts == 1
     other = Scripted("drop")
     await other.inner.put("sha/abc", b"something longer")
-    with pytest.raises(Corrupt, match="holds 16 bytes"):
+    with pytest.raises(Corrupt, match="has 16 bytes, expected"):
         await stack(other).put("sha/abc", b"bytes", ADDRESSED)

@@ -21,6 +21,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from holdfast.ontology.compact import Compactor
+from holdfast.ontology.turn import Open
+
 from holdfast import runs
 from holdfast.base.clock import iso
 from holdfast.base.config import BusSection, OntologySection, Settings
@@ -33,7 +36,7 @@ from holdfast.ingest.agent.folder import DiskFolder
 from holdfast.ingest.agent.queue import QueueOptions, open_queue
 from holdfast.ingest.agent.sender import Rejected, Silent, Taken
 from holdfast.ingest.agent.shipper import Shipper, ShipperOptions
-from holdfast.ingest.authority import Acceptance, open_authority
+from holdfast.ingest.authority import Acceptance, Place, open_authority
 from holdfast.ingest.collector import Collector, CollectorOptions
 from holdfast.ingest.frame import Limits, decode, encode, pack
 from holdfast.ingest.landing import SpoolCollector
@@ -41,15 +44,10 @@ from holdfast.ingest.marks import Marks
 from holdfast.ingest.spool import open_spool
 from holdfast.ingest.submit import inspect_frame, submission_of
 from holdfast.metrics.windows import Windows
-from holdfast.objects.place import Place
-from holdfast.ontology import upgrader
-from holdfast.ontology.commit.lock import Open
-from holdfast.ontology.maintain import drop, erase
-from holdfast.ontology.maintain.compact import Compactor
+from holdfast.ontology import drop, erase, upgrader
 from holdfast.pipeline import Options as PipelineOptions
 from holdfast.pipeline import run as run_pipeline
 from holdfast.platform.open import open_platform
-from tests.fakes.orders import OrderPlaced
 from tests.golden import story
 from tests.golden.story import BEGAN_NS, SECOND, Watch, ambient
 
@@ -208,25 +206,25 @@ async def bus_story(folder: Path) -> dict[str, Any]:
     fleet = Fleet(folder / "store", 300)
     async with fleet.process() as hf:
         bus = hf.bus("default")
-        await bus.publish(OrderPlaced(order_id="old"))
+        await bus.publish(story.OrderPlaced(order_id="old"))
         await bus.run(story.HANDLERS, until_idle=True)
         fleet.watch.advance(seconds=8 * 86_400)
         await bus.run(story.HANDLERS, until_idle=True)
         await bus.cleanup()
-        await bus.publish(OrderPlaced(order_id="good"), key="good", priority=7)
-        await bus.publish(OrderPlaced(order_id="bad"))
-        await bus.publish(OrderPlaced(order_id="ordered"), order_key="k")
+        await bus.publish(story.OrderPlaced(order_id="good"), key="good", priority=7)
+        await bus.publish(story.OrderPlaced(order_id="bad"))
+        await bus.publish(story.OrderPlaced(order_id="ordered"), order_key="k")
         fleet.watch.advance(seconds=1)
         await bus.run(story.HANDLERS, until_idle=True)
         await Session(bus.store, "default", "s1", bus.ambient, {"hostname": "h", "pid": 1}).register()
         runner = bus.runner(story.HANDLERS)
-        cron = [Schedule("0 3 * * *", OrderPlaced(order_id="tick"), name="nightly")]
+        cron = [Schedule("0 3 * * *", story.OrderPlaced(order_id="tick"), name="nightly")]
         await Ticker(bus.store, runner.publisher, bus.ambient, cron).fire_due()
         rows = [(each.envelope.name, Item(7, "order.placed", 0, "k")) for each in await bus.events()]
         await Piles(bus.store, "default", bus.ambient).spill(rows, READY)
-        await bus.publish(OrderPlaced(order_id="waiting"))
-        await bus.publish(OrderPlaced(order_id="tomorrow"), delay=86_400)
-        await hf.bus("other").publish(OrderPlaced(order_id="elsewhere"))
+        await bus.publish(story.OrderPlaced(order_id="waiting"))
+        await bus.publish(story.OrderPlaced(order_id="tomorrow"), delay=86_400)
+        await hf.bus("other").publish(story.OrderPlaced(order_id="elsewhere"))
     async with fleet.process() as hf:
         bus = hf.bus("default")
         events = await bus.events(limit=None)

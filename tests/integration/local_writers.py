@@ -27,7 +27,7 @@ from holdfast.objects.local import LocalStore
 from holdfast.objects.register import Plain, Register
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import CREATE, OVERWRITE, IfMatch, Mode, Written, content_version
-from tests.unit.objects.local_kit import contents, files, staged
+from tests.unit.objects.local.local_kit import contents, files, staged
 
 T = TypeVar("T")
 Say = Callable[[str], None]

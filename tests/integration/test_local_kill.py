@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.objects.local import LocalStore
 from tests.integration.local_writers import EDITS, KILLS, NAMES, RACERS, SCENARIOS, body_of
-from tests.unit.objects.local_kit import contents, staged
+from tests.unit.objects.local.local_kit import contents, staged
 
 PROJECT = Path(__file__).parents[2]
 

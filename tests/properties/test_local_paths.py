@@ -11,7 +11,7 @@ from holdfast.objects.local import LocalStore
 from holdfast.objects.local.names import CONTINUED, NAME_BYTES, component_names, key_names, names_component
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.store import CREATE, OVERWRITE, IfMatch, Mode, Page, Store, check_key, content_version
-from tests.unit.objects.local_kit import contents, files, keys
+from tests.unit.objects.local.local_kit import contents, files, keys
 
 
 def fits(key: str) -> bool:

@@ -34,11 +34,9 @@ LARGE_FOLDERS = {
     "tests/unit/bus": "until Redesign V",
     "tests/unit/cli": "until Redesign V",
     "tests/unit/ingest": "until Redesign III",
-    "tests/unit/objects": "until Redesign I",
     "tests/unit/ontology": "until Redesign II",
     "tests/unit/pipeline": "until Redesign IV",
     "tests/unit/runs": "until Redesign V",
-    "tests/unit/server": "until Redesign I",
 }
 """Folders that may be larger, each with the reason. One that has become small enough must be removed from this list."""
 
@@ -63,15 +61,20 @@ EDGES = (
     "src/holdfast/sim/",
 )
 
-# Words that the style guide replaces by the field's own. More places are added as they are rewritten.
+# Words that the style guide replaces by the field's own. More places are added as they are rewritten. After a dot they
+# are names of attributes and modules, which are renamed with their own places.
 RIDDLES = re.compile(
-    r"\b(?:whoever|somebody|nobody|wish(?:es|ed)?|told|heard|at hand|let no|what is taken|the short way)\b",
+    r"(?<!\.)\b(?:whoever|somebody|nobody|wish(?:es|ed)?|told|heard|at hand|let no|what is taken|the short way)\b",
     re.IGNORECASE,
 )
 REWRITTEN = (
     "CONTRIBUTING.md",
     "Makefile",
     "design/0001-workshop.md",
+    "src/holdfast/base/",
+    "src/holdfast/objects/",
+    "src/holdfast/server/",
+    "src/holdfast/sql/",
     "tests/conftest.py",
     "tests/leftovers.py",
     "tests/temporary.py",

@@ -15,8 +15,8 @@ reads the object back:
 ``Lost`` means "other bytes are there now". On an object that others may overwrite, ours may have landed before them:
 only a history can tell, and the shapes that keep one (``register``) look there for their operation.
 
-Under a key that names its bytes (``Addressed``) a 412 needs no read: the bytes are there, whoever wrote them. A 409 or
-an open outcome settles by existence and length.
+Under a key that names its bytes (``Addressed``) a 412 needs no read: the bytes are there, and it does not matter who
+wrote them. A 409 or an open outcome settles by existence and length.
 
 If the budget ends while a write may still land, the error is ``Ambiguous``; the outcome is never guessed.
 

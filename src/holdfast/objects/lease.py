@@ -277,7 +277,7 @@ class Lease:
 
     def _held(self, current: Object | None) -> Held:
         if current is None:
-            return Held("nobody", 0, 0)
+            return Held("(no owner)", 0, 0)
         state = LeaseState.parse(current)
         remaining_ms = max(0, (state.expires_ns - self._ambient.clock.wall_ns()) // 1_000_000)
         return Held(state.owner_id, state.epoch, remaining_ms)

@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from holdfast.base.errors import HoldfastError
 from holdfast.server import models
 from holdfast.server.connections import Guard, mark_delivered
-from holdfast.server.errors import FRAME_REASONS, Answers, Fault
+from holdfast.server.errors import FRAME_REASONS, Answers, Fault, draining
 from holdfast.server.intake import lowered
 from holdfast.server.models import refusals
 from holdfast.server.routes import add_routes
@@ -34,7 +34,6 @@ PROBES = ("/healthz", "/readyz")
 """Here unknown parameters are allowed: load balancers may add their own."""
 
 _OTHER = "send batches to another collector"
-_DRAINING = "this collector is shutting down"
 _BEARER = HTTPBearer(scheme_name="token", description="A token from `holdfast tokens add`.", auto_error=False)
 
 
@@ -86,7 +85,7 @@ def ingest_app(service: Service) -> FastAPI:
     async def readyz() -> Response:
         """Whether batches should be sent here. There is no token, so the answer has no address, path or figure."""
         if service.draining:
-            raise Fault("draining", _DRAINING, remedy=_OTHER)
+            raise draining()
         if await service.readiness.problem():
             where = "store" if service.spooling is None else "disk of the spool"
             raise Fault("not_ready", f"no batch can be accepted: the {where} accepts no writes", remedy=_OTHER)
@@ -111,7 +110,7 @@ def private_app(service: Service) -> FastAPI:
         """Whether batches should be sent here, and how far derived work lags behind."""
         standing = await service.standing()
         if service.draining:
-            raise Fault("draining", _DRAINING, remedy=_OTHER, fields=standing)
+            raise draining(standing)
         if standing["store_problem"]:
             problem = f"no batch can be accepted: {standing['store_problem']}"
             raise Fault("not_ready", problem, remedy=_OTHER, fields=standing)

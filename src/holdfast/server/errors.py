@@ -108,6 +108,11 @@ class Fault(HoldfastError):
         self.fields = fields or {}
 
 
+def draining(fields: Mapping[str, Any] | None = None) -> Fault:
+    message = "this collector is shutting down"
+    return Fault("draining", message, remedy="send batches to another collector", fields=fields)
+
+
 class Failure(NamedTuple):
     """What is sent."""
 

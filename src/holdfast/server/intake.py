@@ -24,7 +24,7 @@ from holdfast.ingest.collector import Acceptor
 from holdfast.ingest.frame import Header
 from holdfast.ingest.holds import IdentityQuarantined
 from holdfast.ingest.submit import submission_of
-from holdfast.server.errors import Fault
+from holdfast.server.errors import Fault, draining
 from holdfast.server.limits import Limits
 from holdfast.server.metrics import Metrics
 from holdfast.server.tokens import Token, TokenFile
@@ -81,7 +81,7 @@ class Intake:
     async def take(self, headers: Mapping[str, str], body: AsyncIterator[bytes]) -> dict[str, Any]:
         """The receipt of a batch that is accepted now or was accepted before. All other outcomes are raised."""
         if self.draining:
-            raise Fault("draining", "this collector is shutting down", remedy="send the batch to another collector")
+            raise draining()
         token = self._authenticate(headers)
         with self._limits.request(token.token_id):
             claim = self._claim(token, headers)

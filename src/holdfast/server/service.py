@@ -8,7 +8,7 @@ background: acceptance does not wait for it.
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -130,7 +130,6 @@ class Service:
     """How far before its checkpoint the reconciler looks again."""
     draining: bool = False
     rebuilt: bool = False
-    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     @property
     def ambient(self) -> Ambient:

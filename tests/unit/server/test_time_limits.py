@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.base.errors import Ambiguous
 from holdfast.server.routes import deciding, reading
+from tests.unit.server.routes.test_conflict_routes import WISH, conflict
 from tests.unit.server.server_desk import ServerDesk, server_desk
-from tests.unit.server.test_conflict_routes import WISH, conflict
 
 ASKED = [
     "/api/v1/conflicts",

@@ -59,17 +59,11 @@ class CacheStats:
     """Objects not kept: larger than the bound, no room beside pinned ones, or another process held the ledger."""
     failures: int = 0
     """Disk errors; the store answered the caller."""
-    last_failure: str = ""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def count(self, name: str, number: int = 1) -> None:
         with self._lock:
             setattr(self, name, getattr(self, name) + number)
-
-    def failed(self, error: OSError) -> None:
-        with self._lock:
-            self.failures += 1
-            self.last_failure = str(error)
 
 
 class _Sidecar(NamedTuple):
@@ -260,8 +254,8 @@ class CacheFolder:
             os.utime(self._meta_path(key), ns=(now, now))
         except FileNotFoundError:
             return  # evicted since it was opened; the open file is still good
-        except OSError as error:  # a read-only cache still answers reads
-            self._stats.failed(error)
+        except OSError:  # a read-only cache still answers reads
+            self._stats.count("failures")
 
     def _draft(self, files: ExitStack, size: int, description: bytes) -> _Draft:
         paths: list[str] = []

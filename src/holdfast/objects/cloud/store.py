@@ -1,7 +1,7 @@
 """The port's verbs on a cloud store, each one request of obstore; nothing is repeated here.
 
 A conditional write is a single PUT, whatever its size. A large body without a condition, or under a key that names its
-bytes, is uploaded in parts; an upload that breaks off becomes visible to nobody, and a lifecycle rule of the bucket
+bytes, is uploaded in parts; an upload that breaks off never becomes visible, and a lifecycle rule of the bucket
 should remove its parts (``AbortIncompleteMultipartUpload``).
 
 At most ``requests_in_flight`` requests are sent at once, parts of uploads included; the others wait.

@@ -60,7 +60,7 @@ class RunsJournal(Scenario):
     """Lines of a plain writer, which reads the journal and writes it back with one line more."""
     policy: SegmentPolicy = UNSEALED
     settled: bool = True
-    """Without the settling layer every lost answer is the journal's own to settle."""
+    """Without `Client` the journal itself settles every lost answer."""
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:

@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.base.errors import HoldfastError
 from holdfast.objects.local import LocalStore
-from tests.unit.objects.local_kit import keys, staged
+from tests.unit.objects.local.local_kit import keys, staged
 
 
 async def attempt(root: Path, size: int) -> dict[str, Any]:

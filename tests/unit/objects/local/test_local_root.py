@@ -16,9 +16,9 @@ from holdfast.base.errors import Corrupt, Incompatible, Invalid, Refused
 from holdfast.objects.local import LocalStore
 from holdfast.objects.local import root as local_root
 from holdfast.objects.local.root import filesystem_type
-from tests.unit.objects.local_kit import contents, files, keys, staged
+from tests.unit.objects.local.local_kit import contents, files, keys, staged
 
-PROJECT = Path(__file__).parents[3]
+PROJECT = Path(__file__).parents[4]
 MiB = 1024 * 1024
 
 
@@ -173,7 +173,7 @@ SMALL = mounted("mount -t tmpfs -o size=1m tmpfs {root}")
 
 def attempt(root: Path, within: list[str], *, size: int = 1, file_limit: int = 0) -> dict[str, Any]:
     command = [part.replace("{root}", str(root)) for part in within]
-    program = [sys.executable, "-m", "tests.unit.objects.local_attempt", str(root), str(size), str(file_limit)]
+    program = [sys.executable, "-m", "tests.unit.objects.local.local_attempt", str(root), str(size), str(file_limit)]
     done = subprocess.run([*command, *program], cwd=PROJECT, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     outcome: dict[str, Any] = json.loads(done.stdout)

@@ -11,7 +11,7 @@ import pytest
 from holdfast.base.errors import Invalid, NotFound, Refused
 from holdfast.objects.local import LocalStore
 from holdfast.objects.store import ADDRESSED, CREATE, OVERWRITE, IfMatch, Lost, Mode, content_version
-from tests.unit.objects.local_kit import keys
+from tests.unit.objects.local.local_kit import keys
 
 SECRET = b"secret"
 THEIRS = IfMatch(content_version(SECRET))

@@ -29,7 +29,7 @@ from holdfast.objects.store import (
     Written,
     content_version,
 )
-from tests.unit.objects.local_kit import files, keys, locks, staged
+from tests.unit.objects.local.local_kit import files, keys, locks, staged
 
 LARGE = 64 * 1024 * 1024
 

@@ -11,7 +11,7 @@ from holdfast.objects.local import LocalStore
 from holdfast.objects.local.files import Folder
 from holdfast.objects.local.locks import renaming
 from holdfast.objects.store import CREATE, IfMatch, Lost, Written, content_version
-from tests.unit.objects.local_kit import contents, files, keys, locks
+from tests.unit.objects.local.local_kit import contents, files, keys, locks
 
 LONG = "x" * 300
 

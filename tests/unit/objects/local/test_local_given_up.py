@@ -13,7 +13,7 @@ import pytest
 from holdfast.base.errors import Unavailable
 from holdfast.objects.local import LocalStore
 from holdfast.objects.store import CREATE, OVERWRITE, Lost, Mode, Written, content_version
-from tests.unit.objects.local_kit import contents, files, locks, staged
+from tests.unit.objects.local.local_kit import contents, files, locks, staged
 
 
 @pytest.fixture

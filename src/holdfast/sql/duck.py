@@ -217,7 +217,7 @@ async def _interruptible(cursor: "duckdb.DuckDBPyConnection", work: Callable[[],
                 cursor.interrupt()
             await asyncio.wait([call], timeout=INTERRUPT_EVERY_SECONDS)
         if not call.cancelled():
-            call.exception()  # of the interrupted statement: asyncio reports exceptions that are not retrieved
+            call.exception()  # of the interrupted statement: asyncio reports exceptions that are never retrieved
         raise
 
 

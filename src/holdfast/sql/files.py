@@ -9,7 +9,7 @@ against the alternatives, over 500 files of 100 rows and one file of a million r
 
 So callers load small files into a table once, and scan large ones in place. Both count against DuckDB's memory limit;
 Arrow tables would not. If the store is a directory on the same disk, a file is a hard link and nothing is copied;
-it must not be written to. A large object of another store is fetched in ranges, a few at a time, so that it is never in
+it must not be modified. A large object of another store is fetched in ranges, a few at a time, so that it is never in
 memory as a whole.
 
 Errors: ``MissingFile`` with the key if the object is gone; whatever the store raises.

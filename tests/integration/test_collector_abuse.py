@@ -2,6 +2,7 @@
 
 import asyncio
 import fcntl
+import re
 import socket
 import struct
 import termios
@@ -147,10 +148,10 @@ def test_more_than_was_declared_is_not_read(desk: Desk) -> None:
     head = request_head(desk.token, len(FRAME))
     with desk.connect() as connection:
         connection.sendall(head.encode() + FRAME + b"\0" * 1_000)
-        first, second = read_answer(connection), read_answer(connection)
-    assert first is not None
-    assert first.status == 200
-    assert second is None or second.status == 400
+        answers = b""
+        while part := connection.recv(65_536):
+            answers += part
+    assert re.findall(rb"HTTP/1\.1 (\d+) ", answers) in ([b"200"], [b"200", b"400"])
 
 
 def test_endless_bodies_take_no_memory(desk: Desk) -> None:

@@ -41,7 +41,7 @@ from holdfast.ontology.maintain import migrate as migration
 from holdfast.ontology.maintain.upkeep import THRESHOLD, Policy, Upkeep
 from holdfast.ontology.query.cache.warm import Warm
 from holdfast.ontology.query.engine import Engine
-from holdfast.ontology.query.query import Query, query
+from holdfast.ontology.query.query import Query, query, query_by_identity
 from holdfast.ontology.types.declaration import UNKEYED, end_key, key_text
 from holdfast.ontology.types.model import Mixin
 from holdfast.ontology.types.refs import TypeId
@@ -232,7 +232,7 @@ class Ontology:
     async def get(self, of: type[M], *key: Any) -> M | None:
         """The object with this key, at the current head; None if there is none. A query by key."""
         form = self.form(of)
-        found = await query(self._engine, form).identified(_identity(form, key)).all()
+        found = await query_by_identity(self._engine, form, _identity(form, key)).all()
         return found[0] if found else None
 
     async def all(self, of: type[M]) -> list[M]:

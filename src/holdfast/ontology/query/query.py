@@ -94,12 +94,6 @@ class Query(Generic[M]):
         """
         return hop(self, relation, where, reverse=reverse, depth=depth)
 
-    def identified(self, identity: Identity) -> "Query[M]":
-        """Only the object with this identity: one text for each of the columns that identify a row of the type."""
-        columns = zip(self.ask.shape.keys, identity, strict=True)
-        terms = [Comparison(FieldPath("own", name), "==", value, "text") for name, value in columns]
-        return self._asking(where=And((*_terms(self.ask.where), *terms)))
-
     # --- when ---
 
     def as_of(self, moment: MomentInTime, *, strict: bool = False) -> "Query[M]":
@@ -268,6 +262,14 @@ def query(engine: Engine, form: Form[M]) -> Query[M]:
     declared = form.declared
     sides = zip(ENDS, declared.ends or (), strict=False)
     return Query(engine, form, Ask(shapes.of_class(declared), {end: shapes.of_class(each) for end, each in sides}))
+
+
+def query_by_identity(engine: Engine, form: Form[M], identity: Identity) -> Query[M]:
+    """A query for one object: ``identity`` has one text for each of the columns that identify a row of the type."""
+    found = query(engine, form)
+    columns = zip(found.ask.shape.keys, identity, strict=True)
+    terms = [Comparison(FieldPath("own", name), "==", value, "text") for name, value in columns]
+    return replace(found, ask=replace(found.ask, where=And((*_terms(found.ask.where), *terms))))
 
 
 def _terms(predicate: Predicate) -> tuple[Predicate, ...]:

@@ -95,7 +95,7 @@ class Bucket:
         if address is None:
             return True
         asked, server = urlsplit(address), urlsplit(self.endpoint)
-        if (asked.hostname or "").startswith(f"{self.name.lower()}."):  # the bucket in the host name
+        if asked.hostname == f"{self.name.lower()}.{server.hostname}":  # the bucket in the host name
             return True
         return _origin(asked) == _origin(server) and asked.path.startswith(server.path)
 

@@ -8,7 +8,7 @@ from obstore.exceptions import GenericError
 from holdfast.base.errors import Invalid
 from holdfast.objects.cloud import CloudStore
 from holdfast.objects.cloud.config import connect
-from holdfast.objects.cloud.errors import Failure
+from holdfast.objects.cloud.errors import Bucket, Failure
 from holdfast.objects.place import Place
 from holdfast.objects.store import CREATE, OVERWRITE
 from holdfast.objects.uri import StoreSpec
@@ -151,3 +151,11 @@ async def test_azure_takes_no_backslash_which_it_would_store_as_a_slash() -> Non
             await call
     with pytest.raises(Invalid, match="contains a backslash"):
         CloudStore(StoreSpec("az", "container", "a\\b", (("account", "a"),)), environ={})
+
+
+def test_a_bucket_named_like_the_start_of_an_address_is_not_taken_for_its_host() -> None:
+    bucket = Bucket("s3", "127", "https://s3.us-east-1.amazonaws.com", "the container's role", "set AWS_ACCESS_KEY_ID")
+    of_role = Failure.read(dumps.answered(GenericError, 404, None, address="http://127.0.0.1:39421/role"))
+    of_store = Failure.read(dumps.answered(GenericError, 404, None, address="https://127.s3.us-east-1.amazonaws.com/k"))
+    assert not bucket.answered(of_role)
+    assert bucket.answered(of_store)

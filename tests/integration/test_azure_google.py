@@ -54,7 +54,7 @@ async def google() -> AsyncIterator[Cloud]:
         uri = f"gs://{BUCKET}{options}"
 
         def put(key: str, body: bytes) -> None:
-            raise NotImplementedError
+            raise AssertionError("only the cases of Azure put objects behind the client")
 
         place = Place(uri, lambda key: model.objects[key].body, put, lambda: sorted(model.objects), SETTINGS)
         yield Cloud(StoreSpec.parse(uri), place, (StoreSpec.parse(f"gs://no-such-bucket{options}"),))

@@ -99,7 +99,7 @@ def _read_place(document: Any) -> Place:
     """
     names = ("scheme", "endpoint", "bucket", "prefix")
     if not isinstance(document, dict) or not all(isinstance(document.get(name), str) for name in names):
-        raise Corrupt(f"{layout.AUTHORITY}: {document!r} is no address of a store")
+        raise Corrupt(f"{layout.AUTHORITY}: {document!r} is not the address of a store")
     scheme, endpoint, bucket, prefix = (document[name] for name in names)
     account = document.get("account", "")
     if scheme == "az" and "account" not in document and "://" not in endpoint:

@@ -5,8 +5,8 @@ part of the bytes; a process that dies during a replace leaves the old or the ne
 ``Unavailable`` and has no effect. Any other error of the disk is ``Unavailable`` too; until a retry succeeds, its
 outcome is unknown.
 
-Files are private to the user of the process (mode 0600) and are never opened through a link, so that nobody who may
-write to the directory can make this process read or overwrite files elsewhere.
+Files are private to the user of the process (mode 0600) and are never opened through a link, so that a user who can
+write to the directory cannot make this process read or overwrite files elsewhere.
 """
 
 import errno

@@ -74,7 +74,7 @@ def snapshot_prefix(kind: str, name: str) -> str:
 
 
 def commits_of_snapshot(key: str) -> tuple[int, int] | None:
-    """The first and the last commit that a snapshot covers, of whoever wrote it; None if the key is no snapshot's."""
+    """The first and the last commit that a snapshot covers; None if the key is no snapshot's."""
     found = _SNAPSHOT.fullmatch(key)
     return (int(found[1]), int(found[2])) if found is not None else None
 

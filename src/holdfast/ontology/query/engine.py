@@ -49,7 +49,7 @@ class CachedStatement:
     planned: Sequence[Any]
     """Its tables."""
     ask: Any
-    """The question, whose types are told by where they are in memory, and must stay there."""
+    """The question. Its types are compared by ``id``, so this reference keeps them alive."""
 
 
 class StatementCache:

@@ -69,7 +69,7 @@ def schema_hash(schema: Document) -> str:
 
 
 def fields_of(schema: Any) -> dict[str, Document]:
-    """The fields of a document, of whoever wrote it."""
+    """The fields of a schema document, ours or a plain writer's."""
     fields = schema.get("fields") if isinstance(schema, dict) else None
     if not isinstance(fields, dict):
         return {}

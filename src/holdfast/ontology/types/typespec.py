@@ -204,7 +204,7 @@ def _class_text(python: Any, *, inner: bool) -> str:
 
 
 def from_spec(spec: Any) -> Node:
-    """The node of a tree, of whoever wrote it. What it does not say, or says unintelligibly, may be anything."""
+    """The node of a type tree, ours or a plain writer's. What is missing or cannot be read allows any value."""
     if not isinstance(spec, Mapping):
         return Anything()
     match spec.get("kind"):

@@ -249,7 +249,7 @@ def column_forms(schema: pa.Schema) -> dict[str, str]:
 
 
 def from_table(table: pa.Table) -> list[Row]:
-    """The rows of a table, of whoever wrote it. One without ``_retracted`` has nothing that is."""
+    """The rows of a table, ours or a plain writer's. Without the column ``_retracted`` no row is a retraction."""
     identities = zip(*(table.column(name).to_pylist() for name in stored_keys(table)), strict=True)
     bodies = table.column("fields_json").to_pylist()
     kept = names.RETRACTED in table.column_names

@@ -53,7 +53,7 @@ def of_class(declared: Declaration) -> Shape:
 
 
 def of_schema(type_id: TypeId, schema: Document) -> Shape:
-    """From a schema document, of whoever wrote it."""
+    """From a schema document, ours or a plain writer's."""
     fields = fields_of(schema)
     nodes = {name: node_of(field) for name, field in fields.items()}
     if type_id.kind == "relation":

@@ -14,13 +14,13 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from holdfast.ingest.records import Alert, Counter, Gauge, Histogram, Log, Record, State
 from pydantic import BaseModel
 
 from holdfast import runs
 from holdfast.base.clock import iso
 from holdfast.base.ids import Ambient
 from holdfast.bus import DeadLetter, Event, Retry, on
-from holdfast.ingest.records import Alert, Counter, Gauge, Histogram, Log, Record, State
 from holdfast.ontology import Entity, Field, Relation
 from tests.fakes.orders import OrderPlaced
 

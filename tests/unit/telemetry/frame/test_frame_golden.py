@@ -12,7 +12,7 @@ from holdfast.telemetry.frame.write import payload_of
 from tests.unit.telemetry.frame import plain_frames
 from tests.unit.telemetry.frame.frame_kit import EVERY_SORT, show, shown
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "frames"
+GOLDEN = Path(__file__).parents[3] / "golden" / "frames"
 HASHES = {
     "v1-gaps": "639394e95e85ca56",
     "v1-host": "13f34abbd920c58e",

@@ -12,7 +12,7 @@ from holdfast.telemetry.rollup import chunk, index
 from holdfast.telemetry.rollup.manifest import Generation, Table, UnitManifest
 from tests.unit.telemetry.rollup.golden_kit import derived
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "derived"
+GOLDEN = Path(__file__).parents[3] / "golden" / "derived"
 HASHES = {
     "v1-index-generation.json": "67d6dc9bdbade810",
     "v1-index-unit.json": "7a06e48d26354099",

@@ -14,7 +14,6 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from holdfast.ingest.records import Alert, Counter, Gauge, Histogram, Log, Record, State
 from pydantic import BaseModel
 
 from holdfast import runs
@@ -22,6 +21,7 @@ from holdfast.base.clock import iso
 from holdfast.base.ids import Ambient
 from holdfast.bus import DeadLetter, Event, Retry, on
 from holdfast.ontology import Entity, Field, Relation
+from holdfast.telemetry.records import Alert, Counter, Gauge, Histogram, Log, Record, State
 from tests.fakes.orders import OrderPlaced
 
 SECOND = 1_000_000_000

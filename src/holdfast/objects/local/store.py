@@ -244,7 +244,7 @@ def _write(tree: Tree, names: Names, mode: Mode, stage: Callable[[], Staged], at
                     won = _holds(mode, current)
                     if won and not _placed(staged, spot, attempt):
                         continue
-                # Outside the lock: it is not held during an fsync.
+                # Outside the lock: fsyncs are slow.
                 if current is not None and not won:
                     current.sync()
                 if won or current is not None:

@@ -181,18 +181,18 @@ async def of_a_cold_question(place: Place, things: int) -> int:
 @pytest.mark.parametrize("fresh", [False, True], ids=["one writer", "a new writer for each commit"])
 async def test_a_cold_question_takes_few_requests_without_a_manual_compaction(counted: Place, fresh: bool) -> None:
     """Of the counts in between test_tiers shows it."""
-    made, counts = 0, (19, 21, 60, 170, 500) if counted.uri.startswith("memory") and not fresh else (21, 60)
-    for count in counts:
-        await one_by_one(counted, made, count, fresh=fresh)
-        made = count
-        assert await of_a_cold_question(counted, count) <= 30
+    made, totals = 0, (19, 21, 60, 170, 500) if counted.uri.startswith("memory") and not fresh else (21, 60)
+    for total in totals:
+        await one_by_one(counted, made, total, fresh=fresh)
+        made = total
+        assert await of_a_cold_question(counted, total) <= 30
 
 
 async def test_a_cold_question_takes_few_requests_after_every_one_of_100_commits() -> None:
     place = memory()
-    for count in range(1, 101):
-        await one_by_one(place, count - 1, count, fresh=True)
-        assert await of_a_cold_question(place, count) <= 30
+    for total in range(1, 101):
+        await one_by_one(place, total - 1, total, fresh=True)
+        assert await of_a_cold_question(place, total) <= 30
 
 
 class Flying:

@@ -86,9 +86,7 @@ class Ontology:
         self._view = View(store)
         manners = LockOptions(ttl_ms=options.lease_ttl_ms, timeout_ms=options.lock_timeout_ms)
         self._turn = WriteLock(store, self.runtime_id, ambient, manners)
-        self._upkeep = Upkeep(
-            store, ambient, self._view, self._turn, self.runtime_id, compaction=options.compaction
-        )
+        self._upkeep = Upkeep(store, ambient, self._view, self._turn, self.runtime_id, compaction=options.compaction)
         self._turn.on_idle = self._upkeep.idle
         self._committer = Committer(
             store,
@@ -381,4 +379,4 @@ def _identity(form: Form[Any], key: tuple[Any, ...]) -> Identity:
     return (*ends, UNKEYED if declared.key_field is None else key_text(key[2]))
 
 
-__all__ = ["ANY", "Commit", "Info", "Ontology", "Options", "Policy", "Progress", "lock"]
+__all__ = ["ANY", "Commit", "Info", "Ontology", "Options", "Progress", "lock"]

@@ -12,6 +12,7 @@ its share too. A failure is logged: readers do not need compaction, and a later 
 
 import asyncio
 from dataclasses import replace
+
 from holdfast.base import telemetry
 from holdfast.base.aio import map_bounded
 from holdfast.base.errors import Conflict, HoldfastError

@@ -33,7 +33,7 @@ from holdfast.pipeline import drive
 from holdfast.pipeline.engine import Engine
 from holdfast.pipeline.job import Ran
 from holdfast.pipeline.options import Options
-from holdfast.pipeline.spark import SparkEngine
+from holdfast.pipeline.engine.spark import SparkEngine
 
 WINDOWS = ("1m",)
 AIM = 1.0

@@ -25,7 +25,7 @@ from holdfast.pipeline.datasource import frame as table
 from holdfast.pipeline.engine import Progress, Task
 from holdfast.pipeline.frameload import load
 from holdfast.pipeline.session import Spark, start
-from holdfast.pipeline.spark import SparkEngine
+from holdfast.pipeline.engine.spark import SparkEngine
 from tests.spark.readings import Reading, frame, wait
 from tests.spark.test_spark_write import written
 from tests.tidy.tree import ROOT

@@ -13,7 +13,8 @@ from holdfast.pipeline.engine import Inline, staged, unwatched
 from holdfast.pipeline.engine.protocol import Spread
 from holdfast.pipeline.engine.relations import Relations, relations
 from holdfast.pipeline.tables.objects import MOST_CUTS, ObjectsTable, divided
-from tests.unit.pipeline.audit_desk import HOUR, Place, place
+from tests.unit.pipeline.audit_desk import Place, place
+from tests.unit.pipeline.field import HOUR
 
 WORDS = pa.schema([("word", pa.string()), ("bytes", pa.int64())])
 

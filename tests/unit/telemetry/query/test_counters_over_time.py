@@ -8,8 +8,8 @@ import pytest
 from holdfast import pipeline
 from holdfast.telemetry.query.question import ask
 from holdfast.telemetry.records import Counter, Gauge, Histogram
-from tests.unit.pipeline.field import HOUR, SECOND, START
-from tests.unit.telemetry.query.test_metrics_query import Now, platform
+from tests.unit.pipeline.field import HOUR, SECOND, START, Field
+from tests.unit.telemetry.query.test_metrics_query import platform
 
 STEPS = (7, 10, 40, 45, 60, 90, 240, 420, 3600)
 SCRAPES = (1, 15, 60, 600)
@@ -63,7 +63,7 @@ async def test_a_step_that_has_not_ended_is_divided_by_the_time_it_covers() -> N
         assert found.document()["unfinished_ns"] == begin
 
 
-async def two_senders(field: Now, begin: int = START) -> None:
+async def two_senders(field: Field, begin: int = START) -> None:
     """Under one id: one counts requests from 0, the other from a million; both grow by one a minute."""
     for boot, base in (("one", 0), ("two", 1_000_000)):
         late = 0 if boot == "one" else 5

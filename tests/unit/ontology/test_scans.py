@@ -5,9 +5,8 @@ from dataclasses import replace
 from holdfast.ontology import Entity, Field
 from holdfast.ontology.format.data.shape import of_class
 from holdfast.ontology.format.index import Entry
-from holdfast.ontology.format.parquet.byte_ranges import Reading
 from holdfast.ontology.query.cache.loaded import Loaded
-from holdfast.ontology.query.cache.scans import Pool, numbered, scans
+from holdfast.ontology.query.cache.scans import Pool, Reading, numbered, scans
 from holdfast.ontology.types.declaration import declaration
 
 

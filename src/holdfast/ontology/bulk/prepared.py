@@ -13,9 +13,9 @@ from holdfast.objects.store import Store
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import Ledger
 from holdfast.ontology.format.data.footer import of_footer, stats_of
+from holdfast.ontology.format.data.remote_parquet import TAIL_BYTES
 from holdfast.ontology.format.data.rows import marks
 from holdfast.ontology.format.manifest import FileEntry
-from holdfast.ontology.format.parquet.ranged import TAIL_BYTES
 from holdfast.ontology.format.parquet.splice import Assembly, Footer, Piece, constant, footer_bytes, metadata_of
 from holdfast.ontology.format.stats import ROWS_MAX
 from holdfast.ontology.maintain.merge import Target

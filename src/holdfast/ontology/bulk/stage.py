@@ -25,9 +25,9 @@ from holdfast.ontology.format.data import intake, rows
 from holdfast.ontology.format.data.columns import typed_columns
 from holdfast.ontology.format.data.form import Form
 from holdfast.ontology.format.data.intents import digest
+from holdfast.ontology.format.data.remote_parquet import remote_parquet
 from holdfast.ontology.format.data.rows import ROW_GROUP, marks
 from holdfast.ontology.format.data.stored_rows import other_digest
-from holdfast.ontology.format.parquet.ranged import Ranged
 from holdfast.ontology.maintain.merge import Target
 from holdfast.ontology.types import names
 from holdfast.ontology.types.errors import SnapshotGone
@@ -189,11 +189,11 @@ async def stage_state(
 async def state_tables(store: Store, census: Census, path: str, size: int | None) -> AsyncIterator[pa.Table]:
     """The same of one file, row group by row group."""
     try:
-        file = await Ranged.open(store, path, size)
-        keys = names.key_columns(census.type_id.kind)
-        columns = [*keys, "commit_id", "fields_json", *({names.RETRACTED} & file.columns)]
-        async for table in file.tables(range(len(file.footer.groups)), columns):
-            yield await blocking(_state, table, path, keys, census)
+        async with remote_parquet(store, path, size) as file:
+            keys = names.key_columns(census.type_id.kind)
+            columns = [*keys, "commit_id", "fields_json", *({names.RETRACTED} & set(file.schema.names))]
+            async for table in file.tables(range(len(file.chunks)), columns):
+                yield await blocking(_state, table, path, keys, census)
     except NotFound as error:
         raise SnapshotGone(f"{path}: this file is gone", remedy="resolve the type's files again") from error
 
@@ -236,10 +236,10 @@ async def read_range(store: Store, sheaves: Sequence[StagedFile], reach: KeyRang
         some = sheaf.within(reach)
         if some is None:
             continue
-        file = await Ranged.open(store, sheaf.key, sheaf.size)
         parts = iter(some.parts)
-        async for table in file.tables(range(some.skipped, some.skipped + len(some.parts))):
-            found.append(table if reach.holds(next(parts)) else reach.cut(table, keys))
+        async with remote_parquet(store, sheaf.key, sheaf.size) as file:
+            async for table in file.tables(range(some.skipped, some.skipped + len(some.parts))):
+                found.append(table if reach.holds(next(parts)) else reach.cut(table, keys))
     return together(found)
 
 

@@ -35,7 +35,6 @@ from holdfast.ontology.format.data.footer import REDACTED
 from holdfast.ontology.format.data.lifespans import ORIGIN, Lasting, Lives, in_order, lives
 from holdfast.ontology.format.data.redacted import mark_in
 from holdfast.ontology.format.data.rows import ROW_GROUP, marks, partial_columns, repeats
-from holdfast.ontology.format.parquet.column_order import zoned
 from holdfast.ontology.types import names
 from holdfast.ontology.types.refs import TypeId
 from holdfast.ontology.types.schema import fields_of, node_of
@@ -103,7 +102,7 @@ def merge(sources: Sequence[Source], target: Target, origin: Document, later: Se
             writer.write_table(group, row_group_size=ROW_GROUP)
         told = {} if found.lasting is None else {"lasting": list(found.lasting)}
         writer.add_key_value_metadata(layout.metadata({**origin, **told}) | _redacted(schemas))
-    body = zoned(sink.getvalue())
+    body = bytes(sink.getvalue().to_pybytes())
     _check(body, going_in, rows, found.lasting)
     return Merged(body, rows)
 
@@ -229,7 +228,8 @@ class _Inputs:
         table, back = pa.concat_tables(found), np.empty(len(order), dtype=np.int64)
         back[order] = np.arange(len(order))
         table = table if len(found) == 1 else table.take(pa.array(back))
-        return table.set_column(table.num_columns - 1, names.UNTIL, until.take(pa.array(numbers)))
+        at = table.schema.get_field_index(names.UNTIL)
+        return table.set_column(at, names.UNTIL, until.take(pa.array(numbers)))
 
     def _part(self, number: int) -> pa.Table:
         table = self._held.pop(number, None)
@@ -280,10 +280,10 @@ class _Layout:
         kind = target.type_id.kind
         columns: dict[str, pa.DataType] = {"commit_id": pa.int64(), f"{kind}_type": pa.string()}
         columns |= dict.fromkeys(names.key_columns(kind), pa.string())
-        columns |= {"schema_version_id": pa.int64(), "fields_json": pa.string(), **typed}
+        columns["schema_version_id"] = pa.int64()
         if any(names.RETRACTED in schema.names for schema in schemas):
             columns[names.RETRACTED] = pa.bool_()
-        columns[names.UNTIL] = pa.int64()
+        columns |= {names.UNTIL: pa.int64(), **typed, "fields_json": pa.string()}
         return cls(target, pa.schema(columns), typed)
 
     def table(self, file: pa.Table, source: Source) -> pa.Table:

@@ -27,8 +27,8 @@ from holdfast.ontology.format.data.shape import Shape
 from holdfast.ontology.format.head import Head
 from holdfast.ontology.format.head import parse as parse_head
 from holdfast.ontology.format.index import Entry, Index, entries_of, read_index
+from holdfast.ontology.query.cache.large_files import Wanted
 from holdfast.ontology.query.cache.loaded import Loaded
-from holdfast.ontology.query.cache.partial_files import Wanted
 from holdfast.ontology.query.cache.prune import Choice, choose, split
 from holdfast.ontology.query.cache.warm import Warm
 from holdfast.ontology.query.type_table import Table

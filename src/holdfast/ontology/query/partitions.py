@@ -16,12 +16,10 @@ read; what the store raises.
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from holdfast.base.aio import blocking, map_bounded
+from holdfast.base.aio import blocking
 from holdfast.base.errors import Corrupt, NotFound
 from holdfast.objects.store import Store
 from holdfast.ontology.chain.chain import Chain
@@ -34,11 +32,10 @@ from holdfast.ontology.filters.scope import Sql, quoted
 from holdfast.ontology.filters.sql import compile_where
 from holdfast.ontology.format.chainstate import Ledger
 from holdfast.ontology.format.data.columns import arrow_type
+from holdfast.ontology.format.data.remote_parquet import RemoteParquet
 from holdfast.ontology.format.data.rows import column_forms
 from holdfast.ontology.format.data.shape import Shape
 from holdfast.ontology.format.index import Entry
-from holdfast.ontology.format.parquet.byte_ranges import GAP_BYTES, Extent, chunks_of, divided, together
-from holdfast.ontology.format.parquet.splice import MARK, Footer
 from holdfast.ontology.query.cache.fetched import Arrival
 from holdfast.ontology.query.cache.loaded import usable
 from holdfast.ontology.query.cache.prune import choose, conjuncts, may_overlap, paths, split
@@ -46,15 +43,12 @@ from holdfast.ontology.query.cache.warm import Warm
 from holdfast.ontology.query.sqltables import shown_columns
 from holdfast.ontology.query.type_table import Table
 from holdfast.ontology.types import names
-from holdfast.ontology.types.errors import Overtaken
+from holdfast.ontology.types.errors import Overtaken, SnapshotGone
 from holdfast.ontology.types.refs import Place, TypeId
 from holdfast.sql.duck import MissingFile
 
 WHOLE_BYTES = 1 << 20
 """Files up to this size come whole where only their keys are needed."""
-TAIL_BYTES = 64 << 10
-PARALLEL = 4
-_BATCH_ROWS = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -97,101 +91,19 @@ class Cutting(Warm):
         number = self.number()
         path = self._duck.folder / f"{number}.parquet"
         try:
-            piece = await _Piece.of(self._store, entry.path, size, path.with_suffix(".part"))
-            await piece.fetch(self.cut, of_keys=of_keys)
+            file = await RemoteParquet.open(self._store, entry.path, path.with_suffix(".ranges"), size)
+            count = len(file.chunks)
+            share, shares = (0, 1) if of_keys else self.cut.slice
+            groups = [each for each in range(count) if each * shares // max(1, count) == share]
+            columns = sorted(self.cut.system) if of_keys else self.cut.columns(file.schema)
+            await file.fetch(columns, groups)
+            await blocking(file.write, path, groups, columns)
+        except SnapshotGone as error:
+            raise Overtaken(str(error)) from error
         except NotFound as error:
             raise MissingFile(f"{entry.path}: this data file is missing") from error
-        await blocking(piece.write, path)
+        file.path.unlink()
         return Arrival(number, entry, path)
-
-
-class _Piece:
-    """An object's ranges at their own places in a file that has nothing elsewhere."""
-
-    def __init__(self, store: Store, key: str, of: str, path: Path, tail: bytes, footer: pq.FileMetaData) -> None:
-        self._store, self._key, self._of, self._path = store, key, of, path
-        self._tail, self._footer = tail, footer
-        self._of_keys = False
-        self._groups: list[int] = []
-        self._columns: list[str] | None = None
-
-    @classmethod
-    async def of(cls, store: Store, key: str, size: int, path: Path) -> "_Piece":
-        begin = max(0, size - TAIL_BYTES)
-        part = await store.range(key, begin, size)
-        if part.size != size:
-            # It was rewritten since its size was noted.
-            begin = max(0, part.size - TAIL_BYTES)
-            part = await store.range(key, begin, part.size)
-        size, tail, of = part.size, part.body, part.of
-        length = int.from_bytes(tail[-8:-4], "little") + 8
-        if length > len(tail):
-            begin = size - min(length, size)
-            tail = await _same(store, key, begin, size, of)
-
-        def opened() -> pq.FileMetaData:
-            with path.open("wb") as file:
-                file.write(MARK)
-                file.truncate(size)
-                file.seek(begin)
-                file.write(tail)
-            try:
-                return pq.read_metadata(path)
-            except (pa.ArrowException, OSError) as error:
-                raise Corrupt(f"{key}: not a Parquet file ({error})") from error
-
-        return cls(store, key, of, path, tail, await blocking(opened))
-
-    async def fetch(self, cut: Cut, *, of_keys: bool) -> None:
-        """The ranges of what is wanted."""
-        count = self._footer.num_row_groups
-        number, slices = (0, 1) if of_keys else cut.slice
-        self._groups = [each for each in range(count) if each * slices // max(1, count) == number]
-        schema = self._footer.schema.to_arrow_schema()
-        self._of_keys = of_keys
-        self._columns = [each for each in schema.names if each in cut.system] if of_keys else cut.columns(schema)
-        wanted = None if self._columns is None else set(self._columns)
-        chunks = chunks_of(self._footer)
-        some = (each for group in self._groups for each in chunks[group])
-        ranges = together((each.extent for each in some if wanted is None or each.column in wanted), GAP_BYTES)
-
-        async def one(part: Extent) -> None:
-            body = await _same(self._store, self._key, *part, self._of)
-            await blocking(self._put, part.start, body)
-
-        await map_bounded(divided(ranges), one, limit=PARALLEL)
-
-    def _put(self, at: int, body: bytes) -> None:
-        with self._path.open("r+b") as file:
-            file.seek(at)
-            file.write(body)
-
-    def write(self, path: Path) -> None:
-        """What was fetched, as a file of its own; where only keys are wanted, fields are empty. Blocking."""
-        if self._of_keys:
-            self._write_keys(path)
-            return
-        with self._path.open("ab") as file:
-            file.write(Footer.parse(self._tail, self._key).keeping(self._groups))
-        self._path.rename(path)
-
-    def _write_keys(self, path: Path) -> None:
-        with pq.ParquetFile(self._path) as file:
-            kept = [file.schema_arrow.field(name) for name in self._columns or ()]
-            schema = pa.schema([*kept, pa.field("fields_json", pa.string())], metadata=file.schema_arrow.metadata)
-            with pq.ParquetWriter(path, schema, compression="none") as writer:
-                for batch in file.iter_batches(_BATCH_ROWS, row_groups=self._groups, columns=self._columns):
-                    columns = [*batch.columns, pa.nulls(batch.num_rows, pa.string())]
-                    writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
-        self._path.unlink()
-
-
-async def _same(store: Store, key: str, begin: int, end: int, of: str) -> bytes:
-    """A range of the object that was met first: no file is put together from two."""
-    part = await store.range(key, begin, end)
-    if part.of != of:
-        raise Overtaken(f"{key}: it was rewritten while it was read")
-    return part.body
 
 
 PART_BYTES = 4 << 20

@@ -26,7 +26,6 @@ from holdfast.ontology.format.data.columns import form_of, typed_columns
 from holdfast.ontology.format.data.footer import FORMS, PARTIAL
 from holdfast.ontology.format.data.intents import Row
 from holdfast.ontology.format.data.spill import SpilledRows
-from holdfast.ontology.format.parquet.column_order import zoned
 from holdfast.ontology.format.redactions import is_erased
 from holdfast.ontology.types import names
 from holdfast.ontology.types.declaration import ENDS, UNKEYED, Declaration, key_text
@@ -34,7 +33,8 @@ from holdfast.ontology.types.errors import InvalidValue, UnreadableRow
 from holdfast.ontology.types.typespec import Node, without_null
 from holdfast.ontology.types.values import Unfit, texts
 
-ROW_GROUP = 65_536
+ROW_GROUP = 262_144
+"""Rows of a row group: a lookup by key fetches one, and a question about some columns one range of each."""
 SAMPLED = 1_000
 """Values of a column that are looked at before it is written."""
 
@@ -193,9 +193,11 @@ def _unreadable(declared: Declaration, row: Row, reason: str) -> UnreadableRow:
 
 
 def to_table(declared: Declaration, rows: Sequence[Row], commit_id: int, schema_version_id: int) -> pa.Table:
-    """The columns of the specification in its order, then the typed ones by name; sorted by identity.
+    """The columns that most questions read come first, then the typed ones by name, then ``fields_json``; sorted by
+    identity.
 
-    ``_retracted`` is there only if a row is.
+    ``fields_json`` is most of a file, and most questions read none of it: as the last column it leaves the others next
+    to each other in each row group. ``_retracted`` is there only if a row is.
     """
     count, keys = len(rows), names.key_columns(declared.kind)
     columns, bodies, known = _columns(rows, len(keys))
@@ -205,14 +207,14 @@ def to_table(declared: Declaration, rows: Sequence[Row], commit_id: int, schema_
     }
     found.update(zip(keys, columns, strict=True))
     found["schema_version_id"] = _constant(schema_version_id, pa.int64(), count)
-    found["fields_json"] = pa.array(bodies, pa.string())
+    if not isinstance(rows, Batch) and any(row.retracted for row in rows):
+        found[names.RETRACTED] = pa.array([row.retracted for row in rows], pa.bool_())
     nodes = {name: declared.nodes[name] for name in declared.payload}
     unknown = {name: node for name, node in nodes.items() if name not in known}
     texts = bodies.to_pylist() if unknown and isinstance(bodies, pa.Array) else bodies
     typed = typed_columns(unknown, texts) if unknown else {}
     found.update((name, known[name] if name in known else typed[name].array) for name in declared.payload)
-    if not isinstance(rows, Batch) and any(row.retracted for row in rows):
-        found[names.RETRACTED] = pa.array([row.retracted for row in rows], pa.bool_())
+    found["fields_json"] = pa.array(bodies, pa.string())
     partial = [name for name, made in typed.items() if made.partial]
     table = pa.table(found).replace_schema_metadata(marks(nodes, partial))
     return table.take(pc.sort_indices(table, sort_keys=[(name, "ascending") for name in keys]))
@@ -271,7 +273,7 @@ def to_parquet(table: pa.Table) -> bytes:
         writer.write_table(table, row_group_size=ROW_GROUP)
         if table.schema.metadata:
             writer.add_key_value_metadata(table.schema.metadata)
-    return zoned(sink.getvalue())
+    return bytes(sink.getvalue().to_pybytes())
 
 
 def pile_to_parquet(declared: Declaration, pile: SpilledRows, commit_id: int, schema_version_id: int) -> bytes:
@@ -285,7 +287,7 @@ def pile_to_parquet(declared: Declaration, pile: SpilledRows, commit_id: int, sc
             writer.write_table(table.replace_schema_metadata(None), row_group_size=ROW_GROUP)
         nodes = {name: declared.nodes[name] for name in declared.payload}
         writer.add_key_value_metadata(marks(nodes, partial))
-    return zoned(sink.getvalue())
+    return bytes(sink.getvalue().to_pybytes())
 
 
 def writer_for(sink: pa.BufferOutputStream, table: pa.Table) -> pq.ParquetWriter:

@@ -58,7 +58,11 @@ class Loaded:
     numbered: bool = True
     """DuckDB tells the numbers of its rows: no column is called like them, of it or of what is made of it."""
     partly: bool = False
-    """Not all of it is fetched: statements have to say what they read of it (``reach.Reading``)."""
+    """Not all of it is fetched: statements have to say what they read of it (``scans.Reading``)."""
+    groups: frozenset[int] | None = None
+    """The row groups that are scanned; None for all."""
+    within: tuple[tuple[int, int], ...] = ()
+    """The first and last row numbers of runs of them: DuckDB skips row groups with no such number."""
 
     @property
     def pooled(self) -> bool:

@@ -9,7 +9,6 @@ import pyarrow as pa
 from holdfast.ontology.filters.scope import Sql, quoted
 from holdfast.ontology.format.data.columns import arrow_type
 from holdfast.ontology.format.data.shape import Shape
-from holdfast.ontology.format.parquet.byte_ranges import Reading
 from holdfast.ontology.query.cache.loaded import NUMBER, Loaded, duck_type
 from holdfast.ontology.types import names
 
@@ -20,6 +19,25 @@ _NOTHING = "CAST('-0.0' AS DOUBLE)"
 DuckDB (1.5.5) takes them for bounds of all values."""
 LISTED = 16
 """Files that a condition names one by one."""
+
+
+class Reading(str):
+    """The path of a file as the parameter of a statement, with the columns and row groups that the statement reads."""
+
+    __slots__ = ("columns", "groups")
+    columns: frozenset[str]
+    groups: frozenset[int] | None
+
+    @classmethod
+    def of(cls, path: str, columns: Iterable[str], groups: frozenset[int] | None = None) -> "Reading":
+        made = cls(path)
+        made.columns, made.groups = frozenset(columns), groups
+        return made
+
+
+def readings(params: Iterable[Any]) -> list[Reading]:
+    """Those among the parameters of a statement."""
+    return [each for each in params if isinstance(each, Reading)]
 
 
 def projected(shape: Shape, loaded: Loaded, columns: Sequence[str]) -> list[str]:
@@ -46,7 +64,7 @@ def reading(shape: Shape, file: Loaded, columns: Sequence[str]) -> Reading:
     """Where a file lies, for a scan of these columns: those that the scan may read, whatever other files it reads."""
     ends = (names.UNTIL, "commit_id") if file.until else ()
     found = (name for name in columns if name in SYSTEM or name in file.columns)
-    return Reading.of(file.path or "", (*shape.keys, *ends, *found))
+    return Reading.of(file.path or "", (*shape.keys, *ends, *found), file.groups)
 
 
 def declared(shape: Shape) -> list[str]:
@@ -66,7 +84,10 @@ def numbered(shape: Shape, file: Loaded, columns: Sequence[str], latest_at: int)
         return Sql(f"SELECT {named}, rowid AS {NUMBER} FROM {file.table}{condition}")
     listed = ", ".join((*projected(shape, file, columns), NUMBER))
     name, params = _names([file], shape, columns)
-    return Sql(f"SELECT {listed} FROM read_parquet({name}, {NUMBER} = true){condition}", tuple(params))
+    parts = [
+        f"SELECT {listed} FROM read_parquet({name}, {NUMBER} = true){_where(run, latest)}" for run in runs_of(file)
+    ]
+    return Sql(" UNION ALL ".join(parts), tuple(params) * len(parts))
 
 
 def written(file: Loaded) -> str:
@@ -133,9 +154,29 @@ def _first(files: Sequence[Loaded]) -> str:
     return f"{NUMBER} < {most:d}" if one_number else "_until IS NULL"
 
 
+def runs_of(file: Loaded) -> list[str]:
+    """A condition for each run of row groups that are scanned; one that is empty for all of them.
+
+    Each is a scan of its own: by bounds of row numbers DuckDB skips row groups, by several of them in an OR it may not.
+    """
+    return [f"{NUMBER} >= {first:d} AND {NUMBER} <= {last:d}" for first, last in file.within] or [""]
+
+
+def file_rows(file: Loaded, listed: str) -> Sql:
+    """These columns of a file on disk, and ``file_row_number``, of the row groups that are scanned."""
+    source = f"read_parquet(?::VARCHAR, {NUMBER} = true)"
+    parts = [f"SELECT {listed}, {NUMBER} FROM {source}{_where(run)}" for run in runs_of(file)]
+    return Sql(" UNION ALL ".join(parts), (file.path,) * len(parts))
+
+
+def _where(*conditions: str) -> str:
+    some = " AND ".join(filter(None, conditions))
+    return f" WHERE {some}" if some else ""
+
+
 def alike(loaded: Loaded) -> tuple[Any, ...]:
     """Files that one scan can read: one without ends of rows has none in it either."""
-    return loaded.columns, loaded.retracts, loaded.stray, loaded.through if loaded.beyond else -1
+    return loaded.columns, loaded.retracts, loaded.stray, loaded.through if loaded.beyond else -1, loaded.within
 
 
 class Pool(NamedTuple):
@@ -167,10 +208,11 @@ def scans(
         same = sorted(group, key=lambda each: not each.until)
         listed = ", ".join(projected(shape, same[0], columns))
         latest = lasting(same, latest_at)
-        options = ", union_by_name = true" if len(same) > 1 else ""
-        if NUMBER in latest:
-            options += f", {NUMBER} = true"
         named_files, readings = _names(same, shape, columns)
-        text = f"SELECT {listed} FROM read_parquet([{named_files}]{options})"
-        found.append((f"{text} WHERE {latest}" if latest else text, [*readings]))
+        for run in runs_of(same[0]):
+            options = ", union_by_name = true" if len(same) > 1 else ""
+            if NUMBER in run + latest:
+                options += f", {NUMBER} = true"
+            text = f"SELECT {listed} FROM read_parquet([{named_files}]{options}){_where(run, latest)}"
+            found.append((text, [*readings]))
     return found

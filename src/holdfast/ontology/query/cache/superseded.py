@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from holdfast.ontology.filters.operand import fill, joined
 from holdfast.ontology.filters.scope import Sql, quoted
 from holdfast.ontology.query.cache.loaded import Loaded
-from holdfast.ontology.query.cache.scans import among
+from holdfast.ontology.query.cache.scans import among, file_rows
 from holdfast.sql.duck import Duck
 
 TABLE = "store.replaced"
@@ -39,14 +39,15 @@ class Replaced:
             self._duck.execute(
                 f"CREATE TABLE IF NOT EXISTS {TABLE} (older INTEGER, newer INTEGER, place BIGINT, commit_id BIGINT)"
             )
+        listed = ", ".join(map(quoted, keys))
         numbered = (
-            Sql("read_parquet(?::VARCHAR, file_row_number = true)", (older.path,))
+            file_rows(older, listed)
             if older.table is None
-            else Sql(f"(SELECT *, rowid AS file_row_number FROM {older.table})")
+            else Sql(f"SELECT {listed}, rowid AS file_row_number FROM {older.table}")
         )
         text = fill(
             f"INSERT INTO {TABLE} SELECT {older.number:d}, n._file, o.file_row_number, n.commit_id "
-            f"FROM {{}} o JOIN ({{}}) n USING ({', '.join(map(quoted, keys))})",
+            f"FROM ({{}}) o JOIN ({{}}) n USING ({listed})",
             numbered,
             _keys_of(newer, keys, *pool),
         )
@@ -70,10 +71,11 @@ def _keys_of(files: Sequence[Loaded], keys: Sequence[str], pool: str, pooled: se
         condition, params = among(small, pooled)
         text = f"SELECT {listed}, _file FROM {pool}"
         parts.append(Sql(f"{text} WHERE {condition}" if condition else text, tuple(params)))
-    for each in files:
-        if each.path is not None:
-            text = f"SELECT {listed}, {each.number:d} AS _file FROM read_parquet(?::VARCHAR)"
-            parts.append(Sql(text, (each.path,)))
+    parts += [
+        fill(f"SELECT {listed}, {each.number:d} AS _file FROM ({{}})", file_rows(each, listed))
+        for each in files
+        if each.path is not None
+    ]
     return joined(" UNION ALL ", parts)
 
 

@@ -28,12 +28,11 @@ from holdfast.ontology.filters.operand import joined
 from holdfast.ontology.filters.scope import Sql
 from holdfast.ontology.format.data.shape import Shape
 from holdfast.ontology.format.index import Entry
-from holdfast.ontology.format.parquet.byte_ranges import Reading, readings
 from holdfast.ontology.query.cache.combined import AFTER, Gathered, Gatherer, ended
 from holdfast.ontology.query.cache.fetched import Arrival, Arrived, OldCopy, Reader, arrived
+from holdfast.ontology.query.cache.large_files import Narrower, Wanted, large
 from holdfast.ontology.query.cache.loaded import Loaded
-from holdfast.ontology.query.cache.partial_files import Narrower, Wanted, large
-from holdfast.ontology.query.cache.scans import SYSTEM, Pool, declared, projected, reading, scans
+from holdfast.ontology.query.cache.scans import SYSTEM, Pool, Reading, declared, projected, reading, readings, scans
 from holdfast.ontology.query.cache.superseded import MOST, ROW_BYTES, Replaced
 from holdfast.ontology.types import names
 from holdfast.ontology.types.refs import TypeHead, TypeId
@@ -63,7 +62,7 @@ class Warm:
         self._numbers = count(1)
         self._duck: Duck | None = None
         self._files: LocalFiles | None = None
-        self._narrower = Narrower(store)
+        self._narrower = Narrower(store, self.number)
         self._loaded: dict[str, Loaded] = {}
         self._pools: dict[TypeId, str] = {}
         self._pooled: dict[TypeId, set[int]] = {}

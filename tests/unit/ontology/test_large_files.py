@@ -16,9 +16,8 @@ import pytest
 
 from holdfast.ontology import Entity, Field, Relation, count, left
 from holdfast.ontology.format import layout
-from holdfast.ontology.format.parquet.byte_ranges import missing
+from holdfast.ontology.format.data.remote_parquet import RemoteParquet, missing
 from holdfast.ontology.maintain.compact import Compactor
-from holdfast.ontology.query.cache.sparse_file import Sparse
 from holdfast.ontology.query.results import meta
 from holdfast.ontology.query.sqltables import SqlTables
 from holdfast.ontology.session import Ontology
@@ -51,17 +50,16 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
     changed = {
         "maintain.merge.ROW_GROUP": 8,
         "format.data.rows.ROW_GROUP": 8,
-        "query.cache.partial_files.FROM_BYTES": 1,
+        "query.cache.large_files.WHOLE_BYTES": 0,
     }
-    changed |= {"format.parquet.ranged.TAIL_BYTES": 256, "format.parquet.column_order.FROM_BYTES": 1}
-    ranges = {"GAP_BYTES": 0, "RANGES": 10**6, "SHARE": 2}
-    changed |= {f"format.parquet.byte_ranges.{name}": value for name, value in ranges.items()}
+    ranges = {"WHOLE_BYTES": 0, "TAIL_BYTES": 256, "GAP_BYTES": 0, "RANGES": 10**6, "SHARE": 2}
+    changed |= {f"format.data.remote_parquet.{name}": value for name, value in ranges.items()}
     for place, value in changed.items():
         monkeypatch.setattr(f"holdfast.ontology.{place}", value)
 
 
 def whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.ontology.query.cache.partial_files.FROM_BYTES", 1 << 60)
+    monkeypatch.setattr("holdfast.ontology.query.cache.large_files.WHOLE_BYTES", 1 << 60)
 
 
 async def stocked(desk: Desk, *, compacted: bool) -> None:
@@ -119,14 +117,14 @@ async def test_columns_and_whole_files_give_the_same_answers(compacted: bool, mo
         assert (await tables.run(text)).to_pylist() == told
 
 
-def snapshot(onto: Ontology) -> Sparse:
-    (found,) = {each for each in onto._warm._narrower._sparse.values() if each.key.startswith(layout.SNAPSHOTS)}
+def snapshot(onto: Ontology) -> RemoteParquet:
+    (found,) = {each for each in onto._warm._narrower._remote.values() if each.key.startswith(layout.SNAPSHOTS)}
     return found
 
 
-def columns_of(sparse: Sparse) -> set[str]:
+def columns_of(file: RemoteParquet) -> set[str]:
     """Those that are here."""
-    return {each.column for each in sparse._chunks if not missing([each.extent], sparse._here)}
+    return {each.column for group in file.chunks for each in group if not missing([each.extent], file._here)}
 
 
 async def test_a_statement_brings_what_it_reads_and_the_next_one_what_is_missing() -> None:
@@ -135,21 +133,21 @@ async def test_a_statement_brings_what_it_reads_and_the_next_one_what_is_missing
     async with Ontology(desk.store, desk.ambient, (Thing, Link)) as onto:
         things = onto.query(Thing)
         await things.group_by(Thing.value).agg(n=count())
-        sparse = snapshot(onto)
-        here = columns_of(sparse)
+        file = snapshot(onto)
+        here = columns_of(file)
         assert here == {"commit_id", "entity_key", "value", "_retracted", "_until"}
         before = sum(tally.requests for tally in desk.usage.tallies.values())
         await things.group_by(Thing.value).agg(n=count(), most=Thing.value.max())
         assert sum(tally.requests for tally in desk.usage.tallies.values()) == before + 1, "the head"
         await things.select("name").arrow()
-        assert columns_of(sparse) == here | {"name"}
+        assert columns_of(file) == here | {"name"}
         await things.all()
-        assert columns_of(sparse) >= here | {"name", "fields_json"}
-        assert not sparse.complete
+        assert columns_of(file) >= here | {"name", "fields_json"}
+        assert not file.complete
 
 
 async def test_a_file_that_is_read_for_the_most_part_comes_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.ontology.format.parquet.byte_ranges.SHARE", 0.3)
+    monkeypatch.setattr("holdfast.ontology.format.data.remote_parquet.SHARE", 0.3)
     desk = Desk()
     await stocked(desk, compacted=True)
     async with Ontology(desk.store, desk.ambient, (Thing, Link)) as onto:

@@ -2,26 +2,22 @@
 
 import math
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
-import duckdb
-import pyarrow.parquet as pq
 import pytest
 
 import holdfast
 from holdfast.objects.layer import Layer
 from holdfast.objects.store import Part
 from holdfast.ontology import Entity, Field, count, left
-from holdfast.ontology.format.parquet.byte_ranges import more_than_chunks
 from holdfast.ontology.maintain.compact import Compactor
 from holdfast.ontology.query.sqltables import SqlTables
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.types.refs import TypeId
 from tests.unit.ontology.desk import Desk
 from tests.unit.ontology.test_erase import erased
+from tests.unit.ontology.test_large_files import Link, Thing, large, stocked
 from tests.unit.ontology.test_migrate import Person2, history, session
-from tests.unit.ontology.test_sparse_file import Link, Thing, large, stocked
 from tests.unit.ontology.test_sqltables import ODD, odd_names
 
 
@@ -155,15 +151,3 @@ async def test_files_whose_rows_are_upgraded_are_gathered_too() -> None:
         assert onto._warm._gatherer is not None
         assert TypeId("entity", "Person") in onto._warm._gatherer._made
         assert await people.group_by(Person2.last).agg(n=count()) == first
-
-
-def test_filters_of_any_row_group_count(tmp_path: Path) -> None:
-    """DuckDB writes Bloom filters of row groups in which values come again."""
-    path = tmp_path / "theirs.parquet"
-    rows = "SELECT CASE WHEN i < 2048 THEN i ELSE 7 END AS value FROM range(4096) t(i) ORDER BY i"
-    duckdb.sql(f"COPY ({rows}) TO '{path}' (ROW_GROUP_SIZE 2048)")
-    footer = pq.read_metadata(path)
-    filters = [footer.row_group(number).column(0).bloom_filter_offset for number in range(footer.num_row_groups)]
-    assert filters[0] is None
-    assert any(filters)
-    assert more_than_chunks(footer)

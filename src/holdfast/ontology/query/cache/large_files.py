@@ -1,12 +1,15 @@
-"""Parts of large files: the columns that a question reads, of the row groups that can hold what it asks for.
+"""Large files: the columns that a question reads, of the row groups that can hold what it asks for.
 
 A lookup by key in a file of tens of megabytes needs the footer and mostly one row group; a grouping of a million rows
-needs three columns of ten. So the footer is fetched first, which is one range, and then what the statement reads
-(``sparse_file``). Which row groups those are follows from the statistics in the footer, used as those of whole files
-are (``prune``): what concerns keys alone may be asked of every group, the rest only where no row left out could have
-hidden another one: of history, and of the oldest file if its rows say themselves until when they last. Row groups of
-rows that have ended by then are left out where a snapshot has them apart (``lifespans``). Few row groups are a file of
-their own. Where they are many, or after some such pieces, the file has all of its row groups.
+needs three columns of ten. So the footer is fetched first, and then what the statement reads (``remote_parquet``).
+Which row groups those are follows from the statistics in the footer, used as those of whole files are (``prune``): what
+concerns keys alone may be asked of every group, the rest only where no row left out could have hidden another one: of
+history, and of the oldest file if its rows say themselves until when they last. Row groups of rows that have ended by
+then are left out where a snapshot has them apart (``lifespans``).
+
+DuckDB scans the local file that has the object's bytes at their own offsets; a statement names the columns and row
+groups that it reads (``scans.Reading``), and what is missing of them is fetched before it runs. Of some row groups it
+asks by the numbers of their rows: DuckDB skips the other row groups, whose bytes may not be here, by their row counts.
 
 What was fetched stays for the session, and the footer with it. Once all of a file is here, it is handled as a whole
 file.
@@ -14,40 +17,35 @@ file.
 Errors: ``Overtaken`` if the file was replaced between two ranges, ``MissingFile`` if it is gone.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any
 
-import pyarrow as pa
-
 from holdfast.base.aio import blocking, map_bounded
-from holdfast.base.errors import Corrupt, NotFound
+from holdfast.base.errors import NotFound
 from holdfast.objects.store import Store
 from holdfast.ontology.filters.ast import And
 from holdfast.ontology.format.data.footer import of_groups
 from holdfast.ontology.format.data.lifespans import ORIGIN, known, lasting_in
+from holdfast.ontology.format.data.remote_parquet import WHOLE_BYTES, RemoteParquet, chunks_only
 from holdfast.ontology.format.data.rows import column_forms
 from holdfast.ontology.format.data.shape import Shape
 from holdfast.ontology.format.index import Entry
-from holdfast.ontology.format.parquet.byte_ranges import Placed, Reading, chunks_of, more_than_chunks
-from holdfast.ontology.format.parquet.column_order import FROM_BYTES
-from holdfast.ontology.format.parquet.ranged import Distant
-from holdfast.ontology.format.parquet.splice import metadata_of
 from holdfast.ontology.query.cache.fetched import Arrival, Reader, arrived
 from holdfast.ontology.query.cache.loaded import Loaded
 from holdfast.ontology.query.cache.prune import may_match, paths
-from holdfast.ontology.query.cache.sparse_file import Sparse
+from holdfast.ontology.query.cache.scans import Reading
 from holdfast.ontology.types import names
 from holdfast.ontology.types.errors import Overtaken, SnapshotGone
 from holdfast.ontology.types.refs import TypeHead
 from holdfast.sql.duck import MissingFile
 
 SHARE = 2
-"""Pieces of more than one part in so many are not worth a file of their own,"""
-PIECES = 4
-"""nor are more of them than this, of one file."""
+"""Where more than one part in so many of a file is needed, all row groups are scanned."""
+RUNS = 4
+"""Neighbouring row groups are one run, and each run is a scan; of more than so many all row groups are scanned."""
 FILLED = 4
 """Files that are filled at a time."""
 
@@ -75,37 +73,32 @@ class Wanted:
 
 def large(entry: Entry) -> bool:
     """Whether it pays to look at the footer first."""
-    return entry.stats is not None and entry.stats.size >= FROM_BYTES
+    return entry.stats is not None and entry.stats.size > WHOLE_BYTES
 
 
 @dataclass
 class _File:
     """One file of which parts are here."""
 
-    distant: Distant
-    metadata: Any
-    chunks: list[list[Placed]]
-    """Of each row group."""
+    remote: RemoteParquet
     foreign: bool
     """Another writer's, who may have put more into it than chunks and a footer."""
-    sizes: list[int]
-    """Of row groups, in bytes."""
-    pieces: list[tuple[frozenset[int], Loaded]] = field(default_factory=list)
-    """With some of the row groups."""
     every: Loaded | None = None
-    """With all of them."""
+    pieces: list[Loaded] = field(default_factory=list)
+    """The same, of which some row groups are scanned."""
 
 
 class Narrower:
     """The parts of a session's files."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, number: Callable[[], int]) -> None:
         self._store = store
+        self._number = number
         self._files: dict[str, _File] = {}
-        self._sparse: dict[str, Sparse] = {}
-        """By the path of the file."""
+        self._remote: dict[str, RemoteParquet] = {}
+        """By the path of the local file."""
         self._due: set[str] = set()
-        """Paths of files of which all is to be fetched when something is fetched next."""
+        """Paths of local files of which all is to be fetched when something is fetched next."""
 
     def forget(self) -> None:
         """Look at files anew. Statements on their way still get what they read of those of before."""
@@ -121,74 +114,67 @@ class Narrower:
 
         None if it has to come as a whole: another writer's, or one whose rows are all gone through when it arrives.
         """
+        if wanted.shape.upgrades is not None:
+            return None
         async with self._reading(arrival.entry.path):
-            file = await self._file(arrival.entry)
+            file = await self._file(arrival)
             if file.foreign:
                 return None
-            groups, number = await self._groups(file, arrival.entry, reader, wanted), reader.fence.number
-            if groups is None:
-                if wanted.shape.upgrades is not None:
-                    return None
-                if file.every is None or file.every.heeded < number:
-                    file.every = await self._begun(file, range(len(file.chunks)), arrival, reader, wanted.shape)
+            if file.every is None or file.every.heeded < reader.fence.number:
+                here = arrival._replace(path=file.remote.path)
+                ((loaded, *_),) = await arrived(wanted.shape, [here], reader)
+                file.every, file.pieces = replace(loaded, partly=True), []
+                self._remote[str(file.remote.path)] = file.remote
+            groups = await self._groups(file, arrival.entry, reader, wanted)
+            if groups is None or not file.every.numbered:
                 return file.every
-            for has, loaded in file.pieces:
-                if groups <= has and loaded.heeded >= number:
-                    return loaded
-            loaded = await self._begun(file, sorted(groups), arrival, reader, wanted.shape)
-            file.pieces.append((groups, loaded))
-            return loaded
+            for piece in file.pieces:
+                if piece.groups is not None and groups <= piece.groups:
+                    return piece
+            runs = _runs(file.remote.metadata, groups)
+            if len(runs) > RUNS:
+                return file.every
+            piece = replace(file.every, number=self._number(), groups=groups, within=runs)
+            file.pieces.append(piece)
+            return piece
 
     async def _groups(self, file: _File, entry: Entry, reader: Reader, wanted: Wanted) -> frozenset[int] | None:
         """The row groups that a question needs, if they are few; None for all."""
         if not wanted.tests(entry, single=True).terms:
             return None
-        groups = await blocking(_chosen, file.metadata, entry, wanted, reader.proved)
-        if any(groups <= has for has, _ in file.pieces):
-            return groups
-        many = sum(file.sizes[each] for each in groups) * SHARE > sum(file.sizes)
-        return None if many or len(file.pieces) >= PIECES else groups
-
-    async def _begun(
-        self, file: _File, groups: Sequence[int], arrival: Arrival, reader: Reader, shape: Shape
-    ) -> Loaded:
-        rows = sum(file.metadata.row_group(number).num_rows for number in groups)
-        sparse = Sparse(file.distant, file.chunks, groups, rows, arrival.path)
-        await sparse.begin()
-        if shape.upgrades is not None:
-            await sparse.fill(None)  # its rows are gone through before anybody asks
-        ((loaded, *_),) = await arrived(shape, [arrival], reader)
-        self._sparse[loaded.path or ""] = sparse
-        return replace(loaded, partly=True)
+        groups = await blocking(_chosen, file.remote.metadata, entry, wanted, reader.proved)
+        sizes = file.remote.group_bytes()
+        return None if sum(sizes[each] for each in groups) * SHARE > sum(sizes) else groups
 
     async def fill(self, reads: Iterable[Reading]) -> list[Loaded]:
         """Fetch what these readings need and is not here. Files that are whole by now."""
-        if not self._sparse:
+        if not self._remote:
             return []
-        wanted: dict[str, set[str] | None] = {}
+        wanted: dict[tuple[str, frozenset[int] | None], set[str] | None] = {}
         for each in reads:
-            columns = wanted.setdefault(str(each), set())
-            if each in self._sparse and columns is not None:
+            columns = wanted.setdefault((str(each), each.groups), set())
+            if columns is not None:
                 columns |= each.columns
-        wanted |= dict.fromkeys(self._due)
+        wanted |= dict.fromkeys((path, None) for path in self._due)
         self._due.clear()
-        some = [(self._sparse[path], columns) for path, columns in wanted.items() if path in self._sparse]
+        some = [
+            (self._remote[path], columns, groups) for (path, groups), columns in wanted.items() if path in self._remote
+        ]
 
-        async def fill(one: tuple[Sparse, set[str] | None]) -> None:
-            async with self._reading(one[0].key):
-                await one[0].fill(one[1])
+        async def fill(one: tuple[RemoteParquet, set[str] | None, frozenset[int] | None]) -> None:
+            remote, columns, groups = one
+            async with self._reading(remote.key):
+                await remote.fetch(columns, groups)
 
         await map_bounded(some, fill, limit=FILLED)
-        return [loaded for sparse, _ in some if (loaded := self._whole(sparse)) is not None]
+        return [loaded for remote in {each: None for each, *_ in some} if (loaded := self._whole(remote)) is not None]
 
-    def _whole(self, sparse: Sparse) -> Loaded | None:
-        """A file with all row groups of which all is here; it is forgotten here."""
-        file = self._files.get(sparse.key)
-        if file is None or file.every is None or self._sparse.get(file.every.path or "") is not sparse:
+    def _whole(self, remote: RemoteParquet) -> Loaded | None:
+        """A file of which all is here; it is forgotten here."""
+        file = self._files.get(remote.key)
+        if file is None or file.every is None or file.remote is not remote or not remote.complete:
             return None
-        if not sparse.complete:
-            return None
-        del self._files[sparse.key], self._sparse[file.every.path or ""]
+        del self._files[remote.key], self._remote[str(remote.path)]
         return file.every
 
     def finish(self, entries: Iterable[Entry]) -> None:
@@ -209,27 +195,16 @@ class Narrower:
             self._files.pop(key, None)
             raise MissingFile(f"{key}: this data file is missing") from error
 
-    async def _file(self, entry: Entry) -> _File:
+    async def _file(self, arrival: Arrival) -> _File:
+        entry = arrival.entry
         file = self._files.get(entry.path)
         if file is None:
             size = 0 if entry.stats is None else entry.stats.size
-            distant = await Distant.at(self._store, entry.path, size)
-            file = self._files[entry.path] = await blocking(_looked_at, distant)
+            path = arrival.path.with_suffix(".ranges.parquet")
+            remote = await RemoteParquet.open(self._store, entry.path, path, size)
+            foreign = not column_forms(remote.schema) or not chunks_only(remote.metadata)
+            file = self._files[entry.path] = _File(remote, foreign)
         return file
-
-
-def _looked_at(distant: Distant) -> _File:
-    try:
-        metadata = metadata_of(distant.tail)
-        foreign = not column_forms(metadata.schema.to_arrow_schema()) or more_than_chunks(metadata)
-        chunks = chunks_of(metadata)
-    except (pa.ArrowException, OSError) as error:
-        raise Corrupt(f"{distant.key}: not a Parquet file ({error})") from error
-    end = distant.size - len(distant.tail)
-    if any(not 0 < each.extent.start <= each.extent.end <= end for group in chunks for each in group):
-        raise Corrupt(f"{distant.key}: its footer speaks of bytes that it does not have")
-    sizes = [sum(each.extent.end - each.extent.start for each in group) for group in chunks]
-    return _File(distant, metadata, chunks, foreign, sizes)
 
 
 def _chosen(metadata: Any, entry: Entry, wanted: Wanted, proved: Callable[[TypeHead], bool]) -> frozenset[int]:
@@ -238,6 +213,18 @@ def _chosen(metadata: Any, entry: Entry, wanted: Wanted, proved: Callable[[TypeH
     tests = wanted.tests(entry, single=ends or (entry.stats is not None and entry.stats.unique))
     stats = of_groups(metadata, {path.field for path in paths(tests)})
     return frozenset(number for number in every if may_match(tests, stats[number], wanted.shape))
+
+
+def _runs(metadata: Any, groups: Iterable[int]) -> tuple[tuple[int, int], ...]:
+    """The first and last row numbers of these row groups; neighbours are one run. One that has no row for none."""
+    starts = [0, *accumulate(metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))]
+    runs: list[tuple[int, int]] = []
+    for number in sorted(groups):
+        first, last = starts[number], starts[number + 1] - 1
+        if runs and runs[-1][1] + 1 == first:
+            first = runs.pop()[0]
+        runs.append((first, last))
+    return tuple(runs) or ((0, -1),)
 
 
 def _current(metadata: Any, entry: Entry, wanted: Wanted, proved: Callable[[TypeHead], bool]) -> int:

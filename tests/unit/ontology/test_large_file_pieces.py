@@ -8,6 +8,7 @@ import pytest
 from holdfast.ontology import Entity, Field
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.data.lifespans import lasting_in
+from holdfast.ontology.format.data.remote_parquet import RemoteParquet
 from holdfast.ontology.maintain.compact import Compactor
 from holdfast.ontology.query.query import Query
 from holdfast.ontology.query.results import meta
@@ -28,10 +29,12 @@ class Thing(Entity):
 def _small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     for place in ("maintain.merge", "format.data.rows"):
         monkeypatch.setattr(f"holdfast.ontology.{place}.ROW_GROUP", 4)
-    monkeypatch.setattr("holdfast.ontology.format.parquet.ranged.WHOLE_BYTES", 0)
-    monkeypatch.setattr("holdfast.ontology.format.parquet.ranged.TAIL_BYTES", 256)
-    monkeypatch.setattr("holdfast.ontology.query.cache.partial_files.FROM_BYTES", 1)
-    monkeypatch.setattr("holdfast.ontology.query.cache.partial_files.PIECES", 10**6)
+    monkeypatch.setattr("holdfast.ontology.format.data.remote_parquet.WHOLE_BYTES", 0)
+    monkeypatch.setattr("holdfast.ontology.format.data.remote_parquet.TAIL_BYTES", 256)
+    monkeypatch.setattr("holdfast.ontology.query.cache.large_files.WHOLE_BYTES", 0)
+    monkeypatch.setattr("holdfast.ontology.query.cache.large_files.RUNS", 10**6)
+    monkeypatch.setattr("holdfast.ontology.format.data.remote_parquet.GAP_BYTES", 0)
+    monkeypatch.setattr("holdfast.ontology.format.data.remote_parquet.SHARE", 2)
 
 
 async def filled(desk: Desk, seed: int) -> None:
@@ -89,7 +92,7 @@ async def test_pieces_and_whole_files_give_the_same_rows(seed: int, monkeypatch:
     for name in ("narrow", "past", "history"):
         async with Ontology(desk.store, desk.ambient, [Thing]) as onto:
             assert await rows(asked(onto)[name]) == pieces[name], f"{name}, asked first"
-    monkeypatch.setattr("holdfast.ontology.query.cache.partial_files.FROM_BYTES", 1 << 60)
+    monkeypatch.setattr("holdfast.ontology.query.cache.large_files.WHOLE_BYTES", 1 << 60)
     async with Ontology(desk.store, desk.ambient, [Thing]) as onto:
         for name, query in asked(onto).items():
             assert await rows(query) == pieces[name], name
@@ -118,17 +121,25 @@ async def test_a_file_that_is_replaced_between_two_pieces_is_read_anew() -> None
         assert await onto.query(Thing).where(Thing.id == "k00").all() == [before]
 
 
-async def test_row_groups_of_rows_that_have_ended_are_left_out_by_who_asks_for_the_latest() -> None:
+async def test_row_groups_of_rows_that_have_ended_are_left_out_by_who_asks_for_the_latest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(RemoteParquet, "complete", False)  # of which all is here is no longer scanned by row groups
     desk = Desk()
     await filled(desk, 4)
     keys = [f"k{number:02d}" for number in range(48)]
 
     async def fetched(query: Query[Any], onto: Ontology) -> tuple[int, Any]:
-        """How many row groups of the snapshot are here when every key was looked up, and its footer."""
+        """How many row groups of the snapshot were scanned when every key was looked up, and its footer."""
+        scanned: set[int] = set()
+        footer: Any = None
         for key in keys:
             await query.where(Thing.id == key).count()
-        (file,) = (each for key, each in onto._warm._narrower._files.items() if key.startswith(layout.SNAPSHOTS))
-        return len(frozenset().union(*(groups for groups, _ in file.pieces))), file.metadata
+            for path, file in onto._warm._narrower._files.items():
+                if path.startswith(layout.SNAPSHOTS):
+                    scanned |= {number for piece in file.pieces for number in piece.groups or ()}
+                    footer = file.remote.metadata
+        return len(scanned), footer
 
     async with Ontology(desk.store, desk.ambient, [Thing]) as onto:
         latest, footer = await fetched(onto.query(Thing), onto)

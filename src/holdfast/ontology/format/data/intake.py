@@ -58,6 +58,22 @@ def arrow_columns(declared: Declaration, data: Any) -> tuple[list[Sequence[str]]
     return found, bodies, typed
 
 
+def identity_columns(declared: Declaration, data: Any) -> list[Sequence[str]]:
+    """The columns of the identity alone, validated. Other columns are not looked at."""
+    table = _table(data)
+    _check_identity(declared, table.column_names)
+    keys = {} if declared.key_field is None else {declared.key_field: _key(declared, declared.key_field, table)}
+    ends = [_end(declared, end, name, table) for name, end in zip(ENDS, declared.ends or (), strict=False)]
+    return identities(declared, ends, keys, table.num_rows)
+
+
+def known_texts(declared: Declaration, name: str, table: pa.Table) -> list[tuple[int, str]]:
+    """The JSON of one field, validated, of the rows that have it; and which rows those are."""
+    known = pc.indices_nonzero(table.column(name).is_valid().combine_chunks())
+    some = table.take(known)
+    return list(zip(known.to_pylist(), field_texts(declared, name, _values(declared, name, some)), strict=True))
+
+
 def _key(declared: Declaration, name: str, table: pa.Table) -> list[Any] | pa.Array:
     """The values of the key; a plain column of texts as it is."""
     if declared.nodes[name].metadata == (NOT_EMPTY,) and name in table.column_names:
@@ -88,13 +104,23 @@ def _check_columns(declared: Declaration, given: Sequence[str]) -> None:
                 remedy=f"did you mean {close[0]}?" if close and name not in wanted else "leave the column out",
             )
     for name in wanted:
-        if name not in given and not (name in declared.fields and declared.fields[name].has_default):
-            raise InvalidValue(
-                f"{declared.name}.{name} is missing among the columns of the table",
-                type_name=declared.name,
-                field=name,
-                remedy="add the column; fields with a default may be left out",
-            )
+        if not (name in declared.fields and declared.fields[name].has_default):
+            _check_there(declared, name, given)
+
+
+def _check_identity(declared: Declaration, given: Sequence[str]) -> None:
+    for name in (*(() if declared.key_field is None else (declared.key_field,)), *(ENDS if declared.ends else ())):
+        _check_there(declared, name, given)
+
+
+def _check_there(declared: Declaration, name: str, given: Sequence[str]) -> None:
+    if name not in given:
+        raise InvalidValue(
+            f"{declared.name}.{name} is missing among the columns of the table",
+            type_name=declared.name,
+            field=name,
+            remedy="add the column; fields with a default may be left out",
+        )
 
 
 # --- any column ---

@@ -15,9 +15,10 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from holdfast.pipeline.errors import in_one_line
 from holdfast.pipeline.session import PUSHDOWN
 from holdfast.pipeline.tables.given import Given
-from holdfast.pipeline.tables.source import found_table, schema_of, table_reader, told, wanted_of
+from holdfast.pipeline.tables.source import found_table, schema_of, table_reader, wanted_of
 from holdfast.pipeline.tables.table import Table
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class HoldfastSource(DataSource):
         return table_reader(*self._found(), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # as below: Spark's name
-        with told():
+        with in_one_line():
             from holdfast.pipeline.tables.stream import stream_reader  # noqa: PLC0415  # needs PySpark 4.2
 
             given, table = self._found()

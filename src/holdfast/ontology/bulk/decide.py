@@ -163,13 +163,14 @@ def decide(type_id: TypeId, rows: pa.Table, state: pa.Table | None, rules: Rules
 
 def _once(rows: pa.Table, keys: Sequence[str], rules: Rules, tally: Tally) -> pa.Table:
     """Each identity once, the newest of its rows; where that is not clear, it is counted."""
-    ranks = [name for name in (rules.latest_by, ORDER) if name in rows.column_names]
+    ranks = [] if rules.latest_by is None else [rules.latest_by]
+    ranks += [ORDER] if ORDER in rows.column_names else []
     body = ["fields_json", *([RETRACTS] if rules.retracts else [])]
     if not _repeats(rows, keys).any():
         return rows
     if rules.latest_by is not None:  # a row without the field is the oldest
         rows = rows.append_column(_GIVEN, rows.column(rules.latest_by).is_valid())
-        ranks = [_GIVEN, *ranks]
+        ranks.insert(0, _GIVEN)
     order = pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in (*keys, *ranks, *body)])
     rows = rows.take(order).combine_chunks()
     rows = rows.filter(pa.array(~_repeats(rows, [*keys, *ranks, *body]))).combine_chunks()

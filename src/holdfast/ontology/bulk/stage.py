@@ -22,7 +22,7 @@ from holdfast.ontology.bulk.decide import ORDER, RETRACTS, Decided, Rules, Tally
 from holdfast.ontology.bulk.staged import GROUP_ROWS, KeyRange, StagedFile, bound, in_order
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.data import intake, rows
-from holdfast.ontology.format.data.columns import arrow_type, form_of, typed_columns
+from holdfast.ontology.format.data.columns import form_of, typed_columns
 from holdfast.ontology.format.data.form import Form
 from holdfast.ontology.format.data.intents import digest
 from holdfast.ontology.format.data.rows import ROW_GROUP, marks
@@ -228,12 +228,10 @@ class Census:
         """``Invalid`` if ``latest_by`` is no field that has an order."""
         name = rules.latest_by
         described = None if name is None else fields_of(schema).get(name)
-        if name is not None:
-            kind = None if described is None else arrow_type(node_of(described))
-            if kind is None or name == schema.get("instance_key_field"):
-                raise Invalid(f"latest_by is {name!r}, which is no field of this type")
-            if pa.types.is_nested(kind) or form_of(node_of(described)) == "json":
-                raise Invalid(f"latest_by is {name!r}, whose values have no order", remedy="name a number or a time")
+        if name is not None and (described is None or name == schema.get("instance_key_field")):
+            raise Invalid(f"latest_by is {name!r}, which is no field of this type")
+        if described is not None and form_of(node_of(described)) in ("json", "list"):
+            raise Invalid(f"latest_by is {name!r}, whose values have no order", remedy="name a number or a time")
         return cls(type_id, oldest, newest, rules.instead or rules.retracts, name, described)
 
 

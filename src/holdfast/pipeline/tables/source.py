@@ -13,7 +13,6 @@ Errors leave as one line, ``holdfast-error:kind: what happened (hint)``, which s
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -34,10 +33,10 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from holdfast.base.errors import HoldfastError
 from holdfast.objects.client import Client
 from holdfast.objects.open import open_store
 from holdfast.objects.uri import StoreSpec
+from holdfast.pipeline.errors import in_one_line
 from holdfast.pipeline.tables.conditions import Condition, Conditions, Operator
 from holdfast.pipeline.tables.find import find
 from holdfast.pipeline.tables.given import Given
@@ -45,7 +44,6 @@ from holdfast.pipeline.tables.table import Table, Wanted, check_columns
 
 T = TypeVar("T")
 
-FAILED = "holdfast-error:"
 _OPERATORS: Mapping[type[Filter], Operator] = {
     EqualTo: "=",
     GreaterThan: ">",
@@ -59,18 +57,18 @@ _OPERATORS: Mapping[type[Filter], Operator] = {
 
 def found_table(options: Mapping[str, str]) -> tuple[Given, Table]:
     """What options mean, looked up in the store."""
-    with told():
+    with in_one_line():
         given = Given.of(options)
         return given, with_store(given.spec(), lambda store: find(store, given))
 
 
 def schema_of(given: Given, table: Table) -> StructType:
-    with told():
+    with in_one_line():
         return from_arrow_schema(_narrowed(given, table))
 
 
 def table_reader(given: Given, table: Table, schema: StructType) -> "TableReader":
-    with told():
+    with in_one_line():
         return TableReader(given.spec(), table, wanted_of(given, table, schema), schema)
 
 
@@ -91,7 +89,7 @@ class TableReader(DataSourceReader):
         return listed
 
     def partitions(self) -> list[InputPartition]:
-        with told():
+        with in_one_line():
             parts = with_store(self._spec, lambda store: self._table.plan(store, self._wanted))
             return [InputPartition(part) for part in parts]
 
@@ -157,7 +155,7 @@ def batches(
 ) -> Iterator[pa.RecordBatch]:
     """Batches as Spark wants them, one after the other, on a loop that lives as long as somebody takes them."""
     wanted = to_arrow_schema(schema, timezone="UTC")
-    with told(), asyncio.Runner() as runner:
+    with in_one_line(), asyncio.Runner() as runner:
         store = runner.run(_opened(spec))
         found = read(store)
         try:
@@ -188,13 +186,3 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         for column, field in zip(batch.columns, schema, strict=True)
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-@contextmanager
-def told() -> Iterator[None]:
-    """An error of ours as one line that is found in what Spark makes of it."""
-    try:
-        yield
-    except HoldfastError as error:
-        hint = f" (hint: {error.remedy})" if error.remedy else ""
-        raise RuntimeError(f"{FAILED}{error.kind}: {error}{hint}".replace("\n", " ")) from None

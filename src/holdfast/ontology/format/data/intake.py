@@ -5,22 +5,27 @@ fields of an object, all its values in one call. Either way the first value that
 """
 
 import difflib
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.base.errors import Invalid
-from holdfast.ontology.format.data.columns import TIMESTAMP, arrow_type
+from holdfast.ontology.format.data.columns import DECIMAL, TIMESTAMP, arrow_type
 from holdfast.ontology.format.data.intents import Row
 from holdfast.ontology.format.data.rows import assembled, field_texts, identities
 from holdfast.ontology.types.declaration import ENDS, NOT_EMPTY, Declaration, end_key
 from holdfast.ontology.types.errors import InvalidValue
-from holdfast.ontology.types.typespec import Node, Primitive, without_null
+from holdfast.ontology.types.typespec import DictOf, ListOf, Node, Primitive, Record, without_null
+from holdfast.ontology.types.values import Unfit
 
+JSON_TEXT = {b"holdfast": b"json"}
+"""Metadata of a column of texts that are the JSON of a field's values, as tables show fields of several shapes."""
 _ESCAPED = r'["\\\x00-\x1f]'
 """What JSON does not write as it is."""
 _FAILURES = (pa.ArrowException, ValueError, TypeError, OverflowError)
@@ -152,12 +157,48 @@ def _python(declared: Declaration, name: str, table: pa.Table) -> list[Any]:
     try:
         if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
             column = column.cast(pa.timestamp("us", column.type.tz))
-        return column.to_pylist(maps_as_pydicts="strict")  # type: ignore[no-any-return]  # a list
+        if (table.schema.field(name).metadata or {}).get(b"holdfast") == b"json":
+            return [None if each is None else _decoded(declared, name, each) for each in column.to_pylist()]
+        values: list[Any] = column.to_pylist(maps_as_pydicts="strict")
     except _FAILURES as error:
         row = next((number for number, each in enumerate(column) if not _has_python_form(each)), None)
         raise InvalidValue(
             f"{declared.name}.{name}, row {row}: {error}", type_name=declared.name, field=name, row=row
         ) from error
+    if column.type == DECIMAL:  # tables show every decimal with 18 places
+        return [None if each is None else Decimal(f"{each.normalize():f}") for each in values]
+    if pa.types.is_nested(column.type):
+        return [_without_absent(declared.nodes[name], each) for each in values]
+    return values
+
+
+def _decoded(declared: Declaration, name: str, text: str) -> Any:
+    """The value that a JSON text stands for."""
+    try:
+        return declared.codecs[name].decode(json.loads(text))
+    except (ValueError, Unfit) as error:
+        raise InvalidValue(
+            f"{declared.name}.{name}: {text[:80]!r} is not the JSON of such a field ({error})",
+            type_name=declared.name,
+            field=name,
+        ) from error
+
+
+def _without_absent(node: Node, value: Any) -> Any:
+    """A struct has all its fields, so a key that may be absent is null there: leave it out, unless it may be null."""
+    plain, _ = without_null(node)
+    if value is None:
+        return None
+    match plain:
+        case Record(fields=fields, optional=optional) if isinstance(value, dict):
+            absent = {key for key in optional if value.get(key) is None and not without_null(fields[key])[1]}
+            kept = {key: each for key, each in value.items() if key not in absent}
+            return {key: _without_absent(fields[key], each) if key in fields else each for key, each in kept.items()}
+        case DictOf(value=inner) if isinstance(value, dict):
+            return {key: _without_absent(inner, each) for key, each in value.items()}
+        case ListOf(item=item) if isinstance(value, list):
+            return [_without_absent(item, each) for each in value]
+    return value
 
 
 def _has_python_form(value: pa.Scalar) -> bool:

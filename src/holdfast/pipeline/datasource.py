@@ -38,13 +38,13 @@ class HoldfastSource(DataSource):
         return schema_of(*self._found())
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return table_reader(*self._found(), schema)
+        return table_reader(*self._found(schema), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # as below: Spark's name
         with in_one_line():
             from holdfast.pipeline.tables.stream import stream_reader  # noqa: PLC0415  # needs PySpark 4.2
 
-            given, table = self._found()
+            given, table = self._found(schema)
             return stream_reader(given, table, wanted_of(given, table, schema), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -57,10 +57,10 @@ class HoldfastSource(DataSource):
 
         return stream_writer(self.options, schema, overwrite)
 
-    def _found(self) -> tuple[Given, Table]:
+    def _found(self, schema: StructType | None = None) -> tuple[Given, Table]:
         found: tuple[Given, Table] | None = getattr(self, "_pinned", None)
         if found is None:
-            found = self._pinned = found_table(self.options)
+            found = self._pinned = found_table(self.options, schema)
         return found
 
 

@@ -156,9 +156,7 @@ class Loader:
         type_id = self._form.type_id
         target = Target.of(type_id, version_id, self._form.schema)
         found = await resolve(self._store, self._onto.chain, ledger, type_id)
-        census = stage.Census.of(
-            type_id, max(found.generation, 1), ledger.commit_id, request.rules, self._form.schema
-        )
+        census = stage.Census.of(type_id, max(found.generation, 1), ledger.commit_id, request.rules, self._form.schema)
         entries = found.entries
         if _small(sheaves, entries, self._sizes):
             parts, partial, tally = await self._here(request, target, sheaves, census, entries)

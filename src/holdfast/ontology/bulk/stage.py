@@ -132,10 +132,12 @@ def _checked(form: Form[Any], given: Sequence[pa.Table], partial: set[str], late
     plain = table.drop_columns(aside)
     if RETRACTS not in aside:
         return _beside(_written(form, plain, partial), table, aside)
-    gone = table.column(RETRACTS)
-    kept = _beside(_written(form, plain.filter(pc.invert(gone)), partial), table.filter(pc.invert(gone)), aside)
-    retracted = _beside(_retracted(form, plain.filter(gone), latest_by), table.filter(gone), aside)
-    return pa.concat_tables([kept, retracted.select(kept.column_names)])
+    found, gone = [], table.column(RETRACTS)
+    if len(kept := plain.filter(pc.invert(gone))):
+        found.append(_beside(_written(form, kept, partial), table.filter(pc.invert(gone)), aside))
+    if len(retracted := plain.filter(gone)):
+        found.append(_beside(_retracted(form, retracted, latest_by), table.filter(gone), aside))
+    return pa.concat_tables(found)
 
 
 def _beside(checked: pa.Table, given: pa.Table, names_: Sequence[str]) -> pa.Table:
@@ -163,8 +165,7 @@ def _retracted(form: Form[Any], table: pa.Table, latest_by: str | None) -> pa.Ta
     declared = form.declared
     keys = intake.identity_columns(declared, table)
     found: dict[str, Any] = {
-        name: pa.array(column, pa.string())
-        for name, column in zip(names.key_columns(declared.kind), keys, strict=True)
+        name: pa.array(column, pa.string()) for name, column in zip(names.key_columns(declared.kind), keys, strict=True)
     }
     bodies = ["{}"] * table.num_rows
     if latest_by is not None and latest_by in table.column_names:

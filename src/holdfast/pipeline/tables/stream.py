@@ -10,6 +10,7 @@ available now (``availableNow``) gets what there was when it began, in such micr
 
 from abc import abstractmethod
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -118,7 +119,7 @@ class ChangesStream(TableStream):
     async def _parts(self, store: Store, start: Offset, end: Offset) -> list[Any]:
         table: ChangesTable = self._table
         # The table was pinned when the query began; the feed goes on after that.
-        now = ChangesTable((await read_head(store)).place, table.since, table.until, table.types)
+        now = replace(table, place=(await read_head(store)).place)
         return await now.parts(store, _commit(start), _commit(end), self._wanted.conditions)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name

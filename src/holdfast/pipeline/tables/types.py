@@ -27,7 +27,7 @@ from holdfast.ontology.types.readings import Reading
 from holdfast.ontology.types.refs import Place
 from holdfast.pipeline.tables.conditions import Condition
 from holdfast.pipeline.tables.given import Given
-from holdfast.pipeline.tables.nested import field_of, parsed
+from holdfast.pipeline.tables.nested import field_of, native_type, parsed
 from holdfast.pipeline.tables.table import Wanted
 
 OPTIONS = ("as_of", "history", "since", "between")
@@ -54,11 +54,8 @@ class TypeTable:
 
     @property
     def schema(self) -> pa.Schema:
-        return pa.schema([self._field(each) for each in partitions.schema_of(self.shape, history=self.window.history)])
-
-    def _field(self, stored: pa.Field) -> pa.Field:
-        name = stored.name
-        return field_of(name, self.shape.nodes[name]) if name in self.shape.payload else stored
+        stored = partitions.schema_of(self.shape, history=self.window.history)
+        return pa.schema([shown_field(self.shape, each) for each in stored])
 
     async def plan(self, store: Store, wanted: Wanted) -> list[partitions.Part]:
         chain = Chain(store)
@@ -87,21 +84,21 @@ class TypeTable:
 
     async def read(self, store: Store, part: partitions.Part, wanted: Wanted) -> AsyncIterator[pa.RecordBatch]:
         async for batch in partitions.read(store, part):
-            yield natively(self.shape, batch)
+            columns = [natively(self.shape, *each) for each in zip(wanted.columns, batch.columns, strict=True)]
+            schema = pa.schema([shown_field(self.shape, field) for field in batch.schema])
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def natively(shape: Shape, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Fields that queries give as JSON text, as columns of their own types."""
-    made = [_natively(shape, field, column) for field, column in zip(batch.schema, batch.columns, strict=True)]
-    return pa.RecordBatch.from_arrays([each for _, each in made], schema=pa.schema([field for field, _ in made]))
+def shown_field(shape: Shape, stored: pa.Field) -> pa.Field:
+    """The column of a field as tables show it, where queries have JSON."""
+    return field_of(stored.name, shape.nodes[stored.name]) if stored.name in shape.payload else stored
 
 
-def _natively(shape: Shape, field: pa.Field, column: pa.Array) -> tuple[pa.Field, pa.Array]:
-    if field.name not in shape.payload or shape.forms[field.name] != "json":
-        return field, column
-    node = shape.nodes[field.name]
-    shown = field_of(field.name, node)
-    return shown, column if pa.types.is_string(shown.type) else parsed(field.name, node, column)
+def natively(shape: Shape, name: str, column: pa.Array) -> pa.Array:
+    """A column of a field that queries give as JSON texts, in its own type."""
+    if name not in shape.payload or shape.forms[name] != "json" or native_type(shape.nodes[name]) is None:
+        return column
+    return parsed(name, shape.nodes[name], column)
 
 
 def when_of(given: Given, name: str) -> When:

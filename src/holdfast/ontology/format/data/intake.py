@@ -43,7 +43,7 @@ def from_arrow(declared: Declaration, data: Any) -> list[Row]:
 def arrow_columns(declared: Declaration, data: Any) -> tuple[list[Sequence[str]], pa.Array, dict[str, pa.Array]]:
     """The columns of the identity, ``fields_json``, and the typed columns that need no closer look."""
     table = _table(data)
-    _check_columns(declared, table.column_names)
+    check_columns(declared, table.column_names)
     count = table.num_rows
     keys = {} if declared.key_field is None else {declared.key_field: _key(declared, declared.key_field, table)}
     ends = [_end(declared, end, name, table) for name, end in zip(ENDS, declared.ends or (), strict=False)]
@@ -95,7 +95,7 @@ def _table(data: Any) -> pa.Table:
         raise Invalid(f"a {type(data).__name__} is not an Arrow table: {error}") from error
 
 
-def _check_columns(declared: Declaration, given: Sequence[str]) -> None:
+def check_columns(declared: Declaration, given: Sequence[str]) -> None:
     wanted = [*declared.fields, *(ENDS if declared.ends is not None else ())]
     for name in given:
         if name not in wanted or given.count(name) > 1:

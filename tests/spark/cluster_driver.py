@@ -26,9 +26,8 @@ from holdfast.pipeline.engine import Progress, Task
 from holdfast.pipeline.frameload import load
 from holdfast.pipeline.session import Spark, start
 from holdfast.pipeline.spark import SparkEngine
-from tests.spark.readings import Reading, frame, wait
+from tests.spark.readings import PYTHONPATH, Reading, frame, wait
 from tests.spark.test_spark_write import written
-from tests.tidy.tree import ROOT
 
 CONF = {
     "spark.driver.host": "127.0.0.1",
@@ -37,7 +36,7 @@ CONF = {
     "spark.executor.memory": "512m",
     "spark.executor.cores": "1",
     "spark.cores.max": "2",
-    "spark.executorEnv.PYTHONPATH": str(ROOT),
+    "spark.executorEnv.PYTHONPATH": PYTHONPATH,
     "spark.speculation": "true",
     "spark.speculation.interval": "50ms",
     "spark.speculation.multiplier": "1.01",

@@ -191,6 +191,7 @@ def _plan(options: Mapping[str, str], schema: "StructType", *, overwrite: bool, 
         given = Given.of(options)
         given.check("a write", (*_KNOWN, *(_STREAM_ONLY if streaming else _BATCH_ONLY)))
         settings, spec = given.settings(), given.spec(reading=False)
+        if_head, allow_empty = given.whole("if_head"), given.flag("allow_empty")
         typed = _typed(spec, given)
         latest_by = given.text("latest_by")
         columns = columns_of(schema, typed.form(), given.text("retract_column"), latest_by)
@@ -205,9 +206,9 @@ def _plan(options: Mapping[str, str], schema: "StructType", *, overwrite: bool, 
         wishes = Wishes(
             rules,
             given.text("load_id"),
-            if_head=given.whole("if_head"),
+            if_head=if_head,
             lease_ttl_ms=settings.ontology.s3_lease_ttl_ms,
-            allow_empty=given.flag("allow_empty"),
+            allow_empty=allow_empty,
         )
         return Plan(spec, typed, columns, wishes, Ambient.system().ids.unique(), given.text("query"))
 

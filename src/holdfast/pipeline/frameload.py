@@ -90,23 +90,27 @@ async def load(
     return await land(store, form, name, parts, wishes, engine or SparkEngine(running, store.spec), say)
 
 
-async def staged_files(engine: Engine, staging: Staging, source: str, style: str) -> list[Staged]:
-    """Stage rows of files that Spark reads. The session is that of the engine."""
+async def staged_files(
+    engine: Engine, staging: Staging, source: str, style: str, retract_column: str | None = None
+) -> tuple[list[Staged], Columns]:
+    """Stage rows of files that Spark reads; and what their columns mean. The session is that of the engine."""
     if not isinstance(engine, SparkEngine):
         raise Invalid("files are read by Spark here, and this engine has none")
     spark = await engine.spark()
 
-    def work() -> list[Staged]:
+    def work() -> tuple[list[Staged], Columns]:
         reading = spark.session.read.format(style)
         if style == "csv":
             reading = reading.option("header", "true")
         try:
             frame = reading.load(source)
+            schema = frame.schema
         except Exception as error:  # py4j and Spark Connect each have their own
             raise Invalid(
                 f"{source}: Spark cannot read it ({reason(error)})", remedy="name files, and their format"
             ) from error
-        return _staged(frame, staging)
+        columns = columns_of(schema, staging.typed.form(), retract_column, staging.columns.latest_by)
+        return _staged(frame, replace(staging, columns=columns)), columns
 
     return await blocking(work)
 

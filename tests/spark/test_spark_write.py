@@ -147,10 +147,13 @@ async def test_a_frame_is_refused_before_anything_is_committed(spark: Spark, tmp
         assert await readings(store) == {}
 
 
-async def test_frames_become_commits_over_s3(spark: Spark, s3_server: S3Server, bucket: str, tmp_path: Path) -> None:
-    """Credentials come from the settings of this process, or from a file that an option names."""
+async def test_frames_become_commits_over_s3(
+    spark: Spark, s3_server: S3Server, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys come from the environment of the driver alone, or from a file that an option names."""
     section = {"endpoint": s3_server.endpoint, "region": "us-east-1", "allow_http": True}
-    section |= {"access_key_id": s3_server.access_key, "secret_access_key": s3_server.secret_key}
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3_server.access_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3_server.secret_key)
     uri, config, secret = f"s3://{bucket}/some/prefix", tmp_path / "holdfast.toml", tmp_path / "secret"
     secret.write_text(s3_server.secret_key)
     config.write_text(

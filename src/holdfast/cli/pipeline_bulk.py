@@ -125,10 +125,11 @@ async def _loaded(
         columns = Columns.of(first[0].schema.names, form, retract_column, latest_by) if first else Columns()
         parts = [await staged(store, name, form, chain(first, batches), columns)]
     else:
+        from holdfast.objects.open import carried  # noqa: PLC0415  # as above
         from holdfast.pipeline.frameload import Staging, staged_files  # noqa: PLC0415  # as above
 
         watch.say("stage", 0, 0)
-        staging = Staging(store.spec, name, typed, Columns(latest_by=latest_by))
+        staging = Staging(carried(store.spec), name, typed, Columns(latest_by=latest_by))
         parts, columns = await staged_files(engine, staging, source, style.value, retract_column)
     rules = replace(wishes.rules, retracts=columns.change is not None)
     return await land(store, form, name, parts, replace(wishes, rules=rules), engine, watch.say)

@@ -6,7 +6,7 @@ The errors are for the operator: nothing has been written.
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from holdfast.base.errors import HoldfastError, Invalid, Unavailable
+from holdfast.base.errors import Denied, HoldfastError, Invalid, Unavailable
 
 FAILED = "holdfast-error:"
 
@@ -27,11 +27,18 @@ class SparkFailed(Unavailable):
     """Spark started and then gave up, for a reason of its own."""
 
 
+IN_A_TASK = (
+    "tasks use the keys of the process that planned them; a role, or a file of credentials, executors need themselves: "
+    "spark.executorEnv.NAME sets a variable"
+)
+
+
 @contextmanager
-def in_one_line() -> Iterator[None]:
+def in_one_line(*, task: bool = False) -> Iterator[None]:
     """An error of ours as one line, which is found in whatever Spark prints around it."""
     try:
         yield
     except HoldfastError as error:
-        hint = f" (hint: {error.remedy})" if error.remedy else ""
+        remedies = [each for each in (error.remedy, IN_A_TASK if task and isinstance(error, Denied) else None) if each]
+        hint = f" (hint: {'; '.join(remedies)})" if remedies else ""
         raise RuntimeError(f"{FAILED}{error.kind}: {error}{hint}".replace("\n", " ")) from None

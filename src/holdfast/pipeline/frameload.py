@@ -17,6 +17,7 @@ from holdfast.base import codec
 from holdfast.base.aio import blocking
 from holdfast.base.errors import Invalid
 from holdfast.objects.client import Client
+from holdfast.objects.open import carried
 from holdfast.objects.uri import StoreSpec
 from holdfast.ontology.bulk.decide import Policy, Rules
 from holdfast.ontology.bulk.loader import Landed
@@ -85,9 +86,9 @@ async def load(
     name = store.ambient.ids.unique()
     session = frame.sparkSession
     say("stage", 0, 0)
-    parts = await blocking(_staged, frame, Staging(store.spec, name, typed, columns))
+    parts = await blocking(_staged, frame, Staging(carried(store.spec), name, typed, columns))
     running = Spark(session, ours=False, remote=is_remote(session))
-    return await land(store, form, name, parts, wishes, engine or SparkEngine(running, store.spec), say)
+    return await land(store, form, name, parts, wishes, engine or SparkEngine(running, carried(store.spec)), say)
 
 
 async def staged_files(

@@ -81,7 +81,7 @@ class BatchWriter(DataSourceArrowWriter):
         plan, told = self._plan, _local_property
         if told(QUERY) is None and told(EXECUTION) != told(ROOT):
             return Message(Staged(plan.load), part_of_another=True)
-        with in_one_line():
+        with in_one_line(task=True):
             return Message(stage(plan.spec, plan.load, plan.typed, iterator, plan.columns))
 
     def commit(self, messages: "list[WriterCommitMessage | None]") -> None:
@@ -105,7 +105,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         plan = self._plan
         name = f"{plan.load}-{_local_property(BATCH) or 'batch'}"
-        with in_one_line():
+        with in_one_line(task=True):
             return Message(stage(plan.spec, name, plan.typed, iterator, plan.columns), _local_property(QUERY))
 
     def commit(self, messages: "list[WriterCommitMessage | None]", batchId: int) -> None:  # noqa: N803  # Spark's name

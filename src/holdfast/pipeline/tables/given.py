@@ -13,6 +13,7 @@ from pathlib import Path
 
 from holdfast.base.config import Settings, load
 from holdfast.base.errors import Invalid, NotFound
+from holdfast.objects.open import carried
 from holdfast.objects.uri import StoreSpec
 
 COMMON = ("store", "table", "path", "config")
@@ -78,7 +79,9 @@ class Given:
         return load(config=None if config is None else Path(config))
 
     def spec(self, *, reading: bool = True) -> StoreSpec:
-        """The store that is meant; without the option, the one that the settings of this process name."""
+        """The store that is meant; without the option, the one that the settings of this process name. With the keys of
+        this process, so that tasks open it as the same identity.
+        """
         settings, uri = self.settings(), self.text("store")
         if uri is None and "store" not in settings.model_fields_set:
             what, of_catalog = ("read", CREATE) if reading else ("write", INSERT)
@@ -91,7 +94,7 @@ class Given:
             raise Invalid(f"{spec.uri}: a store in memory is not there for other processes", remedy="use file: or s3:")
         if reading and spec.scheme == "file" and not Path(spec.place).is_dir():  # to read it would make it
             raise NotFound(f"there is no folder {spec.place}", remedy="check the option store, and where Spark runs")
-        return spec
+        return carried(spec)
 
     def check(self, table: str, known: Iterable[str]) -> None:
         """``Invalid`` for an option that ``table`` does not have."""

@@ -179,7 +179,7 @@ def batches(
 ) -> Iterator[pa.RecordBatch]:
     """Batches as Spark wants them, one after the other, on a loop that lives as long as somebody takes them."""
     wanted = to_arrow_schema(schema, timezone="UTC")
-    with in_one_line(), asyncio.Runner() as runner:
+    with in_one_line(task=True), asyncio.Runner() as runner:
         store = runner.run(_opened(spec))
         found = read(store)
         try:

@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.ontology.filters.ast import And, Comparison, Or
 from holdfast.ontology.filters.parse import Misread, parse
 from holdfast.ontology.filters.render import to_text
+from holdfast.ontology.types.expressions.ast import And, Comparison, Or
 from tests.properties.filters import Kind, predicates, schemas
 
 many = settings(suppress_health_check=list(HealthCheck))

@@ -151,7 +151,7 @@ async def test_a_type_is_registered_with_its_first_rows_and_drift_is_refused() -
     writer = desk.committer(types={CUSTOMER: stored_type(CUSTOMER)})
     commit = await put(writer, ("c1", 1))
     manifest = json.loads(desk.shelf.objects[commit.manifest_path].body)
-    assert manifest["schemas"]["entity"] == {"Customer": [1, "h", 1, 1]}
+    assert manifest["schemas"]["entity"] == {"Customer": [1, stored_type(CUSTOMER).schema_hash, 1, 1]}
     assert manifest["registered"][0]["schema"] == {"entity_name": "Customer", "fields": {}}
     drifted = desk.committer(types={CUSTOMER: stored_type(CUSTOMER, "more")})
     with pytest.raises(Incompatible, match="more is new"):

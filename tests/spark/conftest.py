@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast.objects.uri import StoreSpec
+from holdfast.pipeline.engine.spark import SparkEngine
 from holdfast.pipeline.session import Spark, start
-from holdfast.pipeline.spark import SparkEngine
 from tests.integration.conftest import bucket, ministack, s3_server
 from tests.leftovers import adopt
 from tests.spark.readings import PYTHONPATH

@@ -81,7 +81,7 @@ def load(
 
         async with open_pipeline(shell) as store, Watch(shell.out).shown() as watch:
             typed = Typed(named=target) if ":" in target else await known_type(store, target)
-            typed.form()
+            typed.type_info()
             rules = Rules(on_conflict, absent, latest_by, instead)
             metadata = {"load": {"files": source, "by": by}}
             name, term_ms = f"{by} {store.ambient.ids.attempt()}", shell.settings.ontology.s3_lease_ttl_ms
@@ -117,13 +117,13 @@ async def _loaded(
     from holdfast.pipeline.engine import Inline  # noqa: PLC0415  # as above
     from holdfast.pipeline.loading import Columns, land, staged  # noqa: PLC0415  # as above
 
-    name, form, latest_by = store.ambient.ids.unique(), typed.form(), wishes.rules.latest_by
+    name, info, latest_by = store.ambient.ids.unique(), typed.type_info(), wishes.rules.latest_by
     source, style, retract_column = files
     if isinstance(engine, Inline):
         batches = iter(_batches(source, style))
         first = list(islice(batches, 1))
-        columns = Columns.of(first[0].schema.names, form, retract_column, latest_by) if first else Columns()
-        parts = [await staged(store, name, form, chain(first, batches), columns)]
+        columns = Columns.of(first[0].schema.names, info, retract_column, latest_by) if first else Columns()
+        parts = [await staged(store, name, info, chain(first, batches), columns)]
     else:
         from holdfast.objects.open import carried  # noqa: PLC0415  # as above
         from holdfast.pipeline.frameload import Staging, staged_files  # noqa: PLC0415  # as above
@@ -132,7 +132,7 @@ async def _loaded(
         staging = Staging(carried(store.spec), name, typed, Columns(latest_by=latest_by))
         parts, columns = await staged_files(engine, staging, source, style.value, retract_column)
     rules = replace(wishes.rules, retracts=columns.change is not None)
-    return await land(store, form, name, parts, replace(wishes, rules=rules), engine, watch.say)
+    return await land(store, info, name, parts, replace(wishes, rules=rules), engine, watch.say)
 
 
 def _batches(source: str, style: SourceFormat) -> "Iterable[pa.RecordBatch]":

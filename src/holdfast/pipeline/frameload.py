@@ -21,15 +21,15 @@ from holdfast.objects.open import carried
 from holdfast.objects.uri import StoreSpec
 from holdfast.ontology.bulk.decide import Policy, Rules
 from holdfast.ontology.bulk.loader import Landed
-from holdfast.ontology.format.data.form import Form
 from holdfast.ontology.format.data.intake import check_columns
 from holdfast.ontology.types.model import Mixin
+from holdfast.ontology.types.typeinfo import TypeInfo
 from holdfast.pipeline.connect import is_remote
 from holdfast.pipeline.engine import Engine
+from holdfast.pipeline.engine.spark import ROWS, SparkEngine, reason
 from holdfast.pipeline.errors import SparkFailed
 from holdfast.pipeline.loading import Columns, Staged, Typed, Wishes, known_type, land, stage
 from holdfast.pipeline.session import Spark
-from holdfast.pipeline.spark import ROWS, SparkEngine, reason
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -79,8 +79,8 @@ async def load(
     if store.spec.scheme == "memory":
         raise Invalid("a store in memory is this process's alone, and Spark's workers are others", remedy="use file:")
     typed = await known_type(store, of) if isinstance(of, str) else Typed(python=of)
-    form = typed.form()
-    columns = columns_of(frame.schema, form, retract_column, latest_by)
+    info = typed.type_info()
+    columns = columns_of(frame.schema, info, retract_column, latest_by)
     rules = Rules(policy(on_conflict), absent, latest_by, instead, columns.change is not None)
     wishes = Wishes(rules, load_id, batch, if_head, metadata or {}, allow_empty=allow_empty)
     name = store.ambient.ids.unique()
@@ -88,7 +88,7 @@ async def load(
     say("stage", 0, 0)
     parts = await blocking(_staged, frame, Staging(carried(store.spec), name, typed, columns))
     running = Spark(session, ours=False, remote=is_remote(session))
-    return await land(store, form, name, parts, wishes, engine or SparkEngine(running, carried(store.spec)), say)
+    return await land(store, info, name, parts, wishes, engine or SparkEngine(running, carried(store.spec)), say)
 
 
 async def staged_files(
@@ -110,18 +110,18 @@ async def staged_files(
             raise Invalid(
                 f"{source}: Spark cannot read it ({reason(error)})", remedy="name files, and their format"
             ) from error
-        columns = columns_of(schema, staging.typed.form(), retract_column, staging.columns.latest_by)
+        columns = columns_of(schema, staging.typed.type_info(), retract_column, staging.columns.latest_by)
         return _staged(frame, replace(staging, columns=columns)), columns
 
     return await blocking(work)
 
 
-def columns_of(schema: "StructType", form: Form[Any], retract_column: str | None, latest_by: str | None) -> Columns:
+def columns_of(schema: "StructType", info: TypeInfo, retract_column: str | None, latest_by: str | None) -> Columns:
     """What the columns of a frame mean. ``InvalidValue`` for one that the type does not have, or that it lacks."""
     names = schema.fieldNames()
-    found = Columns.of(names, form, retract_column, latest_by)
+    found = Columns.of(names, info, retract_column, latest_by)
     if found.change is None:
-        check_columns(form.declared, [name for name in names if name not in found.left_out])
+        check_columns(info, [name for name in names if name not in found.left_out])
     marked = [each.name for each in schema.fields if each.metadata.get("holdfast") == "json"]
     return replace(found, json=tuple(dict.fromkeys((*found.json, *marked))))
 

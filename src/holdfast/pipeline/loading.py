@@ -30,21 +30,17 @@ from holdfast.ontology.bulk.staged import StagedFile
 from holdfast.ontology.chain import catalog
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.format.chainstate import Ledger
-from holdfast.ontology.format.data.columns import form_of
-from holdfast.ontology.format.data.form import Form
 from holdfast.ontology.format.data.intake import JSON_TEXT
 from holdfast.ontology.format.head import read_head
 from holdfast.ontology.maintain import staged_loads
 from holdfast.ontology.maintain.drop import find_type
-from holdfast.ontology.maintain.upkeep import NEVER
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.session import Options as SessionOptions
-from holdfast.ontology.types.declaration import ENDS
-from holdfast.ontology.types.derived import derived_class
 from holdfast.ontology.types.errors import InvalidValue
-from holdfast.ontology.types.model import Mixin
+from holdfast.ontology.types.model import Mixin, derived_class
 from holdfast.ontology.types.refs import TypeId
-from holdfast.ontology.types.typespec import Anything, OneOf, without_null
+from holdfast.ontology.types.typeinfo import ENDS, TypeInfo, of_schema, type_info
+from holdfast.ontology.types.typespec import Anything, OneOf, form_of, without_null
 from holdfast.pipeline.engine import Engine
 from holdfast.runs.engine.workflow import ambient_of
 
@@ -62,14 +58,14 @@ class Typed:
     named: str | None = None
     known: tuple[TypeId, Document, Mapping[str, Document]] | None = None
 
-    def form(self) -> Form[Any]:
+    def type_info(self) -> TypeInfo:
         if self.python is not None:
-            return Form(self.python)
+            return type_info(self.python)
         if self.named is not None:
-            return Form(imported(self.named))
+            return type_info(imported(self.named))
         if self.known is None:
             raise Invalid("no type is named")
-        return Form(derived_class(*self.known))
+        return type_info(derived_class(of_schema(*self.known)))
 
 
 def imported(target: str) -> type[Mixin]:
@@ -131,16 +127,16 @@ class Columns:
     latest_by: str | None = None
 
     @classmethod
-    def of(cls, names: Sequence[str], form: Form[Any], retract_column: str | None, latest_by: str | None) -> "Columns":
+    def of(cls, names: Sequence[str], info: TypeInfo, retract_column: str | None, latest_by: str | None) -> "Columns":
         """``Invalid`` if the frame has no such column."""
         if retract_column is not None and retract_column not in names:
             raise Invalid(f"retract_column is {retract_column!r}, and the frame has no such column")
-        fields = {*form.declared.fields, *(ENDS if form.declared.ends is not None else ())}
+        fields = {*info.fields, *(ENDS if info.ends is not None else ())}
         known = [name for name in READ_COLUMNS if name in names and name not in fields]
         change = retract_column or ("_change_type" if "_change_type" in known else None)
         order = "_commit_version" if change == "_change_type" and "_commit_version" in known else None
         left_out = dict.fromkeys((*known, *([change] if change is not None and change not in fields else [])))
-        shapes = {name: without_null(form.declared.nodes[name])[0] for name in names if name in form.declared.nodes}
+        shapes = {name: without_null(info.nodes[name])[0] for name in names if name in info.nodes}
         texts = [name for name, node in shapes.items() if form_of(node) == "json" and not isinstance(node, TEXT_TOO)]
         return cls(tuple(left_out), change, order, tuple(texts), latest_by)
 
@@ -212,12 +208,12 @@ class Staged:
 async def staged(
     store: Store,
     load: str,
-    form: Form[Any],
+    info: TypeInfo,
     batches: Iterable[pa.RecordBatch],
     columns: Columns = Columns(),  # noqa: B008  # it is immutable
 ) -> Staged:
     """Stage what comes. A row that does not fit is returned, not raised: trying again would not help."""
-    stager = Stager(store, ambient_of(store), load, form, latest_by=columns.latest_by)
+    stager = Stager(store, ambient_of(store), load, info, latest_by=columns.latest_by)
     try:
         for batch in batches:
             if batch.num_rows:
@@ -233,7 +229,7 @@ def stage(spec: StoreSpec, load: str, typed: Typed, batches: Iterable[pa.RecordB
 
     async def work() -> Staged:
         async with open_store(spec) as store:
-            return await staged(store, load, typed.form(), batches, columns)
+            return await staged(store, load, typed.type_info(), batches, columns)
 
     return asyncio.run(work())
 
@@ -269,7 +265,7 @@ class Wishes:
 
 async def land(
     store: Store,
-    form: Form[Any],
+    info: TypeInfo,
     load: str,
     parts: Sequence[Staged],
     wishes: Wishes,
@@ -289,15 +285,15 @@ async def land(
     # Who died between two of its commits holds the lock to the end of its lease: the next one waits that out.
     term_ms = wishes.lease_ttl_ms
     options = SessionOptions(
-        runtime_id=wishes.runtime_id, lease_ttl_ms=term_ms, lock_timeout_ms=2 * max(term_ms, LEASE_MS), compaction=NEVER
+        runtime_id=wishes.runtime_id, lease_ttl_ms=term_ms, lock_timeout_ms=2 * max(term_ms, LEASE_MS), compaction=False
     )
     try:
         _check(parts, wishes)
         sheaves = [StagedFile.parse(each) for part in parts for each in part.sheaves]
         request = loader.Request(load, wishes.rules, wishes.source, wishes.batch, wishes.if_head, metadata)
-        async with Ontology(store, ambient, [form.python], options) as onto:
+        async with Ontology(store, ambient, [info.python], options) as onto:
             say("commit", 0, 1)
-            landed = await loader.Loader(onto, ambient, form, run).land(request, sheaves)
+            landed = await loader.Loader(onto, ambient, info, run).land(request, sheaves)
             if landed.replayed:
                 await onto.flush()  # whoever committed it may have died before its indexes
         say("commit", 1, 1)

@@ -194,7 +194,7 @@ def _plan(options: Mapping[str, str], schema: "StructType", *, overwrite: bool, 
         if_head, allow_empty = given.whole("if_head"), given.flag("allow_empty")
         typed = _typed(spec, given)
         latest_by = given.text("latest_by")
-        columns = columns_of(schema, typed.form(), given.text("retract_column"), latest_by)
+        columns = columns_of(schema, typed.type_info(), given.text("retract_column"), latest_by)
         upserts = streaming or overwrite or columns.change is not None
         rules = Rules(
             policy(given.text("on_conflict") or (Policy.REPLACE if upserts else Policy.ERROR)),
@@ -240,6 +240,6 @@ def _landed(plan: Plan, load_name: str, parts: list[Staged], wishes: Wishes) -> 
     async def work() -> Landed:
         async with open_store(plan.spec) as store:
             named = replace(wishes, runtime_id=f"spark-{store.ambient.ids.attempt()}")
-            return await land(store, plan.typed.form(), load_name, parts, named, Inline(store))
+            return await land(store, plan.typed.type_info(), load_name, parts, named, Inline(store))
 
     return asyncio.run(work())

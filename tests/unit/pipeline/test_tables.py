@@ -15,12 +15,12 @@ from holdfast.base.errors import Corrupt, HoldfastError, Invalid, NotFound
 from holdfast.bus import Bus
 from holdfast.objects.client import Client
 from holdfast.objects.open import open_store
-from holdfast.ontology.format.data.form import Form
-from holdfast.ontology.format.data.intake import JSON_TEXT
+from holdfast.ontology.format.data.intake import JSON_TEXT, rows_of
 from holdfast.ontology.maintain.compact import Compactor
 from holdfast.ontology.query.sqltables import SqlTables
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.types.refs import TypeId
+from holdfast.ontology.types.typeinfo import type_info
 from holdfast.pipeline.loading import READ_COLUMNS
 from holdfast.pipeline.tables import Wanted, everything, find
 from holdfast.pipeline.tables.conditions import Condition, Conditions
@@ -241,7 +241,7 @@ async def test_maps_structs_and_json_are_read_so_that_they_can_be_written_back()
             assert pa.types.is_struct(found.schema.field("address").type)
             assert found.schema.field("either").metadata == JSON_TEXT
             fields = found.drop_columns([name for name in found.column_names if name in READ_COLUMNS])
-            assert sorted(Form(Everything).rows(fields)) == sorted(Form(Everything).rows(objects))
+            assert sorted(rows_of(type_info(Everything), fields)) == sorted(rows_of(type_info(Everything), objects))
 
 
 async def test_a_value_that_its_column_cannot_hold_is_no_null() -> None:

@@ -29,12 +29,12 @@ from holdfast.ontology.feed import SCHEMA as CHANGES
 from holdfast.ontology.feed import Change, Feed, to_arrow
 from holdfast.ontology.format.chainstate import Ledger
 from holdfast.ontology.format.data.columns import typed_columns
-from holdfast.ontology.format.data.shape import Shape
 from holdfast.ontology.format.head import read_head
 from holdfast.ontology.format.manifest import Manifest
 from holdfast.ontology.query import partitions
 from holdfast.ontology.query.sqltables import SqlTables
 from holdfast.ontology.types.refs import Place, TypeId
+from holdfast.ontology.types.typeinfo import TypeInfo
 from holdfast.pipeline.partition import divide
 from holdfast.pipeline.tables.conditions import Conditions
 from holdfast.pipeline.tables.given import Given
@@ -76,7 +76,7 @@ class ChangesTable:
     since: int
     until: int
     types: frozenset[TypeId] | None
-    shape: Shape | None = None
+    shape: TypeInfo | None = None
     """Of the one type that was asked for."""
     name: str = "changes"
 
@@ -136,13 +136,13 @@ class ChangesTable:
         )
 
 
-def _of_type(shape: Shape) -> list[pa.Field]:
+def _of_type(shape: TypeInfo) -> list[pa.Field]:
     """The columns of a type, but for ``commit_id``."""
     stored = partitions.schema_of(shape, history=False)
     return [shown_field(shape, field) for field in stored if field.name != "commit_id"]
 
 
-def _fields(shape: Shape, rows: Sequence[Change], wanted: AbstractSet[str]) -> dict[str, pa.Array]:
+def _fields(shape: TypeInfo, rows: Sequence[Change], wanted: AbstractSet[str]) -> dict[str, pa.Array]:
     """These columns of a type, from keys and ``fields_json``. ``Invalid`` for a value that its column cannot hold."""
     bodies = [each.fields_json for each in rows]
     keys = {name: pa.array([each.identity[place] for each in rows]) for place, name in enumerate(shape.keys)}
@@ -215,7 +215,7 @@ async def _changes(store: Store, given: Given) -> ChangesTable:
     return ChangesTable(head.place, span.lower, span.upper, types, await _shape(store, types))
 
 
-async def _shape(store: Store, types: frozenset[TypeId] | None) -> Shape | None:
+async def _shape(store: Store, types: frozenset[TypeId] | None) -> TypeInfo | None:
     """Of the one type that is asked for; None if there are several, or its schema is not known any more."""
     if types is None or len(types) != 1:
         return None

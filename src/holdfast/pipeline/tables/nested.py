@@ -16,9 +16,9 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.base.errors import Corrupt
-from holdfast.ontology.format.data.columns import arrow_type, column, form_of
+from holdfast.ontology.format.data.columns import arrow_type, column
 from holdfast.ontology.format.data.intake import JSON_TEXT
-from holdfast.ontology.types.typespec import DictOf, ListOf, Node, Primitive, Record, without_null
+from holdfast.ontology.types.typespec import DictOf, ListOf, Node, Primitive, Record, form_of, without_null
 
 
 def field_of(name: str, node: Node) -> pa.Field:

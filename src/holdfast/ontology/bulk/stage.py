@@ -131,11 +131,11 @@ def _checked(info: TypeInfo, given: Sequence[pa.Table], partial: set[str], lates
     plain = table.drop_columns(aside)
     if RETRACTS not in aside:
         return _beside(_written(info, plain, partial), table, aside)
-    found, gone = [], table.column(RETRACTS)
-    if len(kept := plain.filter(pc.invert(gone))):
+    gone = table.column(RETRACTS)
+    kept, retracted = plain.filter(pc.invert(gone)), plain.filter(gone)
+    found = [_beside(_retracted(info, retracted, latest_by), table.filter(gone), aside)]
+    if kept.num_rows:  # columns that only written rows need may be missing where none is
         found.append(_beside(_written(info, kept, partial), table.filter(pc.invert(gone)), aside))
-    if len(retracted := plain.filter(gone)):
-        found.append(_beside(_retracted(info, retracted, latest_by), table.filter(gone), aside))
     return pa.concat_tables(found)
 
 

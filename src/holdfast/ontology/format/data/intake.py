@@ -194,7 +194,7 @@ def _python(info: TypeInfo, name: str, table: pa.Table) -> list[Any]:
         ) from error
     if column.type == DECIMAL:  # tables show every decimal with 18 places
         return [None if each is None else Decimal(f"{each.normalize():f}") for each in values]
-    if pa.types.is_nested(column.type):
+    if pa.types.is_nested(column.type) and name in info.nodes:
         return [_without_absent(info.nodes[name], each) for each in values]
     return values
 

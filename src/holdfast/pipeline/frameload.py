@@ -22,10 +22,10 @@ from holdfast.ontology.bulk.decide import Policy, Rules
 from holdfast.ontology.bulk.loader import Landed
 from holdfast.ontology.types.model import Mixin
 from holdfast.pipeline.engine import Engine
+from holdfast.pipeline.engine.spark import ROWS, SparkEngine, reason
 from holdfast.pipeline.errors import SparkFailed
 from holdfast.pipeline.loading import Staged, Typed, Wishes, known_type, land, stage
 from holdfast.pipeline.session import Spark
-from holdfast.pipeline.spark import ROWS, SparkEngine, reason
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -77,7 +77,7 @@ async def load(
     say("stage", 0, 0)
     parts = await blocking(_staged, frame, Staging(store.spec, name, typed))
     running = Spark(session, ours=False, remote=not hasattr(session, "_jsparkSession"))
-    return await land(store, typed.form(), name, parts, wishes, engine or SparkEngine(running, store.spec), say)
+    return await land(store, typed.type_info(), name, parts, wishes, engine or SparkEngine(running, store.spec), say)
 
 
 async def staged_files(engine: Engine, staging: Staging, source: str, style: str) -> list[Staged]:

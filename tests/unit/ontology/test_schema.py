@@ -9,7 +9,7 @@ from pydantic import Field as Constraint
 
 from holdfast.base.errors import Corrupt
 from holdfast.ontology import Entity, Field, Relation, SchemaDrift
-from holdfast.ontology.chain.catalog import Dropped, Registry, SchemaVersion, Types, Versions
+from holdfast.ontology.format.schema_objects import Dropped, Registry, SchemaVersion, Types, Versions
 from holdfast.ontology.types.declaration import declaration
 from holdfast.ontology.types.schema import diff, schema_hash, schema_json, schema_of
 from tests.unit.ontology.shop import Customer, Order, Product, Subscription

@@ -261,12 +261,7 @@ class Compactor:
 
     async def _target(self, type_id: TypeId) -> Target:
         ledger = await self._ledger()
-        ref = ledger.schemas.get(type_id)
-        stored = (
-            await catalog.chained_schema(self._chain, ledger, type_id, ref)
-            if ref is not None
-            else await catalog.stored_schema(self._store, type_id)
-        )
+        stored = await catalog.schema_at(self._chain, ledger, type_id)
         return Target(type_id) if stored is None else Target.of(type_id, stored.ref.version_id, stored.schema)
 
     def _entry(self, wanted: Merge, made: Merged) -> Entry:

@@ -14,8 +14,8 @@ from holdfast.ontology.types.declaration import declaration
 from holdfast.ontology.types.schema import diff, schema_hash, schema_json, schema_of
 from tests.unit.ontology.shop import Customer, Order, Product, Subscription
 
-STR = {"kind": "primitive", "name": "str"}
 NONE = {"kind": "primitive", "name": "NoneType"}
+STR = {"kind": "primitive", "name": "str"}
 
 
 def schema(**annotations: Any) -> dict[str, Any]:
@@ -37,7 +37,7 @@ class TestDocuments:
                     "primary_key": False,
                     "index": False,
                     "type": "str | None",
-                    "type_spec": {"kind": "union", "members": [NONE, STR]},
+                    "type_spec": {"kind": "union", "members": [NONE, STR], "text": "str | None"},
                 },
             },
         }

@@ -23,6 +23,7 @@ from holdfast.ontology.format.chainstate import Ledger
 from holdfast.ontology.format.schema_objects import Dropped, DroppedType, Registry, SchemaVersion, Types, Versions
 from holdfast.ontology.types.errors import SchemaPending
 from holdfast.ontology.types.refs import KINDS, SchemaRef, TypeId
+from holdfast.ontology.types.schema import plain_schema
 
 TRIES = 8
 DERIVED = "schemas_commit"
@@ -159,7 +160,7 @@ class Catalog:
         for type_id in _gone(ledger):
             schemas[type_id.kind].pop(type_id.name, None)
         for type_id, stored in documents.items():
-            schemas[type_id.kind][type_id.name] = stored.schema
+            schemas[type_id.kind][type_id.name] = plain_schema(stored.schema)
         after = replace(registry, schemas=schemas)
         return document if after == registry and document else replace(after, updated_at=self._now()).compose()
 

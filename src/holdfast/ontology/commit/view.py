@@ -66,7 +66,7 @@ class View(KnownHead):
         self.note(head)
 
     async def look_again(self) -> bool:
-        """Whether ``dropped.json`` ends more types than when we read it: it is written after the head, under the lock."""
+        """Whether ``dropped.json`` ends more types than before: it is written after the head, under the lock."""
         if not self.ledger.foreign:
             return False
         ledger = await self.chain.ledger(self.head.place)

@@ -13,20 +13,20 @@ import pytest
 
 from holdfast import runs
 from holdfast.base.config import BusSection, Settings
-from holdfast.ingest.agent.folder import DiskFolder
-from holdfast.ingest.agent.queue import open_queue
-from holdfast.ingest.agent.sender import Answer, Taken
-from holdfast.ingest.agent.shipper import Shipper, ShipperOptions
-from holdfast.ingest.authority import Acceptance, open_authority
-from holdfast.ingest.collector import CollectorOptions
-from holdfast.ingest.frame import Identity
-from holdfast.ingest.landing import SpoolCollector
-from holdfast.ingest.spool import open_spool
-from holdfast.ingest.submit import inspect_frame
 from holdfast.objects.place import Place
 from holdfast.ontology import upgrader
 from holdfast.pipeline import run as run_pipeline
 from holdfast.platform.open import Holdfast, open_platform
+from holdfast.telemetry.accept.authority import Acceptance, open_authority
+from holdfast.telemetry.accept.collector import CollectorOptions
+from holdfast.telemetry.accept.landing import SpoolCollector
+from holdfast.telemetry.accept.spool import open_spool
+from holdfast.telemetry.accept.submit import inspect_frame
+from holdfast.telemetry.agent.queue import open_queue
+from holdfast.telemetry.agent.sender import Answer, Taken
+from holdfast.telemetry.agent.shipper import Shipper, ShipperOptions
+from holdfast.telemetry.folder import DiskFolder
+from holdfast.telemetry.frame import Identity
 from tests.fakes.orders import OrderPlaced
 from tests.golden import story
 from tests.golden.story import BEGAN_NS, SECOND

@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.base.errors import NotFound
-from holdfast.ingest import layout
-from holdfast.ingest.identity import BatchIdentity
-from holdfast.ingest.manifest import AcceptedManifest
-from holdfast.ingest.references import of_accepted
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.store import PAGE_SIZE, Entry, Meta, Object, Page, content_version
+from holdfast.telemetry.accept import layout
+from holdfast.telemetry.accept.manifest import AcceptedManifest
+from holdfast.telemetry.accept.references import of_accepted
+from holdfast.telemetry.identity import BatchIdentity
 
 Keys = npt.NDArray[np.bytes_]
 

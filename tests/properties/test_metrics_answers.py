@@ -8,10 +8,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast import pipeline
-from holdfast.ingest.records import Counter, Gauge, Histogram
 from holdfast.platform.open import open_platform
-from tests.unit.metrics.plain_answers import answers
+from holdfast.telemetry.records import Counter, Gauge, Histogram
 from tests.unit.pipeline.field import HOUR, SECOND, START, Field
+from tests.unit.telemetry.query.plain_answers import answers
 
 STEPS = (7 * SECOND, 60 * SECOND, HOUR, 24 * HOUR)
 labels = st.sampled_from([{}, {"x": "1"}, {"x": "2"}])

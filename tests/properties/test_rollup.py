@@ -7,16 +7,16 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.ingest.frame import Batch
-from holdfast.ingest.records import Counter, Gauge, Histogram
-from holdfast.metrics import chunk, derive, rollup, sketch
-from holdfast.metrics.manifest import Kind, Unit
-from holdfast.metrics.points import HistogramPoints, Points
-from holdfast.metrics.rollup import Rows
-from holdfast.metrics.windows import Windows
-from holdfast.platform.telemetry import telemetry_of
-from tests.unit.metrics import plain
-from tests.unit.metrics.rolled import HOUR, MINUTE, SECOND, agree, as_dict, batch
+from holdfast.telemetry.frame import Batch
+from holdfast.telemetry.records import Counter, Gauge, Histogram
+from holdfast.telemetry.rollup import chunk, derive, rollup, sketch
+from holdfast.telemetry.rollup.extract import telemetry_of
+from holdfast.telemetry.rollup.manifest import Kind, Unit
+from holdfast.telemetry.rollup.points import HistogramPoints, Points
+from holdfast.telemetry.rollup.rollup import Rows
+from holdfast.telemetry.rollup.windows import Windows
+from tests.unit.telemetry.rollup import plain
+from tests.unit.telemetry.rollup.rolled import HOUR, MINUTE, SECOND, agree, as_dict, batch
 
 WINDOWS = (10 * SECOND, MINUTE, 5 * MINUTE, HOUR)
 SLOW = [HealthCheck.too_slow]  # batches are encoded as they are drawn; how long that takes depends on the machine

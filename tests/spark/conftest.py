@@ -1,6 +1,7 @@
 """One Spark for all tests here, with a Spark Connect server in it: its start is paid once, and its JVM ends with the
 run. And an S3 server, as in integration."""
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,8 @@ from typing import Any
 import pytest
 
 from holdfast.objects.uri import StoreSpec
+from holdfast.pipeline.engine.spark import SparkEngine
 from holdfast.pipeline.session import Spark, start
-from holdfast.pipeline.spark import SparkEngine
 from tests.integration.conftest import bucket, ministack, s3_server
 from tests.leftovers import adopt
 from tests.tidy.tree import ROOT
@@ -34,7 +35,7 @@ def home(spark: Spark) -> Path:
 def spark(private_temporary_folder: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spark]:
     with pytest.MonkeyPatch.context() as around:
         around.chdir(tmp_path_factory.mktemp("home"))
-        around.setenv("PYTHONPATH", str(ROOT))  # workers know classes of tests
+        around.setenv("PYTHONPATH", f"{ROOT / 'src'}{os.pathsep}{ROOT}")  # workers know this tree, and classes of tests
         started = start("local[2]", CONNECT)
     adopt(started.session.sparkContext._gateway.proc.pid)
     yield started

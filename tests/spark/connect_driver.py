@@ -15,8 +15,8 @@ from holdfast.objects.open import open_store
 from holdfast.objects.store import Store
 from holdfast.pipeline.datasource import frame
 from holdfast.pipeline.engine import unwatched
+from holdfast.pipeline.engine.spark import SparkEngine
 from holdfast.pipeline.errors import SparkFailed
-from holdfast.pipeline.spark import SparkEngine
 
 
 async def answering(store: Store, payload: bytes) -> list[Document]:

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from holdfast import pipeline
-from holdfast.metrics.manifest import Kind
 from holdfast.objects.client import Client
 from holdfast.objects.open import open_store
 from holdfast.ontology.format import layout
@@ -26,6 +25,7 @@ from holdfast.pipeline.gc import ontology as garbage
 from holdfast.pipeline.gc.record import intents
 from holdfast.pipeline.session import Spark
 from holdfast.pipeline.tables import everything
+from holdfast.telemetry.rollup.manifest import Kind
 from tests.spark.cluster import PATIENCE_S, Driver, driver_at_a_cluster, executor_of
 from tests.spark.conftest import forget_sessions
 from tests.spark.readings import batches, readings, waiting

@@ -13,8 +13,6 @@ from pyspark.errors import PySparkException
 from holdfast import pipeline
 from holdfast.base.config import Settings
 from holdfast.bus import Bus
-from holdfast.ingest import references
-from holdfast.ingest.records import Gauge
 from holdfast.objects.client import Client
 from holdfast.objects.open import open_store
 from holdfast.objects.uri import StoreSpec
@@ -25,6 +23,8 @@ from holdfast.ontology.types.refs import TypeId
 from holdfast.pipeline.datasource import frame
 from holdfast.pipeline.session import PUSHDOWN, Spark
 from holdfast.pipeline.tables import everything
+from holdfast.telemetry.accept import references
+from holdfast.telemetry.records import Gauge
 from tests.integration.servers import S3Server
 from tests.unit.ontology.shop import Customer, Everything, Order, Product, Subscription
 from tests.unit.ontology.shop import everything as one_of_everything

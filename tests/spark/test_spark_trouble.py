@@ -13,10 +13,10 @@ import pytest
 
 from holdfast import pipeline
 from holdfast.base.scratch import sweep
-from holdfast.metrics.manifest import Kind
 from holdfast.objects.open import open_store
 from holdfast.objects.uri import StoreSpec
 from holdfast.pipeline.session import FOLDER, Spark
+from holdfast.telemetry.rollup.manifest import Kind
 from tests.integration.run_places import folder
 from tests.integration.test_pipeline_kill import QUICK, killed
 from tests.spark.conftest import Engines

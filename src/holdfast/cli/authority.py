@@ -8,10 +8,10 @@ import typer
 from holdfast.base.errors import Invalid, NotFound
 from holdfast.base.ids import Ambient
 from holdfast.cli.shell import Shell, noun_app
-from holdfast.ingest.authority import Acceptance, Authority, add_alias, objection, promote, read_authority
-from holdfast.ingest.spool import open_spool
 from holdfast.objects.open import open_store
 from holdfast.objects.place import Place
+from holdfast.telemetry.accept.authority import Acceptance, Authority, add_alias, objection, promote, read_authority
+from holdfast.telemetry.accept.spool import open_spool
 
 app = noun_app()
 

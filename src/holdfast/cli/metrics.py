@@ -11,9 +11,9 @@ from holdfast.cli.plot import sparkline
 from holdfast.cli.rows import Format, show_groups
 from holdfast.cli.shell import Shell, noun_app
 from holdfast.cli.times import clock_time
-from holdfast.metrics.found import Answer, Read, number
-from holdfast.metrics.question import Aggregate
 from holdfast.platform.open import open_platform
+from holdfast.telemetry.query.found import Answer, Read, number
+from holdfast.telemetry.query.question import Aggregate
 
 app = noun_app()
 

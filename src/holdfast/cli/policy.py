@@ -6,10 +6,10 @@ import typer
 
 from holdfast.base.errors import HoldfastError, Invalid
 from holdfast.cli.shell import Shell
-from holdfast.ingest.policy import Bucket, documents
-from holdfast.ingest.policy_check import BROKEN, Checked, PolicyCheck
 from holdfast.objects.open import open_store
 from holdfast.objects.uri import StoreSpec
+from holdfast.telemetry.accept.policy import Bucket, documents
+from holdfast.telemetry.accept.policy_check import BROKEN, Checked, PolicyCheck
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=False)
 PROVIDERS = ("aws",)

@@ -38,7 +38,7 @@ from holdfast.ontology.format.data.form import Form
 from holdfast.ontology.format.data.intents import Absent, AtCommit, Equal, Expectation, Identity, Intent, Row, digest
 from holdfast.ontology.format.manifest import Manifest
 from holdfast.ontology.maintain import migrate as migration
-from holdfast.ontology.maintain.upkeep import THRESHOLD, Policy, Upkeep
+from holdfast.ontology.maintain.upkeep import Upkeep
 from holdfast.ontology.query.cache.warm import Warm
 from holdfast.ontology.query.engine import Engine
 from holdfast.ontology.query.query import Query, query, query_by_identity
@@ -68,7 +68,8 @@ class Options:
     """Refuse relations whose ends do not exist."""
     memory_limit: str = "256MB"
     """Of DuckDB, which answers queries."""
-    compaction: Policy = THRESHOLD
+    compaction: bool = True
+    """Merge small files in the background, after commits."""
 
 
 class Ontology:
@@ -85,7 +86,7 @@ class Ontology:
         self._view = View(store)
         manners = LockOptions(ttl_ms=options.lease_ttl_ms, timeout_ms=options.lock_timeout_ms)
         self._turn = WriteLock(store, self.runtime_id, ambient, manners)
-        self._upkeep = Upkeep(store, ambient, self._view, self._turn, self.runtime_id, options.compaction)
+        self._upkeep = Upkeep(store, ambient, self._view, self._turn, self.runtime_id, compaction=options.compaction)
         self._turn.on_idle = self._upkeep.idle
         self._committer = Committer(
             store,
@@ -378,4 +379,4 @@ def _identity(form: Form[Any], key: tuple[Any, ...]) -> Identity:
     return (*ends, UNKEYED if declared.key_field is None else key_text(key[2]))
 
 
-__all__ = ["ANY", "Commit", "Info", "Ontology", "Options", "Policy", "Progress", "lock"]
+__all__ = ["ANY", "Commit", "Info", "Ontology", "Options", "Progress", "lock"]

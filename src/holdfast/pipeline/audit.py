@@ -13,7 +13,6 @@ from holdfast.base import codec
 from holdfast.base.audit import Finding, Tally
 from holdfast.base.codec import Document
 from holdfast.base.errors import Corrupt, Invalid, check
-from holdfast.metrics.audit_rules import RULES as DERIVED
 from holdfast.objects.client import Client
 from holdfast.objects.store import CREATE, Store
 from holdfast.pipeline import audit_hours, audit_ingest, audit_others, audited, layout, sources
@@ -26,6 +25,7 @@ from holdfast.pipeline.discover import DEEP_NS
 from holdfast.pipeline.job import PREFIX, Steps
 from holdfast.pipeline.options import Env
 from holdfast.pipeline.partition import TURNS
+from holdfast.telemetry.rollup.audit_rules import RULES as DERIVED
 
 ONE_IN = 64
 """Of so many blobs and chunks the bytes of one are read, unless all are asked for."""

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, replace
 
 from holdfast.base.aio import map_bounded
 from holdfast.base.audit import Look, Tally
-from holdfast.ingest.frame import Limits
 from holdfast.objects.store import Entry, Store
 from holdfast.pipeline.audit_spans import Span, entries
+from holdfast.telemetry.frame import Limits
 
 AT_ONCE = 16
 KEYS_AT_ONCE = 20_000

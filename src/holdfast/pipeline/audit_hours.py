@@ -7,21 +7,21 @@ from typing import Any
 from holdfast.base.aio import blocking
 from holdfast.base.audit import Tally
 from holdfast.base.errors import Corrupt, HoldfastError, Incompatible, NotFound
-from holdfast.ingest.frame import Batch
-from holdfast.ingest.manifest import AcceptedManifest
-from holdfast.ingest.reconcile import shares
-from holdfast.metrics import chunk, index, layout, listing
-from holdfast.metrics.audit import Hour, HourCheck
-from holdfast.metrics.audit_rules import RULES
-from holdfast.metrics.derive import Chunk
-from holdfast.metrics.manifest import ChunkRef, Kind, Table, UnitManifest
-from holdfast.metrics.windows import Windows
 from holdfast.objects.store import Store
 from holdfast.pipeline.audit_desk import Desk
 from holdfast.pipeline.audit_spans import Span
 from holdfast.pipeline.layout import hour_name
 from holdfast.pipeline.plan import Work, read_generation, version_of
 from holdfast.pipeline.unit import derive_again
+from holdfast.telemetry.accept.manifest import AcceptedManifest
+from holdfast.telemetry.accept.reconcile import shares
+from holdfast.telemetry.frame import Batch
+from holdfast.telemetry.rollup import chunk, index, layout, listing
+from holdfast.telemetry.rollup.audit import Hour, HourCheck
+from holdfast.telemetry.rollup.audit_rules import RULES
+from holdfast.telemetry.rollup.derive import Chunk
+from holdfast.telemetry.rollup.manifest import ChunkRef, Kind, Table, UnitManifest
+from holdfast.telemetry.rollup.windows import Windows
 
 DAYS = "days"
 HOURS_KEPT = 16

@@ -5,16 +5,16 @@ from dataclasses import replace
 
 from holdfast.base.audit import Tally
 from holdfast.base.ids import Ambient
-from holdfast.ingest import layout
-from holdfast.ingest.audit import BLOB_BY_TIME, BY_BLOB, BY_TIME, CONFLICT_BY_BLOB, BatchCheck, part_of
-from holdfast.ingest.audit_back import Back, Side, sha256_of_reference
-from holdfast.ingest.audit_gatherings import GatheringCheck
-from holdfast.ingest.audit_rules import RULES
-from holdfast.ingest.resolutions import Resolutions
 from holdfast.objects.store import Entry
 from holdfast.pipeline.audit_desk import Desk
 from holdfast.pipeline.audit_hours import Hours, check_listed
 from holdfast.pipeline.audit_spans import Span, entries, past
+from holdfast.telemetry.accept import layout
+from holdfast.telemetry.accept.audit import BLOB_BY_TIME, BY_BLOB, BY_TIME, CONFLICT_BY_BLOB, BatchCheck, part_of
+from holdfast.telemetry.accept.audit_back import Back, Side, sha256_of_reference
+from holdfast.telemetry.accept.audit_gatherings import GatheringCheck
+from holdfast.telemetry.accept.audit_rules import RULES
+from holdfast.telemetry.accept.resolutions import Resolutions
 
 ACCEPTED, CONFLICTS, RESOLUTIONS, BLOBS = "accepted", "conflicts", "resolutions", "blobs"
 GATHERINGS = "gatherings"

@@ -4,12 +4,12 @@ from collections.abc import AsyncIterator
 
 from holdfast.base.audit import Finding, Severity, rules
 from holdfast.bus import layout as bus
-from holdfast.ingest import layout as ingest
-from holdfast.metrics import layout as metrics
 from holdfast.objects.client import START_CHECK_PREFIX
 from holdfast.objects.store import Store
 from holdfast.ontology.format import layout as ontology
 from holdfast.runs import layout as runs
+from holdfast.telemetry.accept import layout as ingest
+from holdfast.telemetry.rollup import layout as metrics
 
 RULES = rules(
     Severity.INFORMATION,

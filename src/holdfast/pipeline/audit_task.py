@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from holdfast.base import codec
 from holdfast.base.audit import WEIGHT, Finding, Look, Severity, Tally
 from holdfast.base.codec import Document
-from holdfast.ingest.frame import Limits
 from holdfast.objects.store import OVERWRITE, Entry, Store
 from holdfast.pipeline import audit_hours, audit_ingest, audit_others
 from holdfast.pipeline.audit_desk import Desk
 from holdfast.pipeline.audit_spans import Span
 from holdfast.pipeline.audited import KEPT, list_key
+from holdfast.telemetry.frame import Limits
 
 Walk = Callable[[Desk, Span], Awaitable[Span | None]]
 

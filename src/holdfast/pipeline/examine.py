@@ -19,13 +19,13 @@ from holdfast.base import codec
 from holdfast.base.aio import blocking, map_bounded
 from holdfast.base.codec import Document
 from holdfast.base.errors import Corrupt, HoldfastError, Incompatible, Invalid, NotFound
-from holdfast.ingest import layout, references
-from holdfast.ingest.expired import find_expired
-from holdfast.ingest.frame import Batch, FrameInvalid, Limits, decode
-from holdfast.ingest.identity import BatchIdentity
-from holdfast.ingest.manifest import AcceptedManifest, ConflictManifest
-from holdfast.ingest.reconcile import Finding, Problem, Share, shares
 from holdfast.objects.store import Object, Store, Version
+from holdfast.telemetry.accept import layout, references
+from holdfast.telemetry.accept.expired import find_expired
+from holdfast.telemetry.accept.manifest import AcceptedManifest, ConflictManifest
+from holdfast.telemetry.accept.reconcile import Finding, Problem, Share, shares
+from holdfast.telemetry.frame import Batch, FrameInvalid, Limits, decode
+from holdfast.telemetry.identity import BatchIdentity
 
 AT_ONCE = 16
 """Batches under way in a task."""

@@ -22,10 +22,10 @@ from holdfast.ontology.bulk.decide import Policy, Rules
 from holdfast.ontology.bulk.loader import Landed
 from holdfast.ontology.types.model import Mixin
 from holdfast.pipeline.engine import Engine
+from holdfast.pipeline.engine.spark import ROWS, SparkEngine, reason
 from holdfast.pipeline.errors import SparkFailed
 from holdfast.pipeline.loading import Staged, Typed, Wishes, known_type, land, stage
 from holdfast.pipeline.session import Spark
-from holdfast.pipeline.spark import ROWS, SparkEngine, reason
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -33,7 +33,6 @@ from holdfast.ontology.format.data.form import Form
 from holdfast.ontology.format.head import read_head
 from holdfast.ontology.maintain import staged_loads
 from holdfast.ontology.maintain.drop import find_type
-from holdfast.ontology.maintain.upkeep import NEVER
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.session import Options as SessionOptions
 from holdfast.ontology.types.derived import derived_class
@@ -203,7 +202,7 @@ async def land(
     # Who died between two of its commits holds the lock to the end of its lease: the next one waits that out.
     term_ms = wishes.lease_ttl_ms
     options = SessionOptions(
-        runtime_id=wishes.runtime_id, lease_ttl_ms=term_ms, lock_timeout_ms=2 * max(term_ms, LEASE_MS), compaction=NEVER
+        runtime_id=wishes.runtime_id, lease_ttl_ms=term_ms, lock_timeout_ms=2 * max(term_ms, LEASE_MS), compaction=False
     )
     try:
         _check(parts)

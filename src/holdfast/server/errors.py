@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from holdfast.base.errors import TABLE, Ambiguous, HoldfastError, Unavailable
-from holdfast.ingest.frame import FrameInvalid, Reason
+from holdfast.telemetry.frame import FrameInvalid, Reason
 
 if TYPE_CHECKING:
     from holdfast.server.logs import Refusals

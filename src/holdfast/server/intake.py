@@ -18,16 +18,16 @@ from starlette.requests import ClientDisconnect
 from holdfast.base.aio import blocking
 from holdfast.base.clock import Clock
 from holdfast.base.errors import Ambiguous, Denied, NotFound, Unavailable
-from holdfast.ingest import frame
-from holdfast.ingest.accept import Accepted, Answer, IdentityConflict, Submission
-from holdfast.ingest.collector import Acceptor
-from holdfast.ingest.frame import Header
-from holdfast.ingest.holds import IdentityQuarantined
-from holdfast.ingest.submit import submission_of
 from holdfast.server.errors import Fault, draining
 from holdfast.server.limits import Limits
 from holdfast.server.metrics import Metrics
 from holdfast.server.tokens import Token, TokenFile
+from holdfast.telemetry import frame
+from holdfast.telemetry.accept.accept import Accepted, Answer, IdentityConflict, Submission
+from holdfast.telemetry.accept.collector import Acceptor
+from holdfast.telemetry.accept.holds import IdentityQuarantined
+from holdfast.telemetry.accept.submit import submission_of
+from holdfast.telemetry.frame import Header
 
 AGENT = "x-lightmetrics-agent"
 SEQ_START = "x-lightmetrics-seq-start"

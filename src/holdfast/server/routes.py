@@ -17,21 +17,21 @@ from fastapi.responses import PlainTextResponse, StreamingResponse
 
 from holdfast.base.aio import blocking
 from holdfast.base.errors import Ambiguous, Invalid
-from holdfast.ingest.holds import Holds
-from holdfast.ingest.live import Kept
-from holdfast.ingest.manifest import ConflictManifest
-from holdfast.ingest.quarantine import conflicts
-from holdfast.ingest.resolutions import Decision, Resolution, Resolutions, find_by_hash
-from holdfast.ingest.select import Wanted, select
-from holdfast.metrics.question import Aggregate
 from holdfast.server import models
 from holdfast.server.errors import Answers, Fault, as_json
 from holdfast.server.models import refusals
 from holdfast.server.service import Service
+from holdfast.telemetry.accept.holds import Holds
+from holdfast.telemetry.accept.manifest import ConflictManifest
+from holdfast.telemetry.accept.quarantine import conflicts
+from holdfast.telemetry.accept.resolutions import Decision, Resolution, Resolutions, find_by_hash
+from holdfast.telemetry.live.select import Wanted, select
+from holdfast.telemetry.live.state import Kept
+from holdfast.telemetry.query.question import Aggregate
 
 if TYPE_CHECKING:
-    from holdfast.platform.logs import Logs
-    from holdfast.platform.metrics import Metrics
+    from holdfast.telemetry.query.logs import Logs
+    from holdfast.telemetry.query.metrics import Metrics
 
 AT_ONCE = 2
 """Questions in progress at a time, to live state and to the store each: one may look through all of live state, or
@@ -307,14 +307,14 @@ class _Sources:
 
     @cached_property
     def metrics(self) -> "Metrics":
-        from holdfast.platform.metrics import Metrics  # noqa: PLC0415  # see above
+        from holdfast.telemetry.query.metrics import Metrics  # noqa: PLC0415  # see above
 
         service = self._service
         return Metrics(service.store, service.ambient, service.follower.limits, overlap_ns=service.overlap_ns)
 
     @cached_property
     def logs(self) -> "Logs":
-        from holdfast.platform.logs import Logs  # noqa: PLC0415  # see above
+        from holdfast.telemetry.query.logs import Logs  # noqa: PLC0415  # see above
 
         service = self._service
         return Logs(service.store, service.ambient, service.follower.limits, overlap_ns=service.overlap_ns)

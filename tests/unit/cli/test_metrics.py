@@ -13,8 +13,8 @@ from holdfast import pipeline
 from holdfast.base.clock import iso
 from holdfast.cli.main import run
 from holdfast.cli.plot import sparkline
-from holdfast.ingest.records import Counter, Gauge, Log
 from holdfast.objects.open import open_store
+from holdfast.telemetry.records import Counter, Gauge, Log
 from tests.unit.pipeline.field import HOUR, SECOND, START, Field
 
 MINUTE = 60 * SECOND

@@ -16,9 +16,9 @@ from urllib.parse import quote_plus
 import pytest
 
 from holdfast.cli.main import run
-from holdfast.ingest.layout import ACCEPTED_BY_TIME
-from holdfast.ingest.marks import Mark
 from holdfast.objects.open import open_store
+from holdfast.telemetry.accept.layout import ACCEPTED_BY_TIME
+from holdfast.telemetry.accept.marks import Mark
 from tests.unit.pipeline.field import Field
 
 

@@ -19,7 +19,6 @@ from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.format.chainstate import Ledger
 from holdfast.ontology.format.data.form import Form
 from holdfast.ontology.format.head import read_head
-from holdfast.ontology.maintain.upkeep import NEVER
 from holdfast.ontology.session import Ontology, Options
 from holdfast.ontology.types.model import Mixin
 
@@ -77,7 +76,7 @@ class Yard:
         return sheaves
 
     def session(self, of: type[Mixin] = Customer) -> Ontology:
-        return Ontology(self.store, self.ambient, [of], Options(compaction=NEVER))
+        return Ontology(self.store, self.ambient, [of], Options(compaction=False))
 
     async def land(
         self, sheaves: Sequence[StagedFile], of: type[Mixin] = Customer, load: str = "load", **wanted: Any

@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from holdfast.base import codec
-from holdfast.ingest import layout as ingest
-from holdfast.ingest.gathering import gather
-from holdfast.ingest.identity import BatchIdentity
-from holdfast.ingest.manifest import AcceptedManifest
 from holdfast.objects.store import CREATE, OVERWRITE, Store
+from holdfast.telemetry.accept import layout as ingest
+from holdfast.telemetry.accept.gathering import gather
+from holdfast.telemetry.accept.manifest import AcceptedManifest
+from holdfast.telemetry.identity import BatchIdentity
 
 Expected = set[tuple[str, str]]
 Plant = Callable[[Store], Awaitable[Expected]]

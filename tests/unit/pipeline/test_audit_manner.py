@@ -11,8 +11,6 @@ import pytest
 from holdfast import pipeline
 from holdfast.base.audit import Look, Tally
 from holdfast.base.errors import NotFound
-from holdfast.ingest import layout as ingest
-from holdfast.ingest.frame import Limits
 from holdfast.objects.layer import Layer
 from holdfast.objects.memory import MemoryStore, Shelf
 from holdfast.objects.store import OVERWRITE, Entry, Meta, Object, Page
@@ -22,6 +20,8 @@ from holdfast.pipeline.audit_ingest import batch_check
 from holdfast.pipeline.audit_spans import MOST_CUTS, divided
 from holdfast.pipeline.audited import KEPT, Scope
 from holdfast.pipeline.discover import DEEP_NS
+from holdfast.telemetry.accept import layout as ingest
+from holdfast.telemetry.frame import Limits
 from tests.unit.pipeline.audit_desk import MINUTE, Place, place, wrong
 from tests.unit.pipeline.field import HOUR
 from tests.unit.pipeline.healthy import AGENTS, collect, collecting, frame

@@ -13,7 +13,6 @@ from holdfast.ontology.bulk.loader import Landed
 from holdfast.ontology.format import layout
 from holdfast.ontology.maintain.compact import Compactor
 from holdfast.ontology.maintain.staged_loads import DEAD_NS
-from holdfast.ontology.maintain.upkeep import NEVER
 from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.ontology.session import Ontology, Options
 from holdfast.ontology.types.errors import InvalidValue
@@ -63,7 +62,7 @@ def test_a_class_that_cannot_be_had_is_named() -> None:
 async def test_compaction_by_an_engine_gives_the_rows_and_files_of_one_machine() -> None:
     async with open_store("memory:") as store, open_store("memory:") as other:
         for each in (store, other):
-            async with Ontology(each, each.ambient, [Customer], Options(compaction=NEVER)) as onto:
+            async with Ontology(each, each.ambient, [Customer], Options(compaction=False)) as onto:
                 for number in range(20):
                     onto.ensure([Customer(**row) for row in customers(number * 2, 3, f"v{number}-")])
                     await onto.commit()
@@ -88,7 +87,7 @@ async def test_compaction_by_an_engine_gives_the_rows_and_files_of_one_machine()
 async def test_what_a_dead_load_has_staged_is_garbage_after_a_day_and_not_before() -> None:
     desk = GcDesk()
     ambient = desk.ambient
-    async with Ontology(desk.store, ambient, [Customer], Options(compaction=NEVER)) as onto:
+    async with Ontology(desk.store, ambient, [Customer], Options(compaction=False)) as onto:
         onto.ensure(Customer(id="a", name="b"))
         await onto.commit()
     key = layout.load_key("dead", *CUSTOMER_ID, "rows", "0a")

@@ -11,7 +11,6 @@ import pytest
 from holdfast import pipeline
 from holdfast.base.errors import Corrupt, HoldfastError, Invalid, NotFound
 from holdfast.bus import Bus
-from holdfast.ingest.records import Gauge
 from holdfast.objects.client import Client
 from holdfast.objects.open import open_store
 from holdfast.ontology.maintain.compact import Compactor
@@ -22,10 +21,11 @@ from holdfast.pipeline.tables import Wanted, everything, find
 from holdfast.pipeline.tables.conditions import Condition, Conditions
 from holdfast.pipeline.tables.given import Given
 from holdfast.platform.open import open_platform
-from tests.unit.metrics import plain
+from holdfast.telemetry.records import Gauge
 from tests.unit.ontology.shop import Customer, Everything, Order, Product, Subscription
 from tests.unit.ontology.shop import everything as one_of_everything
 from tests.unit.pipeline.field import HOUR, START, Field
+from tests.unit.telemetry.rollup import plain
 
 SHOP = (Customer, Product, Subscription, Order, Everything)
 

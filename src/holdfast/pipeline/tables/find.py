@@ -31,6 +31,7 @@ HOMES = {
     "rollup": "rollups",
     "accepted": "batches",
     "quarantine": "batches",
+    "objects": "objects",
     "runs": "runs",
     "steps": "runs",
     "events": "events",

@@ -76,6 +76,8 @@ _CASTABLE = {
 """Texts that Arrow casts to what we read from them. It takes others as well, and makes other numbers of some that the
 column cannot hold: 1E+30 becomes 18960114910927365649.47.
 """
+_SCANNED_ROWS = 256
+"""Fewer rows are parsed by Python, which takes less time than to begin a scan."""
 _LARGEST_SCAN = 1 << 30
 """Bytes of JSON that are parsed in one go."""
 
@@ -106,7 +108,7 @@ def typed_columns(nodes: Mapping[str, Node], bodies: Sequence[str]) -> dict[str,
     """The columns of these fields, from the ``fields_json`` of each row."""
     if not nodes or not bodies:
         return {name: Column(pa.nulls(len(bodies), arrow_type(node))) for name, node in nodes.items()}
-    scanned = _scanned(nodes, bodies)
+    scanned = _scanned(nodes, bodies) if len(bodies) >= _SCANNED_ROWS else None
     if scanned is not None:
         return {name: Column(array) for name, array in scanned.items()}
     try:

@@ -43,7 +43,7 @@ class Held:
     owner_id: str
     epoch: int
     remaining_ms: int
-    acquired_at: str = ""
+    acquired_at: str = field(default="", compare=False)
     """Unlike the owner, it changes when the lease was released in between; renewals keep it."""
 
 

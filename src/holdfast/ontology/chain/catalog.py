@@ -24,6 +24,7 @@ from holdfast.ontology.format.schema_objects import Dropped, DroppedType, Regist
 from holdfast.ontology.types.errors import SchemaPending
 from holdfast.ontology.types.refs import KINDS, SchemaRef, TypeId
 from holdfast.ontology.types.schema import plain_schema
+from holdfast.ontology.types.typeinfo import TypeInfo, of_schema
 
 TRIES = 8
 DERIVED = "schemas_commit"
@@ -84,6 +85,14 @@ async def schema_at(chain: Chain, ledger: Ledger, type_id: TypeId) -> Stored | N
     if ref is None:
         return await stored_schema(chain.store, type_id)
     return await chained_schema(chain, ledger, type_id, ref)
+
+
+async def chained_type(chain: Chain, ledger: Ledger, type_id: TypeId) -> TypeInfo | None:
+    """A type by the schema that the chain has; None for one that only plain writers know."""
+    ref = ledger.schemas.get(type_id)
+    if ref is None:
+        return None
+    return of_schema(type_id, (await chained_schema(chain, ledger, type_id, ref)).schema, version_id=ref.version_id)
 
 
 def _gone(ledger: Ledger) -> set[TypeId]:

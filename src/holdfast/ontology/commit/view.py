@@ -18,7 +18,7 @@ from holdfast.ontology.chain.chain import KnownHead
 from holdfast.ontology.chain.redaction_fence import fence_of
 from holdfast.ontology.chain.resolve import Resolved, with_files
 from holdfast.ontology.chain.state import TypeState, see_file
-from holdfast.ontology.commit.attempt import Order, TypeForm
+from holdfast.ontology.commit.attempt import Order
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import Ledger, followed
 from holdfast.ontology.format.data.intents import Change, Identity, Row
@@ -27,6 +27,7 @@ from holdfast.ontology.format.head import Head, read_head
 from holdfast.ontology.format.manifest import Manifest, Registered
 from holdfast.ontology.types.errors import SchemaDrift, TypeDropped
 from holdfast.ontology.types.refs import FileRef, Place, SchemaRef, TypeId
+from holdfast.ontology.types.typeinfo import TypeInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +172,7 @@ class View(KnownHead):
         if ended and ended[-1].end > self._since.get(type_id, self.first or 0):
             raise TypeDropped(f"{type_id.label} was dropped by commit {ended[-1].end}, and this session is older")
 
-    async def agree(self, forms: Mapping[TypeId, TypeForm], touched: Collection[TypeId], order: Order) -> Agreed:
+    async def agree(self, types: Mapping[TypeId, TypeInfo], touched: Collection[TypeId], order: Order) -> Agreed:
         """Under which version each type is written.
 
         A type that the store does not know is registered. One that it knows otherwise is ``SchemaDrift``, where
@@ -181,7 +182,7 @@ class View(KnownHead):
         register = order.register
         versions: dict[TypeId, int] = {}
         registered: list[Registered] = []
-        for type_id, form in forms.items():
+        for type_id, info in types.items():
             if type_id in order.drop:
                 continue
             if register or type_id in touched:
@@ -189,12 +190,12 @@ class View(KnownHead):
             known, wanted = self.ledger.schemas.get(type_id), register or type_id in touched
             if not wanted and (type_id in self.ledger.lives if known is None else known.plain):
                 continue  # dropped, or migrated by a plain writer, and not asked for
-            if known is not None and known.hash == form.schema_hash and not (wanted and self.ledger.foreign):
+            if known is not None and known.hash == info.schema_hash and not (wanted and self.ledger.foreign):
                 versions[type_id] = known.version_id
                 continue
             stored = await self._stored_schema(type_id, known)
             dropped = known is None and type_id in self.ledger.lives and not self.ledger.head_of(type_id).files
-            drift = form.drift(stored.schema) if stored is not None and not dropped else None
+            drift = info.drift(stored.schema) if stored is not None and not dropped else None
             if drift and not ((register and drift.additive) or type_id in order.migrate):
                 if wanted:
                     raise SchemaDrift(drift)
@@ -203,12 +204,12 @@ class View(KnownHead):
                 versions[type_id] = stored.ref.version_id  # perhaps with another hash, of the same type
                 continue
             reason = "migrate" if type_id in order.migrate else "register"
-            ref, schema = self._next_ref(type_id, known), form.schema
+            ref, schema = self._next_ref(type_id, known), info.schema
             if stored is not None and not dropped and not drift:  # as a plain writer has registered it
                 ref, schema = ref._replace(version_id=stored.ref.version_id, hash=stored.ref.hash), stored.schema
             else:
                 before = max(ref.version_id, stored.ref.version_id if stored is not None else 0)
-                ref = ref._replace(version_id=before + 1, hash=form.schema_hash)
+                ref = ref._replace(version_id=before + 1, hash=info.schema_hash)
             registered.append(Registered(type_id, ref, schema, reason))
             versions[type_id] = ref.version_id
         return Agreed(versions, registered)

@@ -36,8 +36,7 @@ ANNOTATIONS: list[tuple[Any, Any]] = [
     (float, 1.5),
     (bool, True),
     (str | None, None),
-    # Not of a type that is spelled with a bar as well: ``typing`` remembers the first of two equal annotations.
-    (Optional[float], 1.5),  # noqa: UP045  # spelled otherwise by the specification's writer
+    (Optional[str], "x"),  # noqa: UP045  # spelled otherwise by the specification's writer
     (int | str, 3),
     (Union[int, str, None], "x"),  # noqa: UP007  # as above
     (list[str], ["x"]),

@@ -69,7 +69,7 @@ class TestDocuments:
     def test_spellings_do_not_matter(self) -> None:
         one = schema(a=Optional[str], b=Annotated[int, Constraint(ge=0)])  # noqa: UP045  # that is the point
         other = schema(a=str | None, b=int)
-        assert schema_hash(one) != schema_hash(other)  # as with the specification's writer, which spells them differently
+        assert schema_hash(one) != schema_hash(other)  # as in documents of the specification's writer
         assert not diff(one, other)
 
 

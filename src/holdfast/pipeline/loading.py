@@ -29,16 +29,15 @@ from holdfast.ontology.bulk.staged import StagedFile
 from holdfast.ontology.chain import catalog
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.format.chainstate import Ledger
-from holdfast.ontology.format.data.form import Form
 from holdfast.ontology.format.head import read_head
 from holdfast.ontology.maintain import staged_loads
 from holdfast.ontology.maintain.drop import find_type
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.session import Options as SessionOptions
-from holdfast.ontology.types.derived import derived_class
 from holdfast.ontology.types.errors import InvalidValue
-from holdfast.ontology.types.model import Mixin
+from holdfast.ontology.types.model import Mixin, derived_class
 from holdfast.ontology.types.refs import TypeId
+from holdfast.ontology.types.typeinfo import TypeInfo, of_schema, type_info
 from holdfast.pipeline.engine import Engine, unwatched
 from holdfast.runs.engine.workflow import ambient_of
 
@@ -54,14 +53,14 @@ class Typed:
     named: str | None = None
     known: tuple[TypeId, Document, Mapping[str, Document]] | None = None
 
-    def form(self) -> Form[Any]:
+    def type_info(self) -> TypeInfo:
         if self.python is not None:
-            return Form(self.python)
+            return type_info(self.python)
         if self.named is not None:
-            return Form(imported(self.named))
+            return type_info(imported(self.named))
         if self.known is None:
             raise Invalid("no type is named")
-        return Form(derived_class(*self.known))
+        return type_info(derived_class(of_schema(*self.known)))
 
 
 def imported(target: str) -> type[Mixin]:
@@ -95,10 +94,7 @@ async def known_type(store: Store, name: str) -> Typed:
 
 
 async def _schema(store: Store, chain: Chain, ledger: Ledger, type_id: TypeId) -> Document | None:
-    ref = ledger.schemas.get(type_id)
-    if ref is not None:
-        return (await catalog.chained_schema(chain, ledger, type_id, ref)).schema
-    stored = await catalog.stored_schema(store, type_id)
+    stored = await catalog.schema_at(chain, ledger, type_id)
     return None if stored is None else stored.schema
 
 
@@ -133,9 +129,9 @@ class Staged:
         )
 
 
-async def staged(store: Store, load: str, form: Form[Any], batches: Iterable[pa.RecordBatch]) -> Staged:
+async def staged(store: Store, load: str, info: TypeInfo, batches: Iterable[pa.RecordBatch]) -> Staged:
     """Stage what comes. A row that does not fit is told, not raised: trying again would not help."""
-    stager = Stager(store, ambient_of(store), load, form)
+    stager = Stager(store, ambient_of(store), load, info)
     try:
         for batch in batches:
             if batch.num_rows:
@@ -151,7 +147,7 @@ def stage(spec: StoreSpec, load: str, typed: Typed, batches: Iterable[pa.RecordB
 
     async def work() -> Staged:
         async with open_store(spec) as store:
-            return await staged(store, load, typed.form(), batches)
+            return await staged(store, load, typed.type_info(), batches)
 
     return asyncio.run(work())
 
@@ -185,7 +181,7 @@ class Wishes:
 
 async def land(
     store: Store,
-    form: Form[Any],
+    info: TypeInfo,
     load: str,
     parts: Sequence[Staged],
     wishes: Wishes,
@@ -211,9 +207,9 @@ async def land(
         _check(parts)
         sheaves = [StagedFile.parse(each) for part in parts for each in part.sheaves]
         request = loader.Request(load, wishes.rules, wishes.source, wishes.batch, wishes.if_head, metadata)
-        async with Ontology(store, ambient, [form.python], options) as onto:
+        async with Ontology(store, ambient, [info.python], options) as onto:
             say("commit", 0, 1)
-            landed = await loader.Loader(onto, ambient, form, run).land(request, sheaves)
+            landed = await loader.Loader(onto, ambient, info, run).land(request, sheaves)
             if landed.replayed:
                 await onto.flush()  # whoever committed it may have died before its indexes
         say("commit", 1, 1)

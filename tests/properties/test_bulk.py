@@ -88,10 +88,10 @@ def test_the_newest_row_wins_in_whatever_order_rows_and_loads_arrive(
     loads: list[list[tuple[str, str, int | None, bool]]], spread: bool
 ) -> None:
     """Rows are (key, name, age, retracts): within a load, beside stored rows, and beside retractions."""
-    asyncio.run(_newest(loads, spread))
+    asyncio.run(_check_newest(loads, spread))
 
 
-async def _newest(loads: list[list[tuple[str, str, int | None, bool]]], spread: bool) -> None:
+async def _check_newest(loads: list[list[tuple[str, str, int | None, bool]]], spread: bool) -> None:
     yard = Yard(MemoryStore(), sizes=SPREAD if spread else SIZES)
     known: dict[str, tuple[str, int | None, bool]] = {}
     for rows in loads:

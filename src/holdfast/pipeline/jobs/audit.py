@@ -314,7 +314,7 @@ def counted_text() -> str:
         f"SELECT '{name}' AS checked, count(*) AS n FROM judged WHERE {below(prefix)}"
         for name, prefix in ({"blobs": ingest.BLOBS} | references).items()
     ]
-    parts.append(f"SELECT 'accepted', count(DISTINCT source) FROM claims WHERE source LIKE '{ingest.ACCEPTED}%'")
+    parts.append(f"SELECT 'accepted', count(DISTINCT source) FROM claims WHERE source LIKE '{ingest.ACCEPTED}agent=%'")
     parts.append(
         "SELECT 'references', count(*) FROM claims JOIN objects ON claims.target = objects.key "
         f"WHERE {below(*REFERENCES, column='claims.target')}"

@@ -136,8 +136,8 @@ def test_sketches_of_rows_hold_every_value(batches: list[Batch]) -> None:
     for window in WINDOWS[1:]:
         rows = rollup.merge(rows, window)
     for place in range(len(rows)):
-        name, agent, own, kind = rows.series[int(rows.series_id[place])]
-        key = ((name, agent, own, kind), int(rows.start_ns[place]))
+        name, agent, own, kind, boot = rows.series[int(rows.series_id[place])]
+        key = ((name, agent, own, kind, boot), int(rows.start_ns[place]))
         values = np.array([value for _, value in expected[key].values]) + 0.0
         assert _sketch(rows, place) == dict(zip(*np.unique(sketch.keys_of(values), return_counts=True), strict=True))
 

@@ -115,9 +115,7 @@ class OntologySection(Section):
     s3_lease_ttl_ms: int = Field(default=30_000, ge=100)
     s3_request_timeout_s: float = Field(default=10.0, gt=0)
     s3_duckdb_memory_limit: str = Field(default="256MB", min_length=1)
-    compaction: Literal["off", "threshold", "scheduled"] = "threshold"
-    compaction_threshold: int = Field(default=64, ge=2)
-    compaction_every_s: float = Field(default=300.0, gt=0)
+    compaction: Literal["auto", "off"] = "auto"
 
 
 class BusSection(Section):

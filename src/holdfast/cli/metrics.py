@@ -158,6 +158,8 @@ def told(out: Output, read: Read) -> None:
         count = len(read.unreadable)
         what = "1 batch could not be read and is" if count == 1 else f"{count} batches could not be read and are"
         out.note(f"{what} left out: {', '.join(read.unreadable[:3])}")
+    for warning in read.warnings:
+        out.note(warning)
 
 
 def labels_text(labels: dict[str, str]) -> str:

@@ -70,7 +70,7 @@ def load(
 
         async with open_pipeline(shell) as store, Watch(shell.out).shown() as watch:
             typed = Typed(named=target) if ":" in target else await known_type(store, target)
-            typed.form()
+            typed.type_info()
             rules = Rules(on_conflict, absent, latest_by, instead)
             metadata = {"load": {"files": source, "by": by}}
             name, term_ms = f"{by} {store.ambient.ids.attempt()}", shell.settings.ontology.s3_lease_ttl_ms
@@ -102,13 +102,13 @@ async def _loaded(
 
     name = store.ambient.ids.unique()
     if isinstance(engine, Inline):
-        parts = [await staged(store, name, typed.form(), _batches(source, style))]
+        parts = [await staged(store, name, typed.type_info(), _batches(source, style))]
     else:
         from holdfast.pipeline.frameload import Staging, staged_files  # noqa: PLC0415  # as above
 
         watch.say("stage", 0, 0)
         parts = await staged_files(engine, Staging(store.spec, name, typed), source, style.value)
-    return await land(store, typed.form(), name, parts, wishes, engine, watch.say)
+    return await land(store, typed.type_info(), name, parts, wishes, engine, watch.say)
 
 
 def _batches(source: str, style: SourceFormat) -> "Iterable[pa.RecordBatch]":

@@ -77,7 +77,7 @@ async def load(
     say("stage", 0, 0)
     parts = await blocking(_staged, frame, Staging(store.spec, name, typed))
     running = Spark(session, ours=False, remote=not hasattr(session, "_jsparkSession"))
-    return await land(store, typed.form(), name, parts, wishes, engine or SparkEngine(running, store.spec), say)
+    return await land(store, typed.type_info(), name, parts, wishes, engine or SparkEngine(running, store.spec), say)
 
 
 async def staged_files(engine: Engine, staging: Staging, source: str, style: str) -> list[Staged]:

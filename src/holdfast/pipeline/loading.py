@@ -29,17 +29,15 @@ from holdfast.ontology.bulk.staged import StagedFile
 from holdfast.ontology.chain import catalog
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.format.chainstate import Ledger
-from holdfast.ontology.format.data.form import Form
 from holdfast.ontology.format.head import read_head
 from holdfast.ontology.maintain import staged_loads
 from holdfast.ontology.maintain.drop import find_type
-from holdfast.ontology.maintain.upkeep import NEVER
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.session import Options as SessionOptions
-from holdfast.ontology.types.derived import derived_class
 from holdfast.ontology.types.errors import InvalidValue
-from holdfast.ontology.types.model import Mixin
+from holdfast.ontology.types.model import Mixin, derived_class
 from holdfast.ontology.types.refs import TypeId
+from holdfast.ontology.types.typeinfo import TypeInfo, of_schema, type_info
 from holdfast.pipeline.engine import Engine, unwatched
 from holdfast.runs.engine.workflow import ambient_of
 
@@ -55,14 +53,14 @@ class Typed:
     named: str | None = None
     known: tuple[TypeId, Document, Mapping[str, Document]] | None = None
 
-    def form(self) -> Form[Any]:
+    def type_info(self) -> TypeInfo:
         if self.python is not None:
-            return Form(self.python)
+            return type_info(self.python)
         if self.named is not None:
-            return Form(imported(self.named))
+            return type_info(imported(self.named))
         if self.known is None:
             raise Invalid("no type is named")
-        return Form(derived_class(*self.known))
+        return type_info(derived_class(of_schema(*self.known)))
 
 
 def imported(target: str) -> type[Mixin]:
@@ -134,9 +132,9 @@ class Staged:
         )
 
 
-async def staged(store: Store, load: str, form: Form[Any], batches: Iterable[pa.RecordBatch]) -> Staged:
+async def staged(store: Store, load: str, info: TypeInfo, batches: Iterable[pa.RecordBatch]) -> Staged:
     """Stage what comes. A row that does not fit is told, not raised: trying again would not help."""
-    stager = Stager(store, ambient_of(store), load, form)
+    stager = Stager(store, ambient_of(store), load, info)
     try:
         for batch in batches:
             if batch.num_rows:
@@ -152,7 +150,7 @@ def stage(spec: StoreSpec, load: str, typed: Typed, batches: Iterable[pa.RecordB
 
     async def work() -> Staged:
         async with open_store(spec) as store:
-            return await staged(store, load, typed.form(), batches)
+            return await staged(store, load, typed.type_info(), batches)
 
     return asyncio.run(work())
 
@@ -186,7 +184,7 @@ class Wishes:
 
 async def land(
     store: Store,
-    form: Form[Any],
+    info: TypeInfo,
     load: str,
     parts: Sequence[Staged],
     wishes: Wishes,
@@ -206,15 +204,15 @@ async def land(
     # Who died between two of its commits holds the lock to the end of its lease: the next one waits that out.
     term_ms = wishes.lease_ttl_ms
     options = SessionOptions(
-        runtime_id=wishes.runtime_id, lease_ttl_ms=term_ms, lock_timeout_ms=2 * max(term_ms, LEASE_MS), compaction=NEVER
+        runtime_id=wishes.runtime_id, lease_ttl_ms=term_ms, lock_timeout_ms=2 * max(term_ms, LEASE_MS), compaction=False
     )
     try:
         _check(parts)
         sheaves = [StagedFile.parse(each) for part in parts for each in part.sheaves]
         request = loader.Request(load, wishes.rules, wishes.source, wishes.batch, wishes.if_head, metadata)
-        async with Ontology(store, ambient, [form.python], options) as onto:
+        async with Ontology(store, ambient, [info.python], options) as onto:
             say("commit", 0, 1)
-            landed = await loader.Loader(onto, ambient, form, run).land(request, sheaves)
+            landed = await loader.Loader(onto, ambient, info, run).land(request, sheaves)
             if landed.replayed:
                 await onto.flush()  # whoever committed it may have died before its indexes
         say("commit", 1, 1)

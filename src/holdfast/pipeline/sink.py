@@ -244,7 +244,7 @@ def _landed(plan: Plan, load_name: str, parts: list[Staged], wishes: Wishes) -> 
     async def work() -> Landed:
         async with open_store(plan.spec) as store:
             named = replace(wishes, runtime_id=f"spark-{store.ambient.ids.attempt()}")
-            return await land(store, plan.typed.form(), load_name, parts, named, Inline(store))
+            return await land(store, plan.typed.type_info(), load_name, parts, named, Inline(store))
 
     try:
         return asyncio.run(work())

@@ -136,12 +136,11 @@ class Holdfast:
         return Session(self.store, self.ambient, types, self._session_options(runtime_id, strict=strict))
 
     def _session_options(self, runtime_id: str | None = None, *, strict: bool = False) -> "SessionOptions":
-        from holdfast.ontology.session import Options, Policy  # noqa: PLC0415  # loads Arrow, which takes a while
+        from holdfast.ontology.session import Options  # noqa: PLC0415  # loads Arrow, which takes a while
 
         section = self.settings.ontology
         times = section.s3_lock_timeout_ms, section.s3_lease_ttl_ms
-        policy = Policy(section.compaction, section.compaction_threshold, section.compaction_every_s)
-        return Options(runtime_id, *times, strict, section.s3_duckdb_memory_limit, policy)
+        return Options(runtime_id, *times, strict, section.s3_duckdb_memory_limit, section.compaction == "auto")
 
     def bus(self, namespace: str = "default") -> "Bus":
         """The events of one namespace: publish them, hand them to handlers, look at them."""

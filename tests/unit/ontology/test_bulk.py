@@ -17,17 +17,17 @@ from holdfast.ontology.bulk.prepared import Prepared
 from holdfast.ontology.bulk.stage import SIZES, Sizes
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.format import layout
-from holdfast.ontology.format.data.form import Form
 from holdfast.ontology.maintain import staged_loads
 from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.ontology.session import Ontology
-from holdfast.ontology.types.derived import derived_class
 from holdfast.ontology.types.errors import InvalidValue
+from holdfast.ontology.types.model import derived_class
 from holdfast.ontology.types.refs import Position
+from holdfast.ontology.types.typeinfo import of_schema, type_info
 from tests.unit.ontology.bulk_kit import SPREAD, Customer, Product, Yard, customers, table
 from tests.unit.ontology.plain import PlainReader, PlainWriter
 
-CUSTOMER = Form(Customer).type_id
+CUSTOMER = type_info(Customer).type_id
 REPLACE = Rules(Policy.REPLACE)
 BOTH = pytest.mark.parametrize("sizes", [SIZES, SPREAD], ids=["small", "spread"])
 
@@ -137,7 +137,7 @@ async def test_a_row_that_does_not_fit_is_named() -> None:
 async def test_the_schema_in_the_store_checks_rows_as_the_class_does() -> None:
     yard = Yard(MemoryStore())
     await yard.load(table(customers(0, 5)))
-    derived = derived_class(CUSTOMER, Form(Customer).schema)
+    derived = derived_class(of_schema(CUSTOMER, type_info(Customer).schema))
     landed = await yard.load(table(customers(3, 5)), derived)
     assert (landed.tally.same, landed.tally.added) == (2, 3)
     with pytest.raises(InvalidValue, match=r"Customer\.name"):
@@ -201,7 +201,7 @@ async def test_only_a_commit_to_the_same_type_is_decided_about_again(other: bool
     yard = Yard(MemoryStore(), sizes=SPREAD)
     sheaves = await yard.staged("load", table(customers(0, 50)))
     async with yard.session() as onto:
-        loader = Interrupted(onto, yard.ambient, Form(Customer), yard.run, yard.sizes)
+        loader = Interrupted(onto, yard.ambient, type_info(Customer), yard.run, yard.sizes)
         await onto.agreed(Customer)
         loader.meanwhile = [
             (Product, [Product(sku="p")]) if other else (Customer, [Customer(id="c00007", name="theirs", age=7)])
@@ -248,7 +248,7 @@ async def test_a_driver_holds_pieces_of_the_file_and_never_all_of_it() -> None:
     sheaves = await yard.staged("load", table(customers(0, 20_000, "name ")))
     async with yard.session() as onto:
         store.largest = 0
-        loader = Frugal(onto, yard.ambient, Form(Customer), _elsewhere(yard, store), yard.sizes)
+        loader = Frugal(onto, yard.ambient, type_info(Customer), _elsewhere(yard, store), yard.sizes)
         landed = await loader.land(Request("load"), sheaves)
     assert landed.commit is not None
     assert landed.commit.rows == 20_000

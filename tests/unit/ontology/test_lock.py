@@ -23,7 +23,7 @@ from holdfast.ontology.commit.view import View
 from holdfast.ontology.format import layout
 from holdfast.sim.clock import SimClock
 from holdfast.sim.loop import SimLoop
-from tests.unit.ontology.desk import FORMS, put
+from tests.unit.ontology.desk import TYPES, put
 from tests.unit.ontology.plain import PlainReader, PlainWriter
 
 
@@ -74,7 +74,7 @@ class Town:
         ambient = Ambient(SimClock(self.loop.time, skew_ms=ahead_ms), ambient.rng)
         turn = WriteLock(store, name, ambient, manners)
         self.locks.append(turn)
-        return Committer(store, ambient, View(store), FORMS, runtime_id=name, turn=turn)
+        return Committer(store, ambient, View(store), TYPES, runtime_id=name, turn=turn)
 
     def plain(self, name: str = "plain") -> PlainWriter:
         def moment() -> datetime:

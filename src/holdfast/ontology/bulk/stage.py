@@ -23,15 +23,14 @@ from holdfast.ontology.bulk.staged import GROUP_ROWS, KeyRange, StagedFile, boun
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.data import intake, rows
 from holdfast.ontology.format.data.columns import typed_columns
-from holdfast.ontology.format.data.form import Form
 from holdfast.ontology.format.data.intents import digest
 from holdfast.ontology.format.data.rows import ROW_GROUP, marks
 from holdfast.ontology.format.data.stored_rows import other_digest
 from holdfast.ontology.format.parquet.ranged import Ranged
-from holdfast.ontology.maintain.merge import Target
 from holdfast.ontology.types import names
 from holdfast.ontology.types.errors import SnapshotGone
 from holdfast.ontology.types.refs import TypeId
+from holdfast.ontology.types.typeinfo import TypeInfo
 
 CHECK_ROWS = 16_384
 """Rows that are checked together."""
@@ -60,12 +59,12 @@ SIZES = Sizes()
 class Stager:
     """Writes rows of one type to staged files, as they come."""
 
-    def __init__(self, store: Store, ambient: Ambient, load: str, form: Form[Any], sizes: Sizes = SIZES) -> None:
+    def __init__(self, store: Store, ambient: Ambient, load: str, info: TypeInfo, sizes: Sizes = SIZES) -> None:
         self._sizes = sizes
         self._store = store
         self._ambient = ambient
         self._load = load
-        self._form = form
+        self._info = info
         self._unchecked: list[pa.Table] = []
         self._waiting: list[pa.Table] = []
         self._partial: set[str] = set()
@@ -87,7 +86,7 @@ class Stager:
         if not self._unchecked:
             return
         given, self._unchecked = self._unchecked, []
-        table = await blocking(_checked, self._form, given, self._partial)
+        table = await blocking(_checked, self._info, given, self._partial)
         self.rows += table.num_rows
         self._waiting.append(table)
         if (
@@ -105,7 +104,7 @@ class Stager:
             self._store,
             self._ambient,
             self._load,
-            self._form.type_id,
+            self._info.type_id,
             "rows",
             waiting,
             partial,
@@ -114,19 +113,18 @@ class Stager:
         self.sheaves.append(sheaf)
 
 
-def _checked(form: Form[Any], given: Sequence[pa.Table], partial: set[str]) -> pa.Table:
+def _checked(info: TypeInfo, given: Sequence[pa.Table], partial: set[str]) -> pa.Table:
     """Rows through their class: identity, ``fields_json``, typed columns."""
-    declared = form.declared
     table = pa.concat_tables(given, promote_options="permissive").combine_chunks()
-    keys, bodies, typed = intake.arrow_columns(declared, table)
+    keys, bodies, typed = intake.arrow_columns(info, table)
     found: dict[str, Any] = {}
-    for name, column in zip(names.key_columns(declared.kind), keys, strict=True):
+    for name, column in zip(names.key_columns(info.kind), keys, strict=True):
         found[name] = pa.array(column, pa.string())
     found["fields_json"] = bodies
-    unknown = {name: declared.nodes[name] for name in declared.payload if name not in typed}
+    unknown = {name: node for name, node in info.columns.items() if name not in typed}
     made = typed_columns(unknown, bodies.to_pylist()) if unknown else {}
     partial |= {name for name, column in made.items() if column.partial}
-    found.update((name, typed[name] if name in typed else made[name].array) for name in declared.payload)
+    found.update((name, typed[name] if name in typed else made[name].array) for name in info.payload)
     return pa.table(found)
 
 
@@ -249,7 +247,7 @@ def together(tables: Sequence[pa.Table]) -> pa.Table | None:
 
 
 def decided_part(
-    target: Target, given: pa.Table | None, state: pa.Table | None, rules: Rules, partial: Sequence[str]
+    target: TypeInfo, given: pa.Table | None, state: pa.Table | None, rules: Rules, partial: Sequence[str]
 ) -> tuple[Written | None, Tally]:
     """What of a range of keys is written, as a file. Blocking."""
     if given is None:
@@ -260,17 +258,17 @@ def decided_part(
     return _encoded(target, decided, rules, set(partial)), decided.tally
 
 
-def _no_rows(target: Target) -> pa.Table:
+def _no_rows(target: TypeInfo) -> pa.Table:
     keys = names.key_columns(target.type_id.kind)
-    nodes = typed_columns(target.nodes, [])
+    nodes = typed_columns(target.columns, [])
     texts = {name: pa.array([], pa.string()) for name in (*keys, "fields_json")}
     return pa.table({**texts, **{name: column.array for name, column in nodes.items()}})
 
 
-def _encoded(target: Target, decided: Decided, rules: Rules, partial: set[str]) -> Written:
+def _encoded(target: TypeInfo, decided: Decided, rules: Rules, partial: set[str]) -> Written:
     table = _columns(target, decided.chosen, retracted=False if rules.instead else None)
     if decided.gone.num_rows:
-        typed = typed_columns(target.nodes, decided.gone.column("fields_json").to_pylist())
+        typed = typed_columns(target.columns, decided.gone.column("fields_json").to_pylist())
         partial |= {name for name, column in typed.items() if column.partial}
         gone = pa.table(
             {
@@ -283,11 +281,11 @@ def _encoded(target: Target, decided: Decided, rules: Rules, partial: set[str]) 
     sink = pa.BufferOutputStream()
     with rows.writer_for(sink, table) as writer:
         writer.write_table(table, row_group_size=ROW_GROUP)
-        writer.add_key_value_metadata(marks(target.nodes, sorted(partial)))
+        writer.add_key_value_metadata(marks(target.columns, sorted(partial)))
     return Written(sink.getvalue().to_pybytes(), table.num_rows, tuple(sorted(partial)))
 
 
-def _columns(target: Target, table: pa.Table, *, retracted: bool | None) -> pa.Table:
+def _columns(target: TypeInfo, table: pa.Table, *, retracted: bool | None) -> pa.Table:
     """In the specification's order. The commit is to be put in its place when it is known."""
     kind, count = target.type_id.kind, table.num_rows
     found: dict[str, Any] = {
@@ -297,7 +295,7 @@ def _columns(target: Target, table: pa.Table, *, retracted: bool | None) -> pa.T
     found |= {name: table.column(name) for name in names.key_columns(kind)}
     found["schema_version_id"] = pa.repeat(pa.scalar(target.version_id, pa.int64()), count)
     found["fields_json"] = table.column("fields_json")
-    found |= {name: table.column(name) for name in target.nodes}
+    found |= {name: table.column(name) for name in target.columns}
     if retracted is not None:
         found[names.RETRACTED] = pa.repeat(pa.scalar(retracted, pa.bool_()), count)
     return pa.table(found)

@@ -23,6 +23,7 @@ from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import Ledger
 from holdfast.ontology.types.refs import KINDS, Kind, SchemaRef, TypeId
 from holdfast.ontology.types.schema import schema_hash, schema_json
+from holdfast.ontology.types.typeinfo import TypeInfo, of_schema
 
 
 def _rest(document: Mapping[str, Any], *known: str) -> Document:
@@ -227,6 +228,14 @@ async def chained_schema(chain: Chain, ledger: Ledger, type_id: TypeId, ref: Sch
         if each.type_id == type_id:
             return Stored(each.ref, each.schema, each.reason or "register")
     raise Corrupt(f"{type_id.label}: commit {ref.since} should have registered its schema, and has not")
+
+
+async def chained_type(chain: Chain, ledger: Ledger, type_id: TypeId) -> TypeInfo | None:
+    """A type by the schema that the chain has; None for one that only plain writers know."""
+    ref = ledger.schemas.get(type_id)
+    if ref is None:
+        return None
+    return of_schema(type_id, (await chained_schema(chain, ledger, type_id, ref)).schema, version_id=ref.version_id)
 
 
 def _gone(ledger: Ledger) -> set[TypeId]:

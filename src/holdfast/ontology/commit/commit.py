@@ -28,7 +28,7 @@ from holdfast.base.errors import Ambiguous, Conflict, Contended, Corrupt, Holdfa
 from holdfast.base.ids import Ambient
 from holdfast.objects.retry import Budget, RetryPolicy
 from holdfast.objects.store import CREATE, Lost, NotModified, Object, Store, Written
-from holdfast.ontology.commit.attempt import PLAIN, Attempt, Bulk, Draft, Order, TypeForm, Witness, draw
+from holdfast.ontology.commit.attempt import PLAIN, Attempt, Bulk, Draft, Order, Witness, draw
 from holdfast.ontology.commit.delta import check_ends, delta
 from holdfast.ontology.commit.lock import Open, Turn
 from holdfast.ontology.commit.view import View
@@ -39,6 +39,7 @@ from holdfast.ontology.format.head import parse, read_head
 from holdfast.ontology.format.manifest import Manifest
 from holdfast.ontology.types.errors import BulkOutdated, Overtaken
 from holdfast.ontology.types.refs import Place, TypeId
+from holdfast.ontology.types.typeinfo import TypeInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ class Committer:
         store: Store,
         ambient: Ambient,
         view: View,
-        forms: Mapping[TypeId, TypeForm],
+        types: Mapping[TypeId, TypeInfo],
         *,
         runtime_id: str,
         turn: Turn | None = None,
@@ -99,7 +100,7 @@ class Committer:
         self._store = store
         self._ambient = ambient
         self._view = view
-        self._forms = forms
+        self._types = types
         self._runtime_id = runtime_id
         self._turn = turn if turn is not None else Open()
         self._on_commit = on_commit
@@ -227,10 +228,10 @@ class Committer:
         for type_id, batch in batches.items():
             if changed := await blocking(states[type_id].changed, batch):
                 rows[type_id] = changed
-        if not (rows or changes or outbox) and not self._view.changed_by(order, self._forms):
+        if not (rows or changes or outbox) and not self._view.changed_by(order, self._types):
             self._idle_intents = len(items)
             return None
-        schemas = await self._view.agree(self._forms, touched, order)
+        schemas = await self._view.agree(self._types, touched, order)
         bulk = order.bulk
         if bulk is not None and not bulk.stands(self._view.ledger, schemas.versions[bulk.type_id]):
             raise BulkOutdated(f"{bulk.type_id.label}: commit {self._view.head.commit_id} has other rows than it did")
@@ -247,7 +248,7 @@ class Committer:
 
     async def _try(self, draft: Draft) -> Commit | None:
         """One attempt; None if it lost."""
-        attempt = await blocking(draw, draft, self._view.ledger, self._forms, self._ambient)
+        attempt = await blocking(draw, draft, self._view.ledger, self._types, self._ambient)
         if not await self._prepare(attempt):
             await self.refresh()
             return None

@@ -18,7 +18,7 @@ from holdfast.ontology.chain.chain import KnownHead
 from holdfast.ontology.chain.redaction_fence import fence_of
 from holdfast.ontology.chain.resolve import Resolved, with_files
 from holdfast.ontology.chain.state import TypeState, see_file
-from holdfast.ontology.commit.attempt import Order, TypeForm
+from holdfast.ontology.commit.attempt import Order
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import followed
 from holdfast.ontology.format.data.intents import Change, Identity, Row
@@ -27,6 +27,7 @@ from holdfast.ontology.format.head import Head
 from holdfast.ontology.format.manifest import Manifest, Registered
 from holdfast.ontology.types.errors import SchemaDrift, TypeDropped
 from holdfast.ontology.types.refs import FileRef, SchemaRef, TypeId
+from holdfast.ontology.types.typeinfo import TypeInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +143,11 @@ class View(KnownHead):
 
     # --- schemas ---
 
-    def changed_by(self, order: Order, forms: Mapping[TypeId, TypeForm]) -> bool:
+    def changed_by(self, order: Order, types: Mapping[TypeId, TypeInfo]) -> bool:
         """Whether an order would change anything, apart from rows."""
         known = self.ledger.schemas
-        wanted = forms if order.register else {each: forms[each] for each in order.migrate}
-        new = any(each not in known or known[each].hash != form.schema_hash for each, form in wanted.items())
+        wanted = types if order.register else {each: types[each] for each in order.migrate}
+        new = any(each not in known or known[each].hash != info.schema_hash for each, info in wanted.items())
         ends = any(self._ends_anything(each, purge=purge) for each, purge in order.drop.items())
         return new or ends or order.redact is not None or order.bulk is not None
 
@@ -161,7 +162,7 @@ class View(KnownHead):
         if ended and ended[-1].end > self._since.get(type_id, self._opened or 0):
             raise TypeDropped(f"{type_id.label} was dropped by commit {ended[-1].end}, and this session is older")
 
-    async def agree(self, forms: Mapping[TypeId, TypeForm], touched: Collection[TypeId], order: Order) -> Agreed:
+    async def agree(self, types: Mapping[TypeId, TypeInfo], touched: Collection[TypeId], order: Order) -> Agreed:
         """Under which version each type is written.
 
         A type that the store does not know is registered. One that it knows otherwise is ``SchemaDrift``, where
@@ -171,7 +172,7 @@ class View(KnownHead):
         register = order.register
         versions: dict[TypeId, int] = {}
         registered: list[Registered] = []
-        for type_id, form in forms.items():
+        for type_id, info in types.items():
             if type_id in order.drop:
                 continue
             if register or type_id in touched:
@@ -179,12 +180,12 @@ class View(KnownHead):
             known = self.ledger.schemas.get(type_id)
             if known is None and type_id in self.ledger.lives and type_id not in touched and not register:
                 continue  # dropped, and not asked for
-            if known is not None and known.hash == form.schema_hash:
+            if known is not None and known.hash == info.schema_hash:
                 versions[type_id] = known.version_id
                 continue
             stored = await self._stored_schema(type_id, known)
             new_life = known is None and type_id in self.ledger.lives
-            drift = form.drift(stored.schema) if stored is not None and not new_life else None
+            drift = info.drift(stored.schema) if stored is not None and not new_life else None
             if drift and not ((register and drift.additive) or type_id in order.migrate):
                 if register or type_id in touched:
                     raise SchemaDrift(drift)
@@ -192,14 +193,14 @@ class View(KnownHead):
             if known is not None and not drift and not (register or type_id in order.migrate):
                 versions[type_id] = known.version_id  # another hash for the same type
                 continue
-            ref = self._next_ref(type_id, form, known, stored, changed=bool(drift))
+            ref = self._next_ref(type_id, info, known, stored, changed=bool(drift))
             reason = "migrate" if type_id in order.migrate else "register"
-            registered.append(Registered(type_id, ref, form.schema, reason))
+            registered.append(Registered(type_id, ref, info.schema, reason))
             versions[type_id] = ref.version_id
         return Agreed(versions, registered)
 
     def _next_ref(
-        self, type_id: TypeId, form: TypeForm, known: SchemaRef | None, stored: Stored | None, *, changed: bool
+        self, type_id: TypeId, info: TypeInfo, known: SchemaRef | None, stored: Stored | None, *, changed: bool
     ) -> SchemaRef:
         ended = self.ledger.lives.get(type_id)
         if known is None and ended:
@@ -207,15 +208,15 @@ class View(KnownHead):
             before = max(ended[-1].version_id, stored.ref.version_id if stored is not None else 0)
             generation = self.ledger.generation_of(type_id) if self.ledger.head_of(type_id).files else 0
             following = self.ledger.commit_id + 1
-            return SchemaRef(before + 1, form.schema_hash, generation or following, following)
+            return SchemaRef(before + 1, info.schema_hash, generation or following, following)
         before = known.version_id if known is not None else stored.ref.version_id if stored is not None else 0
         version_id = before + 1 if changed or before == 0 else before
         following = self.ledger.commit_id + 1
         if known is not None:
-            return SchemaRef(version_id, form.schema_hash, known.generation, following)
+            return SchemaRef(version_id, info.schema_hash, known.generation, following)
         # Rows that are there without a schema of ours on the chain are a plain writer's, and stay.
         adopted = self.ledger.head_of(type_id).files > 0
-        return SchemaRef(version_id, form.schema_hash, 0 if adopted else following, following)
+        return SchemaRef(version_id, info.schema_hash, 0 if adopted else following, following)
 
     async def _stored_schema(self, type_id: TypeId, known: SchemaRef | None) -> Stored | None:
         """The document of the schema that the ledger names; or, if it names none, what a plain writer registered."""

@@ -28,14 +28,12 @@ from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.chain.redaction_fence import RedactionFence, fence_of
 from holdfast.ontology.chain.resolve import Resolved, resolve, resolve_by_chain
 from holdfast.ontology.chain.times import Window
-from holdfast.ontology.filters.ast import And, Predicate
 from holdfast.ontology.filters.operand import fill, joined
 from holdfast.ontology.filters.scope import Sql, quoted
 from holdfast.ontology.filters.sql import compile_where
 from holdfast.ontology.format.chainstate import Ledger
 from holdfast.ontology.format.data.columns import arrow_type
 from holdfast.ontology.format.data.rows import column_forms
-from holdfast.ontology.format.data.shape import Shape
 from holdfast.ontology.format.index import Entry
 from holdfast.ontology.format.parquet.byte_ranges import GAP_BYTES, Extent, chunks_of, divided, together
 from holdfast.ontology.format.parquet.splice import MARK, Footer
@@ -47,7 +45,9 @@ from holdfast.ontology.query.sqltables import shown_columns
 from holdfast.ontology.query.type_table import Table
 from holdfast.ontology.types import names
 from holdfast.ontology.types.errors import Overtaken
+from holdfast.ontology.types.expressions.ast import And, Predicate
 from holdfast.ontology.types.refs import Place, TypeId
+from holdfast.ontology.types.typeinfo import TypeInfo
 from holdfast.sql.duck import MissingFile
 
 WHOLE_BYTES = 1 << 20
@@ -65,7 +65,7 @@ class Cut:
     """Paths of files whose keys and commits are enough."""
     slice: tuple[int, int] = (0, 1)
     """Of the others, which share of the row groups."""
-    shape: Shape | None = None
+    shape: TypeInfo | None = None
     fields: frozenset[str] | None = None
     """Of these row groups, the fields that are read; None if it may be all."""
 
@@ -207,7 +207,7 @@ BATCH_ROWS = 10_000
 class Part:
     """Picklable: it crosses to wherever it is read."""
 
-    shape: Shape
+    shape: TypeInfo
     place: Place | None
     """The head at which its files were found."""
     window: Window
@@ -227,7 +227,7 @@ class Part:
         return min(each.first for each in self.files), max(each.last for each in self.files)
 
 
-def schema_of(shape: Shape, *, history: bool) -> pa.Schema:
+def schema_of(shape: TypeInfo, *, history: bool) -> pa.Schema:
     """The columns of a type's table, as ``holdfast sql`` has them."""
     fields: list[tuple[str, pa.DataType]] = []
     if shape.ends is not None:
@@ -247,7 +247,7 @@ async def divide(
     store: Store,
     chain: Chain,
     ledger: Ledger,
-    shape: Shape,
+    shape: TypeInfo,
     window: Window,
     *,
     predicate: Predicate = And(()),  # noqa: B008  # it is immutable
@@ -277,7 +277,7 @@ async def divide(
     return parts
 
 
-def _told(entries: Sequence[Entry], ledger: Ledger, shape: Shape) -> Sequence[Entry]:
+def _told(entries: Sequence[Entry], ledger: Ledger, shape: TypeInfo) -> Sequence[Entry]:
     """What is known of the columns of an older schema is not known of those of now."""
     ref = ledger.schemas.get(shape.type_id)
     since = ref.since if ref is not None else ledger.commit_id + 1
@@ -414,7 +414,7 @@ def _fields(part: Part) -> frozenset[str] | None:
     shape = part.shape
     asked = {*part.columns, *(each.field for each in paths(part.predicate))}
     untyped = not shape.nodes or any(shape.forms.get(name) == "json" for name in asked)
-    if untyped or shape.upgrades is not None or part.fence.concerns(shape.type_id):
+    if untyped or shape.upgraders or part.fence.concerns(shape.type_id):
         return None
     return frozenset(asked & {*shape.payload})
 

@@ -31,12 +31,12 @@ from holdfast.ontology.filters.operand import pieces
 from holdfast.ontology.filters.scope import Sql, quoted
 from holdfast.ontology.format.chainstate import Ledger, fate
 from holdfast.ontology.format.data.columns import arrow_type
-from holdfast.ontology.format.data.shape import Shape, of_schema
 from holdfast.ontology.query.cache.loaded import duck_type
 from holdfast.ontology.query.cache.warm import Warm
 from holdfast.ontology.query.engine import Engine, Moment
 from holdfast.ontology.query.type_table import Table
 from holdfast.ontology.types.refs import TypeId
+from holdfast.ontology.types.typeinfo import TypeInfo, of_schema
 from holdfast.sql.duck import Duck, MalformedJson, SqlFailed
 
 FUNCTIONS = frozenset({"range", "generate_series", "unnest", "json_each", "json_tree", "repeat_row"})
@@ -56,7 +56,7 @@ class SqlTables:
         self._opening = asyncio.Lock()
         self._when = when
         self.engine = Engine(store, KnownHead(store), self._warm)
-        self._shapes: dict[tuple[TypeId, int], Shape] = {}
+        self._shapes: dict[tuple[TypeId, int], TypeInfo] = {}
 
     async def close(self) -> None:
         await self._warm.close()
@@ -77,11 +77,11 @@ class SqlTables:
 
     # --- what there is ---
 
-    async def tables(self, when: When | None = None) -> dict[str, Shape]:
+    async def tables(self, when: When | None = None) -> dict[str, TypeInfo]:
         """The types, by the name of their table."""
         return await self._tables(await self.engine.pinned(), when if when is not None else self._when)
 
-    async def _tables(self, ledger: Ledger, when: When) -> dict[str, Shape]:
+    async def _tables(self, ledger: Ledger, when: When) -> dict[str, TypeInfo]:
         """Of now, and those that there were at the moment that is asked about, unless they were purged."""
         chain, then, gone = self.engine.chain, ledger, set[TypeId]()
         if when.last is not None and ledger.lives:
@@ -89,7 +89,7 @@ class SqlTables:
             then = await chain.ledger(await chain.at(ledger.place, upper) if upper else None)
             ended = {each: ledger.life_at(each, upper) for each in (*then.heads, *then.schemas)}
             gone = {each for each, life in ended.items() if life is not None and not life.purged}
-        found: dict[str, Shape] = {}
+        found: dict[str, TypeInfo] = {}
         for type_id in sorted({*ledger.heads, *ledger.schemas, *gone}):
             shape = await self.shape(then if type_id in gone else ledger, type_id)
             # A relation and an entity of one name: the relation's table says so.
@@ -97,12 +97,12 @@ class SqlTables:
             found[name] = shape
         return found
 
-    async def pinned(self, when: When) -> tuple[Ledger, dict[str, Shape]]:
+    async def pinned(self, when: When) -> tuple[Ledger, dict[str, TypeInfo]]:
         """The head of now, and the types by the name of their table, as of a moment."""
         ledger = await self.engine.pinned()
         return ledger, await self._tables(ledger, when)
 
-    async def shape(self, ledger: Ledger, type_id: TypeId) -> Shape:
+    async def shape(self, ledger: Ledger, type_id: TypeId) -> TypeInfo:
         ref = ledger.schemas.get(type_id)
         key = (type_id, ref.since if ref is not None else -1)
         if key not in self._shapes:
@@ -176,7 +176,7 @@ class SqlTables:
         return await self.engine.ask(question)
 
     async def _make_view(
-        self, duck: Duck, name: str, tables: dict[str, Shape], moment: Moment, used: frozenset[str] | None
+        self, duck: Duck, name: str, tables: dict[str, TypeInfo], moment: Moment, used: frozenset[str] | None
     ) -> None:
         by_name = {each.lower(): each for each in tables}
         parts = _NAME.fullmatch(name)

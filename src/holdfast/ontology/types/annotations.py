@@ -113,7 +113,7 @@ class _Analysis:
                 lambda: {name: hint for name, hint in self._hints(annotation).items() if name in described},
                 lambda name: not _has_default(described[name]),
             )
-        if hasattr(annotation, "__declaration__"):
+        if hasattr(annotation, "__type_info__"):
             raise self._unsupported(
                 annotation, "a field cannot hold an entity or a relation", "relate the two entities with a Relation"
             )

@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 from uuid import UUID
 
 from holdfast.base.errors import Invalid
-from holdfast.ontology.filters.ast import FieldPath
-from holdfast.ontology.filters.ends import declared_node
-from holdfast.ontology.filters.exprs import RowTerm
-from holdfast.ontology.filters.types import node_at
+from holdfast.ontology.types.errors import InvalidQuery
+from holdfast.ontology.types.expressions.ast import FieldPath
+from holdfast.ontology.types.expressions.fitting import node_at
+from holdfast.ontology.types.expressions.terms import RowTerm
 from holdfast.ontology.types.typespec import Node
 
 if TYPE_CHECKING:
     from holdfast.ontology.types.model import Entity
+    from holdfast.ontology.types.typeinfo import TypeInfo
 
 T = TypeVar("T")
 
@@ -33,6 +34,17 @@ class Missing(Enum):
 
 
 MISSING = Missing.MISSING
+
+
+def info_of(owner: type) -> "TypeInfo":
+    """What is known of the class that a field was taken from; ``InvalidQuery`` if it is no concrete type."""
+    found: TypeInfo | None = getattr(owner, "__type_info__", None)
+    if found is None:
+        raise InvalidQuery(
+            f"{owner.__name__} is not an entity or relation type, so there are no rows of it",
+            remedy="use the field of a type that derives from it",
+        )
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +86,7 @@ class FieldExpr(RowTerm[T]):
 
     @property
     def _declared(self) -> Node:
-        return declared_node(getattr(self.owner, "__declaration__", None), self.end, self.name, self.owner.__name__)
+        return info_of(self.owner).node_of(self.end, self.name)
 
 
 class Field(Generic[T]):

@@ -130,6 +130,40 @@ def without_null(node: Node) -> tuple[Node, bool]:
     return (rest[0] if len(rest) == 1 else OneOf(rest, metadata=node.metadata)), True
 
 
+# --- typed columns ---
+
+Form = Literal["text", "int", "float", "bool", "timestamp", "date", "decimal", "blob", "json", "list", "key"]
+"""What the typed column of a field holds.
+
+"json" is the canonical JSON of a field that has no type of its own; "list" is a list of any of the others. "key" is a
+text of identity (``entity_key``, ``left_key``, ``instance_key``), from which values are read as the field is declared.
+"""
+
+_FORMS: dict[type, Form] = {
+    str: "text",
+    UUID: "text",
+    int: "int",
+    float: "float",
+    bool: "bool",
+    datetime: "timestamp",
+    date: "date",
+    Decimal: "decimal",
+    bytes: "blob",
+}
+
+
+def form_of(node: Node) -> Form:
+    """The form of the typed column of a field of this type."""
+    match without_null(node)[0]:
+        case Primitive(python=python):
+            return _FORMS.get(python, "json")
+        case Choice() as choice:
+            return "text" if choice.stored is str else "int"
+        case ListOf(item=item):
+            return "json" if form_of(item) == "json" else "list"
+    return "json"
+
+
 # --- nodes to documents ---
 
 

@@ -93,7 +93,7 @@ async def _resolved(store: Store, pieces: Pieces, refs: tuple[ChunkRef, ...]) ->
 async def _table(store: Store, ref: ChunkRef) -> pa.Table:
     body = (await store.get(ref.key)).body
     ref.check(body)
-    return (await blocking(chunk.from_parquet, body, chunk.SCHEMA, chunk.SCHEMA_NAME, key=ref.key))[0]
+    return (await blocking(chunk.read, body, key=ref.key))[0]
 
 
 def _of_bucket(table: pa.Table, pieces: Pieces) -> pa.Table:

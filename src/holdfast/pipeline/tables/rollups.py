@@ -4,7 +4,8 @@ Where a chunk was made from all that is known of its agents and its hour, it is 
 from the batches themselves, by the same functions. A condition on ``metric`` or ``agent``, a range of time, and
 conditions on labels (``where``, such as ``cpu=0,mode!=idle``) leave out chunks before anything is read.
 
-A series has a window in one row. Where late data lies over a sealed unit, what both say is put together.
+Each boot of a series has a window in one row (``query.answer`` says how boots are put together). Where late data lies
+over a sealed unit, what both say is put together.
 """
 
 from collections import defaultdict
@@ -29,7 +30,7 @@ from holdfast.telemetry.query.fresh import Batches, Memory
 from holdfast.telemetry.query.known import Hour, Looked
 from holdfast.telemetry.query.metrics import agent_test, matchers_of
 from holdfast.telemetry.rollup import chunk, rollup
-from holdfast.telemetry.rollup.derive import rolled
+from holdfast.telemetry.rollup.derive import is_current, rolled
 from holdfast.telemetry.rollup.extract import telemetry_of
 from holdfast.telemetry.rollup.labels import may_match
 from holdfast.telemetry.rollup.layout import DAY_NS, HOUR_NS, hour_start_ns, window_of
@@ -119,6 +120,8 @@ class RollupTable:
         return Span(since, until)
 
     def _usable(self, generation: Generation) -> bool:
+        if not is_current(generation.version) and not any(unit.sealed for unit in generation.units):
+            return False
         windows = {ref.window_ns for unit in generation.units for ref in unit.chunks if ref.table is Table.ROLLUP}
         needed = HOUR_NS if self.daily and generation.kind is not Kind.DAILY else self.window_ns
         return not windows or needed in windows

@@ -18,13 +18,13 @@ from holdfast.base.errors import Invalid
 from holdfast.objects.store import Store
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.chain.times import Moment, When, Window, window
-from holdfast.ontology.filters.ast import And, Comparison, FieldPath, In, IsNotNull, Predicate, Text
 from holdfast.ontology.format.chainstate import Ledger
-from holdfast.ontology.format.data.columns import Form
-from holdfast.ontology.format.data.shape import Shape
 from holdfast.ontology.query import partitions
+from holdfast.ontology.types.expressions.ast import And, Comparison, FieldPath, In, IsNotNull, Predicate, Text
 from holdfast.ontology.types.readings import Reading
 from holdfast.ontology.types.refs import Place
+from holdfast.ontology.types.typeinfo import TypeInfo
+from holdfast.ontology.types.typespec import Form
 from holdfast.pipeline.tables.conditions import Condition
 from holdfast.pipeline.tables.given import Given
 from holdfast.pipeline.tables.table import Wanted
@@ -47,7 +47,7 @@ class TypeTable:
     """Picklable; pinned at one head."""
 
     name: str
-    shape: Shape
+    shape: TypeInfo
     place: Place | None
     window: Window
 
@@ -113,7 +113,7 @@ async def window_of(store: Store, when: When, ledger: Ledger) -> Window:
     return await window(when, Chain(store), ledger)
 
 
-def _term(condition: Condition, shape: Shape) -> Predicate | None:
+def _term(condition: Condition, shape: TypeInfo) -> Predicate | None:
     """The condition in the language of queries; None if it does not mean the same there."""
     name = condition.column
     keys = () if shape.ends is None else ("left_key", "right_key", shape.key_field)

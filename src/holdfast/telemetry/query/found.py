@@ -24,6 +24,8 @@ class Read:
     """Batches that could not be read, by manifest id: the answer lacks them."""
     expired: tuple[str, ...] = ()
     """Batches whose bytes were let go, and which no chunk that was used counts: the answer lacks them too."""
+    warnings: list[str] = field(default_factory=list)
+    """What a reader should know before trusting the numbers, in whole sentences."""
 
     def document(self) -> dict[str, Any]:
         return {
@@ -32,6 +34,7 @@ class Read:
             "batches": self.batches,
             "unreadable": list(self.unreadable),
             **({"expired": list(self.expired)} if self.expired else {}),
+            **({"warnings": list(self.warnings)} if self.warnings else {}),
         }
 
 
@@ -72,6 +75,7 @@ class Answer:
             "since_ns": asked.since_ns,
             "until_ns": asked.until_ns,
             "step": window_name(asked.step_ns),
+            **({} if asked.unfinished_ns is None else {"unfinished_ns": asked.unfinished_ns}),
             "series": [
                 {
                     "labels": each.labels,

@@ -29,7 +29,7 @@ from holdfast.telemetry.query.known import Hour, Looked, resolved
 from holdfast.telemetry.query.question import Question, ask, wants_bucket
 from holdfast.telemetry.query.reading import Reading, reading
 from holdfast.telemetry.query.times import Moment, moment_ns, span_ns
-from holdfast.telemetry.rollup import chunk, index, rollup
+from holdfast.telemetry.rollup import chunk, derive, index, rollup
 from holdfast.telemetry.rollup.labels import may_match
 from holdfast.telemetry.rollup.layout import HOUR_NS
 from holdfast.telemetry.rollup.manifest import ChunkRef, Current, Generation, Kind, Table
@@ -82,6 +82,7 @@ class Metrics:
             matchers_of(where, agent),
             by,
             q,
+            now,
         )
 
         async def attempt() -> Answer:
@@ -176,7 +177,7 @@ class _Asked:
         hours = await self._looked.hours(
             Kind.ROLLUP,
             question.from_ns,
-            question.until_ns,
+            question.to_ns,
             wants_agent=agent_test(question.matchers),
             wants_bucket=question.wants_bucket,
             usable=self._usable,
@@ -187,9 +188,11 @@ class _Asked:
             files += await self._raw(hour)
         self._workshop.read.hours = len(hours)
         self._workshop.lacks(hours)
+        if files:  # chunks of an older version have fewer columns
+            files.append(await self._workshop.keep(chunk.SCHEMA.empty_table(), "columns"))
         try:
             layered = any(hour.layered for hour in hours)
-            series = await answer(self._workshop.duck, files, question, layered=layered)
+            series, agents = await answer(self._workshop.duck, files, question, layered=layered)
         except OutOfMemory:
             raise
         except HoldfastError as error:
@@ -199,10 +202,17 @@ class _Asked:
             raise unknown(question.metric, self._names, len(told.unreadable), len(told.expired))
         if not series and files and question.aggregate.grows:
             await self._refuse_gauge(files)
+        if agents:
+            self._workshop.read.warnings.append(
+                f"several senders use one agent id at the same time: {', '.join(agents)}. Their counters are added up, "
+                "and of gauges the one that began last counts. Give each sender an id of its own"
+            )
         return Answer(question, series, self._workshop.told())
 
     def _usable(self, generation: Generation) -> bool:
-        """Whether the windows of its chunks divide the step."""
+        """Whether its rows are those of this version, if they can be made anew, and its windows divide the step."""
+        if not derive.is_current(generation.version) and not any(unit.sealed for unit in generation.units):
+            return False
         of_units = ({ref.window_ns for ref in unit.chunks if ref.table is Table.ROLLUP} for unit in generation.units)
         return all(not windows or self._question.window(windows) is not None for windows in of_units)
 

@@ -10,8 +10,10 @@ steps. A value of a step says what was seen in it:
     quantile                    the part ``q`` of samples does not exceed it, within 1 %; of histograms, by linear
                                 interpolation in the bucket
 
-What a counter grew by between two samples belongs to the step in which the later one lies, if they are at most
-``reach_ns`` apart: five minutes, or a step where that is more.
+What a counter grew by between two samples is spread evenly over the time between them, if they are at most ``reach_ns``
+apart: an hour, or a step where that is more. So a rate does not depend on how steps and samples lie, and the increases
+of parts add up to that of the whole. The same holds for the observations of a histogram since the one before it. A step
+that has not ended is divided by the time up to its newest sample.
 """
 
 from collections.abc import Iterable
@@ -23,7 +25,7 @@ from holdfast.telemetry.rollup.layout import DAY_NS, SECOND_NS, window_name
 from holdfast.telemetry.rollup.manifest import bucket_of
 from holdfast.telemetry.rollup.matchers import AGENT, Matcher, Operator
 
-REACH_NS = 300 * SECOND_NS
+REACH_NS = 3600 * SECOND_NS
 MOST_STEPS = 11_000
 """Of one answer."""
 LONGEST_STEP = 36_500 * DAY_NS
@@ -60,16 +62,34 @@ class Question:
     by: tuple[str, ...] | None = None
     """Labels by which series are put together; None keeps every series on its own, nothing makes one of all."""
     q: float = 0.5
+    now_ns: int | None = None
+    """When it was asked: a step that has not ended by then is unfinished. None if every step is taken as finished."""
 
     @property
     def reach_ns(self) -> int:
-        """How far back the sample before may lie."""
+        """How far apart two neighbouring samples may be."""
         return max(self.step_ns, REACH_NS)
 
     @property
     def from_ns(self) -> int:
-        """Where reading begins."""
-        return self.since_ns - self.reach_ns if self.aggregate.grows else self.since_ns
+        """Where reading begins: at whole steps, because windows of any length up to a step are read from there."""
+        return self.since_ns - self._steps_of_reach if self.aggregate.grows else self.since_ns
+
+    @property
+    def to_ns(self) -> int:
+        """Where it ends, exclusive: the last step of a counter goes on to the sample after it."""
+        return self.until_ns + self._steps_of_reach if self.aggregate.grows else self.until_ns
+
+    @property
+    def _steps_of_reach(self) -> int:
+        return -(-self.reach_ns // self.step_ns) * self.step_ns
+
+    @property
+    def unfinished_ns(self) -> int | None:
+        """Where the step begins that has not ended yet, if it is one of these."""
+        if self.now_ns is None or not self.since_ns <= self.now_ns < self.until_ns:
+            return None
+        return self.now_ns // self.step_ns * self.step_ns
 
     def window(self, windows: Iterable[int]) -> int | None:
         """The largest of these windows that divides the step; None if none does."""
@@ -94,6 +114,7 @@ def ask(
     matchers: Iterable[Matcher] = (),
     by: Iterable[str] | None = None,
     q: float | None = None,
+    now_ns: int | None = None,
 ) -> Question:
     """A question that can be answered, or ``Invalid``."""
     if not metric:
@@ -122,7 +143,7 @@ def ask(
             remedy="ask for longer steps or a shorter range",
         )
     grouped = None if by is None else tuple(dict.fromkeys(by))
-    return Question(metric, since, until, step, chosen, tuple(matchers), grouped, 0.5 if q is None else q)
+    return Question(metric, since, until, step, chosen, tuple(matchers), grouped, 0.5 if q is None else q, now_ns)
 
 
 def default_step(length_ns: int) -> int:

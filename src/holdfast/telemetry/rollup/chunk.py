@@ -1,8 +1,8 @@
 """Rows of one window and one metric as Parquet, zstd inside, and back.
 
-The schema is part of the format: ``docs/reference/formats.md`` has it. Rows stand by agent, labels, kind and time. The
-same rows give the same bytes with the same version of Arrow. Times of windows are timestamps in microseconds, which
-every reader of Parquet knows; times of samples are nanoseconds since 1970 as whole numbers, which none rounds.
+The schema is part of the format: ``docs/formats.md`` has it. Rows stand by agent, labels, kind, boot and
+time. The same rows give the same bytes with the same version of Arrow. Times of windows are timestamps in microseconds,
+which every reader of Parquet knows; times of samples are nanoseconds since 1970 as whole numbers, which none rounds.
 
 Errors: ``Corrupt`` for bytes that are no such chunk, ``Incompatible`` for one of a schema that is not known here.
 """
@@ -22,9 +22,11 @@ from holdfast.telemetry.rollup.columns import Flags, Floats, Ints, Lists, length
 from holdfast.telemetry.rollup.points import COUNTER, HISTOGRAM, SeriesKey
 from holdfast.telemetry.rollup.rollup import Rows
 
-SCHEMA_NAME = "holdfast.rollup.v1"
+SCHEMA_NAME = "holdfast.rollup.v2"
+OLDER_SCHEMA_NAME = "holdfast.rollup.v1"
+"""Without ``boot``: all boots of a series are in one row. Such chunks are read where their batches have expired."""
 LABELS = pa.map_(pa.string(), pa.string())
-_TEXTS = ("metric", "agent", "kind", "labels.key_value.key", "labels.key_value.value", "batches.list.element")
+_TEXTS = ("metric", "agent", "kind", "boot", "labels.key_value.key", "labels.key_value.value", "batches.list.element")
 _TIMES = ("window_start", "first_time_ns", "last_time_ns")
 _SOUGHT = ("metric", "agent", "kind", "window_start", "name", "text")
 """Columns with statistics, by which readers skip row groups."""
@@ -37,6 +39,7 @@ SCHEMA = pa.schema(
         pa.field("agent", pa.string(), nullable=False),
         pa.field("labels", LABELS, nullable=False),
         pa.field("kind", pa.string(), nullable=False),
+        pa.field("boot", pa.string()),
         pa.field("window_start", pa.timestamp("us", "UTC"), nullable=False),
         pa.field("count", pa.int64(), nullable=False),
         pa.field("nans", pa.int64(), nullable=False),
@@ -78,6 +81,7 @@ def table_of(rows: Rows) -> pa.Table:
     has = rows.count > 0
     sampled = rows.buckets is None
     known = has if sampled else np.zeros(len(rows), np.bool_)
+    first = has if sampled else ~np.isnan(rows.first)
     counters = np.fromiter((key.kind == COUNTER for key in rows.series), np.bool_, len(rows.series))[rows.series_id]
     timed = has if sampled else np.ones(len(rows), np.bool_)
     columns = [
@@ -85,13 +89,14 @@ def table_of(rows: Rows) -> pa.Table:
         pa.array([key.agent for key in rows.series], pa.string()).take(of),
         label_maps([key.labels for key in rows.series]).take(of),
         pa.array([key.kind for key in rows.series], pa.string()).take(of),
+        pa.array([key.boot for key in rows.series], pa.string()).take(of),
         pa.array(rows.start_ns // 1000).cast(pa.timestamp("us", "UTC")),
         pa.array(rows.count),
         pa.array(rows.nans),
         pa.array(rows.sum),
         _maybe(rows.min, known),
         _maybe(rows.max, known),
-        _maybe(rows.first, known),
+        _maybe(rows.first, first),
         _maybe(rows.first_ns, timed),
         _maybe(rows.last, known),
         _maybe(rows.last_ns, timed),
@@ -109,9 +114,14 @@ def encode(rows: Rows) -> bytes:
     return to_parquet(table_of(rows).replace_schema_metadata(metadata))
 
 
+def read(body: bytes, *, key: str) -> tuple[pa.Table, dict[str, str]]:
+    """A chunk as a table, and its metadata."""
+    return from_parquet(body, SCHEMA, SCHEMA_NAME, OLDER_SCHEMA_NAME, key=key)
+
+
 def decode(body: bytes, *, key: str) -> Rows:
     """The rows in a chunk, all of gauges and counters or all of histograms."""
-    table, metadata = from_parquet(body, SCHEMA, SCHEMA_NAME, key=key)
+    table, metadata = read(body, key=key)
     try:
         return rows_of(table, layout.window_of(metadata["holdfast.window"]))
     except (KeyError, ValueError, pa.ArrowException) as error:
@@ -182,24 +192,28 @@ def to_parquet(table: pa.Table) -> bytes:
     return body
 
 
-def from_parquet(body: bytes, schema: pa.Schema, name: str, *, key: str) -> tuple[pa.Table, dict[str, str]]:
-    """The table in an object, if it has this schema; and the texts that stand beside it."""
+def from_parquet(body: bytes, schema: pa.Schema, *names: str, key: str) -> tuple[pa.Table, dict[str, str]]:
+    """The table in an object, if it has one of these schemas; and its metadata. The first name is the current schema;
+    columns that an older one does not have are null."""
     try:
         table = pq.read_table(pa.BufferReader(body), page_checksum_verification=True)
         metadata = {one.decode(): other.decode() for one, other in (table.schema.metadata or {}).items()}
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise Corrupt(f"{key}: not Parquet ({str(error).splitlines()[0]})") from error
-    if metadata.get("holdfast.schema") != name:
+    if metadata.get("holdfast.schema") not in names:
         raise Incompatible(
-            f"{key}: schema {metadata.get('holdfast.schema')!r} is not {name!r}",
+            f"{key}: schema {metadata.get('holdfast.schema')!r} is not {names[0]!r}",
             remedy="upgrade holdfast on this machine, or find out who wrote this object",
         )
-    if missing := [each for each in schema.names if each not in table.column_names]:
+    missing = [each for each in schema.names if each not in table.column_names]
+    if missing and metadata["holdfast.schema"] == names[0]:
         raise Corrupt(f"{key}: column {', '.join(missing)} is missing")
+    for each in missing:
+        table = table.append_column(schema.field(each), pa.nulls(table.num_rows, schema.field(each).type))
     try:
         return table.select(schema.names).cast(schema), metadata
     except (pa.ArrowException, ValueError) as error:
-        raise Corrupt(f"{key}: its columns are not those of {name} ({str(error).splitlines()[0]})") from error
+        raise Corrupt(f"{key}: its columns are not those of {names[0]} ({str(error).splitlines()[0]})") from error
 
 
 def _maybe(column: Ints | Floats, there: Flags) -> pa.Array:
@@ -274,19 +288,20 @@ def _series(table: pa.Table) -> tuple[list[SeriesKey], Ints]:
     count = table.num_rows
     if not count:
         return [], np.zeros(0, np.int64)
-    codes = [_codes(table.column(name)) for name in ("metric", "agent", "kind")]
+    codes = [_codes(table.column(name)) for name in ("metric", "agent", "kind", "boot")]
     starts = starts_of_groups(*codes, *_label_codes(_flat(table.column("labels"))))
-    rows = table.select(["metric", "agent", "labels", "kind"]).take(pa.array(starts)).to_pylist()
-    known: dict[SeriesKey, int] = {}
-    numbers = np.array([
-        known.setdefault(SeriesKey(row["metric"], row["agent"], tuple(sorted(row["labels"])), row["kind"]), len(known))
+    rows = table.select(["metric", "agent", "labels", "kind", "boot"]).take(pa.array(starts)).to_pylist()
+    keys = [
+        SeriesKey(row["metric"], row["agent"], tuple(sorted(row["labels"])), row["kind"], row["boot"] or "")
         for row in rows
-    ])  # fmt: skip
+    ]
+    known: dict[SeriesKey, int] = {}
+    numbers = np.array([known.setdefault(key, len(known)) for key in keys])
     return list(known), np.repeat(numbers, lengths_of(starts, count))
 
 
 def _codes(column: pa.ChunkedArray) -> Ints:
-    found: Ints = _flat(column).dictionary_encode().indices.to_numpy().astype(np.int64)
+    found: Ints = pc.fill_null(_flat(column), "").dictionary_encode().indices.to_numpy().astype(np.int64)
     return found
 
 

@@ -29,6 +29,11 @@ def daily_version(windows: Windows) -> str:
     return windows.version("daily", rollup.VERSION)
 
 
+def is_current(version: str) -> bool:
+    """Whether rows of this version are what the same batches give now, in whatever windows."""
+    return version.partition(" ")[0] in (f"rollup.{rollup.VERSION}", f"daily.{rollup.VERSION}")
+
+
 def index_version() -> str:
     return f"index.{index.VERSION}"
 

@@ -197,7 +197,12 @@ class _Gathered:
         """The number of each series of a batch among all series."""
         own, sets = samples.series, batch.label_sets
         columns = (own.kind, own.name, own.labels, sets.lengths, sets.names, sets.values)
-        table = (batch.identity.agent_id, batch.texts, *(column.tobytes() for column in columns))
+        table = (
+            batch.identity.agent_id,
+            batch.identity.boot_id,
+            batch.texts,
+            *(column.tobytes() for column in columns),
+        )
         numbers = self._tables.get(table)
         if numbers is None:
             numbers = self._tables[table] = self._interned(batch, samples)
@@ -205,9 +210,10 @@ class _Gathered:
 
     def _interned(self, batch: Batch, samples: Samples) -> Ints:
         labels = [tuple(sorted(each.items())) for each in batch.labels()]
-        agent, texts, own = batch.identity.agent_id, batch.texts, samples.series
+        agent, boot = batch.identity.agent_id, batch.identity.boot_id
+        texts, own = batch.texts, samples.series
         rows = zip(own.kind.tolist(), own.name.tolist(), own.labels.tolist(), strict=True)
-        keys = [SeriesKey(texts[name], agent, labels[number], _KINDS[Kind(kind)]) for kind, name, number in rows]
+        keys = [SeriesKey(texts[name], agent, labels[number], _KINDS[Kind(kind)], boot) for kind, name, number in rows]
         return np.array([self._series.setdefault(key, len(self._series)) for key in keys], np.int64)
 
     def _chosen(self, seq: Ints, time_ns: Ints, dropped: Ints | None) -> Ints | None:

@@ -48,7 +48,7 @@ def series_table(telemetry: Telemetry) -> pa.Table:
     known: dict[SeriesKey, int] = {}
     parts = []
     for part in (telemetry.points, telemetry.histograms):
-        own = np.array([known.setdefault(key, len(known)) for key in part.series], np.int64)
+        own = np.array([known.setdefault(key._replace(boot=""), len(known)) for key in part.series], np.int64)
         parts.append((own[part.series_id] if len(part) else part.series_id, part.time_ns))
     series, numbers = in_order(list(known))
     of = numbers[np.concatenate([each for each, _ in parts])] if known else np.zeros(0, np.int64)

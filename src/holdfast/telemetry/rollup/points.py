@@ -1,9 +1,11 @@
 """Samples, histograms, logs and alerts of many batches in columns, each record once, by series of all of them.
 
-Rows of one series stand in the order (boot, sequence number). Sorting by time is stable, so that this order breaks ties
-of equal times: the same records give the same rows, in whatever order their batches were found.
+Rows of one series stand in the order of their sequence numbers. Sorting by time is stable, so that this order breaks
+ties of equal times: the same records give the same rows, in whatever order their batches were found.
 
-A series is (agent, name, kind, labels). It knows no boot: it goes on when its host starts again.
+To users a series is (agent, name, kind, labels): it goes on when its host starts again. Here each boot of it has a key
+of its own, because two senders under one agent id may interleave, and values of a counter are only comparable within
+one boot. ``query.answer`` joins boots that follow each other.
 """
 
 from collections.abc import Sequence
@@ -29,6 +31,8 @@ class SeriesKey(NamedTuple):
     agent: str
     labels: Labels
     kind: str
+    boot: str = ""
+    """Boots are kept apart in rows and joined by whoever answers; to users boot is no part of a series."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,7 +8,9 @@ is a few passes over columns; nothing loops over samples.
 * ``increase`` of a counter is what it grew by from the first to the last value of the window. Where a value is below
   the one before it, the counter was reset and has grown by that value; ``resets`` counts that. The step from the last
   value of one window to the first of the next is in neither row: merging adds it, as a query does.
-* Of **histograms** ``count`` is the number of observations and ``sum`` theirs; there is no min, max, first, last.
+* Of **histograms** ``count`` is the number of observations and ``sum`` theirs; ``first`` is how many of them came with
+  the first histogram, which were made since the histogram before it; there is no min, max, last.
+* Each **boot** of a series has rows of its own, so that two senders under one agent id do not look like resets.
 
 Equal times keep the order of points; see ``points``. Of two windows that are merged in any division, only ``sum`` and
 ``increase`` may differ, in their last bits.
@@ -40,7 +42,7 @@ COLUMNS = (
     "start_ns", "count", "nans", "sum", "min", "max", "first", "last", "first_ns", "last_ns", "increase", "resets",
 )  # fmt: skip
 """Those that are one number per row."""
-VERSION = 1
+VERSION = 2
 """Of the derivation. It grows when the same samples give other rows."""
 
 
@@ -130,7 +132,9 @@ def from_histograms(points: HistogramPoints, window_ns: int) -> Rows:
         series_id, time_ns, total, buckets = series_id[order], time_ns[order], total[order], buckets.take(order)
     start_ns = _floor(time_ns, window_ns)
     starts = starts_of_groups(series_id, start_ns)
-    return _of_histograms(points.series, window_ns, series_id, start_ns, (time_ns, time_ns), total, buckets, starts)
+    first = buckets.totals().astype(np.float64)
+    times = (time_ns, time_ns)
+    return _of_histograms(points.series, window_ns, series_id, start_ns, times, first, total, buckets, starts)
 
 
 def merge(rows: Rows, window_ns: int) -> Rows:
@@ -140,7 +144,9 @@ def merge(rows: Rows, window_ns: int) -> Rows:
     if rows.buckets is not None:
         starts = starts_of_groups(rows.series_id, start_ns)
         times = (rows.first_ns, rows.last_ns)
-        return _of_histograms(rows.series, window_ns, rows.series_id, start_ns, times, rows.sum, rows.buckets, starts)
+        return _of_histograms(
+            rows.series, window_ns, rows.series_id, start_ns, times, rows.first, rows.sum, rows.buckets, starts
+        )
     full = np.flatnonzero(rows.count > 0)
     if len(full) == len(rows):
         found = _of_rows(rows, window_ns, start_ns)
@@ -306,6 +312,7 @@ def _of_histograms(
     series_id: Ints,
     start_ns: Ints,
     times: tuple[Ints, Ints],
+    first: Floats,
     total: Floats,
     buckets: Buckets,
     starts: Ints,
@@ -316,8 +323,8 @@ def _of_histograms(
     with np.errstate(invalid="ignore", over="ignore"):
         sums = np.add.reduceat(total, starts) if len(starts) else NO_FLOATS
     return Rows(
-        series, window_ns, series_id[starts], start_ns[starts], added.totals(), zeros, sums, none, none, none, none,
-        times[0][starts], times[1][ends], none, zeros, Lists.empty(len(starts)), added,
+        series, window_ns, series_id[starts], start_ns[starts], added.totals(), zeros, sums, none, none,
+        first[starts], none, times[0][starts], times[1][ends], none, zeros, Lists.empty(len(starts)), added,
     )  # fmt: skip
 
 

@@ -46,10 +46,10 @@ def derived() -> dict[str, bytes]:
         rolled.add(telemetry)
         counted.add(telemetry)
         made = list(rolled.chunks(unit) if kind is Kind.ROLLUP else derive.index_chunks(unit, telemetry))
-        found |= {f"v1-{_name(each.ref)}.parquet": each.body for each in made}
+        found |= {f"{_name(each.ref)}.parquet": each.body for each in made}
         manifest = derive.manifest(unit, counted, [each.ref for each in made])
         generation = Generation(kind, HOUR_NUMBER, 3, 1, version, (Current.of_manifest(manifest),), ("e" * 64,))
-        found |= {f"v1-{kind}-unit.json": manifest.encode(), f"v1-{kind}-generation.json": generation.encode()}
+        found |= {f"{kind}-unit.json": manifest.encode(), f"{kind}-generation.json": generation.encode()}
     return found
 
 

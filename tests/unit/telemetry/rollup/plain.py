@@ -9,7 +9,8 @@ from typing import Any
 from holdfast.telemetry.frame import Batch
 from holdfast.telemetry.records import Alert, Counter, Histogram, Log
 
-Series = tuple[str, str, tuple[tuple[str, str], ...], str]
+Series = tuple[str, str, tuple[tuple[str, str], ...], str, str]
+"""Metric, agent, labels, kind and boot."""
 
 
 @dataclass
@@ -33,11 +34,11 @@ def windows(batches: list[Batch], window_ns: int) -> dict[tuple[Series, int], Wi
     """By series and start of the window."""
     found: dict[tuple[Series, int], Window] = {}
     records = counted(batches)
-    for (agent, _, _), record in sorted(records, key=lambda item: item[1].time_ns):
+    for (agent, boot, _), record in sorted(records, key=lambda item: item[1].time_ns):
         if isinstance(record, Log | Alert):
             continue
         kind = type(record).__name__.lower()
-        series = (record.name, agent, tuple(sorted(record.labels.items())), kind)
+        series = (record.name, agent, tuple(sorted(record.labels.items())), kind, boot)
         window = found.setdefault((series, record.time_ns // window_ns * window_ns), Window())
         if isinstance(record, Histogram):
             window.histograms.append(record)
@@ -81,9 +82,10 @@ def _histogram(window: Window) -> dict[str, Any]:
     for each in found:
         for bound, count in zip((*each.bounds, math.inf), each.counts, strict=True):
             tally[min((other for other in common if other >= bound), default=math.inf)] += count
-    empty = dict.fromkeys(("min", "max", "first", "last", "increase", "resets"))
+    empty = dict.fromkeys(("min", "max", "last", "increase", "resets"))
     return {
         **empty,
+        "first": found[0].count,
         "count": sum(tally.values()),
         "nans": 0,
         "sum": sum(each.sum for each in found),

@@ -27,7 +27,7 @@ def as_dict(rows: Rows) -> dict[tuple[Any, int], dict[str, Any]]:
         start_ns = (start.toordinal() - 719163) * 24 * HOUR + (
             start.hour * 3600 + start.minute * 60 + start.second
         ) * SECOND
-        series = (row["metric"], row["agent"], tuple(row["labels"]), row["kind"])
+        series = (row["metric"], row["agent"], tuple(row["labels"]), row["kind"], row["boot"])
         key = (series, start_ns + start.microsecond * 1000)
         assert key not in found
         found[key] = row

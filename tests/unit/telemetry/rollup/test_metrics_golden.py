@@ -1,5 +1,7 @@
 """Derived data of every version that was ever written, as it was written. These files are never made anew."""
 
+import json
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -10,6 +12,8 @@ import pytest
 from holdfast.objects.store import Object, Version
 from holdfast.telemetry.rollup import chunk, index
 from holdfast.telemetry.rollup.manifest import Generation, Table, UnitManifest
+from holdfast.telemetry.rollup.points import HISTOGRAM
+from holdfast.telemetry.rollup.unit import Unit
 from tests.unit.telemetry.rollup.golden_kit import derived
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "derived"
@@ -41,24 +45,28 @@ def test_no_golden_file_is_left_out_or_made_anew() -> None:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_tables_read_as_they_always_did(name: str) -> None:
-    """The rows that the same batches give today; not the bytes, which another version of Arrow may pack otherwise."""
-    today = pq.read_table(pa.BufferReader(derived()[name]))
+    """The rows that the same batches give today; not the bytes, which another version of Arrow may pack otherwise.
+    Rollups of version 1 do not tell boots apart, nor how many observations the first histogram had."""
+    today = pq.read_table(pa.BufferReader(derived()[name.removeprefix("v1-")])).to_pylist()
     body = golden(name)
     if name in ("v1-series.parquet", "v1-words.parquet"):
         table = index.decode(Table(name[3:-8]), body, key=name)
     else:
         table = chunk.table_of(chunk.decode(body, key=name))
-    assert repr(table.to_pylist()) == repr(today.to_pylist())
-    assert table.column_names == today.column_names
+        today = [{**row, "boot": "", "first": None if row["kind"] == HISTOGRAM else row["first"]} for row in today]
+    assert repr(table.to_pylist()) == repr(today)
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_documents_read_as_they_always_did(name: str) -> None:
     body = golden(name)
     if name.endswith("unit.json"):
+        made = derived()[name.removeprefix("v1-")]
         first = UnitManifest.read(Object(_key(name), body, 0, Version("v")))
-        today = UnitManifest.read(Object(_key(name), derived()[name], 0, Version("v")))
-        assert (first.unit, first.records) == (today.unit, today.records)
+        key = Unit.of(json.loads(made)["unit"]).key
+        today = UnitManifest.read(Object(key, made, 0, Version("v")))
+        assert replace(first.unit, version="") == replace(today.unit, version="")
+        assert first.records == today.records
     else:
         generation = Generation.read(Object(_key(name), body, 0, Version("v")))
         assert (generation.number, generation.listings, len(generation.units)) == (3, ("e" * 64,), 1)

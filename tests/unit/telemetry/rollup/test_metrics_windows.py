@@ -25,8 +25,8 @@ def test_windows_by_default() -> None:
     assert DEFAULT.names == ("10s", "1m", "5m", "1h", "1d")
     assert DEFAULT.hourly[-1] == HOUR
     assert DEFAULT.daily == (24 * HOUR,)
-    assert derive.rollup_version(DEFAULT) == "rollup.1 10s,1m,5m,1h"
-    assert derive.daily_version(DEFAULT) == "daily.1 1d"
+    assert derive.rollup_version(DEFAULT) == "rollup.2 10s,1m,5m,1h"
+    assert derive.daily_version(DEFAULT) == "daily.2 1d"
 
 
 @pytest.mark.parametrize("names", [(), ("1d",), ("7s",), ("10s", "15s"), ("1m", "90m"), ("1h", "5h"), ("1m", "2d")])

@@ -159,7 +159,7 @@ def list_audits(
 async def _open(shell: Shell) -> "AsyncIterator[Client]":
     from holdfast.platform.open import open_platform  # noqa: PLC0415  # a help page needs none of it
 
-    async with open_platform(shell.settings.store.uri, settings=shell.settings) as hf:
+    async with open_platform(shell.existing_store(), settings=shell.settings) as hf:
         yield hf.store
 
 

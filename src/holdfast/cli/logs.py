@@ -36,7 +36,7 @@ def search(
     shell = Shell.of(context)
 
     async def work() -> None:
-        async with open_platform(shell.settings.store.uri, settings=shell.settings) as hf:
+        async with open_platform(shell.existing_store(), settings=shell.settings) as hf:
             found = await hf.logs().search(
                 " ".join(words or []),
                 since=since,

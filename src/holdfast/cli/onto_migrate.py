@@ -45,7 +45,7 @@ def migrate(
     types = load_types(target)
 
     async def work() -> tuple[migration.Preview, Commit | None]:
-        async with open_ontology(shell) as store:
+        async with open_ontology(shell, new=True) as store:
             if token is None:
                 return await migration.preview(store, types), None
             found = await migration.preview(store, types, count=False)

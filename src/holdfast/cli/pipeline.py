@@ -102,9 +102,10 @@ def run(
     named = Named(events or [], inventory)
 
     async def work() -> None:
-        opened = open_as_collector_of_garbage if jobs == [GC] else open_pipeline
-        async with opened(shell) as store:
-            options = options_of(shell, settle, service=every is not None)
+        service = every is not None  # which may start before the first collector
+        opened = open_as_collector_of_garbage(shell) if jobs == [GC] else open_pipeline(shell, new=service)
+        async with opened as store:
+            options = options_of(shell, settle, service=service)
             request = {**_range(store, since, until), "full": full or None, "agents": agent or None}
             request |= {"deep": deep or None, "scopes": scope}
             if dry_run:

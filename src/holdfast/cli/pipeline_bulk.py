@@ -68,7 +68,7 @@ def load(
         from holdfast.ontology.bulk.decide import Rules  # noqa: PLC0415  # loads Arrow, which takes a while
         from holdfast.pipeline.loading import Typed, Wishes, known_type  # noqa: PLC0415  # as above
 
-        async with open_pipeline(shell) as store, Watch(shell.out).shown() as watch:
+        async with open_pipeline(shell, new=True) as store, Watch(shell.out).shown() as watch:
             typed = Typed(named=target) if ":" in target else await known_type(store, target)
             typed.type_info()
             rules = Rules(on_conflict, absent, latest_by, instead)

@@ -151,6 +151,7 @@ class Feed:
         self._fence = await fence_of(self._store, self._chain, ledger)
         place = head if last == head.commit_id else await self._chain.at(head, last)
         files = await self._chain.files(self.since, place)
+        files = [ref for ref in files if not ledger.purged(ref.type_id, ref.commit_id)]
         wanted = [ref for ref in files if self._types is None or ref.type_id in self._types]
         ends = [each for each in self._ends(ledger) if each.commit_id <= last]
         await self._load({ref.type_id for ref in (*wanted, *ends)}, head, await self._touched(wanted, ends))
@@ -202,6 +203,9 @@ class Feed:
         place = await self._chain.at(head, self.since) if self.since else None
         ledger = await self._chain.ledger(place)
         for type_id in missing:
+            if self._ledger.purged(type_id, self.since):
+                self._states[type_id] = {}
+                continue
             seen = self._upgrading(type_id, self.since)
             if type_id in only:
                 seen = partial(_kept, type_id=type_id, keys=only[type_id], then=seen)

@@ -94,10 +94,7 @@ async def known_type(store: Store, name: str) -> Typed:
 
 
 async def _schema(store: Store, chain: Chain, ledger: Ledger, type_id: TypeId) -> Document | None:
-    ref = ledger.schemas.get(type_id)
-    if ref is not None:
-        return (await catalog.chained_schema(chain, ledger, type_id, ref)).schema
-    stored = await catalog.stored_schema(store, type_id)
+    stored = await catalog.schema_at(chain, ledger, type_id)
     return None if stored is None else stored.schema
 
 

@@ -267,6 +267,63 @@ def test_a_lock_that_is_kept_is_a_conflict_that_names_its_holder() -> None:
     in_town(work)
 
 
+@pytest.mark.parametrize("pause_s", [0.0, 0.1])
+@pytest.mark.parametrize("hold_s", [0.3, 2.0])
+def test_a_busy_plain_writer_does_not_starve_us(pause_s: float, hold_s: float) -> None:
+    """It releases the lock and takes it again, always under one owner id."""
+
+    async def work(town: Town) -> None:
+        busy = True
+        turns = 0
+
+        async def theirs() -> None:
+            nonlocal turns
+            plain = town.plain()
+            while busy:
+                if await plain.acquire():
+                    await asyncio.sleep(hold_s)
+                    await plain._attempt({("entity", "Customer"): [("plain", {"v": turns})]}, {})
+                    turns += 1
+                    await plain.release()
+                await asyncio.sleep(pause_s)
+
+        other = asyncio.ensure_future(theirs())
+        await asyncio.sleep(1)
+        writer = town.session("anna")
+        for number in range(3):
+            assert await put(writer, ("c1", number)) is not None
+            await asyncio.sleep(1)  # it gives the lock back
+        before = turns
+        await asyncio.sleep(10)
+        assert turns > before  # nor do we starve it
+        busy = False
+        await other
+        assert (await PlainReader(town.bare).latest("entity", "Customer"))["c1"] == {"v": 2}
+
+    in_town(work)
+
+
+def test_a_plain_lease_that_is_renewed_and_never_released_is_a_conflict() -> None:
+    async def work(town: Town) -> None:
+        plain = town.plain()
+        await plain.acquire()
+
+        async def renew() -> None:
+            while True:
+                await asyncio.sleep(1)
+                document = town.document()
+                document["expires_at"] = datetime.fromtimestamp(town.clock.wall_ns() / 1e9 + 30, UTC).isoformat()
+                await town.bare.put(layout.LOCK, json.dumps(document).encode(), OVERWRITE)
+
+        other = asyncio.ensure_future(renew())
+        with pytest.raises(Conflict, match="held by plain"):
+            await put(town.session("anna"), ("c1", 1))
+        other.cancel()
+        assert town.document()["owner_id"] == "plain"
+
+    in_town(work)
+
+
 @pytest.mark.parametrize("given_back", ["released", "broken"])
 def test_a_clock_that_is_ahead_keeps_nobody_waiting(given_back: str) -> None:
     """Not for what it gave back or broke, nor a plain writer for a moment at which the lock lies free."""

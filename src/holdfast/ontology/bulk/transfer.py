@@ -90,17 +90,11 @@ async def _export(store: Store, name: str, path: Path, style: FileFormat | None,
     async def read(found: Resolved) -> SpilledRows:
         return await _latest(store, found, folder, upper, fence)
 
-    life = now.life_at(type_id, upper)
-    if life is not None and life.purged:
+    if now.purged(type_id, upper):
         rows = await blocking(_nothing, type_id, folder)
     else:
         rows = await with_files(store, chain, then, type_id, read, fence)
-    ref = then.schemas.get(type_id)
-    stored = (
-        await catalog.chained_schema(chain, then, type_id, ref)
-        if ref is not None
-        else await catalog.stored_schema(store, type_id)
-    )
+    stored = await catalog.schema_at(chain, then, type_id)
     shape = of_schema(type_id, stored.schema if stored is not None else await blocking(_guessed, rows))
     await blocking(write_file, path, chosen, shape, rows)
     return Exported(len(rows), upper, path)

@@ -266,12 +266,7 @@ class Compactor:
 
     async def _target(self, type_id: TypeId) -> TypeInfo:
         ledger = await self._ledger()
-        ref = ledger.schemas.get(type_id)
-        stored = (
-            await catalog.chained_schema(self._chain, ledger, type_id, ref)
-            if ref is not None
-            else await catalog.stored_schema(self._store, type_id)
-        )
+        stored = await catalog.schema_at(self._chain, ledger, type_id)
         if stored is None:
             return of_schema(type_id, {})
         return of_schema(type_id, stored.schema, version_id=stored.ref.version_id)

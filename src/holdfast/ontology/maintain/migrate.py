@@ -179,11 +179,7 @@ async def abandon(store: Store, token: str | None = None) -> list[str]:
 async def _change(store: Store, chain: Chain, ledger: Ledger, info: TypeInfo) -> Change:
     type_id, known = info.type_id, ledger.schemas.get(info.type_id)
     stored = (
-        await catalog.chained_schema(chain, ledger, type_id, known)
-        if known is not None
-        else await catalog.stored_schema(store, type_id)
-        if ledger.head_of(type_id).files
-        else None
+        await catalog.schema_at(chain, ledger, type_id) if known is not None or ledger.head_of(type_id).files else None
     )
     if stored is None:
         return Change(type_id, None, 0, 1, rewrites=False)

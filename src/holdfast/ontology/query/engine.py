@@ -283,6 +283,7 @@ class Engine:
         ledger, indexes = await self._read(head, strange)
         if head.commit_id >= self._ledger.commit_id:
             self._head, self._ledger = head, ledger
+        self._view.note(head)
         return ledger, indexes
 
     async def _read(self, head: Head, types: Sequence[TypeId]) -> tuple[Ledger, list[Index]]:

@@ -106,11 +106,7 @@ class SqlTables:
         ref = ledger.schemas.get(type_id)
         key = (type_id, ref.since if ref is not None else -1)
         if key not in self._shapes:
-            stored = (
-                await catalog.chained_schema(self.engine.chain, ledger, type_id, ref)
-                if ref is not None
-                else await catalog.stored_schema(self._store, type_id)
-            )
+            stored = await catalog.schema_at(self.engine.chain, ledger, type_id)
             self._shapes[key] = of_schema(type_id, stored.schema if stored is not None else {})
         return self._shapes[key]
 

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
+from types import GenericAlias
+from typing import TYPE_CHECKING, Any, ForwardRef, Generic, Literal, TypeVar, overload
 from uuid import UUID
 
 from holdfast.base.errors import Invalid
@@ -99,6 +100,13 @@ class Field(Generic[T]):
 
     name: str = ""
     annotation: Any = None
+
+    if not TYPE_CHECKING:
+
+        def __class_getitem__(cls, annotation: Any) -> GenericAlias:
+            """Each annotation as it is written: ``Generic`` gives ``Field[Optional[str]]`` again for ``str | None``."""
+            given = annotation if isinstance(annotation, tuple) else (annotation,)  # get_type_hints gives a tuple
+            return GenericAlias(cls, tuple(ForwardRef(each) if isinstance(each, str) else each for each in given))
 
     @overload
     def __init__(self, *, primary_key: bool = False, instance_key: bool = False, index: bool = False) -> None: ...

@@ -31,14 +31,24 @@ from holdfast.ontology.types.typespec import (
     Ref,
     from_spec,
     from_text,
+    plain_spec,
     to_text,
     without_null,
 )
 
 
+def plain_schema(schema: Document) -> Document:
+    """The document as the specification's writer spells it: for the objects that it reads. Manifests have all of it."""
+    fields = {
+        name: {**field, "type_spec": plain_spec(field["type_spec"])} if "type_spec" in field else field
+        for name, field in fields_of(schema).items()
+    }
+    return {**schema, "fields": fields} if fields else schema
+
+
 def schema_json(schema: Document) -> str:
     """The text that is hashed, and kept as ``schema_json`` in a version."""
-    return json.dumps(schema, sort_keys=True, separators=(",", ":"))
+    return json.dumps(plain_schema(schema), sort_keys=True, separators=(",", ":"))
 
 
 def schema_hash(schema: Document) -> str:

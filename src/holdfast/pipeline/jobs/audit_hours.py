@@ -197,7 +197,7 @@ def _short(manifest_ids: Iterable[str]) -> frozenset[bytes]:
 
 async def check_listed(hours: Hours, manifest: AcceptedManifest, batch: Batch, tally: Tally) -> None:
     """Of a batch that the reconciler has followed: every hour that it has records in knows it."""
-    own, _ = shares(batch, manifest.accepted_at_unix_ns)
+    own, _ = shares(batch, manifest.limits)
     for share in own:
         tally.checked["batches in hours"] += 1
         if not await hours.knows(share.hour, manifest.identity.manifest_id):

@@ -80,7 +80,7 @@ def run(
     async def work() -> "Audited":
         from holdfast import pipeline  # noqa: PLC0415  # loads Arrow, which takes a while
         from holdfast.pipeline import audited  # noqa: PLC0415  # as above
-        from holdfast.pipeline.audit import check_scopes  # noqa: PLC0415  # as above
+        from holdfast.pipeline.jobs.audit import check_scopes  # noqa: PLC0415  # as above
 
         check_scopes(scope or ())
         options = options_of(shell, None, service=False)

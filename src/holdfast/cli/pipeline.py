@@ -176,8 +176,8 @@ def history(
 
 
 def _check_jobs(shell: Shell, jobs: list[str], *, deep: bool, scopes: list[str]) -> None:
-    from holdfast.pipeline.audit import check_scopes  # noqa: PLC0415  # loads Arrow, which takes a while
     from holdfast.pipeline.drive import check_names  # noqa: PLC0415  # as above
+    from holdfast.pipeline.jobs.audit import check_scopes  # noqa: PLC0415  # loads Arrow, which takes a while
 
     check_names(jobs)
     check_scopes(scopes)

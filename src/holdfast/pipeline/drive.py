@@ -19,13 +19,13 @@ from holdfast.base.telemetry import logger
 from holdfast.objects.store import Store
 from holdfast.pipeline import job as jobs
 from holdfast.pipeline import layout
-from holdfast.pipeline.audit import Audit
 from holdfast.pipeline.checkpoint import Checkpoints
 from holdfast.pipeline.derive import index_job, rollup_job
 from holdfast.pipeline.engine import Engine, Inline
 from holdfast.pipeline.feed import Feed
 from holdfast.pipeline.gc.job import Gc
 from holdfast.pipeline.job import Job, Ran
+from holdfast.pipeline.jobs.audit import Audit
 from holdfast.pipeline.merge import Merge
 from holdfast.pipeline.options import Env, Options, Say, unsaid
 from holdfast.pipeline.reconcile import Reconcile

@@ -307,6 +307,13 @@ async def migration_that_was_not_published(desk: Desk) -> None:
 
 
 @broken("schema_objects_differ")
+async def another_schema_under_our_number(desk: Desk) -> None:
+    key = layout.versions_key(*CUSTOMER)
+    versions = read(desk, key)["versions"]
+    await change(desk, key, versions=[{**versions[0], "schema_json": "{}", "schema_hash": "h1"}])
+
+
+@broken("schema_version_ahead")
 async def half_a_migration(desk: Desk) -> None:
     """By other means: the new version was written down, the rows and the chain know nothing of it."""
     key = layout.versions_key(*CUSTOMER)

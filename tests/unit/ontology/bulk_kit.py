@@ -66,11 +66,13 @@ class Yard:
         found = [await task(self.store, self.ambient, json.loads(json.dumps(each))) for each in payloads]
         return [row for rows in found for row in rows]
 
-    async def staged(self, load: str, rows: pa.Table, of: type[Mixin] = Customer) -> list[StagedFile]:
+    async def staged(
+        self, load: str, rows: pa.Table, of: type[Mixin] = Customer, latest_by: str | None = None
+    ) -> list[StagedFile]:
         """Dealt out in turn, so that the keys of every task reach over all of them."""
         sheaves: list[StagedFile] = []
         for task in range(self.tasks):
-            stager = Stager(self.store, self.ambient, load, type_info(of), self.sizes)
+            stager = Stager(self.store, self.ambient, load, type_info(of), self.sizes, latest_by)
             await stager.add(rows.take(pa.array(range(task, rows.num_rows, self.tasks), pa.int64())))
             sheaves += await stager.finish()
         return sheaves
@@ -92,7 +94,7 @@ class Yard:
         self, rows: pa.Table, of: type[Mixin] = Customer, rules: Rules | None = None, **wanted: Any
     ) -> Landed:
         load = self.ambient.ids.unique()
-        sheaves = await self.staged(load, rows, of)
+        sheaves = await self.staged(load, rows, of, None if rules is None else rules.latest_by)
         return await self.land(sheaves, of, load, rules=rules or Rules(), **wanted)
 
     async def ledger(self) -> Ledger:

@@ -246,6 +246,23 @@ class PlainWriter(PlainReader):
         types[FOLDERS[kind]] = [each for each in types[FOLDERS[kind]] if each != name]
         await self._write("meta/schema/types.json", types)
 
+    async def compact(self, kind: str, name: str) -> None:
+        """All files of single commits as one snapshot: section 9.1, without the lock."""
+        key = f"meta/indices/{FOLDERS[kind]}/{name}.json"
+        index = await self.json(key)
+        single = [each for each in index["entries"] if each["min_commit_id"] == each["max_commit_id"]]
+        single.sort(key=lambda each: int(each["min_commit_id"]))
+        bodies = [(await self.store.get(each["path"])).body for each in single]
+        merged = pa.concat_tables([pq.read_table(io.BytesIO(body)) for body in bodies], promote_options="default")
+        first, last = single[0]["min_commit_id"], single[-1]["max_commit_id"]
+        path = f"snapshots/{FOLDERS[kind]}/{name}-{first}-{last}.parquet"
+        sink = io.BytesIO()
+        pq.write_table(merged.sort_by([("commit_id", "ascending")]), sink)
+        await self.store.put(path, sink.getvalue(), OVERWRITE)
+        kept = [each for each in index["entries"] if not first <= each["max_commit_id"] <= last]
+        index["entries"] = [*kept, {"min_commit_id": first, "max_commit_id": last, "path": path}]
+        await self.store.put(key, json.dumps(index).encode(), OVERWRITE)
+
     async def document(self, key: str, default: dict[str, Any]) -> dict[str, Any]:
         found = await self.store.find(key)
         return default if found is None else json.loads(found.body)

@@ -3,11 +3,12 @@
 import json
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from holdfast.base.errors import Conflict, Corrupt
 from holdfast.objects.store import OVERWRITE
-from holdfast.ontology import Entity, Field, SchemaDrift, TypeDropped
+from holdfast.ontology import Entity, Field, SchemaDrift, TypeDropped, upgrader
 from holdfast.ontology.chain.history import commits, diff
 from holdfast.ontology.feed import Feed
 from holdfast.ontology.maintain.compact import Compactor
@@ -30,12 +31,24 @@ class Older(Entity, name="Person"):
     born: Field[int]
 
 
+class Grown(Entity, name="Person"):
+    id: Field[str] = Field(primary_key=True)
+    age: Field[int]
+    born: Field[int]
+
+
+@upgrader(Grown, from_version=1, to_version=2)
+def with_a_year(fields: dict[str, Any]) -> dict[str, Any]:
+    return {**fields, "born": 2000}
+
+
 class Pet(Entity):
     id: Field[str] = Field(primary_key=True)
 
 
 PERSON = TypeId("entity", "Person")
 KIND = ("entity", "Person")
+INDEX = "meta/indices/entities/Person.json"
 
 
 def schema(name: str, **types: str) -> dict[str, Any]:
@@ -295,6 +308,118 @@ async def test_a_session_that_only_read_is_bound_as_one_that_wrote(happens: Any,
         await onto.commit()
     onto.discard()
     await onto.close()
+
+
+# --- remedies ---
+
+
+async def _versions_lost(desk: Desk) -> None:
+    await desk.bare.delete("meta/schema/versions/entity/Person.json")
+
+
+async def _another_schema(desk: Desk) -> None:
+    await desk.plain._write_versions(*KIND, [])
+    await desk.plain.register(*KIND, NEW)
+
+
+async def _types_rewritten(desk: Desk) -> None:
+    types = await desk.reader.json("meta/schema/types.json")
+    await desk.plain._write("meta/schema/types.json", {**types, "entities": []})
+
+
+async def _compacted(desk: Desk) -> None:
+    await desk.plain.compact(*KIND)
+
+
+async def _index_lost(desk: Desk) -> None:
+    await desk.bare.delete(INDEX)
+
+
+@BEGINNINGS
+@pytest.mark.parametrize(
+    ("happens", "kind"),
+    [
+        (_versions_lost, "schema_objects_differ"),
+        (_another_schema, "schema_objects_differ"),
+        (_types_rewritten, "schema_objects_differ"),
+        (_compacted, "snapshot_unproved"),
+        (_index_lost, "index_absent"),
+    ],
+)
+async def test_the_remedies_for_an_adopted_store_work(begin: Any, happens: Any, kind: str) -> None:
+    desk = Desk()
+    await begin(desk)
+    if happens is _compacted:
+        await happens(desk)
+    else:
+        async with session(desk) as onto:
+            onto.ensure(Person(id="q", age=1))
+            await onto.commit()
+        assert (await verify(desk.store, deep=True)).findings == []
+        await happens(desk)
+    (found,) = (await verify(desk.store, deep=True)).findings
+    assert (found.kind, "holdfast onto index repair --apply" in found.remedy) == (kind, True)
+    await repair_indexes(desk.store, desk.ambient, apply=True)
+    assert {each.kind for each in (await verify(desk.store, deep=True)).findings} <= {"orphan_snapshot"}
+
+
+async def test_the_remedy_for_a_version_that_no_commit_has_works() -> None:
+    desk = Desk()
+    await ours(desk)
+    await desk.plain.register(*KIND, NEW, "migration")
+    (found,) = (await verify(desk.store, deep=True)).findings
+    assert (found.kind, "holdfast onto migrate" in found.remedy) == ("schema_version_ahead", True)
+    async with session(desk, Grown) as onto:
+        assert (await onto.migrate((await onto.migrate()).token)) is not None
+    assert (await verify(desk.store, deep=True)).findings == []
+
+
+# --- compaction beside dict fields ---
+
+
+class Tagged(Entity):
+    id: Field[str] = Field(primary_key=True)
+    tags: Field[dict[str, int]]
+
+
+TAGGED = ("entity", "Tagged")
+
+
+async def test_our_compaction_takes_dict_fields_of_a_plain_writer() -> None:
+    """It writes a dict as a struct of the keys that a commit has, and we write JSON; ``fields_json`` has both alike."""
+    desk = Desk()
+    for number in range(20):
+        given = {"id": f"p{number}", "tags": {f"k{number}": number}}
+        await desk.plain.commit({TAGGED: [(f"p{number}", given)]})
+    async with session(desk, Tagged) as onto:
+        onto.ensure(Tagged(id="o", tags={"k0": 1}))
+        await onto.commit()
+        await onto.query(Tagged).all()
+    before = await desk.reader.latest(*TAGGED)
+    assert before["p7"] == {"id": "p7", "tags": {"k7": 7}}
+    assert [
+        each.published for each in await Compactor(desk.store, desk.ambient, fan=2).compact(TypeId("entity", "Tagged"))
+    ]
+    assert await desk.reader.latest(*TAGGED) == before
+    async with session(desk, Tagged) as onto:
+        assert {one.id: one.tags for one in await onto.all(Tagged)} == {key: row["tags"] for key, row in before.items()}
+        assert [one.id for one in await onto.query(Tagged).where(Tagged.tags.path("k7") == 7).all()] == ["p7"]
+    assert (await verify(desk.store, deep=True)).good
+
+
+async def test_a_plain_compaction_of_files_of_both_fails_and_harms_nothing() -> None:
+    """It joins structs with structs, and not with our JSON. Its own type check stops it before it writes anything."""
+    desk = Desk()
+    await desk.plain.commit({TAGGED: [("a", {"id": "a", "tags": {"x": 1}})]})
+    async with session(desk, Tagged) as onto:
+        onto.ensure(Tagged(id="b", tags={"x": 2}))
+        await onto.commit()
+    before = dict(desk.shelf.objects)
+    with pytest.raises(pa.ArrowException):
+        await desk.plain.compact(*TAGGED)
+    assert desk.shelf.objects == before
+    async with session(desk, Tagged) as onto:
+        assert sorted(one.id for one in await onto.all(Tagged)) == ["a", "b"]
 
 
 # --- documents that lack something ---

@@ -11,7 +11,7 @@ from holdfast.base.codec import Document
 from holdfast.base.errors import Conflict, Invalid
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.store import Part, Pieces, Written
-from holdfast.ontology.bulk.decide import Policy, Rules
+from holdfast.ontology.bulk.decide import ORDER, RETRACTS, Policy, Rules
 from holdfast.ontology.bulk.loader import Loader, Request, Run, Task
 from holdfast.ontology.bulk.prepared import Prepared
 from holdfast.ontology.bulk.stage import SIZES, Sizes
@@ -103,6 +103,45 @@ async def test_an_identity_that_comes_twice_refuses_the_load(sizes: Sizes) -> No
         await yard.load(table(tied), rules=Rules(Policy.REPLACE, latest_by="age"))
     with pytest.raises(Invalid, match="latest_by is 'aeg', which is no field of this type"):
         await yard.load(table(newer), rules=Rules(Policy.REPLACE, latest_by="aeg"))
+
+
+@BOTH
+async def test_an_older_row_never_replaces_a_newer_one_that_is_stored(sizes: Sizes) -> None:
+    yard = Yard(MemoryStore(), sizes=sizes)
+    latest = Rules(Policy.REPLACE, latest_by="age")
+    await yard.load(table([{"id": key, "name": "stored", "age": 5} for key in "abc"]))
+    rows = [{"id": key, "name": "loaded", "age": age} for key, age in zip("abc", (4, 6, None), strict=True)]
+    landed = await yard.load(table(rows), rules=latest)
+    assert await yard.names() == {"a": "stored", "b": "loaded", "c": "stored"}
+    assert (landed.tally.older, landed.tally.replaced) == (2, 1)
+    assert (await yard.load(table(rows), rules=Rules(latest_by="age"))).commit is None
+
+
+@BOTH
+async def test_equal_rows_count_once(sizes: Sizes) -> None:
+    yard = Yard(MemoryStore(), sizes=sizes)
+    landed = await yard.load(table([*customers(0, 40), *customers(3, 5)]))
+    assert (landed.tally.rows, landed.tally.added) == (45, 40)
+
+
+@BOTH
+async def test_rows_retract_their_identity_and_the_newest_change_counts(sizes: Sizes) -> None:
+    yard = Yard(MemoryStore(), sizes=sizes)
+    await yard.load(table(customers(0, 60)))
+    rows = pa.table(
+        {
+            "id": ["c00001", "c00002", "c00002", "c00003", "c00003", "c90000"],
+            "name": [None, "back", None, None, "again", None],
+            RETRACTS: [True, False, True, True, False, True],
+            ORDER: [7, 9, 8, 8, 9, 7],
+        }
+    )
+    landed = await yard.load(rows, rules=Rules(Policy.REPLACE, retracts=True))
+    assert (landed.tally.retracted, landed.tally.replaced, landed.tally.same) == (1, 2, 1)
+    found = await yard.names()
+    assert "c00001" not in found
+    assert (len(found), found["c00002"], found["c00003"]) == (59, "back", "again")
+    assert (await verify(yard.store, deep=True)).good
 
 
 @BOTH

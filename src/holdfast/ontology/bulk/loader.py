@@ -155,7 +155,7 @@ class Loader:
         type_id = self._info.type_id
         target = of_schema(type_id, self._info.schema, version_id=version_id)
         found = await resolve(self._store, self._onto.chain, ledger, type_id)
-        census = stage.Census(type_id, max(found.generation, 1), ledger.commit_id, request.rules.instead)
+        census = stage.Census.of(self._info, max(found.generation, 1), ledger.commit_id, request.rules)
         entries = found.entries
         if _small(sheaves, entries, self._sizes):
             parts, partial, tally = await self._here(request, target, sheaves, census, entries)

@@ -23,7 +23,7 @@ from holdfast.ontology.format.chainstate import Ledger
 from holdfast.ontology.format.schema_objects import Dropped, DroppedType, Registry, SchemaVersion, Types, Versions
 from holdfast.ontology.types.errors import SchemaPending
 from holdfast.ontology.types.refs import KINDS, SchemaRef, TypeId
-from holdfast.ontology.types.schema import plain_schema
+from holdfast.ontology.types.schema import diff, plain_schema
 from holdfast.ontology.types.typeinfo import TypeInfo, of_schema
 
 TRIES = 8
@@ -95,6 +95,14 @@ async def chained_type(chain: Chain, ledger: Ledger, type_id: TypeId) -> TypeInf
     return of_schema(type_id, (await chained_schema(chain, ledger, type_id, ref)).schema, version_id=ref.version_id)
 
 
+def alike(listed: SchemaVersion, stored: Stored) -> bool:
+    """Whether a version that is listed is the schema of the chain, perhaps in the spelling of another program."""
+    try:
+        return listed.schema_hash == stored.ref.hash or not diff(json.loads(listed.schema_json), stored.schema)
+    except (ValueError, AttributeError):
+        return False
+
+
 def _gone(ledger: Ledger) -> set[TypeId]:
     """Types whose last life has ended."""
     return {each for each in ledger.lives if each not in ledger.schemas and each not in ledger.heads}
@@ -119,11 +127,11 @@ class Catalog:
         self._ambient = ambient
         self._runtime_id = runtime_id
 
-    async def sync(self, chain: Chain, ledger: Ledger) -> None:
-        """Make the derived objects say what the ledger says."""
+    async def sync(self, chain: Chain, ledger: Ledger, *, repair: bool = False) -> None:
+        """Make the derived objects say what the ledger says. With ``repair`` whatever they say now."""
         found = await self._store.find(layout.TYPES)
         noted = _readable(found).get(DERIVED, 0)
-        derived = noted if isinstance(noted, int) else 0
+        derived = noted if isinstance(noted, int) and not repair else 0
         behind = {each: ref for each, ref in ledger.schemas.items() if ref.since > derived and not ref.plain}
         if ledger.lives:
             await self._edit(layout.DROPPED, partial(self._dropped, ledger))
@@ -175,7 +183,8 @@ class Catalog:
 
     def _versions(self, type_id: TypeId, stored: Stored, document: Document) -> Document:
         known = Versions.parse(document, key=layout.versions_key(*type_id))
-        if any(version.schema_version_id == stored.ref.version_id for version in known.versions):
+        listed = [version for version in known.versions if version.schema_version_id == stored.ref.version_id]
+        if listed and alike(listed[0], stored):
             return document
         version = SchemaVersion.of(
             stored.ref.version_id,
@@ -185,7 +194,8 @@ class Catalog:
             reason=stored.reason,
         )
         version = replace(version, schema_hash=stored.ref.hash)
-        listed = sorted((*known.versions, version), key=lambda one: one.schema_version_id)
+        others = [each for each in known.versions if each.schema_version_id != stored.ref.version_id]
+        listed = sorted((*others, version), key=lambda one: one.schema_version_id)
         return replace(known, kind=type_id.kind, type_name=type_id.name, versions=tuple(listed)).compose()
 
     def _now(self) -> str:

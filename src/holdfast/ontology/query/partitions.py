@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast.base.aio import blocking, map_bounded
-from holdfast.base.errors import Corrupt, NotFound
+from holdfast.base.errors import Corrupt, Invalid, NotFound
 from holdfast.objects.store import Store
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.chain.redaction_fence import RedactionFence, fence_of
@@ -41,14 +41,14 @@ from holdfast.ontology.query.cache.fetched import Arrival
 from holdfast.ontology.query.cache.loaded import usable
 from holdfast.ontology.query.cache.prune import choose, conjuncts, may_overlap, paths, split
 from holdfast.ontology.query.cache.warm import Warm
-from holdfast.ontology.query.sqltables import shown_columns
+from holdfast.ontology.query.sqltables import TOO_LARGE, shown_columns
 from holdfast.ontology.query.type_table import Table
 from holdfast.ontology.types import names
 from holdfast.ontology.types.errors import Overtaken
 from holdfast.ontology.types.expressions.ast import And, Predicate
 from holdfast.ontology.types.refs import Place, TypeId
 from holdfast.ontology.types.typeinfo import TypeInfo
-from holdfast.sql.duck import MissingFile
+from holdfast.sql.duck import MissingFile, SqlFailed
 
 WHOLE_BYTES = 1 << 20
 """Files up to this size come whole where only their keys are needed."""
@@ -346,6 +346,13 @@ async def read(
         wanted = pa.schema([schema.field(name) for name in part.columns])
         async for batch in warm.duck.batches(statement.text, list(statement.params), rows=rows):
             yield _cast(batch, wanted)
+    except SqlFailed as error:
+        told = str(error).partition(TOO_LARGE)[2]
+        if not told:
+            raise
+        raise Invalid(
+            f"{part.shape.type_id.name}.{told}", remedy="leave this column out (option columns), or change the object"
+        ) from error
     finally:
         await warm.close()
 
@@ -386,7 +393,7 @@ async def _over(part: Part, files: Sequence[Entry], newer: Sequence[Entry], warm
     # Where a column lacks something, what is shown for it may be more than the language of queries takes.
     certain = [each for each in conjuncts(part.predicate) if not any(path.field in own.lacking for path in paths(each))]
     asked = compile_where(And(tuple(certain)), {"own": own.source("r")})
-    by_name = dict(shown_columns(own))
+    by_name = dict(shown_columns(own, strict=True))
     shown = ", ".join(by_name[name] for name in part.columns) or "r.commit_id"
     own = own.only(f"{shown} {asked.text}", "r")
     conditions = [asked]

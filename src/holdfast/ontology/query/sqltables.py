@@ -41,6 +41,8 @@ from holdfast.sql.duck import Duck, MalformedJson, SqlFailed
 
 FUNCTIONS = frozenset({"range", "generate_series", "unnest", "json_each", "json_tree", "repeat_row"})
 """Table functions that read nothing but their arguments."""
+TOO_LARGE = "holdfast-too-large:"
+"""Begins DuckDB's message for a value that its column cannot hold (``shown_columns``)."""
 _NAME = re.compile(r"(?P<type>\w+?)(?:__(?:(?P<history>history)|as_of_(?P<commit>\d+)))?")
 _TOLD = re.compile(r"(?:show\s+(?:all\s+)?tables|(?:describe|desc|show)\s+(?P<name>\"?\w+\"?))\s*;?\s*", re.IGNORECASE)
 _EXPLAIN = re.compile(r"explain(?:\s+analyze)?\s+", re.IGNORECASE)
@@ -267,8 +269,10 @@ def _nodes(tree: Any, defined: frozenset[str]) -> Iterator[tuple[dict[str, Any],
                 yield from _nodes(value, defined)
 
 
-def shown_columns(table: Table) -> Iterator[tuple[str, str]]:
-    """The columns of a type's view: their names, and the SQL of each."""
+def shown_columns(table: Table, *, strict: bool = False) -> Iterator[tuple[str, str]]:
+    """The columns of a type's view: their names, and the SQL of each. A value that its column cannot hold is NULL;
+    with ``strict`` it fails the statement.
+    """
     shape = table.shape
     if shape.ends is not None:
         yield "left_key", "r.left_key"
@@ -277,7 +281,7 @@ def shown_columns(table: Table) -> Iterator[tuple[str, str]]:
         if name not in shape.payload:
             yield name, f"r.instance_key AS {quoted(name)}"
         else:
-            yield name, _column(table, name)
+            yield name, _column(table, name, strict=strict)
     if not shape.nodes:
         key = "entity_key" if shape.ends is None else "instance_key"
         yield key, f"r.{key}"
@@ -287,7 +291,7 @@ def shown_columns(table: Table) -> Iterator[tuple[str, str]]:
         yield "retracted", "r._retracted AS retracted"
 
 
-def _column(table: Table, name: str) -> str:
+def _column(table: Table, name: str, *, strict: bool) -> str:
     shape = table.shape
     path = _literal(json_path([name]))
     if shape.forms[name] == "json":
@@ -297,7 +301,11 @@ def _column(table: Table, name: str) -> str:
         return f"r.{quoted(name)}"
     kind = duck_type(arrow_type(shape.nodes[name]))
     text = f"json_extract_string(r.fields_json, {path})"
-    return f"coalesce(r.{quoted(name)}, TRY_CAST({text} AS {kind})) AS {quoted(name)}"
+    value = f"coalesce(r.{quoted(name)}, TRY_CAST({text} AS {kind}))"
+    if strict:
+        message = _literal(f"{TOO_LARGE}{name}: {kind} cannot hold ")
+        value = f"CASE WHEN {value} IS NULL AND {text} IS NOT NULL THEN error({message} || {text}) ELSE {value} END"
+    return f"{value} AS {quoted(name)}"
 
 
 def _inlined(sql: Sql) -> str:

@@ -262,14 +262,14 @@ class SparkPlanner:
     async def map(self, query: Query, kernel: Kernel, spread: Spread, target: Target, progress: Progress) -> list[Part]:
         spark = await self._engine.spark()
         text = await self._bind(query)
-        counting = f"SELECT count(*) FROM (\n{text}\n)"
+        counting = f"SELECT sum({spread.work}) FROM (\n{text}\n)"
         counted = await self._engine.collect(
             f"{self._step(target)}: count", lambda: spark.session.sql(counting), 1, progress
         )
-        count = int(counted.column(0)[0].as_py())
-        if not count:
-            return []
-        tasks = spread.tasks(count)
+        total = counted.column(0)[0].as_py()
+        if total is None:
+            return []  # no rows
+        tasks = spread.tasks(total)
         work = InTask(self._spec, Map(kernel, target))
 
         def frame() -> "DataFrame":

@@ -27,6 +27,7 @@ from holdfast.ontology.types.typeinfo import TypeInfo
 from holdfast.ontology.types.typespec import Form
 from holdfast.pipeline.tables.conditions import Condition
 from holdfast.pipeline.tables.given import Given
+from holdfast.pipeline.tables.nested import field_of, native_type, parsed
 from holdfast.pipeline.tables.table import Wanted
 
 OPTIONS = ("as_of", "history", "since", "between")
@@ -53,7 +54,8 @@ class TypeTable:
 
     @property
     def schema(self) -> pa.Schema:
-        return partitions.schema_of(self.shape, history=self.window.history)
+        stored = partitions.schema_of(self.shape, history=self.window.history)
+        return pa.schema([shown_field(self.shape, each) for each in stored])
 
     async def plan(self, store: Store, wanted: Wanted) -> list[partitions.Part]:
         chain = Chain(store)
@@ -82,7 +84,21 @@ class TypeTable:
 
     async def read(self, store: Store, part: partitions.Part, wanted: Wanted) -> AsyncIterator[pa.RecordBatch]:
         async for batch in partitions.read(store, part):
-            yield batch
+            columns = [natively(self.shape, *each) for each in zip(wanted.columns, batch.columns, strict=True)]
+            schema = pa.schema([shown_field(self.shape, field) for field in batch.schema])
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def shown_field(shape: TypeInfo, stored: pa.Field) -> pa.Field:
+    """The column of a field as tables show it, where queries have JSON."""
+    return field_of(stored.name, shape.nodes[stored.name]) if stored.name in shape.payload else stored
+
+
+def natively(shape: TypeInfo, name: str, column: pa.Array) -> pa.Array:
+    """A column of a field that queries give as JSON texts, in its own type."""
+    if name not in shape.payload or shape.forms[name] != "json" or native_type(shape.nodes[name]) is None:
+        return column
+    return parsed(name, shape.nodes[name], column)
 
 
 def when_of(given: Given, name: str) -> When:

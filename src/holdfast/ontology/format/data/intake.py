@@ -5,9 +5,11 @@ fields of an object, all its values in one call. Either way the first value that
 """
 
 import difflib
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -15,13 +17,16 @@ import pyarrow.compute as pc
 
 from holdfast.base.errors import Invalid
 from holdfast.ontology.format.data.batch import LARGE, Batch
-from holdfast.ontology.format.data.columns import TIMESTAMP, arrow_type
+from holdfast.ontology.format.data.columns import DECIMAL, TIMESTAMP, arrow_type
 from holdfast.ontology.format.data.intents import Row
 from holdfast.ontology.format.data.rows import assembled, batched, field_texts, identities, written, written_columns
 from holdfast.ontology.types.errors import InvalidValue
 from holdfast.ontology.types.typeinfo import ENDS, NOT_EMPTY, TypeInfo, end_key
-from holdfast.ontology.types.typespec import Node, Primitive, without_null
+from holdfast.ontology.types.typespec import DictOf, ListOf, Node, Primitive, Record, without_null
+from holdfast.ontology.types.values import Unfit
 
+JSON_TEXT = {b"holdfast": b"json"}
+"""Metadata of a column of texts that are the JSON of a field's values, as tables show fields of several shapes."""
 _ESCAPED = r'["\\\x00-\x1f]'
 """What JSON does not write as it is."""
 _FAILURES = (pa.ArrowException, ValueError, TypeError, OverflowError)
@@ -65,7 +70,7 @@ def from_arrow(info: TypeInfo, data: Any) -> list[Row]:
 def arrow_columns(info: TypeInfo, data: Any) -> tuple[list[Sequence[str]], pa.Array, dict[str, pa.Array]]:
     """The columns of the identity, ``fields_json``, and the typed columns that need no closer look."""
     table = _table(data)
-    _check_columns(info, table.column_names)
+    check_columns(info, table.column_names)
     count = table.num_rows
     keys = {} if info.key_field is None else {info.key_field: _key(info, info.key_field, table)}
     ends = [_end(info, end, name, table) for name, end in zip(ENDS, info.ends or (), strict=False)]
@@ -85,6 +90,22 @@ def arrow_columns(info: TypeInfo, data: Any) -> tuple[list[Sequence[str]], pa.Ar
     return found, bodies, typed
 
 
+def identity_columns(info: TypeInfo, data: Any) -> list[Sequence[str]]:
+    """The columns of the identity alone, validated. Other columns are not looked at."""
+    table = _table(data)
+    _check_identity(info, table.column_names)
+    keys = {} if info.key_field is None else {info.key_field: _key(info, info.key_field, table)}
+    ends = [_end(info, end, name, table) for name, end in zip(ENDS, info.ends or (), strict=False)]
+    return identities(info, ends, keys, table.num_rows)
+
+
+def known_texts(info: TypeInfo, name: str, table: pa.Table) -> list[tuple[int, str]]:
+    """The JSON of one field, validated, of the rows that have it; and which rows those are."""
+    known = pc.indices_nonzero(table.column(name).is_valid().combine_chunks())
+    some = table.take(known)
+    return list(zip(known.to_pylist(), field_texts(info, name, _values(info, name, some)), strict=True))
+
+
 def _key(info: TypeInfo, name: str, table: pa.Table) -> list[Any] | pa.Array:
     """The values of the key; a plain column of texts as it is."""
     if info.nodes[name].metadata == (NOT_EMPTY,) and name in table.column_names:
@@ -101,7 +122,7 @@ def _table(data: Any) -> pa.Table:
         raise Invalid(f"a {type(data).__name__} is not an Arrow table: {error}") from error
 
 
-def _check_columns(info: TypeInfo, given: Sequence[str]) -> None:
+def check_columns(info: TypeInfo, given: Sequence[str]) -> None:
     wanted = [*info.fields, *(ENDS if info.ends is not None else ())]
     for name in given:
         if name not in wanted or given.count(name) > 1:
@@ -115,13 +136,23 @@ def _check_columns(info: TypeInfo, given: Sequence[str]) -> None:
                 remedy=f"did you mean {close[0]}?" if close and name not in wanted else "leave the column out",
             )
     for name in wanted:
-        if name not in given and not (name in info.fields and info.fields[name].has_default):
-            raise InvalidValue(
-                f"{info.name}.{name} is missing among the columns of the table",
-                type_name=info.name,
-                field=name,
-                remedy="add the column; fields with a default may be left out",
-            )
+        if not (name in info.fields and info.fields[name].has_default):
+            _check_there(info, name, given)
+
+
+def _check_identity(info: TypeInfo, given: Sequence[str]) -> None:
+    for name in (*(() if info.key_field is None else (info.key_field,)), *(ENDS if info.ends else ())):
+        _check_there(info, name, given)
+
+
+def _check_there(info: TypeInfo, name: str, given: Sequence[str]) -> None:
+    if name not in given:
+        raise InvalidValue(
+            f"{info.name}.{name} is missing among the columns of the table",
+            type_name=info.name,
+            field=name,
+            remedy="add the column; fields with a default may be left out",
+        )
 
 
 # --- any column ---
@@ -153,12 +184,48 @@ def _python(info: TypeInfo, name: str, table: pa.Table) -> list[Any]:
     try:
         if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
             column = column.cast(pa.timestamp("us", column.type.tz))
-        return column.to_pylist(maps_as_pydicts="strict")  # type: ignore[no-any-return]  # a list
+        if (table.schema.field(name).metadata or {}).get(b"holdfast") == b"json":
+            return [None if each is None else _decoded(info, name, each) for each in column.to_pylist()]
+        values: list[Any] = column.to_pylist(maps_as_pydicts="strict")
     except _FAILURES as error:
         row = next((number for number, each in enumerate(column) if not _has_python_form(each)), None)
         raise InvalidValue(
             f"{info.name}.{name}, row {row}: {error}", type_name=info.name, field=name, row=row
         ) from error
+    if column.type == DECIMAL:  # tables show every decimal with 18 places
+        return [None if each is None else Decimal(f"{each.normalize():f}") for each in values]
+    if pa.types.is_nested(column.type) and name in info.nodes:
+        return [_without_absent(info.nodes[name], each) for each in values]
+    return values
+
+
+def _decoded(info: TypeInfo, name: str, text: str) -> Any:
+    """The value that a JSON text stands for."""
+    try:
+        return info.codecs[name].decode(json.loads(text))
+    except (ValueError, Unfit) as error:
+        raise InvalidValue(
+            f"{info.name}.{name}: {text[:80]!r} is not the JSON of such a field ({error})",
+            type_name=info.name,
+            field=name,
+        ) from error
+
+
+def _without_absent(node: Node, value: Any) -> Any:
+    """A struct has all its fields, so a key that may be absent is null there: leave it out, unless it may be null."""
+    plain, _ = without_null(node)
+    if value is None:
+        return None
+    match plain:
+        case Record(fields=fields, optional=optional) if isinstance(value, dict):
+            absent = {key for key in optional if value.get(key) is None and not without_null(fields[key])[1]}
+            kept = {key: each for key, each in value.items() if key not in absent}
+            return {key: _without_absent(fields[key], each) if key in fields else each for key, each in kept.items()}
+        case DictOf(value=inner) if isinstance(value, dict):
+            return {key: _without_absent(inner, each) for key, each in value.items()}
+        case ListOf(item=item) if isinstance(value, list):
+            return [_without_absent(item, each) for each in value]
+    return value
 
 
 def _has_python_form(value: pa.Scalar) -> bool:

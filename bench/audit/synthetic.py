@@ -128,7 +128,10 @@ class Synthetic(MemoryStore):
             yield Page(tuple(entries), tuple(folders))
 
     def _size(self, family: str, place: int) -> int:
-        return int(self.sizes[self._order[family][place]]) if family == layout.BLOBS else 1
+        number = int(self._order[family][place])
+        if family == layout.BLOBS:
+            return int(self.sizes[number])
+        return len(self._body(self._keys[family][place].decode(), number))
 
     def _number(self, key: str) -> int | None:
         """Which batch a key is of; None for what others wrote."""

@@ -18,10 +18,10 @@ from bench.lib import RESULTS, facts, table, write_results
 from holdfast.objects.client import Client
 from holdfast.objects.open import open_store
 from holdfast.ontology import Entity, Field
-from holdfast.ontology.format.data.form import Form
 from holdfast.ontology.maintain.compact import Compactor
 from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.ontology.session import Ontology, Options
+from holdfast.ontology.types.typeinfo import type_info
 
 SIZES = (10, 100, 1_000, 10_000)
 KEYS = 500
@@ -35,7 +35,7 @@ class Reading(Entity):
     place: Field[str]
 
 
-TYPE = Form(Reading).type_id
+TYPE = type_info(Reading).type_id
 
 
 def rows(number: int, count: int = ROWS) -> list[Reading]:

@@ -8,7 +8,6 @@ where there is one (see ``readings.wait``).
 
 import asyncio
 import json
-import os
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -29,9 +28,8 @@ from holdfast.pipeline.engine.protocol import Planner
 from holdfast.pipeline.engine.spark import SparkEngine
 from holdfast.pipeline.frameload import load
 from holdfast.pipeline.session import Spark, start
-from tests.spark.readings import Reading, frame, wait
+from tests.spark.readings import PYTHONPATH, Reading, frame, wait
 from tests.spark.test_spark_write import written
-from tests.tidy.tree import ROOT
 
 CONF = {
     "spark.driver.host": "127.0.0.1",
@@ -40,7 +38,7 @@ CONF = {
     "spark.executor.memory": "512m",
     "spark.executor.cores": "1",
     "spark.cores.max": "2",
-    "spark.executorEnv.PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
+    "spark.executorEnv.PYTHONPATH": PYTHONPATH,
     "spark.speculation": "true",
     "spark.speculation.interval": "50ms",
     "spark.speculation.multiplier": "1.01",

@@ -1,7 +1,6 @@
 """One Spark for all tests here, with a Spark Connect server in it: its start is paid once, and its JVM ends with the
 run. And an S3 server, as in integration."""
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from holdfast.pipeline.engine.spark import SparkEngine
 from holdfast.pipeline.session import Spark, start
 from tests.integration.conftest import bucket, ministack, s3_server
 from tests.leftovers import adopt
-from tests.tidy.tree import ROOT
+from tests.spark.readings import PYTHONPATH
 
 __all__ = ["bucket", "ministack", "s3_server"]
 
@@ -35,7 +34,7 @@ def home(spark: Spark) -> Path:
 def spark(private_temporary_folder: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spark]:
     with pytest.MonkeyPatch.context() as around:
         around.chdir(tmp_path_factory.mktemp("home"))
-        around.setenv("PYTHONPATH", f"{ROOT / 'src'}{os.pathsep}{ROOT}")  # workers know this tree, and classes of tests
+        around.setenv("PYTHONPATH", PYTHONPATH)
         started = start("local[2]", CONNECT)
     adopt(started.session.sparkContext._gateway.proc.pid)
     yield started

@@ -199,7 +199,8 @@ def test_spark_connect_runs_the_pipeline_and_reads_tables(spark: Spark, connect:
         rest, _ = driver.communicate("go on\n", timeout=2 * PATIENCE_S)
     assert driver.returncode == 0, (tmp_path / "errors").read_text()[-3000:]
     found: dict[str, Any] = json.loads(told)
-    assert found == {"statuses": ["success"], "rows": asyncio.run(compared(uri, field))}
+    rows, batches = asyncio.run(compared(uri, field)), len(field.manifests)
+    assert found == {"statuses": ["success"], "rows": rows, "good": True, "batches": batches}
     first, second = map(json.loads, rest.splitlines())
     assert first.startswith("the Spark session is gone: its Spark Connect server has ended, or does not know it")
     assert second == [{"said": "second"}]

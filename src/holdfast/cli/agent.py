@@ -20,9 +20,9 @@ from holdfast.base.config import AgentSection
 from holdfast.base.errors import Corrupt, Invalid, Unavailable
 from holdfast.base.ids import Ambient
 from holdfast.cli.output import Output, counted
-from holdfast.cli.shell import Shell, noun_app
+from holdfast.cli.shell import Group, Shell, noun_app
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=False)
+app = typer.Typer(cls=Group, add_completion=False, rich_markup_mode=None, no_args_is_help=False)
 parked_app = noun_app()
 app.add_typer(parked_app, name="parked", help="See and drop batches that no collector takes.")
 

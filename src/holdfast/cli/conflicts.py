@@ -35,7 +35,7 @@ def conflicts() -> None:
 
 @asynccontextmanager
 async def _open(shell: Shell) -> AsyncIterator[Client]:
-    async with open_store(shell.settings.store.uri, settings=shell.settings) as store:
+    async with open_store(shell.existing_store(), settings=shell.settings) as store:
         yield store
 
 

@@ -19,10 +19,12 @@ INLINE = "inline"
 
 
 @asynccontextmanager
-async def open_pipeline(shell: Shell) -> "AsyncIterator[Client]":
+async def open_pipeline(shell: Shell, *, new: bool = False) -> "AsyncIterator[Client]":
+    """``new``: the command may be the first to write to this store."""
     from holdfast.platform.open import open_platform  # noqa: PLC0415  # a help page needs none of it
 
-    async with open_platform(shell.settings.store.uri, settings=shell.settings) as hf:
+    uri = shell.settings.store.uri if new else shell.existing_store()
+    async with open_platform(uri, settings=shell.settings) as hf:
         yield hf.store
 
 
@@ -32,7 +34,7 @@ async def open_as_collector_of_garbage(shell: Shell) -> "AsyncIterator[Client]":
     from holdfast.platform.open import open_platform  # noqa: PLC0415  # as above
 
     settings = as_collector_of_garbage(shell.settings)
-    async with open_platform(settings.store.uri, settings=settings) as hf:
+    async with open_platform(shell.existing_store(), settings=settings) as hf:
         yield hf.store
 
 

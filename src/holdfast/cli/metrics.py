@@ -46,7 +46,7 @@ def list_metrics(
     shell = Shell.of(context)
 
     async def work() -> None:
-        async with open_platform(shell.settings.store.uri, settings=shell.settings) as hf:
+        async with open_platform(shell.existing_store(), settings=shell.settings) as hf:
             found = await hf.metrics().list(pattern, since=since, until=until, agent=agent)
         rows = [_timed(row, style, shell.out) for row in found.rows]
         show_groups(shell.out, rows, style)
@@ -68,7 +68,7 @@ def labels(
     shell = Shell.of(context)
 
     async def work() -> None:
-        async with open_platform(shell.settings.store.uri, settings=shell.settings) as hf:
+        async with open_platform(shell.existing_store(), settings=shell.settings) as hf:
             found = await hf.metrics().labels(metric, since=since, until=until, agent=agent)
         show_groups(shell.out, found.rows, style)
         told(shell.out, found.read)
@@ -104,7 +104,7 @@ def query(
     chosen = Aggregate.QUANTILE if quantile is not None and aggregate is Aggregate.AVG else aggregate
 
     async def work() -> None:
-        async with open_platform(shell.settings.store.uri, settings=shell.settings) as hf:
+        async with open_platform(shell.existing_store(), settings=shell.settings) as hf:
             found = await hf.metrics().query(
                 metric,
                 since=since,

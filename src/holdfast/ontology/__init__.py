@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.ontology.filters.exprs import Condition, Figure, Ordering, count, count_where
 from holdfast.ontology.filters.sides import left, right
 from holdfast.ontology.types.errors import (
     InvalidQuery,
@@ -18,11 +17,12 @@ from holdfast.ontology.types.errors import (
     UnreadableRow,
     UnsupportedAnnotation,
 )
+from holdfast.ontology.types.expressions.terms import Condition, Figure, Ordering, count, count_where
 from holdfast.ontology.types.fields import Field, FieldExpr
 from holdfast.ontology.types.model import Entity, Mixin, Relation
+from holdfast.ontology.types.upgrade import upgrader
 
 if TYPE_CHECKING:
-    from holdfast.ontology.format.data.upgrade import upgrader as upgrader
     from holdfast.ontology.query.results import meta as meta
 
 __all__ = [
@@ -56,13 +56,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Results and upgraders read stored rows: a program that only declares types does without what that takes."""
+    """Results read stored rows: a program that only declares types does without what that takes."""
     if name == "meta":
         from holdfast.ontology.query.results import meta  # noqa: PLC0415  # see above
 
         return meta
-    if name == "upgrader":
-        from holdfast.ontology.format.data.upgrade import upgrader  # noqa: PLC0415  # see above
-
-        return upgrader
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -137,9 +137,9 @@ class Examiner:
             raise _Found(_finding(error, Finding.CORRUPT_MANIFEST), key, str(error)) from error
         batch = await self._batch(row, manifest, found.modified_ns)
         row.manifest = manifest
-        row.shares, future = shares(batch, manifest.accepted_at_unix_ns)
+        row.shares, future = shares(batch, manifest.limits)
         if future:
-            told = f"{future} of its {len(batch)} records are dated more than a day after it was accepted"
+            told = f"{future} of its {len(batch)} records are dated outside of the times that it may have"
             row.problems.append(Problem(Finding.FUTURE_CLOCK, key, told))
         await self._refer(row, references.of_accepted(manifest), known=row.key)
 

@@ -40,6 +40,7 @@ from holdfast.telemetry.accept.lasting import lasting
 from holdfast.telemetry.accept.manifest import AcceptedManifest
 from holdfast.telemetry.accept.marks import Marked, Marks
 from holdfast.telemetry.accept.reconciled import Reconciled
+from holdfast.telemetry.accept.record_times import RecordTimes
 from holdfast.telemetry.accept.resolutions import Resolutions
 from holdfast.telemetry.accept.spool import Spool, holds_spool, open_spool
 from holdfast.telemetry.accept.submit import inspect_frame
@@ -381,7 +382,10 @@ def _compose(
         if query:  # a complete answer has everything that this collector has acknowledged
             on_accepted(manifest, submission)
 
-    options = CollectorOptions(collector_id)
+    record_times = RecordTimes(
+        None if section.backfill else section.max_age_s * _SECOND, hours_per_batch=section.hours_per_batch
+    )
+    options = CollectorOptions(collector_id, record_times)
     acceptor: Collector | SpoolCollector
     marks: Marks | None = None
     if spool is None:
@@ -399,7 +403,16 @@ def _compose(
     holds = Holds(store, ambient)
     guarded = Guarded(acceptor if marks is None else Marked(acceptor, marks), holds, Resolutions(store, ambient))
     accept_timeout_s = section.accept_timeout_ms / 1000 if spool is None else None
-    intake = Intake(guarded, tokens, limits, metrics, clock, frames=frames, accept_timeout_s=accept_timeout_s)
+    intake = Intake(
+        guarded,
+        tokens,
+        limits,
+        metrics,
+        clock,
+        frames=frames,
+        accept_timeout_s=accept_timeout_s,
+        record_times=record_times,
+    )
     return Service(
         section=section,
         store=store,

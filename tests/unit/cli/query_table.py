@@ -26,12 +26,12 @@ import pytest
 from holdfast import ontology
 from holdfast.cli.main import run
 from holdfast.ontology import meta
-from holdfast.ontology.filters.exprs import Condition, ItemTerm, LengthTerm
 from holdfast.ontology.query.aggregation import Grouped
 from holdfast.ontology.query.explain import Explanation
 from holdfast.ontology.query.pagination import Page
 from holdfast.ontology.query.query import Query
 from holdfast.ontology.query.results import Changed, Linked, Meta
+from holdfast.ontology.types.expressions.terms import Condition, ItemTerm, LengthTerm
 from holdfast.ontology.types.fields import FieldExpr
 from tests.tidy.docs import blocks
 

@@ -23,6 +23,7 @@ from tests.unit.pipeline.gc_desk import frame
 
 class Desk:
     def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        (folder / "store").mkdir()
         self.uri = f"file:{folder / 'store'}"
         self._capsys = capsys
 

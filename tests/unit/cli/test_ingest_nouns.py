@@ -27,6 +27,7 @@ class Desk:
         self._capsys = capsys
 
     def json(self, *command: str, store: str = "store", code: int = 0) -> Any:
+        (self.root / store).mkdir(exist_ok=True)
         assert run(["--json", "--store", f"file:{self.root / store}", *command]) == code
         printed = self._capsys.readouterr()
         return json.loads(printed.err if code else printed.out)

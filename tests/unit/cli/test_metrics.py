@@ -23,6 +23,7 @@ SPAN = ("--since", iso(START), "--until", iso(START + HOUR))
 
 class Desk:
     def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        (folder / "store").mkdir()
         self.uri = f"file:{folder / 'store'}"
         self._capsys = capsys
 

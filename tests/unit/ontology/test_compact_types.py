@@ -18,10 +18,11 @@ from holdfast.ontology.format import layout
 from holdfast.ontology.format.data.rows import partial_columns
 from holdfast.ontology.format.index import read_index
 from holdfast.ontology.maintain.compact import Compactor
-from holdfast.ontology.maintain.merge import Source, Target, _Layout, merge
+from holdfast.ontology.maintain.merge import Source, _Layout, merge
 from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.ontology.session import Ontology, Options
 from holdfast.ontology.types.refs import TypeId
+from holdfast.ontology.types.typeinfo import of_schema
 from tests.unit.ontology.desk import Desk
 
 READING = TypeId("entity", "Reading")
@@ -214,7 +215,7 @@ def test_rows_in_no_order_are_decoded_once_for_each_part(monkeypatch: pytest.Mon
     monkeypatch.setattr(_Layout, "table", counted)
     keys = [number * 37 % 100 for number in range(100)]
     made = merge(
-        [in_any_order(1, keys), in_any_order(2, keys[:50]), in_any_order(3, sorted(keys))], Target(READING), {}
+        [in_any_order(1, keys), in_any_order(2, keys[:50]), in_any_order(3, sorted(keys))], of_schema(READING, {}), {}
     )
     found = pq.read_table(io.BytesIO(made.body))
     rows = zip(*(found.column(name).to_pylist() for name in ("commit_id", "entity_key", "fields_json")), strict=True)

@@ -7,12 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.base.errors import Corrupt
-from holdfast.objects.memory import MemoryStore
-from holdfast.objects.store import Part
 from holdfast.ontology.format.parquet import thrift
-from holdfast.ontology.format.parquet.ranged import WHOLE_BYTES, Ranged
 from holdfast.ontology.format.parquet.splice import Assembly, Footer, constant, footer_bytes, keeping, metadata_of
-from holdfast.ontology.types.errors import SnapshotGone
 
 COLUMNS = pa.schema(
     [
@@ -91,58 +87,6 @@ def test_a_footer_that_ends_too_soon_is_corrupt(cut: int) -> None:
     tail = body[-footer_bytes(body, "file") :]
     with pytest.raises(Corrupt, match="footer cannot be read"):
         keeping(tail[:cut] + tail[-8:], [0], 2, "file")
-
-
-async def test_columns_of_a_row_group_are_fetched_by_their_ranges() -> None:
-    store = MemoryStore()
-    rows: list[dict[str, object]] = [
-        {"commit_id": 0, "key": f"{each:09}" * 40, "tags": ["t"] * 3} for each in range(40_000)
-    ]
-    body = parquet(rows, 5_000, words=False)
-    await store.put("file", body + b"")
-    file = await Ranged.open(store, "file", len(body))
-    assert file.columns == set(COLUMNS.names)
-    found = [table async for table in file.tables([1, 2, 5], ["key"])]
-    assert [table.column_names for table in found] == [["key"]] * 3
-    expected = [rows[number]["key"] for group in (1, 2, 5) for number in range(group * 5_000, group * 5_000 + 5_000)]
-    assert [key for table in found for key in table.column("key").to_pylist()] == expected
-
-
-async def test_a_large_file_is_never_fetched_whole() -> None:
-    class Counting(MemoryStore):
-        largest = 0
-
-        async def range(self, key: str, start: int, end: int) -> Part:
-            self.largest = max(self.largest, end - start)
-            return await super().range(key, start, end)
-
-    store = Counting()
-    noise = pa.array([f"{each * 2654435761 % 2**32:08x}" * 16 for each in range(100_000)])
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.table({"key": noise}), sink, row_group_size=5_000, use_dictionary=False, compression="none")
-    body = sink.getvalue().to_pybytes()
-    await store.put("file", body)
-    assert len(body) > 2 * WHOLE_BYTES
-    file = await Ranged.open(store, "file", len(body))
-    (table,) = [each async for each in file.tables([7])]
-    assert table.column("key").to_pylist() == noise.to_pylist()[35_000:40_000]
-    assert store.largest < len(body) / 8
-
-
-async def test_a_file_that_is_replaced_while_it_is_read_is_not_taken_for_one() -> None:
-    store = MemoryStore()
-    noise = [f"{each * 2654435761 % 2**32:08x}" * 8 for each in range(100_000)]
-    bodies = []
-    for shift in (0, 1):
-        sink = pa.BufferOutputStream()
-        table = pa.table({"key": noise[shift:] + noise[:shift]})
-        pq.write_table(table, sink, row_group_size=5_000, use_dictionary=False, compression="none")
-        bodies.append(sink.getvalue().to_pybytes())
-    await store.put("file", bodies[0])
-    file = await Ranged.open(store, "file", len(bodies[0]) - 1)  # a size of before
-    await store.put("file", bodies[1])
-    with pytest.raises(SnapshotGone, match="it was replaced while it was read"):
-        [each async for each in file.tables([7])]
 
 
 @pytest.mark.parametrize("body", [b"", b"PAR1", b"no footer", b"\x00" * 40, b"x" * 8 + b"\xff\x00\x00\x00PAR1"])

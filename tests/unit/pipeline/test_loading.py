@@ -29,9 +29,9 @@ async def loaded(store: Client, typed: Typed, rows: pa.Table, *, tasks: int = 2,
     parts = []
     for task in range(tasks):
         some = rows.take(pa.array(range(task, rows.num_rows, tasks), pa.int64()))
-        done = await staged(store, load, typed.form(), some.to_batches())
+        done = await staged(store, load, typed.type_info(), some.to_batches())
         parts.append(Staged.parse(done.document()))
-    return await land(store, typed.form(), load, parts, Wishes(**wanted), Inline(store))
+    return await land(store, typed.type_info(), load, parts, Wishes(**wanted), Inline(store))
 
 
 async def test_a_load_leaves_nothing_staged_whatever_came_of_it() -> None:

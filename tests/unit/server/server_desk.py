@@ -76,7 +76,7 @@ async def server_desk(
     script = Scripted(inner=MemoryStore(desk.shelf, clock=desk.watch))
     retry = RetryPolicy(attempts=2, base_ms=0, max_ms=0)
     store = Client(script, ambient=ambient, retry=retry, usage=usage, spec=StoreSpec("memory", "desk"))
-    section = IngestSection.model_validate({"tokens": tokens, **settings})
+    section = IngestSection.model_validate({"tokens": tokens, "backfill": True, **settings})
     async with open_service(store, section, query=query, overlap_s=overlap_s) as service:
         transports = [httpx.ASGITransport(app, False) for app in (ingest_app(service), private_app(service))]
         clients = [httpx.AsyncClient(transport=each, base_url="http://localhost") for each in transports]

@@ -34,12 +34,13 @@ from holdfast.ontology.format.head import read_head
 from holdfast.ontology.format.index import Entry, entry_of, folded, read_index, sealed_attempt
 from holdfast.ontology.format.redactions import finished, redaction_of
 from holdfast.ontology.maintain import leftovers
-from holdfast.ontology.maintain.merge import Merged, Source, Target, merge
+from holdfast.ontology.maintain.merge import Merged, Source, merge
 from holdfast.ontology.maintain.reindex import brought_forward, write_index
 from holdfast.ontology.maintain.tiers import FAN, LIMIT, Piece, following, pieces_of, plan
 from holdfast.ontology.maintain.verify.files import check_data
 from holdfast.ontology.types import refs
 from holdfast.ontology.types.refs import FileRef, Place, TypeHead, TypeId
+from holdfast.ontology.types.typeinfo import TypeInfo, of_schema
 
 PARALLEL = 16
 TRIES = 16
@@ -263,15 +264,12 @@ class Compactor:
                 raise Corrupt(f"{entry.path}: {damaged[0].message}", remedy=damaged[0].remedy)
         return Source(entry.path, body, entry.first, entry.last, named.row_count, ours=manifest.summary is not None)
 
-    async def _target(self, type_id: TypeId) -> Target:
+    async def _target(self, type_id: TypeId) -> TypeInfo:
         ledger = await self._ledger()
-        ref = ledger.schemas.get(type_id)
-        stored = (
-            await catalog.chained_schema(self._chain, ledger, type_id, ref)
-            if ref is not None
-            else await catalog.stored_schema(self._store, type_id)
-        )
-        return Target(type_id) if stored is None else Target.of(type_id, stored.ref.version_id, stored.schema)
+        stored = await catalog.schema_at(self._chain, ledger, type_id)
+        if stored is None:
+            return of_schema(type_id, {})
+        return of_schema(type_id, stored.schema, version_id=stored.ref.version_id)
 
     def _entry(self, wanted: Merge, made: Merged) -> Entry:
         before, after = wanted.pieces[0].before, wanted.pieces[-1].after

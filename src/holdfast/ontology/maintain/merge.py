@@ -36,9 +36,7 @@ from holdfast.ontology.format.data.lifespans import ORIGIN, Lasting, Lives, in_o
 from holdfast.ontology.format.data.redacted import mark_in
 from holdfast.ontology.format.data.rows import ROW_GROUP, marks, partial_columns, repeats
 from holdfast.ontology.types import names
-from holdfast.ontology.types.refs import TypeId
-from holdfast.ontology.types.schema import fields_of, node_of
-from holdfast.ontology.types.typespec import Node
+from holdfast.ontology.types.typeinfo import TypeInfo
 
 HELD_BYTES = 64 << 20
 """Of decoded parts that are kept, since later row groups may need rows of theirs too."""
@@ -61,28 +59,17 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """What the type is now; without a schema the columns are those of the files."""
-
-    type_id: TypeId
-    version_id: int | None = None
-    nodes: Mapping[str, Node] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, type_id: TypeId, version_id: int, schema: Document) -> "Target":
-        left_out = {schema.get("instance_key_field"), *names.SYSTEM_COLUMNS}
-        found = {name: node_of(described) for name, described in sorted(fields_of(schema).items())}
-        return cls(type_id, version_id, {name: node for name, node in found.items() if name not in left_out})
-
-
-@dataclass(frozen=True, slots=True)
 class Merged:
     body: bytes
     rows: int
 
 
-def merge(sources: Sequence[Source], target: Target, origin: Document, later: Sequence[Source] = ()) -> Merged:
-    """Blocking. ``origin`` is written down in the file; ``later`` are files after these that end rows of theirs."""
+def merge(sources: Sequence[Source], target: TypeInfo, origin: Document, later: Sequence[Source] = ()) -> Merged:
+    """Blocking.
+
+    ``target`` is the type as the store has it now; without a version the columns are those of the files. ``origin``
+    goes into the file's metadata. ``later`` are files after these that end rows of theirs.
+    """
     files = [_opened(source) for source in sources]
     schemas = [each.schema for each in files]
     layout = _Layout.of(target, schemas)
@@ -149,7 +136,7 @@ def _opened(source: Source) -> _File:
     return _File(source, schema, groups, table)
 
 
-def _lives(files: Iterable[_File], target: Target, own: int) -> Lives:
+def _lives(files: Iterable[_File], target: TypeInfo, own: int) -> Lives:
     """From keys and commits alone."""
     keys = names.key_columns(target.type_id.kind)
     return lives(pa.concat_tables(_identities(file, keys) for file in files), keys, own)
@@ -266,15 +253,15 @@ def _alike(files: Iterable[_File]) -> Iterator[list[_File]]:
 
 @dataclass
 class _Layout:
-    target: Target
+    target: TypeInfo
     schema: pa.Schema
     typed: Mapping[str, pa.DataType]
     partial: set[str] = field(default_factory=set)
 
     @classmethod
-    def of(cls, target: Target, schemas: Sequence[pa.Schema]) -> "_Layout":
+    def of(cls, target: TypeInfo, schemas: Sequence[pa.Schema]) -> "_Layout":
         if target.version_id is not None:
-            typed = {name: arrow_type(node) for name, node in target.nodes.items()}
+            typed = {name: arrow_type(node) for name, node in target.columns.items()}
         else:
             typed = _agreed(schemas)
         kind = target.type_id.kind
@@ -310,7 +297,7 @@ class _Layout:
         if source.ours and self._of_now(file):
             self.partial |= partial_columns(file.schema)
             return {name: file.column(name) for name in self.typed}
-        made = typed_columns(self.target.nodes, file.column("fields_json").to_pylist())
+        made = typed_columns(self.target.columns, file.column("fields_json").to_pylist())
         self.partial |= {name for name, column in made.items() if column.partial}
         return {name: column.array for name, column in made.items()}
 
@@ -332,7 +319,7 @@ class _Layout:
 
     def metadata(self, origin: Document) -> dict[bytes, bytes]:
         document = {**origin, "schema_version_id": self.target.version_id}
-        return {ORIGIN: json.dumps(document, sort_keys=True).encode(), **marks(self.target.nodes, self.partial)}
+        return {ORIGIN: json.dumps(document, sort_keys=True).encode(), **marks(self.target.columns, self.partial)}
 
 
 def _agreed(schemas: Sequence[pa.Schema]) -> dict[str, pa.DataType]:

@@ -56,16 +56,18 @@ class Spread:
     by: tuple[str, ...]
     """Rows that are equal in these columns go to the same task, one after the other."""
     worth: int
-    """About so many rows are worth a task of their own."""
+    """About so much work is worth a task of its own."""
     order: tuple[str, ...] = ()
     """Within equal rows; the columns of ``by`` come first."""
+    work: str = "1"
+    """The work of a row: an SQL expression over its columns."""
 
     @property
     def sorting(self) -> tuple[str, ...]:
         return (*self.by, *self.order)
 
-    def tasks(self, rows: int) -> int:
-        return max(1, min(MOST_TASKS, -(-rows // self.worth)))
+    def tasks(self, work: int) -> int:
+        return max(1, min(MOST_TASKS, -(-work // self.worth)))
 
 
 MOST_TASKS = 10_000

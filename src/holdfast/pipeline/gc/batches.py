@@ -102,7 +102,7 @@ async def _old(store: Store, entry: Entry, ask: Ask, out: Sweep) -> Old | bool:
     except (NotFound, FrameInvalid, Corrupt, Invalid):
         out.keep(UNREADABLE, manifest.key)
         return True
-    found, future = shares(batch, manifest.accepted_at_unix_ns)
+    found, future = shares(batch, manifest.limits)
     if not found or future:
         out.keep(NOWHERE, manifest.key)
         return True

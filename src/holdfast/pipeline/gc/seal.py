@@ -26,6 +26,7 @@ from holdfast.pipeline.plan import read_generation
 from holdfast.telemetry.accept import layout as ingest
 from holdfast.telemetry.accept.manifest import AcceptedManifest
 from holdfast.telemetry.accept.reconcile import Coverage, neighbours_after, overlapping, shares
+from holdfast.telemetry.accept.record_times import TimeLimits
 from holdfast.telemetry.accept.settled import Settled, find_settled, settle
 from holdfast.telemetry.frame import Batch, FrameInvalid, Limits, decode
 from holdfast.telemetry.identity import BatchIdentity
@@ -157,7 +158,7 @@ class Seals:
         if manifest is None or blob is None:
             return
         batch = await blocking(decoded, blob.body, manifest.frame_sha256)
-        for share in shares(batch, manifest.accepted_at_unix_ns)[0]:
+        for share in shares(batch, manifest.limits)[0]:
             for kind in KINDS:
                 body = codec.encode({"kind": str(kind), "write_id": self.ambient.ids.write_id()})
                 await self.store.put(own.due_key(kind, share.hour, identity.manifest_id), body, OVERWRITE)
@@ -165,7 +166,7 @@ class Seals:
 
 def settled_of(row: Listed, batch: Batch) -> Settled:
     ranges = ranges_of(seqs_of(batch))
-    hours = tuple(share.hour for share in shares(batch, row.accepted_at_ns)[0])
+    hours = tuple(share.hour for share in shares(batch, TimeLimits.by_default(row.accepted_at_ns))[0])
     whole = ranges == ((row.seq_start, row.seq_end),)
     return Settled(identity_of_row(row), row.frame_sha256, hours, None if whole else ranges)
 

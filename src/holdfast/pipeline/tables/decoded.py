@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from holdfast.pipeline.tables.table import TIMESTAMP
-from holdfast.telemetry.accept.reconcile import FUTURE_NS
+from holdfast.telemetry.accept.record_times import TimeLimits
 from holdfast.telemetry.frame import Batch, Histograms, Samples
 from holdfast.telemetry.records import Kind, State
 from holdfast.telemetry.rollup.chunk import LABELS, label_maps
@@ -119,7 +119,7 @@ class _Chosen:
     span: Span
 
     def __call__(self, seq: Ints, time_ns: Ints) -> Flags:
-        wanted: Flags = time_ns <= self.accepted.at_ns + FUTURE_NS
+        wanted: Flags = time_ns < TimeLimits.by_default(self.accepted.at_ns).until_ns
         if self.dropped is not None:
             wanted &= ~np.isin(seq, self.dropped)
         if self.span.since_ns is not None:

@@ -21,6 +21,7 @@ from typing import Any
 from holdfast.base.errors import Invalid
 from holdfast.telemetry.accept import layout
 from holdfast.telemetry.accept.manifest import AcceptedManifest, ConflictManifest
+from holdfast.telemetry.accept.record_times import TimeLimits
 from holdfast.telemetry.identity import BatchIdentity
 
 
@@ -76,7 +77,13 @@ class Submission:
         return cls(identity, body, found, **rest)
 
     def manifest(
-        self, *, accepted_at_unix_ns: int, collector_id: str, authority_id: str | None, write_id: str | None
+        self,
+        *,
+        accepted_at_unix_ns: int,
+        collector_id: str,
+        authority_id: str | None,
+        write_id: str | None,
+        time_limits: TimeLimits | None = None,
     ) -> AcceptedManifest:
         """The manifest that accepts this submission."""
         return AcceptedManifest(
@@ -91,6 +98,7 @@ class Submission:
             records=self.records,
             authority_id=authority_id,
             write_id=write_id,
+            time_limits=time_limits,
         )
 
 

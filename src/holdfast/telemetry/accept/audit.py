@@ -1,10 +1,8 @@
 """Accepted batches and conflicts, each against everything that it names and that should name it. Reads alone.
 
 A batch costs one GET for its manifest, one HEAD for its bytes (one GET where they are read) and one GET for each of its
-three references, which are compared with what follows from the manifest. Every reference that holds is counted, by the
-part of the key space that it lies in: whoever lists that part (``audit_back``) and finds no more has shown that none
-leads nowhere, without reading one of them. Both count only what the store last modified before the audit's moment, so
-the two agree while collectors are at work.
+three references, which are compared with what follows from the manifest. An audit asks this of batches for which its
+listings do not agree with their manifests, and of a sample.
 
 Errors: whatever is wrong with one batch is a finding about it; only a store that does not answer fails a look.
 """
@@ -28,19 +26,6 @@ from holdfast.telemetry.accept.submit import identity_of
 from holdfast.telemetry.frame import Batch, FrameInvalid, Limits, decode
 
 BY_TIME, BY_BLOB, BLOB_BY_TIME, CONFLICT_BY_BLOB = "by-time", "by-blob", "blob-by-time", "conflict-by-blob"
-_PREFIX = {
-    BY_TIME: layout.ACCEPTED_BY_TIME,
-    BY_BLOB: layout.ACCEPTED_BY_BLOB,
-    BLOB_BY_TIME: layout.BLOBS_BY_TIME,
-    CONFLICT_BY_BLOB: layout.CONFLICTS_BY_BLOB,
-}
-
-
-def part_of(kind: str, key: str) -> str:
-    """The part of the key space in which references are counted: an hour, or the first byte of a hash."""
-    rest = key.removeprefix(_PREFIX[kind])
-    deep = 2 if kind in (BY_TIME, BLOB_BY_TIME) else 1
-    return _PREFIX[kind] + "/".join(rest.split("/")[:deep]) + "/"
 
 
 @dataclass(slots=True)
@@ -139,31 +124,26 @@ class BatchCheck:
     async def _references(self, manifest: AcceptedManifest, tally: Tally) -> bool:
         """Whether the reconciler has followed the batch. Its own two references are asked for only then."""
         by_time, by_blob, blob_by_time = references.of_accepted(manifest)
-        found = await self._reference(BY_TIME, by_time, manifest.key, tally)
+        found = await self._reference(by_time, manifest.key, tally)
         # The reference by time of a batch that was gathered is the reconciler's to write.
         known_ns = found.modified_ns if found is not None else await self.gathered.at_ns(manifest)
         followed = known_ns is not None and known_ns < self.reconciled_ns
         if found is None and (known_ns is None or followed):
             tally.find(RULES["missing_by_time"], manifest.key, f"there is no {by_time.key}")
         tally.checked["not reconciled yet"] += known_ns is not None and not followed
-        for kind, reference, rule in (
-            (BY_BLOB, by_blob, "missing_by_blob"),
-            (BLOB_BY_TIME, blob_by_time, "missing_blob_by_time"),
-        ):
-            missing = await self._reference(kind, reference, manifest.key, tally) is None
+        for reference, rule in ((by_blob, "missing_by_blob"), (blob_by_time, "missing_blob_by_time")):
+            missing = await self._reference(reference, manifest.key, tally) is None
             if missing and followed and await find_expired(self.store, manifest.identity) is None:
                 tally.find(RULES[rule], manifest.key, f"there is no {reference.key}")
         return followed
 
-    async def _reference(self, kind: str, wanted: Reference, of: str, tally: Tally) -> Object | None:
+    async def _reference(self, wanted: Reference, of: str, tally: Tally) -> Object | None:
         found = await self.store.find(wanted.key)
         if found is None:
             return None
         tally.checked["references"] += 1
         if not _says_the_same(found, wanted):
             tally.find(RULES["wrong_reference"], wanted.key, f"it does not say what follows from {of}")
-        if self.look.judges(found.modified_ns):
-            tally.sums[part_of(kind, wanted.key)] += 1
         return found
 
     # --- conflicts ---
@@ -189,7 +169,7 @@ class BatchCheck:
             return
         await self._contested(conflict, tally)
         (wanted,) = references.of_conflict(conflict)
-        if await self._reference(CONFLICT_BY_BLOB, wanted, key, tally) is None:
+        if await self._reference(wanted, key, tally) is None:
             tally.find(RULES["missing_conflict_by_blob"], key, f"there is no {wanted.key}")
 
     async def _contested(self, conflict: ConflictManifest, tally: Tally) -> None:

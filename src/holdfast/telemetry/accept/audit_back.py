@@ -1,14 +1,12 @@
-"""References and blobs, listed, against what the look at the manifests has counted. Reads alone.
+"""References and blobs that no manifest accounts for, each followed to what it should lead to. Reads alone.
 
-Where a part of the key space (an hour, the first byte of a hash) holds exactly as many references as the manifests
-account for, each of them leads somewhere: listing is all that it costs. Where it holds more, every reference in it is
-followed. Blobs are listed side by side with the references to them, all in the order of hashes, so that nothing is
-held but the one hash at hand; a blob that nothing refers to is read, because its bytes say whose they are.
+Which ones these are an audit finds by comparing listings with manifests; here the objects themselves are read. A blob
+is read, because its bytes say whose they are.
 """
 
 import hashlib
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from holdfast.base import codec
@@ -31,11 +29,10 @@ _BY_BLOB = re.compile(r"(?:accepted|quarantine)-by-blob/v1/sha256/([0-9a-f]{2})/
 
 @dataclass(frozen=True, slots=True)
 class Back:
-    """The way back from references to manifests. ``counted`` is what the manifests account for, by part."""
+    """The way back from references to manifests."""
 
     store: Store
     look: Look
-    counted: Mapping[str, int]
 
     def is_ours(self, kind: str, key: str) -> bool:
         """Whether the name is that of such a reference."""
@@ -49,10 +46,6 @@ class Back:
             return False
         named = layout.accepted_by_blob_key if kind == BY_BLOB else layout.conflict_by_blob_key
         return key == named(found[3], identity)
-
-    def surplus(self, part: str, count: int) -> bool:
-        """Whether a part holds more references than manifests account for."""
-        return count > self.counted.get(part, 0)
 
     async def follow(self, kind: str, key: str, tally: Tally) -> None:
         """One reference, to what it refers to."""
@@ -159,31 +152,6 @@ class Back:
         tally.find(RULES["orphan_blob"], entry.key, f"the bytes of {head.identity}, which no manifest names")
 
 
-@dataclass(slots=True)
-class Side:
-    """One of several listings in the order of hashes."""
-
-    entries: AsyncIterator[Entry]
-    sha256_of: Callable[[str], str | None]
-    entry: Entry | None = None
-    sha256: str = ""
-
-    async def step(self, foreign: Callable[[Entry], None]) -> None:
-        """The next entry that belongs here; ``entry`` is None at the end."""
-        async for entry in self.entries:
-            found = self.sha256_of(entry.key)
-            if found is None:
-                foreign(entry)
-                continue
-            self.entry, self.sha256 = entry, found
-            return
-        self.entry = None
-
-
 def _sha256_in(key: str) -> str:
     found = _BY_BLOB.fullmatch(key)
     return found[3] if found is not None else ""
-
-
-def sha256_of_reference(kind: str, back: Back) -> Callable[[str], str | None]:
-    return lambda key: _sha256_in(key) if back.is_ours(kind, key) else None

@@ -30,6 +30,7 @@ from holdfast.telemetry.accept.doubts import Doubts
 from holdfast.telemetry.accept.lasting import lasting
 from holdfast.telemetry.accept.manifest import AcceptedManifest, ConflictManifest
 from holdfast.telemetry.accept.quarantine import record_conflict
+from holdfast.telemetry.accept.record_times import BY_DEFAULT, RecordTimes
 from holdfast.telemetry.accept.references import References, of_blob
 from holdfast.telemetry.identity import BatchIdentity
 
@@ -49,6 +50,7 @@ class Acceptor(Protocol):
 @dataclass(frozen=True, slots=True)
 class CollectorOptions:
     collector_id: str
+    record_times: RecordTimes = BY_DEFAULT
     references_owed: int = 10_000
     """How many accepted batches may wait for their derived references."""
 
@@ -169,11 +171,14 @@ class Collector:
 
     def _draft(self, submission: Submission) -> AcceptedManifest:
         accepted_at = submission.accepted_at_unix_ns
+        if accepted_at is None:
+            accepted_at = self._ambient.clock.wall_ns()
         return submission.manifest(
-            accepted_at_unix_ns=self._ambient.clock.wall_ns() if accepted_at is None else accepted_at,
+            accepted_at_unix_ns=accepted_at,
             collector_id=self.options.collector_id,
             authority_id=self.authority.authority_id,
             write_id=self._ambient.ids.write_id(),
+            time_limits=self.options.record_times.limits(accepted_at),
         )
 
     async def _find(self, identity: BatchIdentity) -> AcceptedManifest | None:

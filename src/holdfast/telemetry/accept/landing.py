@@ -311,6 +311,7 @@ class SpoolCollector:
             collector_id=self.options.collector_id,
             authority_id=self.authority.authority_id,
             write_id=None,
+            time_limits=self.options.record_times.limits(accepted_at_unix_ns),
         )
 
     async def __aenter__(self) -> Self:

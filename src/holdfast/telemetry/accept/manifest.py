@@ -18,6 +18,7 @@ from holdfast.base.codec import Document
 from holdfast.base.errors import Corrupt, Incompatible, Invalid
 from holdfast.objects.store import Object
 from holdfast.telemetry.accept import layout
+from holdfast.telemetry.accept.record_times import TimeLimits
 from holdfast.telemetry.identity import BatchIdentity
 
 ACCEPTED_SCHEMA = "lightmetrics.accepted_batch.v1"
@@ -38,13 +39,27 @@ class AcceptedManifest:
     """How many records of each kind; empty in a manifest by a plain writer."""
     authority_id: str | None = None
     write_id: str | None = None
+    time_limits: TimeLimits | None = None
+    """The times that its records were allowed to have when it was accepted."""
 
     @property
     def key(self) -> str:
         return layout.accepted_key(self.identity)
 
+    @property
+    def limits(self) -> TimeLimits:
+        """The times in which its records count."""
+        return self.time_limits or TimeLimits.by_default(self.accepted_at_unix_ns)
+
     def document(self) -> Document:
-        ours = {"records": dict(self.records), "authority_id": self.authority_id, "write_id": self.write_id}
+        ours: Document = {
+            "records": dict(self.records),
+            "authority_id": self.authority_id,
+            "write_id": self.write_id,
+        }
+        limits = self.time_limits
+        if limits is not None:
+            ours |= {"records_from_unix_ns": limits.from_ns, "records_until_unix_ns": limits.until_ns}
         return {
             "schema": ACCEPTED_SCHEMA,
             **_identity_fields(self.identity),
@@ -55,7 +70,7 @@ class AcceptedManifest:
             "collector_id": self.collector_id,
             "wire_version": self.wire_version,
             "frame_version": self.frame_version,
-            **{name: value for name, value in ours.items() if value},
+            **{name: value for name, value in ours.items() if value not in (None, {}, "")},
         }
 
     def encode(self) -> bytes:
@@ -81,6 +96,7 @@ class AcceptedManifest:
             records=document.counts("records"),
             authority_id=document.maybe_text("authority_id"),
             write_id=document.maybe_text("write_id"),
+            time_limits=document.time_limits(),
         )
 
 
@@ -185,6 +201,12 @@ class _Reader:
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
             raise Corrupt(f"{self._key}: field {name} is {value!r}, and should be a whole number")
         return value
+
+    def time_limits(self) -> TimeLimits | None:
+        begin, end = self._document.get("records_from_unix_ns"), self._document.get("records_until_unix_ns")
+        if not isinstance(end, int) or not isinstance(begin, int | None):
+            return None
+        return TimeLimits(begin, end)
 
     def counts(self, name: str) -> Mapping[str, int]:
         value = self._document.get(name)

@@ -18,12 +18,12 @@ import numpy as np
 from holdfast.base.codec import MALFORMED, Document
 from holdfast.base.errors import Corrupt
 from holdfast.telemetry.accept import layout
+from holdfast.telemetry.accept.record_times import AHEAD_NS, HOUR_NS, TimeLimits, times_of
 from holdfast.telemetry.frame import Batch
 from holdfast.telemetry.identity import BatchIdentity
 
-HOUR_NS = 3_600 * 1_000_000_000
-FUTURE_NS = 24 * HOUR_NS
-"""How far ahead of its acceptance a record may be dated; beyond it the clock of its host is wrong."""
+FUTURE_NS = AHEAD_NS + HOUR_NS
+"""How far ahead of its acceptance a record that counts may be dated."""
 MOST_STRETCHES = 256
 """Of numbers, per agent and boot; beyond them the smallest gaps are forgotten."""
 
@@ -40,7 +40,7 @@ class Finding(StrEnum):
     FOREIGN_OBJECT = "foreign_object"
     """An object in a prefix of ours whose name is none of ours."""
     FUTURE_CLOCK = "future_clock"
-    """Records dated more than a day after their acceptance; they are in no hour."""
+    """Records outside of the times that were allowed when they were accepted; they are in no hour."""
     NOT_COVERED = "not_covered"
     """What is known of its agent's numbers cannot be read, so nobody can tell whether it overlaps another batch."""
     CORRUPT_DERIVED = "corrupt_derived"
@@ -92,12 +92,14 @@ class Share:
     last_ns: int
 
 
-def shares(batch: Batch, accepted_at_ns: int) -> tuple[list[Share], int]:
-    """The hours in which the batch has records, in order, and how many are dated in the future."""
-    times = np.concatenate(
-        [batch.samples.time_ns, batch.histograms.samples.time_ns, batch.logs.time_ns, batch.alerts.time_ns]
-    )
-    sound = times[times <= accepted_at_ns + FUTURE_NS]
+def shares(batch: Batch, limits: TimeLimits) -> tuple[list[Share], int]:
+    """The hours in which the batch has records, in order, and how many records lie outside of the limits: those are in
+    no hour."""
+    times = times_of(batch)
+    inside = times < limits.until_ns
+    if limits.from_ns is not None:
+        inside &= times >= limits.from_ns
+    sound = times[inside]
     if not len(sound):
         return [], len(times)
     ordered = np.sort(sound)

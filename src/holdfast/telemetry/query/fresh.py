@@ -272,7 +272,7 @@ async def _looked_into(
     batch = await batches.load(identity, manifest.raw_blob_key, manifest.frame_sha256)
     if batch is None:  # an expired one has no records to be read, but keeps its numbers
         return Known(manifest, {}) if identity.manifest_id in batches.expired else None
-    own, _ = shares(batch, manifest.accepted_at_unix_ns)
+    own, _ = shares(batch, manifest.limits)
     rows = {each.hour: listed(manifest, each.records, each.first_ns, each.last_ns) for each in own}
     return Known(manifest, rows)
 

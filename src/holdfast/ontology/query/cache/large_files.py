@@ -26,12 +26,10 @@ from typing import Any
 from holdfast.base.aio import blocking, map_bounded
 from holdfast.base.errors import NotFound
 from holdfast.objects.store import Store
-from holdfast.ontology.filters.ast import And
 from holdfast.ontology.format.data.footer import of_groups
 from holdfast.ontology.format.data.lifespans import ORIGIN, known, lasting_in
 from holdfast.ontology.format.data.remote_parquet import WHOLE_BYTES, RemoteParquet, chunks_only
 from holdfast.ontology.format.data.rows import column_forms
-from holdfast.ontology.format.data.shape import Shape
 from holdfast.ontology.format.index import Entry
 from holdfast.ontology.query.cache.fetched import Arrival, Reader, arrived
 from holdfast.ontology.query.cache.loaded import Loaded
@@ -39,7 +37,9 @@ from holdfast.ontology.query.cache.prune import may_match, paths
 from holdfast.ontology.query.cache.scans import Reading
 from holdfast.ontology.types import names
 from holdfast.ontology.types.errors import Overtaken, SnapshotGone
+from holdfast.ontology.types.expressions.ast import And
 from holdfast.ontology.types.refs import TypeHead
+from holdfast.ontology.types.typeinfo import TypeInfo
 from holdfast.sql.duck import MissingFile
 
 SHARE = 2
@@ -54,7 +54,7 @@ FILLED = 4
 class Wanted:
     """Which rows a question needs of the files of a type."""
 
-    shape: Shape
+    shape: TypeInfo
     keys: And
     """What concerns keys alone."""
     rest: And
@@ -114,7 +114,7 @@ class Narrower:
 
         None if it has to come as a whole: another writer's, or one whose rows are all gone through when it arrives.
         """
-        if wanted.shape.upgrades is not None:
+        if wanted.shape.upgraders:
             return None
         async with self._reading(arrival.entry.path):
             file = await self._file(arrival)

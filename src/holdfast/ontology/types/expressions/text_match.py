@@ -7,8 +7,8 @@ pattern: declaring types must not wait for it.
 
 from functools import lru_cache
 
-from holdfast.ontology.filters.ast import TextOperator
 from holdfast.ontology.types.errors import InvalidQuery
+from holdfast.ontology.types.expressions.ast import TextOperator
 
 _CAPITAL_I_WITH_DOT = "\u0130"
 """The one code point whose lower case is two of them in Python; DuckDB knows the simple mapping alone."""

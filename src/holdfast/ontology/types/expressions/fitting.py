@@ -13,8 +13,8 @@ from enum import Enum
 from typing import Any
 from uuid import UUID
 
-from holdfast.ontology.filters.ast import Value
 from holdfast.ontology.types.errors import InvalidQuery, unknown
+from holdfast.ontology.types.expressions.ast import Value
 from holdfast.ontology.types.readings import Reading
 from holdfast.ontology.types.typespec import (
     Anything,

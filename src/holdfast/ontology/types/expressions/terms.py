@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, NoReturn, TypeVar
 
-from holdfast.ontology.filters.ast import (
+from holdfast.ontology.types.errors import InvalidQuery
+from holdfast.ontology.types.expressions.ast import (
     Aggregate,
     AggregateTerm,
     And,
@@ -33,9 +34,8 @@ from holdfast.ontology.filters.ast import (
     Text,
     TextOperator,
 )
-from holdfast.ontology.filters.text_match import check_pattern
-from holdfast.ontology.filters.types import check_text, fitted, item_node, node_at, reading_of, require_text
-from holdfast.ontology.types.errors import InvalidQuery
+from holdfast.ontology.types.expressions.fitting import check_text, fitted, item_node, node_at, reading_of, require_text
+from holdfast.ontology.types.expressions.text_match import check_pattern
 from holdfast.ontology.types.readings import Reading
 from holdfast.ontology.types.typespec import Anything, Node, without_null
 

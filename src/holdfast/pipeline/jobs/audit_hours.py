@@ -1,21 +1,20 @@
 """The audit of derived data, a day at a time; and whether accepted batches are listed in the hours of their records."""
 
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.base.aio import blocking
-from holdfast.base.audit import Tally
+from holdfast.base.audit import Look, Tally
 from holdfast.base.errors import Corrupt, HoldfastError, Incompatible, NotFound
 from holdfast.objects.store import Store
-from holdfast.pipeline.audit_desk import Desk
-from holdfast.pipeline.audit_spans import Span
 from holdfast.pipeline.layout import hour_name
 from holdfast.pipeline.plan import Work, read_generation, version_of
 from holdfast.pipeline.unit import derive_again
 from holdfast.telemetry.accept.manifest import AcceptedManifest
 from holdfast.telemetry.accept.reconcile import shares
-from holdfast.telemetry.frame import Batch
+from holdfast.telemetry.frame import Batch, Limits
 from holdfast.telemetry.rollup import chunk, index, layout, listing
 from holdfast.telemetry.rollup.audit import Hour, HourCheck
 from holdfast.telemetry.rollup.audit_rules import RULES
@@ -23,36 +22,55 @@ from holdfast.telemetry.rollup.derive import Chunk
 from holdfast.telemetry.rollup.manifest import ChunkRef, Kind, Table, UnitManifest
 from holdfast.telemetry.rollup.windows import Windows
 
-DAYS = "days"
 HOURS_KEPT = 16
 SHORT = 12
 """Bytes of a manifest id that tell it from others."""
 
 
-async def days(store: Store) -> list[Span]:
-    """One span per day that has anything derived or listed."""
+@dataclass(slots=True)
+class Desk:
+    """What checks work with."""
+
+    store: Store
+    look: Look
+    limits: Limits
+    windows: tuple[str, ...] = ()
+    tally: Tally = field(default_factory=Tally)
+
+    async def sure(self, look: Callable[[Tally], Awaitable[object]]) -> None:
+        """Make a check. What it finds is believed if it finds it again: a writer may have been at work."""
+        tally = Tally()
+        await look(tally)
+        if tally.findings:
+            again = Tally()
+            await look(again)
+            again.keep(tally.findings)
+            tally = again
+        self.tally.take(tally)
+
+
+async def days(store: Store) -> list[str]:
+    """Days that have anything derived or listed, as they stand in keys."""
     found: set[str] = set()
     for prefix in (layout.BATCHES_BY_HOUR, layout.MANIFESTS):
         async for page in store.list(prefix, delimiter=True):
             found |= {folder.removeprefix(prefix) for folder in page.folders}
-    return [Span(DAYS, day) for day in sorted(found)]
+    return sorted(found)
 
 
-async def forward(desk: Desk, span: Span) -> Span | None:
+async def check_day(desk: Desk, day: str) -> None:
     windows = Windows.of(desk.windows)
     sizes = set(windows.all) | {size async for size in _windows(desk.store)}
     check = HourCheck(desk.store, desk.look, sizes)
-    for hour in [hour async for hour in _hours(desk.store, span.prefix)]:
+    for hour in [hour async for hour in _hours(desk.store, day)]:
 
         async def one(tally: Tally, hour: int = hour) -> None:
             found = await check.check(hour, tally)
-            desk.room -= len(found.manifests) + len(found.listings) + len(found.chunks)
             if desk.look.deep:
                 for manifest in found.units:
                     await _again(desk, found, manifest, windows, tally)
 
         await desk.sure(one)
-    return None
 
 
 async def _hours(store: Store, day: str) -> AsyncIterator[int]:
@@ -94,7 +112,7 @@ async def _again(desk: Desk, found: Hour, manifest: UnitManifest, windows: Windo
     chunks, counted, unreadable = await derive_again(desk.store, work, windows, desk.limits)
     tally.checked["units derived again"] += 1
     if tuple(unreadable) != manifest.unreadable:
-        return  # the batches are not what they were: that is told of them
+        return  # the batches are not what they were, which is a finding of their own
     if (counted.records, counted.repeated) != (manifest.records, manifest.repeated):
         told = f"its batches have {counted.records} records, and it counted {manifest.records}"
         tally.find(RULES["wrong_count"], manifest.key, told)
@@ -116,7 +134,7 @@ async def _differs(store: Store, ref: ChunkRef, made: Chunk | None) -> str:
         there = (await store.get(ref.key)).body
         same = await blocking(_table, ref, there) == await blocking(_table, ref, made.body)
     except (NotFound, Corrupt, Incompatible):
-        return ""  # told of the chunk itself
+        return ""  # a finding of the chunk itself
     return "" if same else "its rows are not those that its batches give"
 
 
@@ -160,7 +178,7 @@ class Hours:
                 manifest = UnitManifest.read(await self._store.get(layout.unit_key(hour, unit.unit_id)))
                 found |= {each.id for each in manifest.unit.inputs}
         except (NotFound, Corrupt, Incompatible):
-            return None  # told of the hour
+            return None  # a finding of the hour
         return _short(found)
 
     async def _listed(self, hour: int) -> frozenset[bytes] | None:
@@ -169,7 +187,7 @@ class Hours:
             try:
                 found |= {row.manifest_id for row in await listing.read(self._store, [layout.batches_key(hour, ident)])}
             except (NotFound, Corrupt):
-                continue  # told of the hour
+                continue  # a finding of the hour
         return _short(found)
 
 
@@ -179,7 +197,7 @@ def _short(manifest_ids: Iterable[str]) -> frozenset[bytes]:
 
 async def check_listed(hours: Hours, manifest: AcceptedManifest, batch: Batch, tally: Tally) -> None:
     """Of a batch that the reconciler has followed: every hour that it has records in knows it."""
-    own, _ = shares(batch, manifest.accepted_at_unix_ns)
+    own, _ = shares(batch, manifest.limits)
     for share in own:
         tally.checked["batches in hours"] += 1
         if not await hours.knows(share.hour, manifest.identity.manifest_id):

@@ -86,8 +86,8 @@ async def test_columns_follow_the_schema_of_now() -> None:
         before = await onto.all(new)
     table = table_of(desk, await the_snapshot(desk))
     assert table.column_names == [
-        *("commit_id", "entity_type", "entity_key", "schema_version_id", "fields_json"),
-        *("at", "id", "more", "price", "tags", "value", "_until"),
+        *("commit_id", "entity_type", "entity_key", "schema_version_id", "_until"),
+        *("at", "id", "more", "price", "tags", "value", "fields_json"),
     ]
     assert table.column("value").to_pylist() == [0.0, 1.0, 2.0, 3.0, 4.0, 0.5, 0.5, 0.5]
     assert table.schema.field("at").type == pa.timestamp("us", tz="UTC")

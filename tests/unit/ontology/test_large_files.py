@@ -52,7 +52,7 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
         "format.data.rows.ROW_GROUP": 8,
         "query.cache.large_files.WHOLE_BYTES": 0,
     }
-    ranges = {"WHOLE_BYTES": 0, "TAIL_BYTES": 256, "GAP_BYTES": 0, "RANGES": 10**6, "SHARE": 2}
+    ranges = {"WHOLE_BYTES": 0, "TAIL_BYTES": 256, "GAP_BYTES": 0, "ALONG": 0, "RANGES": 10**6, "SHARE": 2}
     changed |= {f"format.data.remote_parquet.{name}": value for name, value in ranges.items()}
     for place, value in changed.items():
         monkeypatch.setattr(f"holdfast.ontology.{place}", value)

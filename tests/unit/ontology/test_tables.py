@@ -15,11 +15,11 @@ from tests.unit.ontology.shop import Customer, Everything, Order, Product, every
 
 
 class TestTables:
-    def test_columns_in_the_order_of_the_specification(self) -> None:
+    def test_fields_json_is_the_last_column(self) -> None:
         entity = to_table(type_info(Customer), [row(Customer(id="c1", name="Ada"))], 7, 3)
         assert entity.column_names == [
-            *("commit_id", "entity_type", "entity_key", "schema_version_id", "fields_json"),
-            *("id", "name", "tier"),
+            *("commit_id", "entity_type", "entity_key", "schema_version_id"),
+            *("id", "name", "tier", "fields_json"),
         ]
         assert entity.to_pylist()[0] == {
             "commit_id": 7,
@@ -34,7 +34,7 @@ class TestTables:
         relation = to_table(type_info(Order), [row(Order(left_key="c1", right_key=5, number="n"))], 7, 3)
         assert relation.column_names == [
             *("commit_id", "relation_type", "left_key", "right_key", "instance_key"),
-            *("schema_version_id", "fields_json", "placed"),
+            *("schema_version_id", "placed", "fields_json"),
         ]
 
     def test_sorted_by_identity(self) -> None:

@@ -145,8 +145,9 @@ async def test_conditions_leave_out_files_and_never_a_row() -> None:
 async def test_only_what_is_needed_of_large_files_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.ontology.query.partitions.SLICED_BYTES", 0)
     monkeypatch.setattr("holdfast.ontology.query.partitions.WHOLE_BYTES", 0)
-    monkeypatch.setattr("holdfast.ontology.query.partitions.TAIL_BYTES", 256)
-    monkeypatch.setattr("holdfast.ontology.query.partitions.GAP_BYTES", 0)
+    monkeypatch.setattr("holdfast.ontology.format.data.rows.ROW_GROUP", 65_536)
+    for name, value in {"WHOLE_BYTES": 0, "TAIL_BYTES": 256, "GAP_BYTES": 0, "ALONG": 0, "SHARE": 2}.items():
+        monkeypatch.setattr(f"holdfast.ontology.format.data.remote_parquet.{name}", value)
     async with open_store("memory:") as store:
         async with Ontology(store, store.ambient, [Customer]) as onto:
             table = {"id": [f"{n:06d}" for n in range(300_000)], "name": [f"name {n}" for n in range(300_000)]}

@@ -360,7 +360,7 @@ def _encoded(target: TypeInfo, decided: Decided, rules: Rules, partial: set[str]
 
 
 def _columns(target: TypeInfo, table: pa.Table, *, retracted: bool | None) -> pa.Table:
-    """In the specification's order. The commit is to be put in its place when it is known."""
+    """In the order of ``to_table``. The commit is to be put in its place when it is known."""
     kind, count = target.type_id.kind, table.num_rows
     found: dict[str, Any] = {
         "commit_id": pa.repeat(pa.scalar(0, pa.int64()), count),
@@ -368,8 +368,8 @@ def _columns(target: TypeInfo, table: pa.Table, *, retracted: bool | None) -> pa
     }
     found |= {name: table.column(name) for name in names.key_columns(kind)}
     found["schema_version_id"] = pa.repeat(pa.scalar(target.version_id, pa.int64()), count)
-    found["fields_json"] = table.column("fields_json")
-    found |= {name: table.column(name) for name in target.columns}
     if retracted is not None:
         found[names.RETRACTED] = pa.repeat(pa.scalar(retracted, pa.bool_()), count)
+    found |= {name: table.column(name) for name in target.columns}
+    found["fields_json"] = table.column("fields_json")
     return pa.table(found)

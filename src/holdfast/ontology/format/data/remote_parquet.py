@@ -32,8 +32,9 @@ WHOLE_BYTES = 4 << 20
 TAIL_BYTES = 64 << 10
 """Of a larger one, what is fetched first; longer footers take a second request."""
 GAP_BYTES = 256 << 10
-"""Bytes between two ranges that are fetched along, to save a request. So are longer gaps, the shortest first, as long
-as they are together no more than what is wanted."""
+"""Bytes between two ranges that are fetched along, to save a request."""
+ALONG = 1.0
+"""So are longer gaps, the shortest first, up to so many bytes for each byte that is wanted."""
 RANGES = 4
 """Ranges of one ``fetch``, at most, before long ones are divided."""
 RANGE_BYTES = 24 << 20
@@ -272,6 +273,6 @@ def requests(wanted: Sequence[Extent], here: Sequence[Extent], whole: Sequence[E
         some = rest if lacking else []
     else:
         gaps = sorted(after.start - before.end for before, after in pairwise(lacking))
-        along = [gap for gap, total in zip(gaps, accumulate(gaps), strict=True) if total <= size]
+        along = [gap for gap, total in zip(gaps, accumulate(gaps), strict=True) if total <= ALONG * size]
         some = together(lacking, max([GAP_BYTES, *along]), RANGES)
     return [Extent(low, min(low + RANGE_BYTES, end)) for start, end in some for low in range(start, end, RANGE_BYTES)]

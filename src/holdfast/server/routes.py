@@ -379,6 +379,8 @@ def _add_logs(app: FastAPI, service: Service, answers: Answers, sources: _Source
     @app.get("/api/v1/logs/search", **_LIST)
     async def search(
         words: Annotated[str, Query(description="All must be in the message.")] = "",
+        contains: Annotated[str, Query(description="Text that is in the message as it stands, in any case.")] = "",
+        regex: Annotated[str, Query(description="A regular expression (RE2) that matches in the message.")] = "",
         since: Since = "1h",
         until: Until = None,
         severity: Annotated[
@@ -391,6 +393,14 @@ def _add_logs(app: FastAPI, service: Service, answers: Answers, sources: _Source
         """Logs that contain all of the words, the newest first."""
         async with reading(service), asking:
             found = await sources.logs.search(
-                words, since=since, until=until, severity=severity, where=where, agent=agent, limit=limit
+                words,
+                contains=contains,
+                regex=regex,
+                since=since,
+                until=until,
+                severity=severity,
+                where=where,
+                agent=agent,
+                limit=limit,
             )
         return answers.document(found.document("logs"))

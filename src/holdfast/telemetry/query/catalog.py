@@ -11,7 +11,7 @@ _INSIDE = (
 METRICS = f"""
 SELECT metric, kind, count(DISTINCT (agent, labels)) AS series, count(DISTINCT agent) AS agents,
        sum(samples)::BIGINT AS samples, min(first_time_ns) AS first_time_ns, max(last_time_ns) AS last_time_ns
-{_INSIDE} AND metric GLOB $pattern
+{_INSIDE} AND regexp_full_match(metric, $pattern)
 GROUP BY metric, kind ORDER BY metric, kind
 """
 

@@ -1,16 +1,19 @@
 """Search in logs: ``hf.logs()``. The index of words leads to the batches in which a record may fit, and only those are
 read. Where the index does not have all that is known, every batch of the hour is.
 
-A log fits if its message has all of the words, its labels all of the values, and its severity is at least the one asked
-for. The newest come first.
+A log fits if its message has all of the words, contains the text, and matches the regular expression, its labels have
+all of the values, and its severity is at least the one asked for. The newest come first.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from holdfast.base.aio import map_bounded
+from holdfast.base.aio import blocking, map_bounded
 from holdfast.base.errors import Invalid
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
@@ -23,15 +26,15 @@ from holdfast.telemetry.query.question import wants_bucket
 from holdfast.telemetry.query.times import Moment, moment_ns
 from holdfast.telemetry.records import HIGHEST_SEVERITY, Severity
 from holdfast.telemetry.rollup import index
-from holdfast.telemetry.rollup.columns import Ints
+from holdfast.telemetry.rollup.columns import Flags, Ints
 from holdfast.telemetry.rollup.extract import telemetry_of
 from holdfast.telemetry.rollup.layout import HOUR_NS, hour_start_ns
 from holdfast.telemetry.rollup.listing import Listed
 from holdfast.telemetry.rollup.manifest import ChunkRef, Kind, Table
-from holdfast.telemetry.rollup.matchers import AGENT, Matcher, Operator, chosen
+from holdfast.telemetry.rollup.matchers import AGENT, Matcher, Operator, check_pattern, chosen
 from holdfast.telemetry.rollup.points import LogLines
 from holdfast.telemetry.rollup.taken import taken_by
-from holdfast.telemetry.rollup.words import has_words, words_in
+from holdfast.telemetry.rollup.words import has_words, words_in, words_of
 
 AT_ONCE = 16
 MOST = 10_000
@@ -50,6 +53,8 @@ class Logs:
         self,
         words: str = "",
         *,
+        contains: str = "",
+        regex: str = "",
         since: Moment = "1h",
         until: Moment | None = None,
         severity: int | str = 0,
@@ -57,16 +62,22 @@ class Logs:
         agent: str | None = None,
         limit: int = 100,
     ) -> Listing:
-        """Logs with all of these words, the newest first, at most ``limit``."""
+        """Logs with all of these words, the newest first, at most ``limit``.
+
+        ``contains`` is text that must be in the message as it stands, whatever its case; ``regex`` an expression of RE2
+        that must match somewhere in it."""
         now = self._ambient.clock.wall_ns()
         since_ns, until_ns = moment_ns(since, now), now if until is None else moment_ns(until, now)
         if until_ns <= since_ns:
             raise Invalid("the range ends before it begins", remedy="give a time for until that is after since")
         if not 1 <= limit <= MOST:
             raise Invalid(f"{limit} is no number of logs from 1 to {MOST:,}")
-        wanted = words_in(words)
-        if words.strip() and not wanted:
-            raise Invalid(f"{words!r} has no word in it", remedy="words are runs of letters, digits and underscores")
+        wanted = Wanted(tuple(words_in(words)), contains, check_pattern(regex))
+        if words.strip() and not wanted.words:
+            raise Invalid(
+                f"{words!r} has no word in it",
+                remedy="words are runs of letters, digits and underscores; other text is found with contains",
+            )
 
         async def attempt() -> Listing:
             search = _Search(
@@ -84,6 +95,37 @@ class Logs:
         return await resolved(attempt)
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the message of a log must say."""
+
+    words: tuple[str, ...] = ()
+    contains: str = ""
+    regex: str = ""
+
+    def indexed(self) -> list[str]:
+        """Words that every such message has: those asked for, and those within the text that end within it."""
+        _, within = words_of(pa.array([self.contains], pa.string()))
+        whole = within.to_pylist()
+        first = 1 if _is_word(self.contains[:1]) else 0
+        last = len(whole) - (1 if _is_word(self.contains[-1:]) else 0)
+        return [*self.words, *whole[first:last]]
+
+    def fits(self, messages: pa.StringArray) -> Flags:
+        found = has_words(messages, list(self.words))
+        if self.contains:
+            lowered = pc.utf8_lower(pa.scalar(self.contains)).as_py()
+            same = pc.match_substring(pc.utf8_lower(messages), lowered)
+            found &= same.to_numpy(zero_copy_only=False).astype(np.bool_)
+        if self.regex:
+            found &= pc.match_substring_regex(messages, self.regex).to_numpy(zero_copy_only=False).astype(np.bool_)
+        return found
+
+
+def _is_word(character: str) -> bool:
+    return bool(character) and len(words_in(character)) == 1
+
+
 class _Search:
     def __init__(
         self,
@@ -91,7 +133,7 @@ class _Search:
         batches: Batches,
         since_ns: int,
         until_ns: int,
-        words: Sequence[str],
+        wanted: Wanted,
         severity: int,
         matchers: Sequence[Matcher],
         limit: int,
@@ -99,7 +141,7 @@ class _Search:
         self._store = store
         self._batches = batches
         self._since_ns, self._until_ns = since_ns, until_ns
-        self._words = list(words)
+        self._wanted = wanted
         self._severity = severity
         self._matchers = matchers
         self._limit = limit
@@ -145,13 +187,18 @@ class _Search:
         start_ns = hour_start_ns(hour.hour)
         since, until = max(self._since_ns, start_ns), min(self._until_ns, start_ns + HOUR_NS)
         taken = await taken_by(self._store, shared, self._batches.of_row)
-        logs = telemetry_of(batches, since, until, taken).logs
-        return _documents(logs, self._fitting(logs))
+
+        def look() -> list[dict[str, Any]]:
+            logs = telemetry_of(batches, since, until, taken).logs
+            return _documents(logs, self._fitting(logs))
+
+        return await blocking(look)
 
     async def _candidates(self, hour: Hour) -> set[str]:
         """Batches of buckets that the index covers in which a record may fit, by manifest id."""
         refs = [ref for unit in hour.units for ref in unit.chunks if ref.table is Table.WORDS]
         exact = {each.name: each.value for each in self._matchers if _is_indexed(each)}
+        words = self._wanted.indexed()
         self.read.chunks += len(refs)
 
         async def one(ref: ChunkRef) -> set[str]:
@@ -159,8 +206,11 @@ class _Search:
             if stored is None:
                 raise Overtaken(ref.key)
             ref.check(stored.body)
-            table = index.decode(Table.WORDS, stored.body, key=ref.key)
-            found = index.batches_with(table, self._words, exact, self._severity)
+            return await blocking(look, ref, stored.body)
+
+        def look(ref: ChunkRef, body: bytes) -> set[str]:
+            table = index.decode(Table.WORDS, body, key=ref.key)
+            found = index.batches_with(table, words, exact, self._severity)
             return index.all_batches(table) if found is None else found
 
         return set().union(*await map_bounded(refs, one, limit=AT_ONCE))
@@ -170,7 +220,7 @@ class _Search:
         if not len(logs):
             return np.zeros(0, np.int64)
         agents = [source.agent for source in logs.sources]
-        fits = has_words(logs.message, self._words) & (logs.severity >= self._severity)
+        fits = self._wanted.fits(logs.message) & (logs.severity >= self._severity)
         by_agent = [each for each in self._matchers if each.name == AGENT]
         by_label = [each for each in self._matchers if each.name != AGENT]
         fits &= chosen(agents, [{}] * len(agents), by_agent)[logs.source]

@@ -33,9 +33,11 @@ from holdfast.telemetry.rollup import chunk, derive, index, rollup
 from holdfast.telemetry.rollup.labels import may_match
 from holdfast.telemetry.rollup.layout import HOUR_NS
 from holdfast.telemetry.rollup.manifest import ChunkRef, Current, Generation, Kind, Table
-from holdfast.telemetry.rollup.matchers import AGENT, Matcher, Operator
+from holdfast.telemetry.rollup.matchers import AGENT, Matcher, Operator, of_glob
 from holdfast.telemetry.rollup.points import HistogramPoints, Points, SeriesKey, Telemetry
 
+LONGEST_GUESS, MOST_GUESSES = 100, 2_000
+"""What is compared to find names like one: the time for it grows with the square of a name's length."""
 _Found = list[dict[str, Any]]
 Matching = Mapping[str, str] | Iterable[str | Matcher] | None
 
@@ -102,7 +104,7 @@ class Metrics:
         self, pattern: str = "*", *, since: Moment = "1h", until: Moment | None = None, agent: str | None = None
     ) -> Listing:
         """The metrics that have samples in the range, by name; ``pattern`` is one as of the shell."""
-        rows, workshop = await self._series(METRICS, {"pattern": pattern}, since, until, agent)
+        rows, workshop = await self._series(METRICS, {"pattern": of_glob(pattern)}, since, until, agent)
         return Listing(rows, workshop.told())
 
     async def labels(
@@ -111,7 +113,7 @@ class Metrics:
         """The labels of a metric, with their values and how many series have each."""
         rows, workshop = await self._series(LABELS, {"metric": metric}, since, until, agent)
         if not rows:
-            known, _ = await self._series(METRICS, {"pattern": "*"}, since, until, agent)
+            known, _ = await self._series(METRICS, {"pattern": of_glob("*")}, since, until, agent)
             raise unknown(metric, [row["metric"] for row in known], len(workshop.told().unreadable))
         return Listing(rows, workshop.told())
 
@@ -292,7 +294,7 @@ def agent_test(matchers: Iterable[Matcher]) -> Callable[[str], bool]:
 
 
 def unknown(metric: str, names: Iterable[str], unreadable: int = 0, expired: int = 0) -> NotFound:
-    near = get_close_matches(metric, sorted(names), n=3)
+    near = get_close_matches(metric[:LONGEST_GUESS], sorted(names)[:MOST_GUESSES], n=3)
     if expired and not near:
         return NotFound(
             f"no metric {metric!r} has samples in this range that are kept so finely: the bytes of {expired} batches "

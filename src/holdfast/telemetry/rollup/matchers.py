@@ -29,7 +29,9 @@ class Operator(StrEnum):
     FITS_NOT = "!~"
 
 
-_MATCHER = re.compile(r"\s*([^=!~{}\s][^=!~{}]*?)\s*(=~|!~|!=|=)(.*)", re.DOTALL)
+_OPERATOR = re.compile(r"=~|!~|!=|=")
+LONGEST_PATTERN = 1_000
+"""Characters of a pattern that users give: RE2 takes memory by the length of a pattern."""
 
 
 @dataclass(frozen=True)
@@ -40,16 +42,17 @@ class Matcher:
 
     @classmethod
     def parse(cls, text: str) -> "Matcher":
-        found = _MATCHER.fullmatch(text)
-        if found is None:
+        operator = _OPERATOR.search(text)
+        name = "" if operator is None else text[: operator.start()].strip()
+        if operator is None or not name or any(mark in name for mark in "!~{}"):
             raise Invalid(
                 f"{text!r} is no condition on a label",
                 remedy="write it like cpu=0, mode!=idle, path=~/api/.* or x!~a|b",
             )
-        value = found[3].strip()
+        value = text[operator.end() :].strip()
         if len(value) >= 2 and value[0] == value[-1] == '"':
             value = value[1:-1]
-        matcher = cls(found[1], Operator(found[2]), value)
+        matcher = cls(name, Operator(operator[0]), value)
         if matcher.by_pattern:
             matcher._check()
         return matcher
@@ -79,17 +82,46 @@ class Matcher:
 
     def _check(self) -> None:
         """On its own: with what is put around it ``a)|(b`` would be one, and fit parts of a value."""
-        try:
-            pc.match_substring_regex(_NOTHING, self.value)
-        except pa.ArrowInvalid as error:
-            reason = str(error).partition(": ")[2].removesuffix(f": {self.value}")
-            raise Invalid(
-                f"{self}: {self.value!r} is no regular expression ({reason})",
-                remedy="write a pattern of RE2, such as api-.*",
-            ) from error
+        check_pattern(self.value, f"{self}: ")
 
     def __str__(self) -> str:
         return f"{self.name}{self.operator}{self.value}"
+
+
+def check_pattern(pattern: str, where: str = "") -> str:
+    """The pattern, if it is a regular expression of RE2. RE2 takes linear time for every pattern and every text."""
+    if len(pattern) > LONGEST_PATTERN:
+        raise Invalid(
+            f"a pattern has {len(pattern):,} characters; {LONGEST_PATTERN:,} are allowed", remedy="write a shorter one"
+        )
+    try:
+        pc.match_substring_regex(_NOTHING, pattern)
+    except pa.ArrowInvalid as error:
+        reason = str(error).partition(": ")[2].removesuffix(f": {pattern}")
+        raise Invalid(
+            f"{where}{pattern!r} is no regular expression ({reason})",
+            remedy="write a pattern of RE2, such as api-.*",
+        ) from error
+    return pattern
+
+
+def of_glob(glob: str) -> str:
+    """The regular expression for a pattern of the shell: ``*``, ``?``, and sets such as ``[a-z]`` or ``[!0-9]``.
+
+    A matcher of globs that tries each place for each star takes exponential time for some of them."""
+    found, at = [], 0
+    while at < len(glob):
+        mark, at = glob[at], at + 1
+        end = glob.find("]", at + 1 + glob.startswith("!", at)) if mark == "[" else -1
+        if end > 0:
+            inside = glob[at:end]
+            negated = inside.startswith("!")
+            members = inside[negated:].replace("\\", "\\\\").replace("[", "\\[").replace("]", "\\]").replace("^", "\\^")
+            found.append(f"[{'^' * negated}{members}]")
+            at = end + 1
+        else:
+            found.append({"*": ".*", "?": "."}.get(mark) or re.escape(mark))
+    return check_pattern(f"(?s){''.join(found)}")
 
 
 def chosen(agents: Iterable[str], labels: Iterable[Mapping[str, str]], matchers: Iterable[Matcher]) -> Flags:

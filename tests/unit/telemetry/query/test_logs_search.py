@@ -57,6 +57,27 @@ async def test_logs_are_found_with_and_without_an_index() -> None:
             await pipeline.run(hf.store)
 
 
+async def test_text_phrases_and_regular_expressions_are_found_with_and_without_an_index() -> None:
+    async with open_platform("memory:") as hf:
+        await field_of(hf)
+        refused, closed = "Connection refused by 10.0.0.7", "connection closed"
+        for _ in range(2):
+            assert await found(hf, contains="ON REFUSED by 10.0") == [refused]
+            assert await found(hf, contains="nection ") == ["refused: no connection left", closed, refused]
+            assert await found(hf, contains=": no") == ["refused: no connection left"]
+            assert await found(hf, contains="refused connection") == []
+            assert await found(hf, regex=r"(\d+\.){3}\d$") == [refused]
+            assert await found(hf, regex="^connection") == [closed]
+            assert await found(hf, "closed", regex="(?i)^CONN", contains="on c") == [closed]
+            assert await found(hf, regex="(a*)*(a*)*b|nothing$", agent="quiet", limit=1) == ["nothing happens"] * 0
+            await pipeline.run(hf.store)
+        whole = await hf.logs().search(contains="on refused by", **SPAN)
+        assert (len(whole.rows), whole.read.batches) == (1, 2)  # of 7: those with the word "refused"
+        for wrong in ("(", "x" * 2_000, "(?=a)"):
+            with pytest.raises(Invalid):
+                await hf.logs().search(regex=wrong, **SPAN)
+
+
 async def test_the_index_leads_to_the_batches_that_may_fit() -> None:
     async with open_platform("memory:") as hf:
         await field_of(hf)

@@ -1,5 +1,6 @@
 """Answers are the numbers of plain Python, whatever has been derived; only what can matter is read."""
 
+import asyncio
 import math
 import time
 from collections.abc import AsyncIterator
@@ -346,6 +347,20 @@ async def test_metrics_and_labels_are_listed() -> None:
                 await metrics.labels("laod", **span)
             await pipeline.run(hf.store)
         assert (await metrics.list(**span)).read.batches == 0
+
+
+async def test_no_pattern_of_names_stops_other_questions() -> None:
+    """A matcher of globs that tries every place for every star did not end for these."""
+    async with platform() as (hf, field):
+        await field.accept("a", "0", {0: Gauge("a" * 200, 1.0, START)})
+        span: dict[str, Any] = {"since": START, "until": UNTIL}
+        slow = [hf.metrics().list("*a" * 100 + "*b", **span) for _ in range(4)]
+        found = await asyncio.gather(*slow, hf.metrics().list("a*a", **span))
+        assert [len(each.rows) for each in found] == [0, 0, 0, 0, 1]
+        with pytest.raises(Invalid, match="1,000 are allowed"):
+            await hf.metrics().list("*" * 2_000, **span)
+        with pytest.raises(NotFound):
+            await hf.metrics().query("b" * 1_000_000, **span)
 
 
 async def test_what_a_unit_could_not_read_is_said_by_its_answers() -> None:

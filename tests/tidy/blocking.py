@@ -38,6 +38,7 @@ CALL = """
     def call(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T: ...
 """
 HANDS = {
+    "Client": "    usage: Usage\n",
     "Holdfast": f"    store: BlockingClient\n    settings: Settings\n{CALL}"
     "    def __enter__(self) -> Self: ...\n    def __exit__(self, *details: object) -> None: ...\n",
 }
@@ -56,10 +57,12 @@ class Kind:
 
 
 KINDS = (
+    Kind("objects/store.py", "Store", ("find", "keys")),
     Kind(
         "objects/client.py",
         "Client",
         ("get", "get_unless", "head", "range", "put", "delete", "delete_many", "list", "close"),
+        bases="BlockingStore",
     ),
     Kind("objects/register.py", "Register", ("read", "edit"), bases="Generic[T]"),
     Kind("objects/lease.py", "Lease", ("acquire", "try_acquire", "renew", "hand_over", "release", "guard", "hold")),

@@ -29,6 +29,7 @@ from holdfast.bus.publish import Published
 from holdfast.bus.schedule import Schedule
 from holdfast.bus.sessions import SessionInfo
 from holdfast.bus.worked import Worked
+from holdfast.objects.client import Usage
 from holdfast.objects.lease import Grant, Held
 from holdfast.objects.register import Edited, Snapshot, Unchanged
 from holdfast.objects.store import Lost, Meta, Mode, NotModified, Object, Page, Part, Version, Written
@@ -57,7 +58,13 @@ M = TypeVar("M", bound=Mixin)
 L = TypeVar("L", bound=Entity)
 R = TypeVar("R", bound=Entity)
 
-class BlockingClient:
+class BlockingStore:
+    def find(self, key: str) -> Object | None: ...
+    def keys(self, prefix: str = ..., *, after: str | None = ...) -> Iterator[str]: ...
+
+class BlockingClient(BlockingStore):
+    usage: Usage
+
     def get(self, key: str) -> Object: ...
     def get_unless(self, key: str, version: Version) -> Object | NotModified: ...
     def head(self, key: str) -> Meta: ...
@@ -267,6 +274,8 @@ class BlockingLogs:
         self,
         words: str = ...,
         *,
+        contains: str = ...,
+        regex: str = ...,
         since: Moment = ...,
         until: Moment | None = ...,
         severity: int | str = ...,

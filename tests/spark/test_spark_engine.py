@@ -1,6 +1,7 @@
 """Both engines give the same rows for the same steps; on Spark, the number of tasks follows the number of rows."""
 
 import random
+import re
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -13,9 +14,11 @@ from holdfast.objects.open import open_store
 from holdfast.objects.store import Store
 from holdfast.objects.uri import StoreSpec
 from holdfast.pipeline import Engine, Inline
+from holdfast.pipeline.drive import explain
 from holdfast.pipeline.engine import unwatched
 from holdfast.pipeline.engine.protocol import Spread
 from holdfast.pipeline.engine.relations import Relations, relations
+from holdfast.pipeline.session import Spark
 from holdfast.pipeline.tables.objects import ObjectsTable
 from tests.spark.conftest import Engines
 
@@ -103,6 +106,27 @@ async def test_both_engines_give_the_same_rows(engine: Engines, tmp_path: Path) 
         assert on_spark == on_duckdb
 
 
+async def test_spark_knows_how_large_a_staged_table_is(engine: Engines, spark: Spark, tmp_path: Path) -> None:
+    """Or it would send any table to all executors, through the driver."""
+    spec = StoreSpec.parse(f"file:{tmp_path / 'store'}")
+    limit = "spark.sql.autoBroadcastJoinThreshold"
+    before = spark.session.conf.get(limit)
+    async with open_store(spec) as store:
+        for number in range(300):
+            await store.put(f"data/{number}/0", b"")
+        async with working(store, engine(spec), "run") as work:
+            await work.scan("objects", ObjectsTable(("data/",)))
+            joined = "SELECT a.key FROM objects a ANTI JOIN objects b ON a.key = concat(b.key, '0')"
+            small = await work.explain("joined", "", joined)
+            spark.session.conf.set(limit, "1000")
+            try:
+                large = await work.explain("joined", "", joined)
+            finally:
+                spark.session.conf.set(limit, str(before))
+    assert "BroadcastHashJoin" in small.plan
+    assert "SortMergeJoin" in large.plan
+
+
 async def test_tasks_follow_records_and_equal_rows_stay_together(engine: Engines, tmp_path: Path) -> None:
     spec = StoreSpec.parse(f"file:{tmp_path / 'store'}")
     async with open_store(spec) as store:
@@ -117,7 +141,10 @@ async def test_tasks_follow_records_and_equal_rows_stay_together(engine: Engines
             assert {row["task"] for row in few} == {"0120"}
             assert len({row["task"] for row in many}) > 4
             assert all(len(rows) == 12 and {row["rows"] for row in rows} == {10} for rows in (few, many))
-            told = await work.explain("SELECT key FROM objects WHERE key LIKE 'data/1/%' AND size > 3")
-        assert "InMemoryTableScan" in told
-        assert "StartsWith" in told
-        assert "MapInArrow" in told
+            step = await work.explain("few", "", "SELECT key FROM objects WHERE key LIKE 'data/1/%' AND size > 3")
+            audit = await explain(store, engine=engine(spec))
+        assert {"InMemoryTableScan", "MapInArrow"} <= set(re.findall(r"\w+", step.plan))
+        assert "StartsWith(key" in step.plan
+        plans = {each.step: set(re.findall(r"\w+", each.plan)) for each in audit}
+        assert {"InMemoryTableScan", "LeftAnti", "Exchange"} <= plans["findings"]
+        assert {"InMemoryTableScan", "Window", "Exchange"} <= plans["record"]

@@ -114,6 +114,24 @@ def test_plan_and_dry_run_show_what_would_be_done_and_do_nothing(desk: Desk) -> 
     assert (code, err) == (0, "nothing is due\n")
 
 
+def test_the_plan_of_an_audit_is_its_queries_as_the_engine_would_run_them(desk: Desk) -> None:
+    desk.fill(2)
+    steps = desk.json("plan", "audit", "--master", "inline")
+    assert [each["step"] for each in steps] == ["objects", "claims", "findings", "record"]
+    assert "accepted/v1/" in steps[0]["does"]
+    assert "claims ANTI JOIN objects" in steps[2]["sql"]
+    assert "ANTI" in steps[2]["plan"]
+    again = desk.json("run", "audit", "--dry-run", "--master", "inline")
+    assert [each["step"] for each in again] == [each["step"] for each in steps]
+    code, out, err = desk("plan", "audit", "--master", "inline")
+    assert (code, err) == (0, "")
+    assert out.startswith("-- objects: list ")
+    assert desk.json("history") == []
+    code, _, err = desk("plan", "rollup", "--master", "inline")
+    assert code == 2
+    assert "plan of an audit" in err
+
+
 def test_a_dry_run_looks_where_the_run_would(desk: Desk, tmp_path: Path) -> None:
     keys = desk.fill(2, refer=False)
     code, _, err = desk("run", "--dry-run")

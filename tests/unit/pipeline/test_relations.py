@@ -121,8 +121,8 @@ async def test_a_plan_names_what_is_scanned() -> None:
     async with place() as here, working(here) as work:
         await fill(here)
         await work.scan("objects", ObjectsTable(("texts/",)))
-        told = await work.explain("SELECT count(*) FROM objects WHERE key LIKE 'texts/0/%'")
-        assert "PARQUET" in told.upper()
+        step = await work.explain("count", "count them", "SELECT count(*) FROM objects WHERE key LIKE 'texts/0/%'")
+        assert "PARQUET" in step.plan.upper()
 
 
 async def test_what_dead_runs_have_left_goes_after_a_day() -> None:

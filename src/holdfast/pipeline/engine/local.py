@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 MEMORY = "256MB"
 FOLDER = "holdfast-local-"
 FILES_AT_ONCE = 4
+_TYPES = {pa.string(): "VARCHAR", pa.int64(): "BIGINT", pa.bool_(): "BOOLEAN", pa.float64(): "DOUBLE"}
 
 
 class Inline:
@@ -127,6 +128,10 @@ class LocalPlanner:
         async def place(part: Part) -> Path:
             return await files.place(part.key, part.key.rpartition("/")[2], part.bytes)
 
+        if not staged.parts:
+            columns = ", ".join(f"{column.name} {_TYPES[column.type]}" for column in staged.schema)
+            await duck.run(f"CREATE OR REPLACE TABLE {name} ({columns})")
+            return
         paths = await map_bounded(staged.parts, place, limit=FILES_AT_ONCE)
         listed = ", ".join(f"'{path}'" for path in paths)
         await duck.run(f"CREATE OR REPLACE VIEW {name} AS SELECT * FROM read_parquet([{listed}])")

@@ -14,6 +14,7 @@ to expect: the driver holds counts and hours, not the rows of a job.
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -29,6 +30,16 @@ MOST_ROWS = 100_000
 _WORD = re.compile(r"[a-z_]+")
 
 Watch = Callable[[str], Progress]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a job as it would be done: what it does, and for a query its text and the engine's plan."""
+
+    step: str
+    does: str
+    sql: str = ""
+    plan: str = ""
 
 
 class Relations:
@@ -72,6 +83,10 @@ class Relations:
         self._tables[name] = staged
         return staged
 
+    def declare(self, name: str, schema: pa.Schema) -> None:
+        """A table without rows, to explain queries over it. Nothing is read, and nothing written."""
+        self._tables[name] = Staged(name, schema, ())
+
     def view(self, name: str, select: str) -> None:
         """A name for a SELECT over what there is by now."""
         self._views[name] = select
@@ -81,8 +96,9 @@ class Relations:
         check(found.num_rows <= most, f"a job's query gives more than {most} rows to its driver: {select[:200]}")
         return list(found.to_pylist())
 
-    async def explain(self, select: str) -> str:
-        return await self._planner.explain(self.query(select))
+    async def explain(self, step: str, does: str, select: str) -> Step:
+        query = self.query(select)
+        return Step(step, does, query.text(), await self._planner.explain(query))
 
     def query(self, select: str) -> Query:
         """With the views and tables that it needs, directly or through others."""

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 ROWS = pa.schema([pa.field("row", pa.binary(), nullable=False)])
 PARTS = pa.schema([("key", pa.string()), ("rows", pa.int64()), ("bytes", pa.int64())])
 WATCH_S = 0.2
+DECLARED_ROWS = 1_000_000_000
 MORE_MEMORY = "the next job starts another; if that goes too, give it more: --conf spark.driver.memory=2g"
 T = TypeVar("T")
 FAILED = "holdfast-task-failed:"
@@ -298,16 +299,20 @@ class SparkPlanner:
         spark = await self._engine.spark()
         for name, staged in query.tables.items():
             if name not in self._bound or self._bound[name][0] != staged:
-                self._bound[name] = staged, await blocking(self._table, spark.session, name, staged)
+                frame = await blocking(self._table, spark.session, name, staged)
+                self._bound[name] = staged, frame
+                if staged.parts:
+                    # Spark knows how large a table is once it is cached; before, it would broadcast any table.
+                    await self._engine.collect(f"{self._name} read {name}", _counting(frame), 1, unwatched)
         return query.text({name: f"{self._views}{name}" for name in query.tables})
 
     def _table(self, session: "SparkSession", name: str, staged: Staged) -> "DataFrame":
         from pyspark import StorageLevel  # noqa: PLC0415  # an extra, and slow to import
 
-        keys = pa.table({"key": [part.key for part in staged.parts]})
-        tasks = len(staged.parts)
-        frame = numbered(session, keys, tasks).mapInArrow(InTask(self._spec, read_parts), _ddl(staged.schema))
-        frame = frame.persist(StorageLevel.DISK_ONLY)
+        keys = pa.table({"key": pa.array([part.key for part in staged.parts], pa.string())})
+        # A table that is only declared stands for a large one: its queries are explained, and never run.
+        parts = numbered(session, keys, len(staged.parts)) if staged.parts else session.range(DECLARED_ROWS)
+        frame = parts.mapInArrow(InTask(self._spec, read_parts), _ddl(staged.schema)).persist(StorageLevel.DISK_ONLY)
         frame.createOrReplaceTempView(f"{self._views}{name}")
         return frame
 
@@ -326,6 +331,10 @@ class SparkPlanner:
             frame.sparkSession.catalog.dropTempView(f"{self._views}{name}")
         except gone as error:  # the session, and all with it
             _log.debug("%s: its cached table is not dropped: %s", name, error)
+
+
+def _counting(frame: "DataFrame") -> "Callable[[], DataFrame]":
+    return lambda: frame.groupBy().count()
 
 
 def spread_payloads(session: "SparkSession", payloads: Sequence[bytes], tasks: int) -> "DataFrame":

@@ -47,7 +47,7 @@ class Staged:
     name: str
     schema: pa.Schema
     parts: tuple[Part, ...]
-    """At least one, which may be empty."""
+    """At least one, which may be empty; none if the table is only declared."""
 
     @property
     def rows(self) -> int:

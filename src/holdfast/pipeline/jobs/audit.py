@@ -33,13 +33,13 @@ from holdfast.pipeline.checkpoint import Checkpoints
 from holdfast.pipeline.discover import DEEP_NS
 from holdfast.pipeline.engine import staged
 from holdfast.pipeline.engine.protocol import Spread
-from holdfast.pipeline.engine.relations import Relations, relations
+from holdfast.pipeline.engine.relations import Relations, Step, relations
 from holdfast.pipeline.job import PREFIX, Steps
-from holdfast.pipeline.jobs.audit_checks import REFERENCES, Claims, Judge, Order, WriteLists
+from holdfast.pipeline.jobs.audit_checks import CLAIMS, FINDINGS, REFERENCES, Claims, Judge, Order, WriteLists
 from holdfast.pipeline.jobs.audit_hours import days
 from holdfast.pipeline.jobs.audit_rules import strangers
 from holdfast.pipeline.options import Env
-from holdfast.pipeline.tables.objects import ObjectsTable
+from holdfast.pipeline.tables.objects import OBJECTS, ObjectsTable
 from holdfast.runs import layout as runs
 from holdfast.telemetry.accept import layout as ingest
 from holdfast.telemetry.rollup.audit_rules import RULES as DERIVED
@@ -72,8 +72,12 @@ PREFIXES: Mapping[str, tuple[str, ...]] = {
 }
 KEYS = pa.schema([("key", pa.string())])
 SUBJECTS = pa.schema([("space", pa.string()), ("part", pa.string())])
+TABLES = {"reported": KEYS, "objects": OBJECTS, "subjects": SUBJECTS, "claims": CLAIMS, "findings": FINDINGS}
+"""What is staged, in this order."""
 DAY_WORK = 500
 """The work of checking a day, or the ontology, in checks of one object."""
+MANIFESTS_READ = "SELECT key FROM manifests"
+CHOSEN = "SELECT * FROM chosen"
 BY_KEY = Spread(by=("key",), worth=2_000)
 BY_PART = Spread(by=("space", "part"), worth=500, order=("key",), work="work")
 
@@ -98,6 +102,21 @@ class Audit:
         published = await ctx.step("publish", self._publish, plan, found)
         await ctx.step("verify", self._verify, plan, published)
         return dict(published)
+
+    async def explain(self, request: Document) -> list[Step]:
+        """The relational steps as the engine would run them. Reads nothing, and writes nothing."""
+        scopes = check_scopes(request.get("scopes") or ())
+        prefixes = [prefix for scope in scopes for prefix in PREFIXES.get(scope, ())]
+        async with relations(self._store, self._env.engine, "explain", self._watch) as work:
+            for name, schema in TABLES.items():
+                work.declare(name, schema)
+            define(work, self._env.ambient.clock.wall_ns() - self._options.overlap_ns)
+            return [
+                Step("objects", f"list {', '.join(prefixes) or 'nothing'}"),
+                await work.explain("claims", "read each of these manifests: what must be there", MANIFESTS_READ),
+                await work.explain("findings", "check each of these; work is about its requests", CHOSEN),
+                await work.explain("record", "publish the first findings of each rule", "SELECT * FROM kept"),
+            ]
 
     # --- plan ---
 
@@ -163,8 +182,8 @@ class Audit:
         async with relations(self._store, self._env.engine, plan["run_id"], self._watch) as work:
             await self._snapshot(work, plan)
             define(work, order.through_ns)
-            await work.map("claims", "SELECT key FROM manifests", Claims(order), BY_KEY)
-            await work.map("findings", "SELECT * FROM chosen", Judge(order), BY_PART)
+            await work.map("claims", MANIFESTS_READ, Claims(order), BY_KEY)
+            await work.map("findings", CHOSEN, Judge(order), BY_PART)
             counts = await work.rows("SELECT rule, count(*) AS n FROM findings WHERE rule IS NOT NULL GROUP BY rule")
             lists: list[Document] = []
             if any(row["n"] > KEPT for row in counts):

@@ -1,5 +1,6 @@
 """The shape of the project is a test. Every rule is also run on a bad sample, which proves that it can fail."""
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -106,3 +107,20 @@ def test_files_are_found_without_git_too(tmp_path: Path) -> None:
     (tmp_path / "__pycache__" / "b.py").write_text("")
     assert project_files(tmp_path) == ["a.py"]
     assert "pyproject.toml" in project_files(ROOT)
+
+
+def test_planted_faults_of_the_design_exist() -> None:
+    """Each row of the table names test files, and classes or tests in them."""
+    rows = [
+        row
+        for row in (ROOT / "design/0008-planted-faults.md").read_text().splitlines()
+        if row.startswith("| ") and "`tests/" in row
+    ]
+    assert len(rows) > 30
+    for row in rows:
+        text = ""
+        for word in re.findall(r"`([^`]+)`", row.split("|")[3]):
+            if word.startswith("tests/"):
+                text = (ROOT / word).read_text()
+            else:
+                assert re.search(rf"(class|def) {word}\b", text), f"{word} of {row}"

@@ -30,10 +30,10 @@ from holdfast.objects.client import Client, Usage
 from holdfast.objects.open import open_store
 from holdfast.objects.uri import StoreSpec
 from holdfast.pipeline import Engine, Inline, audited
+from holdfast.pipeline.engine.spark import SparkEngine
 from holdfast.pipeline.gc import GcOptions
 from holdfast.pipeline.gc.job import Gc
 from holdfast.pipeline.options import Env
-from holdfast.pipeline.spark import SparkEngine
 from holdfast.runs.admin.delete import delete
 from holdfast.runs.journal.entry import Draft
 from holdfast.runs.journal.journal import Journal

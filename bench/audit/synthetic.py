@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.base.errors import NotFound
-from holdfast.ingest import layout
-from holdfast.ingest.identity import BatchIdentity
-from holdfast.ingest.manifest import AcceptedManifest
-from holdfast.ingest.references import of_accepted
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.store import PAGE_SIZE, Entry, Meta, Object, Page, content_version
+from holdfast.telemetry.accept import layout
+from holdfast.telemetry.accept.manifest import AcceptedManifest
+from holdfast.telemetry.accept.references import of_accepted
+from holdfast.telemetry.identity import BatchIdentity
 
 Keys = npt.NDArray[np.bytes_]
 
@@ -128,7 +128,10 @@ class Synthetic(MemoryStore):
             yield Page(tuple(entries), tuple(folders))
 
     def _size(self, family: str, place: int) -> int:
-        return int(self.sizes[self._order[family][place]]) if family == layout.BLOBS else 1
+        number = int(self._order[family][place])
+        if family == layout.BLOBS:
+            return int(self.sizes[number])
+        return len(self._body(self._keys[family][place].decode(), number))
 
     def _number(self, key: str) -> int | None:
         """Which batch a key is of; None for what others wrote."""

@@ -16,7 +16,7 @@ import pyarrow as pa
 from bench.frames.formats import OTHERS, OURS, Format
 from bench.frames.hosts import records
 from bench.lib import RESULTS, Comparison, Contender, compare, facts, table, write_results
-from holdfast.ingest.frame import Batch, pack
+from holdfast.telemetry.frame import Batch, pack
 
 SCRAPES = (1, 11, 110, 1100)
 WORK = 100_000

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from holdfast.ingest.frame import Batch, decode, encode
-from holdfast.ingest.records import Kind
+from holdfast.telemetry.frame import Batch, decode, encode
+from holdfast.telemetry.records import Kind
 
 LEVEL = 3
 """Of zstd, for all of them."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.ingest.records import Counter, Gauge
+from holdfast.telemetry.records import Counter, Gauge
 
 PAGE = 4096
 MEMORY = 16 << 30

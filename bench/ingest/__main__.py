@@ -6,7 +6,7 @@ Senders are connected before their turn begins. Turns of ours are apart by as lo
 is written too; ``PUTs`` has all of them, per batch. Senders, the collector and the store's server share the machine's
 processors; the floor has no senders and no collector, so a ratio says what all of that costs. ``relay`` is the ratio
 of a server that makes the two PUTs for whoever asks, and looks into nothing: it says what receiving alone costs there.
-The senders are requests made beforehand; ``client us`` is what ``holdfast.ingest.Client`` takes for a batch, from
+The senders are requests made beforehand; ``client us`` is what ``holdfast.telemetry.Client`` takes for a batch, from
 records to the answer, as many of them at a time as there are senders.
 
 ``far`` is the S3 server of ``s3``, which answers everything 30 ms later: nearer to a store that somebody would use, and

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import count
 
 from bench.frames.hosts import records
-from holdfast.ingest import layout
-from holdfast.ingest.frame import encode, inspect, pack
-from holdfast.ingest.identity import BatchIdentity
+from holdfast.telemetry.accept import layout
+from holdfast.telemetry.frame import encode, inspect, pack
+from holdfast.telemetry.identity import BatchIdentity
 
 _numbers = count(1)
 

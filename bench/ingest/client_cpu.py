@@ -8,7 +8,7 @@ from typing import Any
 from bench.frames.hosts import records
 from bench.ingest.batches import AGENT, Size
 from bench.ingest.sides import Collector
-from holdfast.ingest import Client
+from holdfast.telemetry import Client
 
 
 async def client_cpu(ours: Collector, size: Size, senders: int, *, count: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
-from holdfast.ingest.frame import inspect
+from holdfast.telemetry.frame import inspect
 
 _LENGTH = b"content-length: "
 

@@ -18,16 +18,15 @@ from bench.lib import RESULTS, facts, table, write_results
 from holdfast.objects.client import Client
 from holdfast.objects.open import open_store
 from holdfast.ontology import Entity, Field
-from holdfast.ontology.format.data.form import Form
 from holdfast.ontology.maintain.compact import Compactor
-from holdfast.ontology.maintain.upkeep import NEVER, THRESHOLD, Policy
 from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.ontology.session import Ontology, Options
+from holdfast.ontology.types.typeinfo import type_info
 
 SIZES = (10, 100, 1_000, 10_000)
 KEYS = 500
 ROWS = 4
-POLICIES = {"off": NEVER, "threshold": THRESHOLD}
+COMPACTION = {"off": False, "auto": True}
 
 
 class Reading(Entity):
@@ -36,7 +35,7 @@ class Reading(Entity):
     place: Field[str]
 
 
-TYPE = Form(Reading).type_id
+TYPE = type_info(Reading).type_id
 
 
 def rows(number: int, count: int = ROWS) -> list[Reading]:
@@ -46,10 +45,10 @@ def rows(number: int, count: int = ROWS) -> list[Reading]:
     ]
 
 
-async def grow(store: Client, policy: Policy, first: int, last: int) -> float:
+async def grow(store: Client, compaction: bool, first: int, last: int) -> float:
     """Commits a second."""
     began = time.perf_counter()
-    async with Ontology(store, store.ambient, [Reading], Options(compaction=policy)) as onto:
+    async with Ontology(store, store.ambient, [Reading], Options(compaction=compaction)) as onto:
         for number in range(first, last):
             onto.ensure(rows(number))
             await onto.commit()
@@ -88,11 +87,11 @@ async def asked(store: Client, rounds: int) -> dict[str, Any]:
 
 async def queries(sizes: tuple[int, ...], rounds: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for name, policy in POLICIES.items():
+    for name, compaction in COMPACTION.items():
         async with open_store("memory:") as store:
             made = 0
             for size in sizes:
-                rate = await grow(store, policy, made, size)
+                rate = await grow(store, compaction, made, size)
                 made = size
                 figures = {**await asked(store, rounds), "commits_per_second": round(rate, 1)}
                 found.setdefault(str(size), {})[name] = figures
@@ -102,7 +101,7 @@ async def queries(sizes: tuple[int, ...], rounds: int) -> dict[str, Any]:
 
 async def throughput(commits: int, each: int) -> dict[str, Any]:
     async with open_store("memory:") as store:
-        async with Ontology(store, store.ambient, [Reading], Options(compaction=NEVER)) as onto:
+        async with Ontology(store, store.ambient, [Reading], Options(compaction=False)) as onto:
             for number in range(commits):
                 onto.ensure([Reading(id=f"k{row:06}", value=number, place=f"place {row}") for row in range(each)])
                 await onto.commit()

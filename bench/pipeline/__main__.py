@@ -27,13 +27,13 @@ from bench.pipeline import place
 from bench.pipeline.fleet import HOUR, HOUR_NS, Fleet
 from bench.pipeline.memory import cpu_seconds, watched
 from bench.pipeline.peers import CORES, duckdb_seconds, plain_spark
-from holdfast.metrics.windows import Windows
 from holdfast.objects.open import open_store
 from holdfast.pipeline import drive
 from holdfast.pipeline.engine import Engine
+from holdfast.pipeline.engine.spark import SparkEngine
 from holdfast.pipeline.job import Ran
 from holdfast.pipeline.options import Options
-from holdfast.pipeline.spark import SparkEngine
+from holdfast.telemetry.rollup.windows import Windows
 
 WINDOWS = ("1m",)
 AIM = 1.0

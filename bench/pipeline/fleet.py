@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.frames.hosts import INTERVAL_NS, Trace, records, traces
-from holdfast.ingest.frame import Batch, Identity, encode, pack
+from holdfast.telemetry.frame import Batch, Identity, encode, pack
 
 SERIES = 91
 SCRAPES = 360

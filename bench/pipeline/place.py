@@ -5,11 +5,11 @@ import shutil
 from pathlib import Path
 
 from bench.pipeline.fleet import HOUR, HOUR_NS, Fleet
-from holdfast.ingest import layout
-from holdfast.ingest.identity import BatchIdentity
-from holdfast.ingest.manifest import AcceptedManifest
-from holdfast.ingest.references import of_accepted
 from holdfast.objects.open import open_store
+from holdfast.telemetry.accept import layout
+from holdfast.telemetry.accept.manifest import AcceptedManifest
+from holdfast.telemetry.accept.references import of_accepted
+from holdfast.telemetry.identity import BatchIdentity
 
 DERIVED = ("rollup", "index", "manifests", "batches-by-hour", "meta/pipeline")
 

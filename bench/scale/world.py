@@ -12,9 +12,6 @@ from bench.pipeline.fleet import HOUR as FIRST_HOUR
 from bench.pipeline.fleet import HOUR_NS, SERIES, frame
 from holdfast import pipeline
 from holdfast.base.ids import Ambient
-from holdfast.ingest.accept import Submission
-from holdfast.ingest.collector import Collector, CollectorOptions
-from holdfast.ingest.submit import identity_of
 from holdfast.objects.client import Client, Usage
 from holdfast.objects.memory import MemoryStore, Shelf
 from holdfast.objects.uri import StoreSpec
@@ -22,6 +19,9 @@ from holdfast.pipeline.options import Options
 from holdfast.sim.clock import BEGINNING_NS, SimClock
 from holdfast.sim.ingest_kit import authority
 from holdfast.sim.loop import SimLoop
+from holdfast.telemetry.accept.accept import Submission
+from holdfast.telemetry.accept.collector import Collector, CollectorOptions
+from holdfast.telemetry.accept.submit import identity_of
 
 BATCH_S = 30
 SCRAPES = 3

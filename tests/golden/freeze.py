@@ -21,17 +21,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from holdfast.ontology.compact import Compactor
-from holdfast.ontology.turn import Open
-
-from holdfast import runs
-from holdfast.base.clock import iso
-from holdfast.base.config import BusSection, OntologySection, Settings
-from holdfast.bus import Schedule
-from holdfast.bus.pile import READY, Item
-from holdfast.bus.piles import Piles
-from holdfast.bus.schedule import Ticker
-from holdfast.bus.sessions import Session
 from holdfast.ingest.agent.folder import DiskFolder
 from holdfast.ingest.agent.queue import QueueOptions, open_queue
 from holdfast.ingest.agent.sender import Rejected, Silent, Taken
@@ -44,6 +33,17 @@ from holdfast.ingest.marks import Marks
 from holdfast.ingest.spool import open_spool
 from holdfast.ingest.submit import inspect_frame, submission_of
 from holdfast.metrics.windows import Windows
+from holdfast.ontology.compact import Compactor
+from holdfast.ontology.turn import Open
+
+from holdfast import runs
+from holdfast.base.clock import iso
+from holdfast.base.config import BusSection, OntologySection, Settings
+from holdfast.bus import Schedule
+from holdfast.bus.pile import READY, Item
+from holdfast.bus.piles import Piles
+from holdfast.bus.schedule import Ticker
+from holdfast.bus.sessions import Session
 from holdfast.ontology import drop, erase, upgrader
 from holdfast.pipeline import Options as PipelineOptions
 from holdfast.pipeline import run as run_pipeline

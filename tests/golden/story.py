@@ -20,8 +20,8 @@ from holdfast import runs
 from holdfast.base.clock import iso
 from holdfast.base.ids import Ambient
 from holdfast.bus import DeadLetter, Event, Retry, on
-from holdfast.ingest.records import Alert, Counter, Gauge, Histogram, Log, Record, State
 from holdfast.ontology import Entity, Field, Relation
+from holdfast.telemetry.records import Alert, Counter, Gauge, Histogram, Log, Record, State
 from tests.fakes.orders import OrderPlaced
 
 SECOND = 1_000_000_000

@@ -51,7 +51,8 @@ def begin(
 ) -> "subprocess.Popen[str]":
     """Start a collector process; ``await_start`` waits for it. ``settings`` are those of the section ``ingest``;
     ``files`` is how many it may have open."""
-    given = {f"HOLDFAST_INGEST__{name.upper()}": str(value) for name, value in settings.items()}
+    asked = {"backfill": True, **settings}  # records of tests are dated 1970
+    given = {f"HOLDFAST_INGEST__{name.upper()}": str(value) for name, value in asked.items()}
     limited = [] if files is None else ["sh", "-c", 'ulimit -n "$0" && exec "$@"', str(files)]
     command = [*limited, sys.executable, "-m", "holdfast", "collector", "--store", place.uri]
     command += ["--tokens", str(tokens), *(() if FOR_PEOPLE in options else ("--json",))]

@@ -12,14 +12,14 @@ import sys
 from holdfast import pipeline
 from holdfast.base.config import load
 from holdfast.base.ids import Ambient
-from holdfast.ingest.accept import Accepted
-from holdfast.ingest.authority import Acceptance, open_authority
-from holdfast.ingest.collector import Collector, CollectorOptions
 from holdfast.objects.client import Client
 from holdfast.objects.open import backend, open_store
 from holdfast.objects.store import ADDRESSED
 from holdfast.objects.uri import StoreSpec
 from holdfast.pipeline.gc.options import GcOptions
+from holdfast.telemetry.accept.accept import Accepted
+from holdfast.telemetry.accept.authority import Acceptance, open_authority
+from holdfast.telemetry.accept.collector import Collector, CollectorOptions
 from tests.integration.pipeline_driver import Mortal
 from tests.unit.pipeline.gc_desk import frame
 

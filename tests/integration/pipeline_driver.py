@@ -20,7 +20,7 @@ from holdfast.objects.layer import Layer
 from holdfast.objects.open import backend
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Store, Written
 from holdfast.objects.uri import StoreSpec
-from holdfast.pipeline.spark import SparkEngine
+from holdfast.pipeline.engine.spark import SparkEngine
 
 RUN_ID = re.compile(r"pipeline\.[a-z]+-\d{8}T\d{12}-[0-9a-f]{8}")
 

@@ -27,7 +27,7 @@ import psutil
 from holdfast.base.clock import SystemClock
 from tests.integration.collectors import collectors, make_token
 from tests.integration.run_places import Place, folder
-from tests.unit.ingest.plain_frames import read
+from tests.unit.telemetry.frame.plain_frames import read
 
 TICKS, PAGE = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
 MODES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")

@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 from holdfast.cli.main import run
-from holdfast.ingest.frame import decode
-from holdfast.ingest.records import Counter, Gauge, Log
+from holdfast.telemetry.frame import decode
+from holdfast.telemetry.records import Counter, Gauge, Log
 from tests.integration.collectors import Running, collectors, end, make_token
 from tests.integration.run_places import Place, folder
 from tests.tidy.tree import ROOT

@@ -17,7 +17,7 @@ from tests.unit.pipeline.field import Field
 
 QUICK = pipeline.Options(lease_ttl_ms=300, overlap_ns=0)
 POINTS = [
-    ("runs/", 4, "after"),  # the first walk is recorded
+    ("meta/pipeline/staged/", 6, "after"),  # the listings are staged, and some of what they are compared with
     ("meta/pipeline/audits/v1/", 2, "before"),  # the record itself
 ]
 

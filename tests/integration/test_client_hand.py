@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.ingest import Client, Gauge, Undelivered
+from holdfast.telemetry import Client, Gauge, Undelivered
 from tests.integration.collectors import collectors, end, make_token, witness
 from tests.integration.run_places import Place, folder, place_for
 

@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from holdfast.ingest import Client, Gauge
-from holdfast.ingest.frame import encode, pack
 from holdfast.server.tokens import revoke_token
+from holdfast.telemetry import Client, Gauge
+from holdfast.telemetry.frame import encode, pack
 from tests.integration.collectors import (
     Answer,
     Running,

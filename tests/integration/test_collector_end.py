@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from holdfast.ingest import Client, Undelivered
+from holdfast.telemetry import Client, Undelivered
 from tests.integration.collectors import (
     FOR_PEOPLE,
     collectors,

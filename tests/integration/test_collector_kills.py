@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.ingest import Client
+from holdfast.telemetry import Client
 from tests.integration.collectors import Running, await_start, begin, end, families, make_token, witness
 from tests.integration.run_places import Place, place_for
 from tests.integration.test_collectors import Ledger, frame

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from holdfast.ingest import Gauge
-from holdfast.ingest.frame import encode, pack
+from holdfast.telemetry import Gauge
+from holdfast.telemetry.frame import encode, pack
 from tests.integration.collectors import Running, collectors, make_token, request_head, witness
 from tests.integration.run_places import folder
 from tests.tidy.tree import ROOT

@@ -17,9 +17,9 @@ import pytest
 
 from holdfast import pipeline
 from holdfast.base.ids import Ambient
-from holdfast.ingest import BatchConflict, Client, Counter, Gauge, Log, Undelivered
-from holdfast.ingest.frame import encode, pack
-from holdfast.ingest.records import Record
+from holdfast.telemetry import BatchConflict, Client, Counter, Gauge, Log, Undelivered
+from holdfast.telemetry.frame import encode, pack
+from holdfast.telemetry.records import Record
 from tests.integration.collectors import (
     await_start,
     begin,

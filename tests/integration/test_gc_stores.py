@@ -11,15 +11,15 @@ import sys
 import pytest
 
 from holdfast import pipeline
-from holdfast.ingest import layout
-from holdfast.ingest.manifest import ConflictManifest
-from holdfast.ingest.quarantine import conflicts
-from holdfast.ingest.resolutions import Resolution, Resolutions
 from holdfast.objects.client import Client
 from holdfast.objects.store import ADDRESSED, CREATE
 from holdfast.pipeline import audited
 from holdfast.pipeline.audited import Audited
 from holdfast.pipeline.gc.record import intents
+from holdfast.telemetry.accept import layout
+from holdfast.telemetry.accept.manifest import ConflictManifest
+from holdfast.telemetry.accept.quarantine import conflicts
+from holdfast.telemetry.accept.resolutions import Resolution, Resolutions
 from tests.integration.gc_driver import IMPATIENT
 from tests.integration.run_places import Place, place_for
 from tests.tidy.tree import ROOT

@@ -7,11 +7,11 @@ from collections import Counter
 
 import pytest
 
-from holdfast.ingest.accept import Accepted, Answer, IdentityConflict
-from holdfast.ingest.authority import Acceptance, open_authority
-from holdfast.ingest.collector import Collector, CollectorOptions
 from holdfast.objects.place import Place as Address
 from holdfast.sim.ingest_kit import submission
+from holdfast.telemetry.accept.accept import Accepted, Answer, IdentityConflict
+from holdfast.telemetry.accept.authority import Acceptance, open_authority
+from holdfast.telemetry.accept.collector import Collector, CollectorOptions
 from tests.integration.collectors import referred
 from tests.integration.run_places import Place, place_for
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from holdfast import pipeline
-from holdfast.ingest.records import Counter, Gauge, Log
 from holdfast.platform.open import Holdfast
+from holdfast.telemetry.records import Counter, Gauge, Log
 from tests.integration.run_places import Place, place_for
 from tests.unit.pipeline.field import HOUR, SECOND, START, Field
 

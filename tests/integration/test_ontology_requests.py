@@ -24,7 +24,7 @@ from holdfast.sim.proxy import FaultProxy
 from holdfast.sim.proxy.log import Record
 from holdfast.sim.proxy.plan import Plan
 from tests.integration.proxy_kit import settings
-from tests.integration.run_places import Place, place_for
+from tests.integration.run_places import Place, memory, place_for
 from tests.integration.servers import S3Server
 
 SLOW = Plan.parse('{"rules": [{"verb": "get", "fault": {"kind": "delay-response", "ms": 40}}]}')
@@ -155,6 +155,44 @@ async def test_get_and_all_are_queries(counted: Place, tmp_path: Path) -> None:
         assert await costs(cached, lambda onto: onto.all(Thing), things) == [63, 1]
         assert await costs(cached, lambda onto: onto.all(Thing), things) == [2, 1]
         assert await costs(cached, lambda onto: onto.get(Thing, "07-1"), things[22]) == [2, 1]
+
+
+async def one_by_one(place: Place, first: int, last: int, *, fresh: bool) -> None:
+    """Commits of one thing each, by one session or by a new one for each."""
+    async with holdfast.open(place.uri, settings=place.settings) as hf:
+        onto = hf.ontology(Thing, Link)
+        for number in range(first, last):
+            onto.ensure(Thing(id=f"{number:05d}", value=number))
+            await onto.commit()
+            if fresh and number < last - 1:
+                await onto.close()
+                onto = hf.ontology(Thing, Link)
+        await onto.close()
+
+
+async def of_a_cold_question(place: Place, things: int) -> int:
+    """Requests of a new session that reads all things."""
+    async with holdfast.open(place.uri, settings=place.settings) as hf, hf.ontology(Thing, Link) as onto:
+        before = hf.store.usage.requests()
+        assert [thing.id for thing in await onto.query(Thing).all()] == [f"{number:05d}" for number in range(things)]
+        return hf.store.usage.requests() - before
+
+
+@pytest.mark.parametrize("fresh", [False, True], ids=["one writer", "a new writer for each commit"])
+async def test_a_cold_question_takes_few_requests_without_a_manual_compaction(counted: Place, fresh: bool) -> None:
+    """Of the counts in between test_tiers shows it."""
+    made, totals = 0, (19, 21, 60, 170, 500) if counted.uri.startswith("memory") and not fresh else (21, 60)
+    for total in totals:
+        await one_by_one(counted, made, total, fresh=fresh)
+        made = total
+        assert await of_a_cold_question(counted, total) <= 30
+
+
+async def test_a_cold_question_takes_few_requests_after_every_one_of_100_commits() -> None:
+    place = memory()
+    for total in range(1, 101):
+        await one_by_one(place, total - 1, total, fresh=True)
+        assert await of_a_cold_question(place, total) <= 30
 
 
 class Flying:

@@ -10,12 +10,12 @@ from dataclasses import replace
 import pytest
 
 from holdfast import pipeline
-from holdfast.metrics.manifest import Kind
 from holdfast.objects.client import Client
 from holdfast.objects.open import open_store
 from holdfast.platform import census
 from holdfast.platform.census import Emits
 from holdfast.platform.session import Session
+from holdfast.telemetry.rollup.manifest import Kind
 from tests.integration.run_places import Place, place_for
 from tests.tidy.tree import ROOT
 from tests.unit.pipeline.field import Field, agrees, generations

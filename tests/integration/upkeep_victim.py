@@ -15,10 +15,10 @@ from holdfast.ontology import Entity, Field, upgrader
 from holdfast.ontology.bulk.decide import Policy
 from holdfast.ontology.bulk.transfer import import_file
 from holdfast.ontology.commit.lock import Open
-from holdfast.ontology.format.data.form import Form
 from holdfast.ontology.maintain import erase, migrate
 from holdfast.ontology.maintain.compact import Compactor
 from holdfast.ontology.session import Ontology, Options
+from holdfast.ontology.types.typeinfo import TypeInfo, type_info
 
 
 class Entry(Entity):
@@ -36,7 +36,7 @@ def in_cents(fields: dict[str, Any]) -> dict[str, Any]:
     return {"id": fields["id"], "cents": fields["value"] * 100}
 
 
-FORMS: dict[Any, Form[Any]] = {Form(Newer).type_id: Form(Newer)}
+FORMS: dict[Any, TypeInfo] = {type_info(Newer).type_id: type_info(Newer)}
 CALM: dict[str, Any] = {"turn": Open(), "by": "victim", "why": "test"}
 
 
@@ -67,7 +67,7 @@ async def work(name: str, store: Store, ambient: Any, path: str) -> None:
             found = await migrate.preview(store, FORMS)
             await migrate.apply(store, ambient, FORMS, found.token, part_rows=4, **CALM)
         case "compact":
-            await Compactor(store, ambient, fan=2).compact(Form(Entry).type_id)
+            await Compactor(store, ambient, fan=2).compact(type_info(Entry).type_id)
         case "erase":
             doomed = await erase.preview(store, "Entry", "k1")
             await erase.apply(store, ambient, doomed, doomed.token, **CALM)

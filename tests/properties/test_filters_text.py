@@ -1,15 +1,16 @@
 """Every predicate can be written as text, and is read back as it was."""
 
 import math
-from types import SimpleNamespace
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.ontology.filters.ast import And, Comparison, Or
 from holdfast.ontology.filters.parse import Misread, parse
 from holdfast.ontology.filters.render import to_text
+from holdfast.ontology.types.expressions.ast import And, Comparison, Or
+from holdfast.ontology.types.refs import TypeId
+from holdfast.ontology.types.typeinfo import TypeInfo
 from tests.properties.filters import Kind, predicates, schemas
 
 many = settings(suppress_health_check=list(HealthCheck))
@@ -18,8 +19,8 @@ many = settings(suppress_health_check=list(HealthCheck))
 def declared(schema: dict[str, Kind]) -> Any:
     """A relation between two things of its own kind, as far as fields go."""
     nodes = {name: kind.node for name, kind in schema.items()}
-    end = SimpleNamespace(name="End", nodes=nodes, ends=None)
-    return SimpleNamespace(name="Thing", nodes=nodes, ends=(end, end))
+    end = TypeInfo(TypeId("entity", "End"), {}, nodes)
+    return TypeInfo(TypeId("relation", "Thing"), {}, nodes, (end, end))
 
 
 def plain(predicate: Any) -> Any:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.ingest.frame import (
+from holdfast.telemetry.frame import (
     Batch,
     FrameInvalid,
     Limits,
@@ -19,12 +19,12 @@ from holdfast.ingest.frame import (
     inspect,
     pack_sequenced,
 )
-from holdfast.ingest.frame.envelope import wrap
-from holdfast.ingest.frame.write import payload_of
-from holdfast.ingest.records import Counter, Gauge, Record
+from holdfast.telemetry.frame.envelope import wrap
+from holdfast.telemetry.frame.write import payload_of
+from holdfast.telemetry.records import Counter, Gauge, Record
 from tests.soak import SOAKING
-from tests.unit.ingest import plain_frames
-from tests.unit.ingest.frame_kit import EVERY_SORT, sequenced, show, shown
+from tests.unit.telemetry.frame import plain_frames
+from tests.unit.telemetry.frame.frame_kit import EVERY_SORT, sequenced, show, shown
 
 MUTANTS = 34_000 if SOAKING else 200
 """Of each seed and sort: a million in all for ``make soak``."""

@@ -8,12 +8,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast import pipeline
-from holdfast.ingest.records import Counter, Gauge, Histogram
 from holdfast.platform.open import open_platform
-from tests.unit.metrics.plain_answers import answers
+from holdfast.telemetry.records import Counter, Gauge, Histogram
 from tests.unit.pipeline.field import HOUR, SECOND, START, Field
+from tests.unit.telemetry.query.plain_answers import answers
 
-STEPS = (7 * SECOND, 60 * SECOND, HOUR, 24 * HOUR)
+STEPS = (7 * SECOND, 60 * SECOND, 240 * SECOND, 420 * SECOND, HOUR, 24 * HOUR)
 labels = st.sampled_from([{}, {"x": "1"}, {"x": "2"}])
 times = st.integers(0, 25 * 360).map(lambda number: START + number * 10 * SECOND)
 records = st.one_of(
@@ -25,7 +25,9 @@ records = st.one_of(
         times,
     ),
 )
-batches = st.tuples(st.sampled_from("mn"), st.dictionaries(st.integers(0, 12), records, min_size=1, max_size=8))
+batches = st.tuples(
+    st.sampled_from("mn"), st.sampled_from("01"), st.dictionaries(st.integers(0, 12), records, min_size=1, max_size=8)
+)
 acts = st.one_of(batches, batches, st.just("reconcile"), st.just("derive"))
 asked = st.sampled_from(
     [("g", "avg"), ("g", "last"), ("g", "count"), ("c", "increase"), ("c", "max"), ("h", "avg"), ("h", "rate")]
@@ -51,9 +53,9 @@ async def test_answers_are_those_of_plain_python(
                 await pipeline.run(hf.store, ["reconcile"])
             elif act == "derive":
                 await pipeline.run(hf.store)
-            elif (identity := (act[0], min(act[1]), max(act[1]))) not in taken:
+            elif (identity := (*act[:2], min(act[2]), max(act[2]))) not in taken:
                 taken.add(identity)
-                await field.accept(act[0], "0", act[1], at_ns=time.time_ns())
+                await field.accept(*act, at_ns=time.time_ns())
         step = max(step, (until - START) // 10_000 // SECOND * SECOND)
         since = START // step * step
         for metric, aggregate in questions:

@@ -17,7 +17,7 @@ from typing_extensions import TypedDict
 
 from holdfast.ontology import Entity, Field
 from holdfast.ontology.format.data.columns import column, typed_columns
-from holdfast.ontology.format.data.form import Form
+from holdfast.ontology.format.data.intake import rows_of
 from holdfast.ontology.format.data.rows import (
     from_parquet,
     from_table,
@@ -27,8 +27,8 @@ from holdfast.ontology.format.data.rows import (
     to_table,
     written,
 )
-from holdfast.ontology.types.declaration import Declaration, declaration
-from holdfast.ontology.types.schema import diff, schema_of
+from holdfast.ontology.types.schema import diff
+from holdfast.ontology.types.typeinfo import TypeInfo, type_info
 
 field_of: Any = Field
 """For annotations that are known at run time only."""
@@ -133,14 +133,14 @@ flat = st.sampled_from(PLAIN) | st.sampled_from(PLAIN).map(
 )
 
 
-def declared(drawn: list[Kind]) -> Declaration:
+def declared(drawn: list[Kind]) -> TypeInfo:
     names = {f"field{number}": kind for number, kind in enumerate(drawn)}
     body = {"__annotations__": {"id": Field[str], **{name: field_of[kind.annotation] for name, kind in names.items()}}}
-    return declaration(type("Drawn", (Entity,), {**body, "id": Field(primary_key=True)}))
+    return type_info(type("Drawn", (Entity,), {**body, "id": Field(primary_key=True)}))
 
 
 @st.composite
-def batches(draw: st.DrawFn, some: st.SearchStrategy[Kind]) -> tuple[Declaration, list[Any]]:
+def batches(draw: st.DrawFn, some: st.SearchStrategy[Kind]) -> tuple[TypeInfo, list[Any]]:
     """A type, and objects of it in the order of their keys."""
     drawn = draw(st.lists(some, max_size=4))
     made = declared(drawn)
@@ -154,7 +154,7 @@ slow = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_to
 
 @slow
 @given(batches(kinds))
-def test_objects_come_back_from_rows_and_files(batch: tuple[Declaration, list[Any]]) -> None:
+def test_objects_come_back_from_rows_and_files(batch: tuple[TypeInfo, list[Any]]) -> None:
     made, objects = batch
     rows = written(made, objects)
     assert read(made, rows) == objects
@@ -167,7 +167,7 @@ def test_objects_come_back_from_rows_and_files(batch: tuple[Declaration, list[An
 
 @slow
 @given(batches(kinds))
-def test_fields_are_canonical(batch: tuple[Declaration, list[Any]]) -> None:
+def test_fields_are_canonical(batch: tuple[TypeInfo, list[Any]]) -> None:
     made, objects = batch
     for row in written(made, objects):
         again = json.dumps(json.loads(row.fields_json), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
@@ -178,7 +178,7 @@ def test_fields_are_canonical(batch: tuple[Declaration, list[Any]]) -> None:
 
 @slow
 @given(batches(kinds | flat))
-def test_typed_columns_agree_with_the_fields(batch: tuple[Declaration, list[Any]]) -> None:
+def test_typed_columns_agree_with_the_fields(batch: tuple[TypeInfo, list[Any]]) -> None:
     made, objects = batch
     rows = written(made, objects)
     table = from_parquet(to_parquet(to_table(made, rows, 3, 1)), key="k")
@@ -214,7 +214,7 @@ def agrees(typed: Any, stored: Any) -> bool:
 
 @slow
 @given(batches(flat))
-def test_arrow_parses_as_python_does(batch: tuple[Declaration, list[Any]]) -> None:
+def test_arrow_parses_as_python_does(batch: tuple[TypeInfo, list[Any]]) -> None:
     made, objects = batch
     bodies = [row.fields_json for row in written(made, objects)]
     nodes = {name: made.nodes[name] for name in made.payload}
@@ -224,20 +224,20 @@ def test_arrow_parses_as_python_does(batch: tuple[Declaration, list[Any]]) -> No
 
 @slow
 @given(batches(flat))
-def test_a_table_of_the_values_gives_the_same_rows(batch: tuple[Declaration, list[Any]]) -> None:
+def test_a_table_of_the_values_gives_the_same_rows(batch: tuple[TypeInfo, list[Any]]) -> None:
     made, objects = batch
     columns = {name: [_plain(getattr(one, name)) for one in objects] for name in made.fields}
     if any(not -(2**63) <= value < 2**63 for values in columns.values() for value in values if type(value) is int):
         return  # Arrow has no column for them
-    form: Form[Any] = Form(made.python)
+    form: TypeInfo = type_info(made.python)
     try:
         table = pa.table(columns)
     except pa.ArrowInvalid:
         return  # nor for decimals of any number of digits
-    rows = form.rows(table)
-    assert [row.identity for row in rows] == [row.identity for row in form.rows(objects)]
+    rows = rows_of(form, table)
+    assert [row.identity for row in rows] == [row.identity for row in rows_of(form, objects)]
     # Compared as objects: a column of decimals has one number of digits, so 1.0 may come back as 1.00.
-    assert form.objects(rows) == objects
+    assert read(form, rows) == objects
 
 
 def _plain(value: Any) -> Any:
@@ -250,7 +250,7 @@ def _plain(value: Any) -> Any:
 @slow
 @given(st.lists(kinds, max_size=4))
 def test_a_schema_does_not_differ_from_itself(drawn: list[Kind]) -> None:
-    one, other = schema_of(declared(drawn)), schema_of(declared(drawn))
+    one, other = declared(drawn).schema, declared(drawn).schema
     assert one == other
     assert json.loads(json.dumps(one)) == one
     assert not diff(one, other)

@@ -12,13 +12,13 @@ from holdfast.objects.store import OVERWRITE
 from holdfast.ontology import Entity, Field, upgrader
 from holdfast.ontology.commit.lock import Open
 from holdfast.ontology.format import layout
-from holdfast.ontology.format.data.form import Form
 from holdfast.ontology.maintain import drop, erase, migrate, restart
 from holdfast.ontology.maintain.compact import Compactor
 from holdfast.ontology.maintain.reindex import repair_indexes
 from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.ontology.query.results import meta
 from holdfast.ontology.session import Ontology
+from holdfast.ontology.types.typeinfo import TypeInfo, type_info
 from tests.unit.ontology.desk import Desk
 
 
@@ -37,7 +37,7 @@ def scored(fields: dict[str, Any]) -> dict[str, Any]:
     return {"id": fields["id"], "score": fields["value"] * 10}
 
 
-FORM: Form[Any] = Form(New)
+FORM: TypeInfo = type_info(New)
 INDEX = layout.index_key(*FORM.type_id)
 KEYS = st.sampled_from(["a", "b", "c"])
 WRITE = st.tuples(st.just("write"), st.dictionaries(KEYS, st.none() | st.integers(0, 3), min_size=1))
@@ -183,7 +183,7 @@ class World:
             self.present.rows.append((self.head, key, None, True))
 
     async def reader(self) -> Ontology:
-        if self.warm is None or next(iter(self.warm._forms.values())).python is not self.python:
+        if self.warm is None or next(iter(self.warm._types.values())).python is not self.python:
             await self.close()
             self.warm = Ontology(self.desk.store, self.desk.ambient, [self.python])
         return self.warm

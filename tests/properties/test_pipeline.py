@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from holdfast import pipeline
 from holdfast.base.errors import Conflict, Fenced
-from holdfast.metrics.windows import Windows
 from holdfast.objects.client import Client
 from holdfast.objects.open import open_store
 from holdfast.pipeline import Options
+from holdfast.telemetry.rollup.windows import Windows
 from tests.unit.pipeline.field import START, Field, agrees
 
 SMALL_UNITS = Options(records_per_unit=20, lease_ttl_ms=300)

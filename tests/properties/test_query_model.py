@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.ontology.filters.ast import Comparison
 from holdfast.ontology.filters.operand import fill
 from holdfast.ontology.filters.scope import Sql
 from holdfast.ontology.filters.sql import _Compiler
 from holdfast.ontology.query import differences
+from holdfast.ontology.types.expressions.ast import Comparison
 from tests.properties.query_model.trial import trial
 from tests.soak import SOAKING
 

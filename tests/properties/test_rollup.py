@@ -7,16 +7,16 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.ingest.frame import Batch
-from holdfast.ingest.records import Counter, Gauge, Histogram
-from holdfast.metrics import chunk, derive, rollup, sketch
-from holdfast.metrics.manifest import Kind, Unit
-from holdfast.metrics.points import HistogramPoints, Points
-from holdfast.metrics.rollup import Rows
-from holdfast.metrics.windows import Windows
-from holdfast.platform.telemetry import telemetry_of
-from tests.unit.metrics import plain
-from tests.unit.metrics.rolled import HOUR, MINUTE, SECOND, agree, as_dict, batch
+from holdfast.telemetry.frame import Batch
+from holdfast.telemetry.records import Counter, Gauge, Histogram
+from holdfast.telemetry.rollup import chunk, derive, rollup, sketch
+from holdfast.telemetry.rollup.extract import telemetry_of
+from holdfast.telemetry.rollup.manifest import Kind, Unit
+from holdfast.telemetry.rollup.points import HistogramPoints, Points
+from holdfast.telemetry.rollup.rollup import Rows
+from holdfast.telemetry.rollup.windows import Windows
+from tests.unit.telemetry.rollup import plain
+from tests.unit.telemetry.rollup.rolled import HOUR, MINUTE, SECOND, agree, as_dict, batch
 
 WINDOWS = (10 * SECOND, MINUTE, 5 * MINUTE, HOUR)
 SLOW = [HealthCheck.too_slow]  # batches are encoded as they are drawn; how long that takes depends on the machine
@@ -136,8 +136,8 @@ def test_sketches_of_rows_hold_every_value(batches: list[Batch]) -> None:
     for window in WINDOWS[1:]:
         rows = rollup.merge(rows, window)
     for place in range(len(rows)):
-        name, agent, own, kind = rows.series[int(rows.series_id[place])]
-        key = ((name, agent, own, kind), int(rows.start_ns[place]))
+        name, agent, own, kind, boot = rows.series[int(rows.series_id[place])]
+        key = ((name, agent, own, kind, boot), int(rows.start_ns[place]))
         values = np.array([value for _, value in expected[key].values]) + 0.0
         assert _sketch(rows, place) == dict(zip(*np.unique(sketch.keys_of(values), return_counts=True), strict=True))
 

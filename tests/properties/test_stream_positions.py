@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.ingest import layout
 from holdfast.pipeline.tables.position import HOUR_NS, Look, Position, Rule, Seen, between
+from holdfast.telemetry.accept import layout
 
 MINUTE_NS = 60 * 1_000_000_000
 BEGIN_NS = 490_000 * HOUR_NS

@@ -8,10 +8,6 @@ from typing import ClassVar
 import pytest
 
 from holdfast.base.ids import Ambient
-from holdfast.ingest import expired, layout
-from holdfast.ingest.expired import Expired
-from holdfast.ingest.manifest import AcceptedManifest
-from holdfast.metrics import layout as metrics
 from holdfast.objects.layer import Layer
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Store, Version, Written
 from holdfast.pipeline.gc import derived
@@ -25,6 +21,10 @@ from holdfast.sim.scenario import find
 from holdfast.sim.scenarios.gc_derived import GcDerived, Sweeper
 from holdfast.sim.scenarios.gc_orphans import GcOrphans
 from holdfast.sim.world import Process
+from holdfast.telemetry.accept import expired, layout
+from holdfast.telemetry.accept.expired import Expired
+from holdfast.telemetry.accept.manifest import AcceptedManifest
+from holdfast.telemetry.rollup import layout as metrics
 from tests.sim.naive import first_broken, rules
 
 QUIET = Limits(crashes=0, lost_responses=0)

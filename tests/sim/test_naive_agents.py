@@ -6,16 +6,16 @@ from typing import ClassVar
 import pytest
 
 from holdfast.base import codec
-from holdfast.ingest.agent.queue import Position, Queue
-from holdfast.ingest.agent.sender import Park
-from holdfast.ingest.agent.shipper import Shipper
-from holdfast.ingest.frame import decode
-from holdfast.ingest.records import Record
 from holdfast.sim.agent_kit import SimFolder
 from holdfast.sim.checkers.ingest_agents import CUT_ONCE, KEPT, LINE_ONCE, NO_GAP, ONE_MEANING
 from holdfast.sim.run import simulate
 from holdfast.sim.scenarios.ingest_agents import IngestAgents
 from holdfast.sim.world import Process
+from holdfast.telemetry.agent.queue import Position, Queue
+from holdfast.telemetry.agent.sender import Park
+from holdfast.telemetry.agent.shipper import Shipper
+from holdfast.telemetry.frame import decode
+from holdfast.telemetry.records import Record
 from tests.sim.naive import rules
 
 SEEDS = 120

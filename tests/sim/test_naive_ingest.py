@@ -8,20 +8,6 @@ import pytest
 
 from holdfast.base.errors import Unavailable
 from holdfast.base.ids import Ambient
-from holdfast.ingest import layout
-from holdfast.ingest.accept import Accepted, Answer, Submission
-from holdfast.ingest.collector import Collector, find_accepted
-from holdfast.ingest.doubts import Doubts
-from holdfast.ingest.frame import Batch
-from holdfast.ingest.heard import Voice
-from holdfast.ingest.identity import BatchIdentity
-from holdfast.ingest.landing import SpoolCollector
-from holdfast.ingest.live import Live
-from holdfast.ingest.manifest import AcceptedManifest
-from holdfast.ingest.orphans import Fate, OrphanKeeper, Treated
-from holdfast.ingest.rebuild import Rebuild
-from holdfast.ingest.references import list_accepted
-from holdfast.ingest.spool import Spool, Spooled, Taken, pending_key
 from holdfast.objects.client import Client
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import ADDRESSED, CREATE, OVERWRITE, Lost, Mode, Store, Written
@@ -34,6 +20,20 @@ from holdfast.sim.scenarios.ingest_authority import ONE_AUTHORITY, IngestAuthori
 from holdfast.sim.scenarios.ingest_live import IngestLive
 from holdfast.sim.scenarios.ingest_spool import IngestSpool
 from holdfast.sim.scenarios.ingest_spool_live import IngestSpoolLive
+from holdfast.telemetry.accept import layout
+from holdfast.telemetry.accept.accept import Accepted, Answer, Submission
+from holdfast.telemetry.accept.collector import Collector, find_accepted
+from holdfast.telemetry.accept.doubts import Doubts
+from holdfast.telemetry.accept.heard import Voice
+from holdfast.telemetry.accept.landing import SpoolCollector
+from holdfast.telemetry.accept.manifest import AcceptedManifest
+from holdfast.telemetry.accept.orphans import Fate, OrphanKeeper, Treated
+from holdfast.telemetry.accept.references import list_accepted
+from holdfast.telemetry.accept.spool import Spool, Spooled, Taken, pending_key
+from holdfast.telemetry.frame import Batch
+from holdfast.telemetry.identity import BatchIdentity
+from holdfast.telemetry.live.rebuild import Rebuild
+from holdfast.telemetry.live.state import Live
 from tests.sim.naive import first_broken, rules
 from tests.sim.test_naive_settle import NoReadBack
 

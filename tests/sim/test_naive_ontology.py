@@ -56,7 +56,7 @@ class WithStaleDelta(Committer):
 
     async def refresh(self, found: Object | None = None) -> None:
         await super().refresh(found)
-        await self._view.states(self._forms)
+        await self._view.states(self._types)
 
 
 class WithFreshVersion(Committer):

@@ -7,9 +7,6 @@ from typing import ClassVar
 import pytest
 
 from holdfast.base.codec import Document
-from holdfast.metrics import layout
-from holdfast.metrics import merge as pieces
-from holdfast.metrics.manifest import Generation, Kind, UnitManifest
 from holdfast.objects.store import CREATE
 from holdfast.pipeline.merge import HourMerge, Merge
 from holdfast.pipeline.options import Env
@@ -17,6 +14,9 @@ from holdfast.pipeline.plan import read_generation
 from holdfast.sim.checkers.gc import KEPT
 from holdfast.sim.run import Totals, simulate
 from holdfast.sim.scenarios.pipeline_merge import PipelineMerge
+from holdfast.telemetry.rollup import layout
+from holdfast.telemetry.rollup import merge as pieces
+from holdfast.telemetry.rollup.manifest import Generation, Kind, UnitManifest
 from tests.sim.naive import first_broken, rules
 
 

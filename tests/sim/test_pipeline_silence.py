@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 import pytest
 
-from holdfast.ingest.marks import Marks
 from holdfast.pipeline import silence
 from holdfast.pipeline.checkpoint import Recent
 from holdfast.pipeline.discover import Discovered
@@ -15,6 +14,7 @@ from holdfast.pipeline.reconcile import Reconcile
 from holdfast.pipeline.silence import AskStore
 from holdfast.sim.run import Totals, simulate
 from holdfast.sim.scenarios.pipeline_silence import FOUND, PipelineSilence
+from holdfast.telemetry.accept.marks import Marks
 from tests.sim.naive import first_broken, rules
 
 

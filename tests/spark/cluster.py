@@ -20,6 +20,7 @@ import psutil
 import pyspark
 
 from tests.leftovers import adopt
+from tests.spark.readings import PYTHONPATH
 from tests.tidy.tree import ROOT
 
 PATIENCE_S = 240
@@ -130,7 +131,7 @@ class Driver:
             time.sleep(0.02)
 
     def _started(self) -> "subprocess.Popen[bytes]":
-        own = {"PYTHONPATH": str(ROOT), "GATE_COMMIT": str(self.commits)}
+        own = {"PYTHONPATH": PYTHONPATH, "GATE_COMMIT": str(self.commits)}
         own["HOLDFAST_ONTOLOGY__S3_LEASE_TTL_MS"] = str(LEASE_MS)
         command = [sys.executable, "-m", "tests.spark.cluster_driver", self._master, str(self._answers)]
         with (self.folder / "errors").open("ab") as errors:

@@ -10,6 +10,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,12 +24,12 @@ from holdfast.objects.open import open_store
 from holdfast.objects.store import Store
 from holdfast.pipeline.datasource import frame as table
 from holdfast.pipeline.engine import Progress, Task
+from holdfast.pipeline.engine.protocol import Planner
+from holdfast.pipeline.engine.spark import SparkEngine
 from holdfast.pipeline.frameload import load
 from holdfast.pipeline.session import Spark, start
-from holdfast.pipeline.spark import SparkEngine
-from tests.spark.readings import Reading, frame, wait
+from tests.spark.readings import PYTHONPATH, Reading, frame, wait
 from tests.spark.test_spark_write import written
-from tests.tidy.tree import ROOT
 
 CONF = {
     "spark.driver.host": "127.0.0.1",
@@ -37,7 +38,7 @@ CONF = {
     "spark.executor.memory": "512m",
     "spark.executor.cores": "1",
     "spark.cores.max": "2",
-    "spark.executorEnv.PYTHONPATH": str(ROOT),
+    "spark.executorEnv.PYTHONPATH": PYTHONPATH,
     "spark.speculation": "true",
     "spark.speculation.interval": "50ms",
     "spark.speculation.multiplier": "1.01",
@@ -66,6 +67,9 @@ class GatedEngine:
 
     async def run(self, name: str, task: Task, payloads: Sequence[bytes], progress: Progress) -> list[Document]:
         return await self._engine.run(name, GatedTask(task, self._gate), payloads, progress)
+
+    def planner(self, name: str) -> AbstractAsyncContextManager[Planner]:
+        return self._engine.planner(name)
 
     async def close(self) -> None:
         return

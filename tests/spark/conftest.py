@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from holdfast.objects.uri import StoreSpec
+from holdfast.pipeline.engine.spark import SparkEngine
 from holdfast.pipeline.session import Spark, start
-from holdfast.pipeline.spark import SparkEngine
 from tests.integration.conftest import bucket, ministack, s3_server
 from tests.leftovers import adopt
-from tests.tidy.tree import ROOT
+from tests.spark.readings import PYTHONPATH
 
 __all__ = ["bucket", "ministack", "s3_server"]
 
@@ -34,7 +34,7 @@ def home(spark: Spark) -> Path:
 def spark(private_temporary_folder: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spark]:
     with pytest.MonkeyPatch.context() as around:
         around.chdir(tmp_path_factory.mktemp("home"))
-        around.setenv("PYTHONPATH", str(ROOT))  # workers know classes of tests
+        around.setenv("PYTHONPATH", PYTHONPATH)
         started = start("local[2]", CONNECT)
     adopt(started.session.sparkContext._gateway.proc.pid)
     yield started

@@ -1,4 +1,4 @@
-"""A driver through Spark Connect: runs the pipeline, reads a table, and prints what it found as JSON.
+"""A driver through Spark Connect: runs the pipeline, reads a table, audits, and prints what it found as JSON.
 
 python -m tests.spark.connect_driver STORE MASTER
 
@@ -15,8 +15,8 @@ from holdfast.objects.open import open_store
 from holdfast.objects.store import Store
 from holdfast.pipeline.datasource import frame
 from holdfast.pipeline.engine import unwatched
+from holdfast.pipeline.engine.spark import SparkEngine
 from holdfast.pipeline.errors import SparkFailed
-from holdfast.pipeline.spark import SparkEngine
 
 
 async def answering(store: Store, payload: bytes) -> list[Document]:
@@ -29,7 +29,11 @@ async def main(uri: str, master: str) -> None:
         try:
             ran = await pipeline.run(store, engine=engine)
             rows = frame((await engine.spark()).session, uri, "rollup").collect()
-            tell({"statuses": sorted({each.status for each in ran}), "rows": len(rows)})
+            (audited,) = await pipeline.run(store, ["audit"], engine=engine, request={"older_than_ns": 0})
+            good, batches = audited.summary.get("good"), audited.summary.get("batches")
+            tell(
+                {"statuses": sorted({each.status for each in ran}), "rows": len(rows), "good": good, "batches": batches}
+            )
             sys.stdin.readline()
             for word in (b"first", b"second"):
                 try:

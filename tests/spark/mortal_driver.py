@@ -16,8 +16,8 @@ from holdfast.cli.engines import hush_py4j
 from holdfast.objects.open import open_store
 from holdfast.objects.store import Store
 from holdfast.pipeline.engine import unwatched
+from holdfast.pipeline.engine.spark import SparkEngine
 from holdfast.pipeline.errors import SparkFailed
-from holdfast.pipeline.spark import SparkEngine
 from tests.unit.pipeline.field import HOUR, START, Field
 from tests.unit.pipeline.test_broken import accept
 

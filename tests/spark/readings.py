@@ -11,6 +11,10 @@ from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.format.head import read_head
 from holdfast.ontology.session import Ontology
 from holdfast.runs.engine.workflow import ambient_of
+from tests.tidy.tree import ROOT
+
+PYTHONPATH = os.pathsep.join((str(ROOT), str(ROOT / "src")))
+"""For workers: they run the code of this checkout, and know classes of tests."""
 
 
 class Reading(Entity):

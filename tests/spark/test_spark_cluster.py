@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from holdfast import pipeline
-from holdfast.metrics.manifest import Kind
 from holdfast.objects.client import Client
 from holdfast.objects.open import open_store
 from holdfast.ontology.format import layout
@@ -26,6 +25,7 @@ from holdfast.pipeline.gc import ontology as garbage
 from holdfast.pipeline.gc.record import intents
 from holdfast.pipeline.session import Spark
 from holdfast.pipeline.tables import everything
+from holdfast.telemetry.rollup.manifest import Kind
 from tests.spark.cluster import PATIENCE_S, Driver, driver_at_a_cluster, executor_of
 from tests.spark.conftest import forget_sessions
 from tests.spark.readings import batches, readings, waiting
@@ -199,7 +199,8 @@ def test_spark_connect_runs_the_pipeline_and_reads_tables(spark: Spark, connect:
         rest, _ = driver.communicate("go on\n", timeout=2 * PATIENCE_S)
     assert driver.returncode == 0, (tmp_path / "errors").read_text()[-3000:]
     found: dict[str, Any] = json.loads(told)
-    assert found == {"statuses": ["success"], "rows": asyncio.run(compared(uri, field))}
+    rows, batches = asyncio.run(compared(uri, field)), len(field.manifests)
+    assert found == {"statuses": ["success"], "rows": rows, "good": True, "batches": batches}
     first, second = map(json.loads, rest.splitlines())
     assert first.startswith("the Spark session is gone: its Spark Connect server has ended, or does not know it")
     assert second == [{"said": "second"}]

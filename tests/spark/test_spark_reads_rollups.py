@@ -4,10 +4,10 @@ import math
 from pathlib import Path
 
 from holdfast import pipeline
-from holdfast.metrics import layout
-from holdfast.metrics.manifest import Kind, Table
 from holdfast.pipeline.session import Spark
 from holdfast.platform.open import open_platform
+from holdfast.telemetry.rollup import layout
+from holdfast.telemetry.rollup.manifest import Kind, Table
 from tests.unit.pipeline.field import HOUR, START, Field, generations
 
 UNTIL = START + 3 * HOUR

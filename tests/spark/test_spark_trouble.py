@@ -4,6 +4,7 @@ killed: it says so, and goes on with another.
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -13,12 +14,13 @@ import pytest
 
 from holdfast import pipeline
 from holdfast.base.scratch import sweep
-from holdfast.metrics.manifest import Kind
 from holdfast.objects.open import open_store
 from holdfast.objects.uri import StoreSpec
 from holdfast.pipeline.session import FOLDER, Spark
+from holdfast.telemetry.rollup.manifest import Kind
 from tests.integration.run_places import folder
 from tests.integration.test_pipeline_kill import QUICK, killed
+from tests.spark.cluster import java_options
 from tests.spark.conftest import Engines
 from tests.unit.pipeline.field import Field, agrees, generations
 
@@ -68,6 +70,41 @@ async def test_a_jvm_that_dies_is_told_in_a_line_and_the_service_starts_another(
     for line in (*told["idle"], told["working"]):
         assert line.startswith("the Spark session is gone: its JVM has ended or does not answer")
         assert "\n" not in line
+
+
+FINDS = """
+from pyspark.sql import SparkSession
+from holdfast.pipeline.datasource import register
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+try:
+    register(spark)
+except Exception as error:
+    print(type(error).__name__, error, error.remedy)
+"""
+
+
+@pytest.mark.timeout(2 * PATIENCE_S)
+def test_the_python_of_an_environment_that_is_not_activated_is_to_be_named(tmp_path: Path) -> None:
+    """Spark runs the ``python3`` of the PATH, which has no Holdfast."""
+    other = tmp_path / "bin"
+    other.mkdir()
+    (other / "python3").symlink_to(Path(sys.executable).resolve())
+    environ = {**os.environ, **java_options(tmp_path), "PATH": f"{other}:/usr/bin:/bin"}
+    environ.pop("PYSPARK_PYTHON", None)
+
+    done = subprocess.run(
+        [sys.executable, "-c", FINDS],
+        env=environ,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=True,
+    )
+    assert done.stdout.strip() == (
+        f"NoSpark Spark runs {other / 'python3'}, and Holdfast is installed for {sys.executable} "
+        f"set PYSPARK_PYTHON={sys.executable} before the session begins"
+    )
 
 
 def test_whatever_spark_writes_is_in_a_folder_of_ours(spark: Spark) -> None:

@@ -3,27 +3,34 @@
 import json
 import re
 from collections.abc import Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
 from holdfast.base.config import Settings
 from holdfast.base.errors import Conflict
+from holdfast.objects.client import Client
 from holdfast.objects.open import open_store
 from holdfast.objects.uri import StoreSpec
 from holdfast.ontology.format import layout
+from holdfast.ontology.format.head import read_head
 from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.types.errors import InvalidValue
+from holdfast.ontology.types.model import Mixin
 from holdfast.pipeline.compaction import compact
+from holdfast.pipeline.datasource import frame as table
 from holdfast.pipeline.frameload import load
 from holdfast.pipeline.session import Spark
 from holdfast.pipeline.sink import batch_writer, foreach_batch
 from tests.integration.servers import S3Server
 from tests.spark.conftest import Engines
 from tests.spark.readings import Reading, batches, frame, readings
+from tests.unit.ontology.shop import Customer, Everything, everything
 
 TYPE = "tests.spark.readings:Reading"
 
@@ -45,7 +52,7 @@ async def test_frames_become_commits(spark: Spark, engine: Engines, tmp_path: Pa
         writing.option("table", "Reading").option("on_conflict", "replace").mode("append").save()
         assert len(found := await readings(store)) == 350
         assert (found["r0000100"], found["r0000200"]) == ((200, None), (400, "x"))
-        twice = frame(session, 400, 2, parts=1).union(frame(session, 401, 2, parts=1))
+        twice = frame(session, 400, 2, parts=1).union(frame(session, 401, 2, parts=1, note="other"))
         writing = twice.write.format("holdfast").option("store", uri).option("class", TYPE).mode("append")
         with pytest.raises(Exception, match="holdfast-error:conflict: Reading: 1 identities are in the load more than"):
             writing.save()
@@ -67,16 +74,100 @@ async def test_frames_become_commits(spark: Spark, engine: Engines, tmp_path: Pa
         assert (await verify(store, deep=True)).good
 
 
-async def test_frames_become_commits_over_s3(spark: Spark, s3_server: S3Server, bucket: str) -> None:
+async def rows_of(store: Client, *types: type[Mixin]) -> dict[str, list[str]]:
+    """What a store has of these types, as texts."""
+    async with Ontology(store, store.ambient, types) as onto:
+        return {each.__name__: sorted(map(repr, await onto.all(each))) for each in types}
+
+
+async def test_what_was_read_is_written_back_and_changes_are_replayed(spark: Spark, tmp_path: Path) -> None:
+    """Deletions included, by a stream; and maps, structs and JSON, by a batch."""
+    session, uri, other = spark.session, f"file:{tmp_path / 'store'}", f"file:{tmp_path / 'other'}"
+    complete = everything(amount=Decimal("1.5"), counts={"x": 2}, place={"lat": 1.0, "lng": 2.0}, either="3")
+    async with open_store(uri) as store, open_store(other) as copy:
+        async with Ontology(store, store.ambient, [Customer, Everything]) as onto:
+            onto.ensure([complete, *(Customer(id=f"c{each}", name="first") for each in range(5))])
+            await onto.commit()
+            onto.ensure(Customer(id="c0", name="second", tier="Gold"))
+            onto.retract(Customer, "c1")
+            await onto.commit()
+            onto.ensure(Customer(id="c1", name="again"))
+            onto.retract(Customer, "c2")
+            await onto.commit()
+
+        read = table(session, uri, "Everything")
+        assert (read.schema["counts"].dataType.simpleString(), read.schema["either"].metadata) == (
+            "map<string,bigint>",
+            {"holdfast": "json"},
+        )
+        for place in (uri, other):
+            writing = read.write.format("holdfast").option("store", place).mode("append")
+            writing.option("class", "tests.unit.ontology.shop:Everything").option("on_conflict", "replace").save()
+        assert (await read_head(store)).commit_id == 3, "nothing differs from what was read"
+
+        changes = session.readStream.format("holdfast").option("store", uri).option("table", "changes")
+        changes = changes.option("type", "Customer").option("max_commits_per_trigger", "2").load()
+        assert changes.schema["_commit_timestamp"].dataType.simpleString() == "timestamp"
+        writing = changes.writeStream.format("holdfast").option("store", other)
+        writing = writing.option("class", "tests.unit.ontology.shop:Customer")
+        query = writing.option("checkpointLocation", str(tmp_path / "log")).trigger(availableNow=True).start()
+        assert query.awaitTermination(240)
+        assert query.exception() is None
+        assert await rows_of(copy, Customer, Everything) == await rows_of(store, Customer, Everything)
+        assert len((await rows_of(copy, Customer))["Customer"]) == 4
+
+
+async def test_a_frame_is_refused_before_anything_is_committed(spark: Spark, tmp_path: Path) -> None:
+    """A table of Spark's catalog that could not be read again, an empty frame in place of everything."""
+    session, uri = spark.session, f"file:{tmp_path / 'store'}"
+    async with open_store(uri) as store:
+        await load(frame(session, 0, 3, parts=1), store, Reading)
+        rows = frame(session, 3, 2, parts=1).write.format("holdfast").option("store", uri).option("table", "Reading")
+        with pytest.raises(PySparkException, match="holdfast-error:invalid: saveAsTable and CREATE TABLE"):
+            rows.mode("append").saveAsTable("readings")
+        session.sql(f"CREATE TABLE readings USING holdfast OPTIONS (store '{uri}', table 'Reading')")
+        try:
+            assert session.table("readings").where("id = 'r0000001'").collect()[0]["value"] == 2
+            with pytest.raises(PySparkException, match="holdfast-error:invalid: it is not said which store to write"):
+                session.sql("INSERT INTO readings BY NAME SELECT 'r0000009' AS id, 18L AS value")
+            assert (await read_head(store)).commit_id == 1
+            rows.mode("append").saveAsTable("readings")
+            assert session.table("readings").count() == 5
+        finally:
+            session.sql("DROP TABLE readings")
+        nothing = frame(session, 0, 0, parts=1).write.format("holdfast").option("store", uri)
+        nothing = nothing.option("table", "Reading").mode("overwrite")
+        with pytest.raises(PySparkException, match="holdfast-error:invalid: there are no rows, and they would take"):
+            nothing.save()
+        assert len(await readings(store)) == 5
+        gone = session.createDataFrame([("r0000001", True)], "id string, gone boolean").write.format("holdfast")
+        gone.option("store", uri).option("table", "Reading").option("retract_column", "gone").mode("append").save()
+        assert "r0000001" not in await readings(store)
+        nothing.option("allow_empty", "true").save()
+        assert await readings(store) == {}
+
+
+async def test_frames_become_commits_over_s3(
+    spark: Spark, s3_server: S3Server, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys come from the environment of the driver alone, or from a file that an option names."""
     section = {"endpoint": s3_server.endpoint, "region": "us-east-1", "allow_http": True}
-    section |= {"access_key_id": s3_server.access_key, "secret_access_key": s3_server.secret_key}
-    spec = StoreSpec.parse(f"s3://{bucket}/some/prefix", Settings.model_validate({"s3": section}))
-    async with open_store(spec) as store:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3_server.access_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3_server.secret_key)
+    uri, config, secret = f"s3://{bucket}/some/prefix", tmp_path / "holdfast.toml", tmp_path / "secret"
+    secret.write_text(s3_server.secret_key)
+    config.write_text(
+        f'[s3]\nendpoint = "{s3_server.endpoint}"\nregion = "us-east-1"\nallow_http = true\n'
+        f'access_key_id = "{s3_server.access_key}"\nsecret_access_key_file = "{secret}"\n'
+    )
+    async with open_store(StoreSpec.parse(uri, Settings.model_validate({"s3": section}))) as store:
         landed = await load(frame(spark.session, 0, 100), store, Reading, load_id="once")
         again = await load(frame(spark.session, 0, 100, note="later"), store, Reading, load_id="once")
         assert landed.commit is not None
         assert again.commit == landed.commit
-        assert len(await readings(store)) == 100
+        writing = frame(spark.session, 100, 10).write.format("holdfast").option("store", uri).option("table", "Reading")
+        writing.option("config", str(config)).mode("append").save()
+        assert len(await readings(store)) == 110
         assert (await verify(store, deep=True)).good
 
 
@@ -136,10 +227,17 @@ async def test_a_micro_batch_that_is_replayed_writes_nothing(spark: Spark, tmp_p
 @pytest.mark.parametrize(
     ("option", "value", "told"),
     [
-        ("if_head", "abc", "holdfast-error:invalid: option if_head: 'abc' is no commit"),
+        ("if_head", "abc", "holdfast-error:invalid: option if_head: 'abc' is no whole number from 0 on"),
         ("class", "no.such.module:Customer", "holdfast-error:invalid: no.such.module:Customer: No module named 'no'"),
         ("class", "Customer", "holdfast-error:invalid: 'Customer' is no entity or relation type"),
         ("table", "Product", "holdfast-error:invalid: both class and table say what to write"),
+        (
+            "latest_bye",
+            "value",
+            "holdfast-error:invalid: a write has no option 'latest_bye' (hint: did you mean latest_by",
+        ),
+        ("retract_column", "op", "holdfast-error:invalid: retract_column is 'op', and the frame has no such column"),
+        ("on_conflict", "skip", "holdfast-error:invalid: Reading.id is missing among the columns"),
     ],
 )
 def test_an_option_that_means_nothing_is_told_before_a_task_starts(

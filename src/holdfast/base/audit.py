@@ -69,13 +69,6 @@ class Tally:
     checked: Counter[str] = field(default_factory=Counter)
     """By kind, how many were checked."""
     findings: list[Finding] = field(default_factory=list)
-    sums: Counter[str] = field(default_factory=Counter)
-    """Counts that are compared with those of another pass."""
-    peaks: dict[str, int] = field(default_factory=dict)
-    """By name, the highest number seen."""
-
-    def peak(self, name: str, value: int) -> None:
-        self.peaks[name] = max(value, self.peaks.get(name, value))
 
     def find(self, rule: Rule, key: str, message: str) -> None:
         self.findings.append(Finding(rule, key, message))
@@ -83,9 +76,6 @@ class Tally:
     def take(self, other: "Tally") -> None:
         self.checked.update(other.checked)
         self.findings += other.findings
-        self.sums.update(other.sums)
-        for name, value in other.peaks.items():
-            self.peak(name, value)
 
     def keep(self, seen: Iterable[Finding]) -> None:
         """Keep only findings that ``seen`` has too: what a second pass does not confirm was a race."""

@@ -115,9 +115,7 @@ class OntologySection(Section):
     s3_lease_ttl_ms: int = Field(default=30_000, ge=100)
     s3_request_timeout_s: float = Field(default=10.0, gt=0)
     s3_duckdb_memory_limit: str = Field(default="256MB", min_length=1)
-    compaction: Literal["off", "threshold", "scheduled"] = "threshold"
-    compaction_threshold: int = Field(default=64, ge=2)
-    compaction_every_s: float = Field(default=300.0, gt=0)
+    compaction: Literal["auto", "off"] = "auto"
 
 
 class BusSection(Section):
@@ -170,6 +168,12 @@ class IngestSection(Section):
     mark_interval_ms: int = Field(default=5_000, ge=1)
     spool_notes_s: int = Field(default=2_592_000, ge=60)
     holds_refresh_ms: int = Field(default=2_000, ge=1)
+    max_age_s: int = Field(default=5_184_000, ge=3_600)
+    """How old a record may be when it is accepted; never more than ``retention.raw_batches_s``."""
+    backfill: bool = False
+    """Accept records of any age."""
+    hours_per_batch: int = Field(default=168, ge=1)
+    """In how many hours the records of one batch may lie."""
     retry_horizon_s: int = Field(default=604_800, ge=0)
     """How long an agent may still resend a batch. Garbage collection leaves blobs alone that are younger."""
 
@@ -275,6 +279,20 @@ class Settings(Section):
     pipeline: PipelineSection = PipelineSection()
     gc: GcSection = GcSection()
     retention: RetentionSection = RetentionSection()
+
+    @model_validator(mode="after")
+    def _ages(self) -> "Settings":
+        """Raw batches that are removed before the oldest record may come would close hours too early."""
+        kept_s, age_s = self.retention.raw_batches_s, self.ingest.max_age_s
+        if kept_s is None or age_s <= kept_s:
+            return self
+        if "max_age_s" in self.ingest.model_fields_set:
+            raise ValueError(
+                f"ingest.max_age_s is {age_s}, and retention.raw_batches_s is {kept_s}: batches would be removed while "
+                "records of their hours are still accepted; set ingest.max_age_s to at most that"
+            )
+        object.__setattr__(self, "ingest", self.ingest.model_copy(update={"max_age_s": kept_s}))
+        return self
 
 
 class Resolved(NamedTuple):
@@ -435,8 +453,10 @@ def _unknown(source: str, full: str, key: str, known: list[str]) -> Invalid:
 def _explain(error: ValidationError, layers: list[tuple[str, _Tree]]) -> Invalid:
     """The first problem in one line, with the layer that the rejected value comes from."""
     where, what, remedy = problem_in(error)
-    section, key = (*where, "")[:2]
+    section, key = (*where, "", "")[:2]
     source = _source_of(section, key, layers)
+    if not where:  # settings that are wrong together: the message names them
+        return Invalid(f"{source}: {what}", remedy=remedy or "change one of them")
     name = ".".join(where)
     remedy = NAME_A_STORE if name == "store.uri" else remedy
     return Invalid(f"{source}: {name}: {what}", remedy=remedy or "correct this value")

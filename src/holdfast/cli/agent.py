@@ -20,9 +20,9 @@ from holdfast.base.config import AgentSection
 from holdfast.base.errors import Corrupt, Invalid, Unavailable
 from holdfast.base.ids import Ambient
 from holdfast.cli.output import Output, counted
-from holdfast.cli.shell import Shell, noun_app
+from holdfast.cli.shell import Group, Shell, noun_app
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=False)
+app = typer.Typer(cls=Group, add_completion=False, rich_markup_mode=None, no_args_is_help=False)
 parked_app = noun_app()
 app.add_typer(parked_app, name="parked", help="See and drop batches that no collector takes.")
 
@@ -63,7 +63,7 @@ def agent(
     ]
     if collector is None or agent_id is None or token_file is None or queue is None:
         raise Invalid(f"an agent needs {', '.join(missing)}", remedy="see holdfast agent --help")
-    from holdfast.ingest.tokenfile import TokenSource  # noqa: PLC0415  # slow to import, and of no use to `parked`
+    from holdfast.telemetry.agent.tokenfile import TokenSource  # noqa: PLC0415  # slow to import, and of no use to `parked`
 
     unsafe = unsafe_plain_http or shell.settings.agent.unsafe_plain_http
     urls = collectors_of(collector, unsafe_plain_http=unsafe)
@@ -83,10 +83,10 @@ async def _work(
 ) -> None:
     import httpx  # noqa: PLC0415  # slow to import, and of no use to `parked`
 
-    from holdfast.ingest.agent.agent import Agent  # noqa: PLC0415  # as above
-    from holdfast.ingest.agent.folder import held_folder  # noqa: PLC0415  # as above
-    from holdfast.ingest.agent.queue import QueueOptions, open_queue  # noqa: PLC0415  # as above
-    from holdfast.ingest.transport import HttpTransport, http_client, trusting  # noqa: PLC0415  # as above
+    from holdfast.telemetry.agent.agent import Agent  # noqa: PLC0415  # as above
+    from holdfast.telemetry.agent.queue import QueueOptions, open_queue  # noqa: PLC0415  # as above
+    from holdfast.telemetry.agent.transport import HttpTransport, http_client, trusting  # noqa: PLC0415  # as above
+    from holdfast.telemetry.folder import held_folder  # noqa: PLC0415  # as above
 
     section, ambient = shell.settings.agent, Ambient.system()
     verify = True if section.ca_file is None else trusting(section.ca_file, "agent.ca_file")
@@ -149,7 +149,7 @@ class _Spoken:
 
 
 def collectors_of(text: str, *, unsafe_plain_http: bool = False) -> tuple[str, ...]:
-    from holdfast.ingest.transport import check_url  # noqa: PLC0415  # as above
+    from holdfast.telemetry.agent.transport import check_url  # noqa: PLC0415  # as above
 
     given = (url.strip() for url in text.split(","))
     urls = tuple(check_url(url, "--collector: ", unsafe_plain_http=unsafe_plain_http) for url in given if url)
@@ -210,7 +210,7 @@ def list_parked(context: typer.Context, queue: Queue) -> None:
     shell = Shell.of(context)
 
     async def work() -> None:
-        from holdfast.ingest.agent.parked import Parked, all_parked  # noqa: PLC0415  # see above
+        from holdfast.telemetry.agent.parked import Parked, all_parked  # noqa: PLC0415  # see above
 
         rows = [
             (
@@ -235,8 +235,8 @@ def show_parked(context: typer.Context, numbers: Numbers, queue: Queue) -> None:
     shell = Shell.of(context)
 
     async def work() -> None:
-        from holdfast.ingest.agent.parked import find_parked  # noqa: PLC0415  # see above
-        from holdfast.ingest.frame import decode  # noqa: PLC0415  # see above
+        from holdfast.telemetry.agent.parked import find_parked  # noqa: PLC0415  # see above
+        from holdfast.telemetry.frame import decode  # noqa: PLC0415  # see above
 
         found = await find_parked(_folder(queue), numbers)
         batch = decode(found.frame)
@@ -272,7 +272,7 @@ def drop_parked(
     shell = Shell.of(context)
 
     async def work() -> None:
-        from holdfast.ingest.agent.parked import find_name, read_parked  # noqa: PLC0415  # see above
+        from holdfast.telemetry.agent.parked import find_name, read_parked  # noqa: PLC0415  # see above
 
         folder = _folder(queue)
         name = await find_name(folder, numbers)
@@ -297,8 +297,8 @@ def _say_dropped(out: Output, name: str) -> None:
 
 
 def _folder(path: Path) -> Any:
-    from holdfast.ingest.agent.folder import DiskFolder  # noqa: PLC0415  # see above
-    from holdfast.ingest.agent.queue import ABOUT  # noqa: PLC0415  # see above
+    from holdfast.telemetry.agent.queue import ABOUT  # noqa: PLC0415  # see above
+    from holdfast.telemetry.folder import DiskFolder  # noqa: PLC0415  # see above
 
     if not (path / ABOUT).exists():
         raise Invalid(f"{path} is not the queue of an agent", remedy="give the folder of the agent's --queue")

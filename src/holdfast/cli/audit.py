@@ -80,7 +80,7 @@ def run(
     async def work() -> "Audited":
         from holdfast import pipeline  # noqa: PLC0415  # loads Arrow, which takes a while
         from holdfast.pipeline import audited  # noqa: PLC0415  # as above
-        from holdfast.pipeline.audit import check_scopes  # noqa: PLC0415  # as above
+        from holdfast.pipeline.jobs.audit import check_scopes  # noqa: PLC0415  # as above
 
         check_scopes(scope or ())
         options = options_of(shell, None, service=False)
@@ -159,7 +159,7 @@ def list_audits(
 async def _open(shell: Shell) -> "AsyncIterator[Client]":
     from holdfast.platform.open import open_platform  # noqa: PLC0415  # a help page needs none of it
 
-    async with open_platform(shell.settings.store.uri, settings=shell.settings) as hf:
+    async with open_platform(shell.existing_store(), settings=shell.settings) as hf:
         yield hf.store
 
 

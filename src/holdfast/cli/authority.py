@@ -8,10 +8,10 @@ import typer
 from holdfast.base.errors import Invalid, NotFound
 from holdfast.base.ids import Ambient
 from holdfast.cli.shell import Shell, noun_app
-from holdfast.ingest.authority import Acceptance, Authority, add_alias, objection, promote, read_authority
-from holdfast.ingest.spool import open_spool
 from holdfast.objects.open import open_store
 from holdfast.objects.place import Place
+from holdfast.telemetry.accept.authority import Acceptance, Authority, add_alias, objection, promote, read_authority
+from holdfast.telemetry.accept.spool import open_spool
 
 app = noun_app()
 
@@ -27,7 +27,7 @@ def show(context: typer.Context) -> None:
     shell = Shell.of(context)
 
     async def work() -> None:
-        async with open_store(shell.settings.store.uri, settings=shell.settings) as store:
+        async with open_store(shell.existing_store(), settings=shell.settings) as store:
             found = await read_authority(store, store.ambient)
             place = store.place
             if found is None:
@@ -65,7 +65,7 @@ def promote_copy(
         raise Invalid("--spool and --spool-id both name a spool", remedy="give one of the two")
 
     async def work() -> None:
-        async with open_store(shell.settings.store.uri, settings=shell.settings) as store:
+        async with open_store(shell.existing_store(), settings=shell.settings) as store:
             place = store.place
             found = await read_authority(store, store.ambient)
             if not original_is_out_of_service:
@@ -94,7 +94,7 @@ def alias(
     shell = Shell.of(context)
 
     async def work() -> None:
-        async with open_store(shell.settings.store.uri, settings=shell.settings) as store:
+        async with open_store(shell.existing_store(), settings=shell.settings) as store:
             place = store.place
             if not same_bucket:
                 found = await read_authority(store, store.ambient)

@@ -103,8 +103,8 @@ async def _serve(shell: Shell, section: IngestSection, *, query: bool, unsafe_an
     with _extra_packages():
         from holdfast.server.logs import logging_to  # noqa: PLC0415  # the server's packages are an extra
         from holdfast.server.run import run_collector  # noqa: PLC0415  # as above
-    from holdfast.ingest import layout  # noqa: PLC0415  # as above
     from holdfast.objects.open import open_store  # noqa: PLC0415  # as above
+    from holdfast.telemetry.accept import layout  # noqa: PLC0415  # as above
 
     watched = sys.stderr.isatty() and not shell.out.as_json
     level = logging.DEBUG if shell.out.verbose else logging.WARNING if watched else logging.INFO

@@ -13,13 +13,13 @@ import typer
 from holdfast.base.clock import iso
 from holdfast.base.errors import Corrupt, Invalid
 from holdfast.cli.shell import Shell, noun_app
-from holdfast.ingest.holds import Hold, Holds
-from holdfast.ingest.manifest import ConflictManifest
-from holdfast.ingest.quarantine import UnreadableConflict
-from holdfast.ingest.quarantine import conflicts as recorded
-from holdfast.ingest.resolutions import Decision, Resolution, Resolutions, find_by_hash
 from holdfast.objects.client import Client
 from holdfast.objects.open import open_store
+from holdfast.telemetry.accept.holds import Hold, Holds
+from holdfast.telemetry.accept.manifest import ConflictManifest
+from holdfast.telemetry.accept.quarantine import UnreadableConflict
+from holdfast.telemetry.accept.quarantine import conflicts as recorded
+from holdfast.telemetry.accept.resolutions import Decision, Resolution, Resolutions, find_by_hash
 
 app = noun_app()
 
@@ -35,7 +35,7 @@ def conflicts() -> None:
 
 @asynccontextmanager
 async def _open(shell: Shell) -> AsyncIterator[Client]:
-    async with open_store(shell.settings.store.uri, settings=shell.settings) as store:
+    async with open_store(shell.existing_store(), settings=shell.settings) as store:
         yield store
 
 

@@ -19,10 +19,12 @@ INLINE = "inline"
 
 
 @asynccontextmanager
-async def open_pipeline(shell: Shell) -> "AsyncIterator[Client]":
+async def open_pipeline(shell: Shell, *, new: bool = False) -> "AsyncIterator[Client]":
+    """``new``: the command may be the first to write to this store."""
     from holdfast.platform.open import open_platform  # noqa: PLC0415  # a help page needs none of it
 
-    async with open_platform(shell.settings.store.uri, settings=shell.settings) as hf:
+    uri = shell.settings.store.uri if new else shell.existing_store()
+    async with open_platform(uri, settings=shell.settings) as hf:
         yield hf.store
 
 
@@ -32,7 +34,7 @@ async def open_as_collector_of_garbage(shell: Shell) -> "AsyncIterator[Client]":
     from holdfast.platform.open import open_platform  # noqa: PLC0415  # as above
 
     settings = as_collector_of_garbage(shell.settings)
-    async with open_platform(settings.store.uri, settings=settings) as hf:
+    async with open_platform(shell.existing_store(), settings=settings) as hf:
         yield hf.store
 
 
@@ -59,8 +61,8 @@ async def engine_for(shell: Shell, store: "Client", master: str | None, conf: li
         raise Invalid(
             "a store in memory is this process's alone, and Spark's workers are others", remedy="--master inline"
         )
+    from holdfast.pipeline.engine.spark import SparkEngine  # noqa: PLC0415  # as above
     from holdfast.pipeline.session import check_ready, read_conf  # noqa: PLC0415  # as above
-    from holdfast.pipeline.spark import SparkEngine  # noqa: PLC0415  # as above
 
     settings = {name: value for each in conf for name, value in read_conf(each).items()}
     hush_py4j()
@@ -81,10 +83,10 @@ def hush_py4j() -> None:
 
 
 def options_of(shell: Shell, settle: str | None, *, service: bool) -> "Options":
-    from holdfast.ingest.frame import Limits  # noqa: PLC0415  # as above
-    from holdfast.metrics.windows import Windows  # noqa: PLC0415  # as above
     from holdfast.pipeline import Options  # noqa: PLC0415  # as above
     from holdfast.pipeline.gc.options import gc_options  # noqa: PLC0415  # as above
+    from holdfast.telemetry.frame import Limits  # noqa: PLC0415  # as above
+    from holdfast.telemetry.rollup.windows import Windows  # noqa: PLC0415  # as above
 
     section, ingest = shell.settings.pipeline, shell.settings.ingest
     settle_ns = section.settle_s * 1_000_000_000 if service else 0

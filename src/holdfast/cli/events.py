@@ -36,9 +36,10 @@ def events() -> None:
 
 
 @asynccontextmanager
-async def open_bus(shell: Shell, namespace: str = "default") -> AsyncIterator[tuple[Client, Bus]]:
-    settings = shell.settings
-    async with open_platform(settings.store.uri, settings=settings) as hf:
+async def open_bus(shell: Shell, namespace: str = "default", *, new: bool = False) -> AsyncIterator[tuple[Client, Bus]]:
+    """``new``: the command may be the first to write to this store."""
+    uri = shell.settings.store.uri if new else shell.existing_store()
+    async with open_platform(uri, settings=shell.settings) as hf:
         yield hf.store, hf.bus(namespace)
 
 
@@ -63,7 +64,7 @@ def publish(
     seconds = 0.0 if delay is None else parse_span(delay) / 1e9
 
     async def work() -> None:
-        async with open_bus(shell, namespace) as (_, bus):
+        async with open_bus(shell, namespace, new=True) as (_, bus):
             told = await bus.publish_raw(
                 type_name, fields, delay=seconds, priority=priority, key=key, order_key=order_key
             )

@@ -32,7 +32,7 @@ def list_letters(
     shell = Shell.of(context)
 
     async def work() -> None:
-        async with open_store(shell.settings.store.uri, settings=shell.settings) as store:
+        async with open_store(shell.existing_store(), settings=shell.settings) as store:
             found = await Bus(store, store.ambient, namespace).dead_letters(limit=limit)
             if shell.out.as_json:
                 shell.out.document(found)
@@ -73,7 +73,7 @@ def _each(shell: Shell, namespace: str, event_id: str | None, handler: str | Non
         raise Invalid("name one event, or use --handler or --all", remedy="see holdfast events dead-letters list")
 
     async def work() -> None:
-        async with open_store(shell.settings.store.uri, settings=shell.settings) as store:
+        async with open_store(shell.existing_store(), settings=shell.settings) as store:
             bus = Bus(store, store.ambient, namespace, Options.of(shell.settings.bus))
             letters = [
                 (str(letter["event_id"]), str(letter["handler_id"]))

@@ -22,6 +22,12 @@ def logs() -> None:
 def search(
     context: typer.Context,
     words: Annotated[list[str] | None, typer.Argument(metavar="[WORDS]", help="All must be in the message.")] = None,
+    contains: Annotated[
+        str, typer.Option("--contains", metavar="TEXT", help="Text that is in the message as it stands.")
+    ] = "",
+    regex: Annotated[
+        str, typer.Option("--regex", metavar="PATTERN", help="A regular expression (RE2) that matches in the message.")
+    ] = "",
     since: Since = "1h",
     until: Until = None,
     severity: Annotated[
@@ -36,9 +42,11 @@ def search(
     shell = Shell.of(context)
 
     async def work() -> None:
-        async with open_platform(shell.settings.store.uri, settings=shell.settings) as hf:
+        async with open_platform(shell.existing_store(), settings=shell.settings) as hf:
             found = await hf.logs().search(
                 " ".join(words or []),
+                contains=contains,
+                regex=regex,
                 since=since,
                 until=until,
                 severity=severity,

@@ -11,9 +11,9 @@ from holdfast.cli.plot import sparkline
 from holdfast.cli.rows import Format, show_groups
 from holdfast.cli.shell import Shell, noun_app
 from holdfast.cli.times import clock_time
-from holdfast.metrics.found import Answer, Read, number
-from holdfast.metrics.question import Aggregate
 from holdfast.platform.open import open_platform
+from holdfast.telemetry.query.found import Answer, Read, number
+from holdfast.telemetry.query.question import Aggregate
 
 app = noun_app()
 
@@ -46,7 +46,7 @@ def list_metrics(
     shell = Shell.of(context)
 
     async def work() -> None:
-        async with open_platform(shell.settings.store.uri, settings=shell.settings) as hf:
+        async with open_platform(shell.existing_store(), settings=shell.settings) as hf:
             found = await hf.metrics().list(pattern, since=since, until=until, agent=agent)
         rows = [_timed(row, style, shell.out) for row in found.rows]
         show_groups(shell.out, rows, style)
@@ -68,7 +68,7 @@ def labels(
     shell = Shell.of(context)
 
     async def work() -> None:
-        async with open_platform(shell.settings.store.uri, settings=shell.settings) as hf:
+        async with open_platform(shell.existing_store(), settings=shell.settings) as hf:
             found = await hf.metrics().labels(metric, since=since, until=until, agent=agent)
         show_groups(shell.out, found.rows, style)
         told(shell.out, found.read)
@@ -104,7 +104,7 @@ def query(
     chosen = Aggregate.QUANTILE if quantile is not None and aggregate is Aggregate.AVG else aggregate
 
     async def work() -> None:
-        async with open_platform(shell.settings.store.uri, settings=shell.settings) as hf:
+        async with open_platform(shell.existing_store(), settings=shell.settings) as hf:
             found = await hf.metrics().query(
                 metric,
                 since=since,
@@ -158,6 +158,8 @@ def told(out: Output, read: Read) -> None:
         count = len(read.unreadable)
         what = "1 batch could not be read and is" if count == 1 else f"{count} batches could not be read and are"
         out.note(f"{what} left out: {', '.join(read.unreadable[:3])}")
+    for warning in read.warnings:
+        out.note(warning)
 
 
 def labels_text(labels: dict[str, str]) -> str:

@@ -11,8 +11,9 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import typer
-from typer.core import TyperGroup
 from typer.main import get_command
+
+from holdfast.cli.shell import Group
 
 
 class Noun(NamedTuple):
@@ -68,7 +69,7 @@ NOUNS: tuple[Noun, ...] = (
 )
 
 
-class LazyGroup(TyperGroup):
+class LazyGroup(Group):
     """A group whose commands are placeholders until one is chosen."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:

@@ -73,7 +73,7 @@ def init(
         return
 
     async def work() -> None:
-        async with open_ontology(shell) as store:
+        async with open_ontology(shell, new=True) as store:
             ambient = store.ambient
             empty = Head(updated_at=iso(ambient.clock.wall_ns()), runtime_id="holdfast onto init")
             outcome = await store.put(layout.HEAD, empty.body(ambient.ids.write_id()), CREATE)

@@ -10,7 +10,7 @@ from holdfast.base.errors import Invalid, NotFound
 from holdfast.cli.onto_shared import By, my_turn, no_such_type, open_ontology
 from holdfast.cli.output import json_text
 from holdfast.cli.shell import Shell, noun_app
-from holdfast.ontology.chain.catalog import Versions, chained_schema, stored_schema
+from holdfast.ontology.chain.catalog import schema_at
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.chain.tags import Tag, Tags
 from holdfast.ontology.commit.commit import Commit
@@ -18,6 +18,7 @@ from holdfast.ontology.feed import Change, Feed
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import Ledger
 from holdfast.ontology.format.head import read_head
+from holdfast.ontology.format.schema_objects import Versions
 from holdfast.ontology.maintain.revert import Preview, apply, preview
 from holdfast.ontology.types.refs import TypeId
 
@@ -177,8 +178,7 @@ def export_schemas(
             types = sorted({*ledger.heads, *ledger.schemas}) if type_name is None else [_known(ledger, type_name)]
             found: dict[str, dict[str, Any]] = {"entity": {}, "relation": {}}
             for each in types:
-                ref = ledger.schemas.get(each)
-                stored = await chained_schema(chain, ledger, each, ref) if ref else await stored_schema(store, each)
+                stored = await schema_at(chain, ledger, each)
                 if stored is not None:
                     found[each.kind][each.name] = stored.schema
             return found

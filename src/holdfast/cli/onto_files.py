@@ -57,7 +57,7 @@ def import_type(
     (form,) = forms.values()
 
     async def work() -> Imported:
-        async with open_ontology(shell) as store:
+        async with open_ontology(shell, new=True) as store:
             options = Options(runtime_id=f"{by} {store.ambient.ids.attempt()}")
             async with Ontology(store, store.ambient, [form.python], options) as onto:
                 settings: dict[str, Any] = {"style": style, "on_conflict": on_conflict, "absent": absent}

@@ -12,10 +12,10 @@ from holdfast.base.errors import Invalid
 from holdfast.cli.onto_shared import By, Token, Why, my_turn, open_ontology
 from holdfast.cli.shell import Shell
 from holdfast.ontology.commit.commit import Commit
-from holdfast.ontology.format.data.form import Form
 from holdfast.ontology.maintain import migrate as migration
 from holdfast.ontology.types.model import Mixin
 from holdfast.ontology.types.refs import TypeId
+from holdfast.ontology.types.typeinfo import TypeInfo, type_info
 
 
 def migrate(
@@ -42,15 +42,15 @@ def migrate(
         raise Invalid("there is nothing to migrate", remedy="say holdfast onto migrate MODULE:TYPES, or --abandon")
     if apply and token is None:
         raise Invalid("--apply needs a token", remedy="run it without --apply first: the preview gives one")
-    forms = load_types(target)
+    types = load_types(target)
 
     async def work() -> tuple[migration.Preview, Commit | None]:
-        async with open_ontology(shell) as store:
+        async with open_ontology(shell, new=True) as store:
             if token is None:
-                return await migration.preview(store, forms), None
-            found = await migration.preview(store, forms, count=False)
+                return await migration.preview(store, types), None
+            found = await migration.preview(store, types, count=False)
             async with my_turn(store, by) as turn:
-                done = await migration.apply(store, store.ambient, forms, token, turn=turn, by=by, why=why)
+                done = await migration.apply(store, store.ambient, types, token, turn=turn, by=by, why=why)
                 return found, done
 
     found, done = shell.run(work())
@@ -86,7 +86,7 @@ def _row(each: migration.Change) -> tuple[object, ...]:
     return each.type_id.kind, each.type_id.name, each.action, version, each.rows, listed
 
 
-def load_types(target: str) -> dict[TypeId, Form[Any]]:
+def load_types(target: str) -> dict[TypeId, TypeInfo]:
     """What ``module:name`` holds, from the working folder or anywhere on the path."""
     module, colon, name = target.partition(":")
     if not colon or not module or not name:
@@ -98,10 +98,10 @@ def load_types(target: str) -> dict[TypeId, Form[Any]]:
     except (ImportError, AttributeError, SyntaxError) as error:
         raise Invalid(f"{target}: {error}", remedy="name an importable module and what is in it") from error
     members: list[Any] = list(found) if isinstance(found, Iterable) else [found]
-    forms: dict[TypeId, Form[Any]] = {}
+    types: dict[TypeId, TypeInfo] = {}
     for member in members:
         if not (isinstance(member, type) and issubclass(member, Mixin)):
             raise Invalid(f"{target}: {member!r} is no entity or relation type", remedy="name classes")
-        form: Form[Any] = Form(member)
-        forms[form.type_id] = form
-    return forms
+        info = type_info(member)
+        types[info.type_id] = info
+    return types

@@ -142,7 +142,7 @@ class Asked:
 async def _work(shell: Shell, asked: Asked, answers: Answers) -> None:
     settings, wording = shell.settings, asked.wording
     async with (
-        open_store(settings.store.uri, settings=settings, immutable=layout.immutable) as store,
+        open_store(shell.existing_store(), settings=settings, immutable=layout.immutable) as store,
         SqlTables(store, memory_limit=settings.ontology.s3_duckdb_memory_limit) as tables,
     ):
         if asked.figures:

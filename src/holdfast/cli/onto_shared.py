@@ -43,9 +43,11 @@ def no_such_type(name: str, known: Iterable[str], *, which: str = "") -> NotFoun
 
 
 @asynccontextmanager
-async def open_ontology(shell: Shell) -> AsyncIterator[Client]:
+async def open_ontology(shell: Shell, *, new: bool = False) -> AsyncIterator[Client]:
+    """``new``: the command may be the first to write to this store."""
     settings = shell.settings
-    async with open_store(settings.store.uri, settings=settings, immutable=layout.immutable) as store:
+    uri = settings.store.uri if new else shell.existing_store()
+    async with open_store(uri, settings=settings, immutable=layout.immutable) as store:
         yield store
 
 

@@ -35,6 +35,7 @@ _HOSTILE_IN_JSON = re.compile(f"[{_HOSTILE}]".replace("\x00-\x1f", ""))
 """JSON itself escapes the C0 controls within its texts; a line feed outside of them is layout."""
 _BACKSLASHES = re.compile(rf"\\+(?=[xu{_HOSTILE}])")
 _SHORT = {"\t": "\\t", "\n": "\\n", "\r": "\\r"}
+_COLUMN_GAP = 2
 _UNBOUNDED = 32_000  # columns; a table in a file or a pipe is not folded to some terminal's width
 
 
@@ -96,12 +97,27 @@ class Output:
         from rich.text import Text  # noqa: PLC0415  # as above
 
         heading = None if title is None else Text(printable(title))
+        console = self.console()
+        header = [printable(column) for column in columns]
+        body = [[_cell(value) for value in row] for row in rows]
+        widths = _column_widths([header, *body], console.width)
+        if widths is None:
+            self._expanded(title, header, body)
+            return
         table = Table(title=heading, title_justify="left", box=None, pad_edge=False, header_style="bold")
-        for column in columns:
-            table.add_column(Text(printable(column)))
-        for row in rows:
-            table.add_row(*(Text(_cell(value), overflow="fold") for value in row))
-        self._draw(table)
+        for name, width in zip(header, widths, strict=True):
+            table.add_column(Text(name), width=width)
+        for row in body:
+            table.add_row(*(Text(value, overflow="fold") for value in row))
+        self._draw(table, console)
+
+    def _expanded(self, title: str | None, header: Sequence[str], body: Sequence[Sequence[str]]) -> None:
+        """Each row as lines of its own: the terminal is too narrow for a table without breaking words."""
+        width = max(map(len, header))
+        blocks = [
+            "\n".join(f"{name.ljust(width)}  {value}" for name, value in zip(header, row, strict=True)) for row in body
+        ]
+        self._write("\n\n".join([printable(title), *blocks] if title is not None else blocks))
 
     def record(self, fields: Mapping[str, object]) -> None:
         """One thing: ``name  value`` lines, or one JSON object."""
@@ -136,8 +152,7 @@ class Output:
         width = None if stream.isatty() else _UNBOUNDED
         return Console(file=stream, width=width, markup=False, highlight=False, emoji=False)
 
-    def _draw(self, renderable: object) -> None:
-        console = self.console()
+    def _draw(self, renderable: object, console: Any) -> None:
         with console.capture() as drawing:
             console.print(renderable)
         self._write("\n".join(line.rstrip() for line in drawing.get().splitlines()))
@@ -147,6 +162,24 @@ class Output:
             print(text, file=self._stdout, flush=True)
         except BrokenPipeError as error:
             raise PipeClosed from error
+
+
+def _column_widths(rows: Sequence[Sequence[str]], available: int) -> list[int] | None:
+    """Widths at which the rows fit between words, the widest columns narrowed first; None if no such widths fit."""
+    from rich.cells import cell_len  # noqa: PLC0415  # slow to import, see above
+
+    columns = list(zip(*rows, strict=True))
+    widths = [max(map(cell_len, column)) for column in columns]
+    least = [max((cell_len(word) for cell in column for word in cell.split()), default=0) for column in columns]
+    excess = sum(widths) + _COLUMN_GAP * (len(widths) - 1) - available
+    while excess > 0:
+        narrowable = [index for index, width in enumerate(widths) if width > least[index]]
+        if not narrowable:
+            return None
+        widest = max(narrowable, key=widths.__getitem__)
+        widths[widest] -= 1
+        excess -= 1
+    return widths
 
 
 def silence_stdout() -> None:

@@ -6,7 +6,7 @@ leaves it to the next one, which goes on where it stood.
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -102,16 +102,20 @@ def run(
     named = Named(events or [], inventory)
 
     async def work() -> None:
-        opened = open_as_collector_of_garbage if jobs == [GC] else open_pipeline
-        async with opened(shell) as store:
-            options = options_of(shell, settle, service=every is not None)
+        service = every is not None  # which may start before the first collector
+        opened = open_as_collector_of_garbage(shell) if jobs == [GC] else open_pipeline(shell, new=service)
+        async with opened as store:
+            options = options_of(shell, settle, service=service)
             request = {**_range(store, since, until), "full": full or None, "agents": agent or None}
             request |= {"deep": deep or None, "scopes": scope}
-            if dry_run:
+            if dry_run and jobs != [AUDIT]:
                 await _show_plan(shell, store, jobs or [], options, request, named)
                 named.check()
                 return
             async with engine_for(shell, store, master, conf or []) as engine:
+                if dry_run:
+                    await _show_steps(shell, store, engine, options, request)
+                    return
                 if every_s is not None:
                     await _serve(shell, store, jobs or [], engine, options, every_s, metrics)
                     return
@@ -129,15 +133,28 @@ app.command("compact")(pipeline_bulk.compact)
 
 @app.command()
 def plan(
-    context: typer.Context, jobs: Jobs = None, since: Since = None, until: Until = None, settle: Settle = None
+    context: typer.Context,
+    jobs: Jobs = None,
+    since: Since = None,
+    until: Until = None,
+    settle: Settle = None,
+    master: Annotated[
+        str | None, typer.Option(metavar="URL", help="With audit: whose plan; inline: DuckDB's, of this process.")
+    ] = None,
 ) -> None:
-    """Show what a run would do now, hour by hour. Reads alone."""
+    """Show what a run would do now, hour by hour; of an audit, its queries and the engine's plan. Reads alone."""
     shell = Shell.of(context)
     _check_options(jobs or [], settle, since_ns=since, until_ns=until)
+    if master is not None and jobs != [AUDIT]:
+        raise Invalid("--master is about the plan of an audit", remedy="holdfast pipeline plan audit --master URL")
 
     async def work() -> None:
         async with open_pipeline(shell) as store:
             options = options_of(shell, settle, service=False)
+            if jobs == [AUDIT]:
+                async with engine_for(shell, store, master, []) as engine:
+                    await _show_steps(shell, store, engine, options, {})
+                return
             await _show_plan(shell, store, jobs or [], options, _range(store, since, until), Named())
 
     shell.run(work())
@@ -175,8 +192,8 @@ def history(
 
 
 def _check_jobs(shell: Shell, jobs: list[str], *, deep: bool, scopes: list[str]) -> None:
-    from holdfast.pipeline.audit import check_scopes  # noqa: PLC0415  # loads Arrow, which takes a while
     from holdfast.pipeline.drive import check_names  # noqa: PLC0415  # as above
+    from holdfast.pipeline.jobs.audit import check_scopes  # noqa: PLC0415  # loads Arrow, which takes a while
 
     check_names(jobs)
     check_scopes(scopes)
@@ -266,6 +283,23 @@ async def _show_plan(
     shell.out.table(columns, rows)
     if not rows:
         shell.out.note("nothing is due")
+
+
+async def _show_steps(
+    shell: Shell, store: "Client", engine: "Engine", options: "Options", request: dict[str, Any]
+) -> None:
+    from holdfast.pipeline.drive import explain  # noqa: PLC0415  # as above
+
+    steps = await explain(store, engine=engine, options=options, request={"scopes": request.get("scopes")})
+    if shell.out.as_json:
+        shell.out.document([asdict(each) for each in steps])
+        return
+    for each in steps:
+        shell.out.line(f"-- {each.step}: {each.does}")
+        for text in filter(None, (each.sql, each.plan)):
+            for line in text.splitlines():
+                shell.out.line(line)
+            shell.out.line("")
 
 
 async def _once(

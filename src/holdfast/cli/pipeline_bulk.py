@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from enum import StrEnum
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -50,9 +51,19 @@ def load(
     ] = Policy.ERROR,
     absent: Annotated[bool, typer.Option("--expect-absent", help="Refuse if any of them is there at all.")] = False,
     latest_by: Annotated[
-        str | None, typer.Option(metavar="FIELD", help="Of rows for one object, that with the greatest value counts.")
+        str | None,
+        typer.Option(
+            metavar="FIELD", help="Of rows for one object, the stored one included, the greatest value counts."
+        ),
+    ] = None,
+    retract_column: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Says of each row whether it is written or retracts its object."),
     ] = None,
     instead: Annotated[bool, typer.Option("--instead", help="Retract what is there and not among the rows.")] = False,
+    allow_empty: Annotated[
+        bool, typer.Option("--allow-empty", help="With --instead: no rows at all retract everything.")
+    ] = False,
     if_head: Annotated[int | None, typer.Option(min=0, metavar="ID", help="Only on top of this commit.")] = None,
     load_id: Annotated[
         str | None, typer.Option(metavar="NAME", help="A load with this name is made once, however often it is run.")
@@ -68,15 +79,15 @@ def load(
         from holdfast.ontology.bulk.decide import Rules  # noqa: PLC0415  # loads Arrow, which takes a while
         from holdfast.pipeline.loading import Typed, Wishes, known_type  # noqa: PLC0415  # as above
 
-        async with open_pipeline(shell) as store, Watch(shell.out).shown() as watch:
+        async with open_pipeline(shell, new=True) as store, Watch(shell.out).shown() as watch:
             typed = Typed(named=target) if ":" in target else await known_type(store, target)
-            typed.form()
+            typed.type_info()
             rules = Rules(on_conflict, absent, latest_by, instead)
             metadata = {"load": {"files": source, "by": by}}
             name, term_ms = f"{by} {store.ambient.ids.attempt()}", shell.settings.ontology.s3_lease_ttl_ms
-            wishes = Wishes(rules, load_id, 0, if_head, metadata, name, term_ms)
+            wishes = Wishes(rules, load_id, 0, if_head, metadata, name, term_ms, allow_empty)
             async with engine_for(shell, store, master, conf or []) as engine:
-                return await _loaded(store, typed, wishes, engine, source, style, watch)
+                return await _loaded(store, typed, wishes, engine, (source, style, retract_column), watch)
 
     done = shell.run(work())
     tally = done.tally
@@ -88,6 +99,7 @@ def load(
             "retracted": tally.retracted,
             "skipped": tally.skipped,
             "same": tally.same,
+            "older": tally.older,
             "commit_id": done.commit.commit_id if done.commit is not None else None,
             "replayed": done.replayed,
         }
@@ -95,20 +107,32 @@ def load(
 
 
 async def _loaded(
-    store: "Client", typed: Any, wishes: Any, engine: "Engine", source: str, style: SourceFormat, watch: Watch
+    store: "Client",
+    typed: Any,
+    wishes: Any,
+    engine: "Engine",
+    files: tuple[str, SourceFormat, str | None],
+    watch: Watch,
 ) -> "Landed":
     from holdfast.pipeline.engine import Inline  # noqa: PLC0415  # as above
-    from holdfast.pipeline.loading import land, staged  # noqa: PLC0415  # as above
+    from holdfast.pipeline.loading import Columns, land, staged  # noqa: PLC0415  # as above
 
-    name = store.ambient.ids.unique()
+    name, info, latest_by = store.ambient.ids.unique(), typed.type_info(), wishes.rules.latest_by
+    source, style, retract_column = files
     if isinstance(engine, Inline):
-        parts = [await staged(store, name, typed.form(), _batches(source, style))]
+        batches = iter(_batches(source, style))
+        first = list(islice(batches, 1))
+        columns = Columns.of(first[0].schema.names, info, retract_column, latest_by) if first else Columns()
+        parts = [await staged(store, name, info, chain(first, batches), columns)]
     else:
+        from holdfast.objects.open import carried  # noqa: PLC0415  # as above
         from holdfast.pipeline.frameload import Staging, staged_files  # noqa: PLC0415  # as above
 
         watch.say("stage", 0, 0)
-        parts = await staged_files(engine, Staging(store.spec, name, typed), source, style.value)
-    return await land(store, typed.form(), name, parts, wishes, engine, watch.say)
+        staging = Staging(carried(store.spec), name, typed, Columns(latest_by=latest_by))
+        parts, columns = await staged_files(engine, staging, source, style.value, retract_column)
+    rules = replace(wishes.rules, retracts=columns.change is not None)
+    return await land(store, info, name, parts, replace(wishes, rules=rules), engine, watch.say)
 
 
 def _batches(source: str, style: SourceFormat) -> "Iterable[pa.RecordBatch]":

@@ -5,13 +5,13 @@ from typing import Annotated
 import typer
 
 from holdfast.base.errors import HoldfastError, Invalid
-from holdfast.cli.shell import Shell
-from holdfast.ingest.policy import Bucket, documents
-from holdfast.ingest.policy_check import BROKEN, Checked, PolicyCheck
+from holdfast.cli.shell import Group, Shell
 from holdfast.objects.open import open_store
 from holdfast.objects.uri import StoreSpec
+from holdfast.telemetry.accept.policy import Bucket, documents
+from holdfast.telemetry.accept.policy_check import BROKEN, Checked, PolicyCheck
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=False)
+app = typer.Typer(cls=Group, add_completion=False, rich_markup_mode=None, no_args_is_help=False)
 PROVIDERS = ("aws",)
 ROLES = ("collector", "gc")
 
@@ -94,7 +94,7 @@ def check(
         raise Invalid(f"there is no role {role!r} to check", remedy=f"write {' or '.join(ROLES)}")
 
     async def work() -> list[Checked]:
-        async with open_store(shell.settings.store.uri, settings=shell.settings) as store:
+        async with open_store(shell.existing_store(), settings=shell.settings) as store:
             return [each async for each in PolicyCheck(store, store.ambient, role=role).run()]
 
     found = shell.run(work())

@@ -29,7 +29,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 async def open_runs(shell: Shell) -> AsyncIterator[Client]:
     """The store of ``--store``, with segments and payloads cached on disk where the settings ask for it."""
     settings = shell.settings
-    async with open_store(settings.store.uri, settings=settings, immutable=layout.immutable) as store:
+    async with open_store(shell.existing_store(), settings=settings, immutable=layout.immutable) as store:
         yield store
 
 

@@ -20,18 +20,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
+from typer.core import TyperGroup
 
+from holdfast.base.errors import NotFound
 from holdfast.cli.output import Output, Terminated
 
 if TYPE_CHECKING:
     from holdfast.base.config import Resolved, Settings  # imported late at run time: pydantic would slow every --help
 
 T = TypeVar("T")
+_UNCUT = 1_000  # characters of a sentence
+
+
+class Group(TyperGroup):
+    """A group whose help page has the whole first sentence of each command, wrapped; typer cuts it to one line."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        commands = [(name, self.commands[name]) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, each.get_short_help_str(_UNCUT)) for name, each in commands if not each.hidden])
 
 
 def noun_app() -> typer.Typer:
     """An empty noun. Completion belongs to the whole command, and plain help pages need no rich."""
-    return typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
+    return typer.Typer(cls=Group, add_completion=False, rich_markup_mode=None, no_args_is_help=True)
 
 
 @dataclass(frozen=True)
@@ -50,6 +62,18 @@ class Shell:
     @property
     def settings(self) -> "Settings":
         return self.resolved.settings
+
+    def existing_store(self) -> str:
+        """The address of the store, for commands that find nothing in a new one. A mistyped directory is an error."""
+        from holdfast.objects.uri import StoreSpec  # noqa: PLC0415  # see above
+
+        spec = StoreSpec.parse(self.settings.store.uri, self.settings)
+        if spec.scheme == "file" and not Path(spec.place).exists():
+            raise NotFound(
+                f"no store at {spec.uri}",
+                remedy="give its address by --store or HOLDFAST_STORE; the first write makes a new store",
+            )
+        return self.settings.store.uri
 
     @cached_property
     def resolved(self) -> "Resolved":

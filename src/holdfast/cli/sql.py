@@ -49,7 +49,7 @@ def sql(
         settings = shell.settings
         when = LATEST if as_of is None else When(last=moment_of(as_of))
         async with (
-            open_store(settings.store.uri, settings=settings, immutable=layout.immutable) as store,
+            open_store(shell.existing_store(), settings=settings, immutable=layout.immutable) as store,
             SqlTables(store, memory_limit=settings.ontology.s3_duckdb_memory_limit, when=when) as tables,
         ):
             if text is not None:

@@ -43,6 +43,8 @@ class Held:
     owner_id: str
     epoch: int
     remaining_ms: int
+    acquired_at: str = field(default="", compare=False)
+    """Unlike the owner, it changes when the lease was released in between; renewals keep it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,7 @@ class Lease:
             match await self.try_acquire():
                 case Grant() as grant:
                     return grant
-                case Held(owner_id, epoch, remaining_ms):
+                case Held(owner_id, epoch, remaining_ms, _):
                     if not await budget.another():
                         raise Conflict(
                             f"{self.key}: held by {owner_id} (epoch {epoch}) for another {remaining_ms} ms",
@@ -280,4 +282,4 @@ class Lease:
             return Held("(no owner)", 0, 0)
         state = LeaseState.parse(current)
         remaining_ms = max(0, (state.expires_ns - self._ambient.clock.wall_ns()) // 1_000_000)
-        return Held(state.owner_id, state.epoch, remaining_ms)
+        return Held(state.owner_id, state.epoch, remaining_ms, str(state.document.get("acquired_at", "")))

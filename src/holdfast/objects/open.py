@@ -7,6 +7,7 @@ the layout in a way that older ones misread writes the object first, and older c
 """
 
 import json
+import os
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -137,6 +138,17 @@ def backend(spec: StoreSpec) -> Store:
     from holdfast.objects.cloud import CloudStore  # noqa: PLC0415  # importing obstore takes a while
 
     return CloudStore(spec)
+
+
+def carried(spec: StoreSpec) -> StoreSpec:
+    """The address with the settings and keys of this process, so that a process elsewhere opens the same store as the
+    same identity. A role, or a file of credentials, cannot be passed on: that process needs it too.
+    """
+    if spec.scheme in ("file", "memory"):
+        return spec
+    from holdfast.objects.cloud.config import carried as with_keys  # noqa: PLC0415  # as above
+
+    return with_keys(spec, os.environ)
 
 
 def _disk_cache(

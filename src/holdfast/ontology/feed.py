@@ -35,16 +35,17 @@ from holdfast.ontology.chain.redaction_fence import TRIES, RedactionFence, fence
 from holdfast.ontology.chain.state import see_file
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import EMPTY, Ledger
-from holdfast.ontology.format.data.form import Form
 from holdfast.ontology.format.data.intents import Identity, Row
+from holdfast.ontology.format.data.rows import read
 from holdfast.ontology.format.data.stored_rows import read_rows
-from holdfast.ontology.format.data.upgrade import Upgrades, upgraded_table
+from holdfast.ontology.format.data.upgrade import upgraded_table
 from holdfast.ontology.format.head import read_head
 from holdfast.ontology.format.manifest import REDACTS, Manifest
 from holdfast.ontology.format.redactions import is_erased
 from holdfast.ontology.types import names
 from holdfast.ontology.types.errors import Overtaken
 from holdfast.ontology.types.refs import FileRef, Place, TypeId
+from holdfast.ontology.types.typeinfo import TypeInfo
 
 ChangeType = Literal["insert", "update_preimage", "update_postimage", "retract"]
 PARALLEL = 16
@@ -59,14 +60,14 @@ class Change:
     commit_version: int
     commit_timestamp: str
     fields_json: str
-    form: Form[Any] | None = field(default=None, repr=False, compare=False)
+    info: TypeInfo | None = field(default=None, repr=False, compare=False)
 
     @property
     def object(self) -> Any:
         """Of the session's class. ``Invalid`` if nobody knows the class; ``UnreadableRow`` if it cannot hold it."""
-        if self.form is None:
+        if self.info is None:
             raise Invalid(f"no class of {self.type_id.label} is known here", remedy="open the ontology with the class")
-        return self.form.objects([Row(self.identity, self.fields_json)])[0]
+        return read(self.info, [Row(self.identity, self.fields_json)])[0]
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -95,7 +96,7 @@ class Feed:
         since: int = 0,
         until: int | None = None,
         types: Collection[TypeId] | None = None,
-        forms: Mapping[TypeId, Form[Any]] | None = None,
+        known: Mapping[TypeId, TypeInfo] | None = None,
         once: bool = False,
     ) -> None:
         """``once``: nobody asks for what comes after, so what was current is of no interest but for what changes."""
@@ -103,7 +104,7 @@ class Feed:
         self._once = once
         self._chain = Chain(store)
         self._types = types
-        self._forms = forms if forms is not None else {}
+        self._known = known if known is not None else {}
         self._ledger = EMPTY
         self._fence = RedactionFence()
         self._states: dict[TypeId, dict[Identity, str]] = {}
@@ -150,6 +151,7 @@ class Feed:
         self._fence = await fence_of(self._store, self._chain, ledger)
         place = head if last == head.commit_id else await self._chain.at(head, last)
         files = await self._chain.files(self.since, place)
+        files = [ref for ref in files if not ledger.purged(ref.type_id, ref.commit_id)]
         wanted = [ref for ref in files if self._types is None or ref.type_id in self._types]
         ends = [each for each in self._ends(ledger) if each.commit_id <= last]
         await self._load({ref.type_id for ref in (*wanted, *ends)}, head, await self._touched(wanted, ends))
@@ -201,6 +203,9 @@ class Feed:
         place = await self._chain.at(head, self.since) if self.since else None
         ledger = await self._chain.ledger(place)
         for type_id in missing:
+            if self._ledger.purged(type_id, self.since):
+                self._states[type_id] = {}
+                continue
             seen = self._upgrading(type_id, self.since)
             if type_id in only:
                 seen = partial(_kept, type_id=type_id, keys=only[type_id], then=seen)
@@ -217,19 +222,18 @@ class Feed:
 
     def _upgrading(self, type_id: TypeId, commit_id: int) -> Callable[[pa.Table], pa.Table] | None:
         """What is done to the rows of a file, if anything has to be."""
-        form = self._forms.get(type_id)
-        upgrades = Upgrades.of(form.declared) if form is not None else None
-        if upgrades is None or commit_id < self._ledger.generation_of(type_id):
+        info = self._known.get(type_id)
+        if info is None or not info.upgraders or commit_id < self._ledger.generation_of(type_id):
             return None
-        return partial(upgraded_table, upgrades=upgrades)
+        return partial(upgraded_table, info=info)
 
     def _step(self, ref: FileRef, manifest: Manifest, row: Row) -> list[Change]:
         state = self._states[ref.type_id]
         before = state.get(row.identity)
 
         def change(kind: ChangeType, fields_json: str) -> Change:
-            form = self._forms.get(ref.type_id)
-            return Change(ref.type_id, row.identity, kind, ref.commit_id, manifest.created_at, fields_json, form)
+            info = self._known.get(ref.type_id)
+            return Change(ref.type_id, row.identity, kind, ref.commit_id, manifest.created_at, fields_json, info)
 
         if is_erased(row.fields_json):
             if REDACTS not in manifest.extra:

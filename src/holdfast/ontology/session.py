@@ -34,17 +34,17 @@ from holdfast.ontology.commit.view import View
 from holdfast.ontology.feed import Feed
 from holdfast.ontology.format.chainstate import Ledger
 from holdfast.ontology.format.data.batch import Batch, Many, size
-from holdfast.ontology.format.data.form import Form
+from holdfast.ontology.format.data.intake import queued
 from holdfast.ontology.format.data.intents import Absent, AtCommit, Equal, Expectation, Identity, Intent, Row, digest
 from holdfast.ontology.format.manifest import Manifest
 from holdfast.ontology.maintain import migrate as migration
-from holdfast.ontology.maintain.upkeep import THRESHOLD, Policy, Upkeep
+from holdfast.ontology.maintain.upkeep import Upkeep
 from holdfast.ontology.query.cache.warm import Warm
 from holdfast.ontology.query.engine import Engine
-from holdfast.ontology.query.query import Query, query, query_by_identity
-from holdfast.ontology.types.declaration import UNKEYED, end_key, key_text
+from holdfast.ontology.query.query import Query, ask_about, ask_by_identity
 from holdfast.ontology.types.model import Mixin
 from holdfast.ontology.types.refs import TypeId
+from holdfast.ontology.types.typeinfo import UNKEYED, TypeInfo, end_key, key_text, type_info
 
 M = TypeVar("M", bound=Mixin)
 
@@ -68,7 +68,8 @@ class Options:
     """Refuse relations whose ends do not exist."""
     memory_limit: str = "256MB"
     """Of DuckDB, which answers queries."""
-    compaction: Policy = THRESHOLD
+    compaction: bool = True
+    """Merge small files in the background, after commits."""
 
 
 class Ontology:
@@ -78,20 +79,20 @@ class Ontology:
         options = options if options is not None else Options()
         self.store = store
         self._ambient = ambient
-        self._forms: dict[TypeId, Form[Any]] = {}
+        self._types: dict[TypeId, TypeInfo] = {}
         for python in types:
             self._add(python)
         self.runtime_id = options.runtime_id or f"holdfast-{ambient.ids.attempt()}{ambient.ids.attempt()}"
         self._view = View(store)
         manners = LockOptions(ttl_ms=options.lease_ttl_ms, timeout_ms=options.lock_timeout_ms)
         self._turn = WriteLock(store, self.runtime_id, ambient, manners)
-        self._upkeep = Upkeep(store, ambient, self._view, self._turn, self.runtime_id, options.compaction)
+        self._upkeep = Upkeep(store, ambient, self._view, self._turn, self.runtime_id, compaction=options.compaction)
         self._turn.on_idle = self._upkeep.idle
         self._committer = Committer(
             store,
             ambient,
             self._view,
-            self._forms,
+            self._types,
             runtime_id=self.runtime_id,
             turn=self._turn,
             on_commit=self._committed,
@@ -101,7 +102,7 @@ class Ontology:
         self._engine = Engine(store, self._view, self._warm)
 
     def __repr__(self) -> str:
-        types = ", ".join(type_id.name for type_id in self._forms) or "no types"
+        types = ", ".join(type_id.name for type_id in self._types) or "no types"
         waiting = f", {self.pending} intents not committed" if self.pending else ""
         return f"<Ontology of {types}{waiting}>"
 
@@ -119,21 +120,21 @@ class Ontology:
         ``expect`` is what the application believes to be there now: None for nothing, the number of the commit that
         wrote it last, or the object as it was read. If it is not so, the commit is a ``Conflict``.
         """
-        queued = [given] if isinstance(given, Many) else self._intents(given, of, expect)
-        self._committer.queue += queued
-        return size(queued)
+        intents = [given] if isinstance(given, Many) else self._intents(given, of, expect)
+        self._committer.queue += intents
+        return size(intents)
 
     def _intents(self, given: Any, of: type[Mixin] | None, expect: Any) -> list[Intent | Batch]:
-        queued: list[Intent | Batch] = []
+        intents: list[Intent | Batch] = []
         for type_id, rows in self._rows(given, of):
             if isinstance(rows, Batch) and expect is ANY:
-                queued.append(rows)
+                intents.append(rows)
                 continue
-            queued += [
+            intents += [
                 Intent(type_id, row.identity, row.fields_json, self._expectation(expect, type_id, row.identity))
                 for row in rows
             ]
-        return queued
+        return intents
 
     def retract(self, of: type[Mixin], *key: Any, expect: Mixin | int | Anything = ANY) -> None:
         """Queue that the object with this key be gone: the key of an entity; both ends, and the instance key, of a
@@ -142,13 +143,13 @@ class Ontology:
         self._committer.queue.append(self._retraction(of, key, expect))
 
     def _retraction(self, of: type[Mixin], key: tuple[Any, ...], expect: Any) -> Intent:
-        form = self.form(of)
-        identity = _identity(form, key)
-        return Intent(form.type_id, identity, None, self._expectation(expect, form.type_id, identity))
+        info = self.type_info(of)
+        identity = _identity(info, key)
+        return Intent(info.type_id, identity, None, self._expectation(expect, info.type_id, identity))
 
     async def known(self, of: type[Mixin]) -> tuple[int, TypeState]:
         """What is current of a type, and as of which commit: for whoever decides on it what to commit on top."""
-        type_id = self.form(of).type_id
+        type_id = self.type_info(of).type_id
 
         async def read() -> tuple[int, TypeState]:
             await self._committer.refresh()
@@ -182,9 +183,9 @@ class Ontology:
 
     async def agreed(self, of: type[Mixin]) -> tuple[Ledger, int]:
         """What the chain says now, and under which version of its schema a type is written."""
-        type_id = self.form(of).type_id
+        type_id = self.type_info(of).type_id
         await self._committer.refresh()
-        return self._view.ledger, (await self._view.agree(self._forms, {type_id}, PLAIN)).versions[type_id]
+        return self._view.ledger, (await self._view.agree(self._types, {type_id}, PLAIN)).versions[type_id]
 
     async def land(self, bulk: Bulk, metadata: Mapping[str, Any], if_head: int | None = None) -> Commit | None:
         """Commit rows that were decided elsewhere; ``BulkOutdated`` if that does not hold any more."""
@@ -210,11 +211,11 @@ class Ontology:
         nothing to do. Types that differ by more than optional fields need an ``upgrader``.
         """
         if token is None:
-            return await migration.preview(self.store, self._forms)
+            return await migration.preview(self.store, self._types)
         if self.pending:
             raise Invalid(f"{self.pending} intents are queued", remedy="commit() or discard() them, then migrate")
         made = await migration.apply(
-            self.store, self._ambient, self._forms, token, turn=self._turn, by=self.runtime_id, why=why
+            self.store, self._ambient, self._types, token, turn=self._turn, by=self.runtime_id, why=why
         )
         await self._committer.refresh()
         return made
@@ -227,12 +228,12 @@ class Ontology:
 
     def query(self, of: type[M]) -> Query[M]:
         """A question about a type: ``await onto.query(Customer).where(Customer.tier == "Gold").all()``."""
-        return query(self._engine, self.form(of))
+        return Query(self._engine, ask_about(self.type_info(of)))
 
     async def get(self, of: type[M], *key: Any) -> M | None:
         """The object with this key, at the current head; None if there is none. A query by key."""
-        form = self.form(of)
-        found = await query_by_identity(self._engine, form, _identity(form, key)).all()
+        info = self.type_info(of)
+        found = await Query[M](self._engine, ask_by_identity(info, _identity(info, key))).all()
         return found[0] if found else None
 
     async def all(self, of: type[M]) -> list[M]:
@@ -244,8 +245,8 @@ class Ontology:
 
         ``arrow()`` gives it as a table; ``follow()`` goes on with what is committed later. Without types, of all types.
         """
-        wanted = [self.form(each).type_id for each in types] or None
-        return Feed(self.store, since=since, types=wanted, forms=self._forms)
+        wanted = [self.type_info(each).type_id for each in types] or None
+        return Feed(self.store, since=since, types=wanted, known=self._types)
 
     async def info(self) -> Info:
         """Head, files and index lag per type, the lock, and what upkeep has to complain of."""
@@ -285,45 +286,45 @@ class Ontology:
     # --- types ---
 
     def _add(self, python: type[Mixin]) -> None:
-        form = Form(python)
-        known = self._forms.get(form.type_id)
+        info = type_info(python)
+        known = self._types.get(info.type_id)
         if known is not None and known.python is not python:
-            raise Invalid(f"two classes are called {form.type_id.name}", remedy="give one of them another name=")
-        self._forms[form.type_id] = form
+            raise Invalid(f"two classes are called {info.type_id.name}", remedy="give one of them another name=")
+        self._types[info.type_id] = info
 
-    def form(self, python: type[M]) -> Form[M]:
-        """A type of this session as rows and files have it."""
+    def type_info(self, python: type[M]) -> TypeInfo:
+        """A type of this session."""
         self._warm.check_open()
         given: object = python
         if not (isinstance(given, type) and issubclass(given, Mixin)):
             raise Invalid(f"{given!r} is not an entity or relation type", remedy="give the class, as in Customer")
-        form = Form(python)
-        if form.type_id not in self._forms:
+        info = type_info(python)
+        if info.type_id not in self._types:
             raise Invalid(
                 f"{python.__name__} is not a type of this session", remedy="name it when you open the ontology"
             )
-        return form
+        return info
 
     def _ends(self) -> dict[TypeId, tuple[TypeId, TypeId]]:
         return {
-            type_id: (form.declared.ends[0].type_id, form.declared.ends[1].type_id)
-            for type_id, form in self._forms.items()
-            if form.declared.ends is not None
+            type_id: (info.ends[0].type_id, info.ends[1].type_id)
+            for type_id, info in self._types.items()
+            if info.ends is not None
         }
 
     def _rows(self, given: Any, of: type[Mixin] | None) -> Iterable[tuple[TypeId, list[Row] | Batch]]:
         if isinstance(given, Mixin):
-            form = self.form(type(given))
-            return [(form.type_id, form.queued(given))]
+            info = self.type_info(type(given))
+            return [(info.type_id, queued(info, given))]
         if of is not None or hasattr(given, "__arrow_c_stream__"):
-            form = self.form(of) if of is not None else self._only_form()
-            return [(form.type_id, form.queued(given))]
+            info = self.type_info(of) if of is not None else self._only_type()
+            return [(info.type_id, queued(info, given))]
         return self._mixed(given)
 
-    def _only_form(self) -> Form[Any]:
-        if len(self._forms) != 1:
+    def _only_type(self) -> TypeInfo:
+        if len(self._types) != 1:
             raise Invalid("a table does not say of which type it is", remedy="ensure(table, Customer)")
-        return next(iter(self._forms.values()))
+        return next(iter(self._types.values()))
 
     def _mixed(self, given: Any) -> Iterable[tuple[TypeId, list[Row] | Batch]]:
         """Objects of any of the session's types; in bulk, type by type. Their order within a type is kept."""
@@ -334,7 +335,7 @@ class Ontology:
             if not isinstance(one, Mixin):
                 raise Invalid(f"a {type(one).__name__} is not an object of a type of this session", remedy=_GIVE)
             parts.setdefault(type(one), []).append(one)
-        return [(form.type_id, form.queued(some)) for form, some in ((self.form(p), s) for p, s in parts.items())]
+        return [(info.type_id, queued(info, some)) for info, some in ((self.type_info(p), s) for p, s in parts.items())]
 
     def _expectation(self, expect: Any, type_id: TypeId, identity: Identity) -> Expectation | None:
         if expect is ANY:
@@ -365,17 +366,16 @@ def _check_metadata(metadata: Any) -> None:
         raise Invalid(f"metadata: {error}", remedy="use what JSON has: text, numbers, lists, mappings") from error
 
 
-def _identity(form: Form[Any], key: tuple[Any, ...]) -> Identity:
-    declared = form.declared
-    if declared.ends is None:
+def _identity(info: TypeInfo, key: tuple[Any, ...]) -> Identity:
+    if info.ends is None:
         if len(key) != 1:
-            raise Invalid(f"{declared.name} has one key, and {len(key)} were given")
-        return (end_key(declared, key[0], f"{declared.name} key"),)
-    wanted = 2 if declared.key_field is None else 3
+            raise Invalid(f"{info.name} has one key, and {len(key)} were given")
+        return (end_key(info, key[0], f"{info.name} key"),)
+    wanted = 2 if info.key_field is None else 3
     if len(key) != wanted:
-        raise Invalid(f"{declared.name} is identified by {wanted} keys, and {len(key)} were given")
-    ends = tuple(end_key(end, value, f"{declared.name} end") for end, value in zip(declared.ends, key, strict=False))
-    return (*ends, UNKEYED if declared.key_field is None else key_text(key[2]))
+        raise Invalid(f"{info.name} is identified by {wanted} keys, and {len(key)} were given")
+    ends = tuple(end_key(end, value, f"{info.name} end") for end, value in zip(info.ends, key, strict=False))
+    return (*ends, UNKEYED if info.key_field is None else key_text(key[2]))
 
 
-__all__ = ["ANY", "Commit", "Info", "Ontology", "Options", "Policy", "Progress", "lock"]
+__all__ = ["ANY", "Commit", "Info", "Ontology", "Options", "Progress", "lock"]

@@ -17,6 +17,11 @@ TRIES = 5
 """After the first, with four times the pause each: in all some twenty seconds."""
 
 
+def is_remote(session: Any) -> bool:
+    """Whether a session is one of Spark Connect: there is no context then."""
+    return type(session).__module__.startswith("pyspark.sql.connect")
+
+
 def connect(master: str, conf: Mapping[str, str]) -> Any:
     """A session at the server. Blocking."""
     if find_spec("grpc") is None or find_spec("grpc_status") is None:

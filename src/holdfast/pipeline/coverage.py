@@ -14,12 +14,12 @@ from holdfast.base.aio import map_bounded
 from holdfast.base.codec import Document
 from holdfast.base.errors import Corrupt, Incompatible
 from holdfast.base.ids import Ambient
-from holdfast.ingest import layout as ingest
-from holdfast.ingest.identity import BatchIdentity
-from holdfast.ingest.reconcile import Coverage, neighbours_after, overlapping
 from holdfast.objects.register import Register
 from holdfast.objects.store import Store
 from holdfast.pipeline import layout
+from holdfast.telemetry.accept import layout as ingest
+from holdfast.telemetry.accept.reconcile import Coverage, neighbours_after, overlapping
+from holdfast.telemetry.identity import BatchIdentity
 
 FORMAT = "holdfast.pipeline.coverage"
 AT_ONCE = 16

@@ -12,10 +12,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from holdfast.base.aio import map_bounded
 from holdfast.base.codec import Document
 from holdfast.base.errors import Corrupt, Incompatible
-from holdfast.ingest import layout as ingest
-from holdfast.ingest.reconcile import Finding, Problem
-from holdfast.metrics import layout as derived
-from holdfast.metrics.manifest import Kind
 from holdfast.pipeline import due, layout, problems, ranges
 from holdfast.pipeline.job import Steps
 from holdfast.pipeline.options import Env
@@ -24,6 +20,10 @@ from holdfast.pipeline.plan import DAY_HOURS, HourPlan, Work, payload_of, plan_d
 from holdfast.pipeline.publish import publish, verify
 from holdfast.pipeline.reconcile import mark_due
 from holdfast.pipeline.unit import unit_task
+from holdfast.telemetry.accept import layout as ingest
+from holdfast.telemetry.accept.reconcile import Finding, Problem
+from holdfast.telemetry.rollup import layout as derived
+from holdfast.telemetry.rollup.manifest import Kind
 
 AT_ONCE = 8
 HOURS_AT_ONCE = 200

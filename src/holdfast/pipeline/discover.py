@@ -18,12 +18,13 @@ from dataclasses import dataclass, field
 from holdfast.base.aio import map_bounded
 from holdfast.base.codec import Document
 from holdfast.base.errors import Corrupt, Incompatible, NotFound
-from holdfast.ingest import layout
-from holdfast.ingest.gathering import manifests_in
-from holdfast.ingest.reconcile import HOUR_NS, Finding, Problem
-from holdfast.metrics import layout as derived
 from holdfast.objects.store import Entry, Store
 from holdfast.pipeline.checkpoint import Checkpoint, Recent, short, shorts
+from holdfast.telemetry.accept import layout
+from holdfast.telemetry.accept.gathering import manifests_in
+from holdfast.telemetry.accept.reconcile import Finding, Problem
+from holdfast.telemetry.rollup import layout as derived
+from holdfast.telemetry.rollup.layout import HOUR_NS
 
 DEEP_NS = 24 * HOUR_NS
 """How late a reference may be written, after its batch was accepted, to be found by time: a spool that lands after an

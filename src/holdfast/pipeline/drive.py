@@ -19,13 +19,14 @@ from holdfast.base.telemetry import logger
 from holdfast.objects.store import Store
 from holdfast.pipeline import job as jobs
 from holdfast.pipeline import layout
-from holdfast.pipeline.audit import Audit
 from holdfast.pipeline.checkpoint import Checkpoints
 from holdfast.pipeline.derive import index_job, rollup_job
 from holdfast.pipeline.engine import Engine, Inline
+from holdfast.pipeline.engine.relations import Step
 from holdfast.pipeline.feed import Feed
 from holdfast.pipeline.gc.job import Gc
 from holdfast.pipeline.job import Job, Ran
+from holdfast.pipeline.jobs.audit import Audit
 from holdfast.pipeline.merge import Merge
 from holdfast.pipeline.options import Env, Options, Say, unsaid
 from holdfast.pipeline.reconcile import Reconcile
@@ -163,7 +164,7 @@ async def preview(
             found += [Preview(name, "", 0, 0, 0, keys)] if keys else []
             continue
         if name in ASKED:
-            raise Invalid(f"{name} has no plan by hours", remedy=f"see `holdfast {name} --help`")
+            raise Invalid(f"{name} has no plan by hours", remedy=f"name it alone, or see `holdfast {name} --help`")
         if name == "feed":
             found += [
                 Preview(name, layout.hour_name(hour), 0, 0, 0, inputs) for hour, inputs in await Feed(env).preview()
@@ -180,6 +181,15 @@ async def preview(
                 hour = layout.hour_name(plan.hour)
                 found.append(Preview(str(plan.kind), hour, plan.base, len(plan.units), len(plan.work), inputs))
     return found
+
+
+async def explain(
+    store: Store, *, engine: Engine, options: Options | None = None, request: Document | None = None
+) -> list[Step]:
+    """The steps of an audit, each query with the engine's plan of it. Reads and writes nothing."""
+    check_request(["audit"], request or {})
+    env = Env(store, ambient_of(store), engine, options or Options())
+    return await Audit(env).explain(dict(request or {}))
 
 
 def check_names(names: Sequence[str]) -> list[str]:

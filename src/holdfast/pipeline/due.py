@@ -7,11 +7,11 @@ gone was covered. One that is made again only costs a look.
 
 from collections import defaultdict
 
-from holdfast.metrics.layout import HOUR_NS, hour_start_ns
-from holdfast.metrics.manifest import Kind
 from holdfast.objects.store import Store
 from holdfast.pipeline import layout
 from holdfast.pipeline.plan import DAY_HOURS
+from holdfast.telemetry.rollup.layout import HOUR_NS, hour_start_ns
+from holdfast.telemetry.rollup.manifest import Kind
 
 LENGTH = {Kind.ROLLUP: 1, Kind.INDEX: 1, Kind.DAILY: DAY_HOURS, layout.MERGE: 1}
 

@@ -1,6 +1,14 @@
-"""What keeps Spark from starting, each in one clear line. All are for the operator: nothing has been written."""
+"""What keeps Spark from starting, each in one clear line; and how errors of ours pass through Spark.
 
-from holdfast.base.errors import Invalid, Unavailable
+The errors are for the operator: nothing has been written.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from holdfast.base.errors import Denied, HoldfastError, Invalid, Unavailable
+
+FAILED = "holdfast-error:"
 
 
 class NoSpark(Invalid):
@@ -17,3 +25,20 @@ class WrongMaster(Invalid):
 
 class SparkFailed(Unavailable):
     """Spark started and then gave up, for a reason of its own."""
+
+
+IN_A_TASK = (
+    "tasks use the keys of the process that planned them; a role, or a file of credentials, executors need themselves: "
+    "spark.executorEnv.NAME sets a variable"
+)
+
+
+@contextmanager
+def in_one_line(*, task: bool = False) -> Iterator[None]:
+    """An error of ours as one line, which is found in whatever Spark prints around it."""
+    try:
+        yield
+    except HoldfastError as error:
+        remedies = [each for each in (error.remedy, IN_A_TASK if task and isinstance(error, Denied) else None) if each]
+        hint = f" (hint: {'; '.join(remedies)})" if remedies else ""
+        raise RuntimeError(f"{FAILED}{error.kind}: {error}{hint}".replace("\n", " ")) from None

@@ -19,13 +19,13 @@ from holdfast.base import codec
 from holdfast.base.aio import blocking, map_bounded
 from holdfast.base.codec import Document
 from holdfast.base.errors import Corrupt, HoldfastError, Incompatible, Invalid, NotFound
-from holdfast.ingest import layout, references
-from holdfast.ingest.expired import find_expired
-from holdfast.ingest.frame import Batch, FrameInvalid, Limits, decode
-from holdfast.ingest.identity import BatchIdentity
-from holdfast.ingest.manifest import AcceptedManifest, ConflictManifest
-from holdfast.ingest.reconcile import Finding, Problem, Share, shares
 from holdfast.objects.store import Object, Store, Version
+from holdfast.telemetry.accept import layout, references
+from holdfast.telemetry.accept.expired import find_expired
+from holdfast.telemetry.accept.manifest import AcceptedManifest, ConflictManifest
+from holdfast.telemetry.accept.reconcile import Finding, Problem, Share, shares
+from holdfast.telemetry.frame import Batch, FrameInvalid, Limits, decode
+from holdfast.telemetry.identity import BatchIdentity
 
 AT_ONCE = 16
 """Batches under way in a task."""
@@ -137,9 +137,9 @@ class Examiner:
             raise _Found(_finding(error, Finding.CORRUPT_MANIFEST), key, str(error)) from error
         batch = await self._batch(row, manifest, found.modified_ns)
         row.manifest = manifest
-        row.shares, future = shares(batch, manifest.accepted_at_unix_ns)
+        row.shares, future = shares(batch, manifest.limits)
         if future:
-            told = f"{future} of its {len(batch)} records are dated more than a day after it was accepted"
+            told = f"{future} of its {len(batch)} records are dated outside of the times that it may have"
             row.problems.append(Problem(Finding.FUTURE_CLOCK, key, told))
         await self._refer(row, references.of_accepted(manifest), known=row.key)
 

@@ -13,9 +13,6 @@ from collections.abc import Mapping
 from holdfast.base.aio import map_bounded
 from holdfast.base.codec import Document
 from holdfast.base.errors import Conflict, NotFound
-from holdfast.metrics import index, layout, manifest
-from holdfast.metrics.manifest import Generation, Kind, Table
-from holdfast.metrics.points import SeriesKey
 from holdfast.ontology.commit.commit import Commit
 from holdfast.ontology.session import Options as SessionOptions
 from holdfast.pipeline.job import Steps
@@ -25,6 +22,9 @@ from holdfast.pipeline.plan import read_generation
 from holdfast.platform import census
 from holdfast.platform.census import Hour
 from holdfast.platform.session import Session
+from holdfast.telemetry.rollup import index, layout, manifest
+from holdfast.telemetry.rollup.manifest import Generation, Kind, Table
+from holdfast.telemetry.rollup.points import SeriesKey
 
 AT_ONCE = 16
 HOURS_AT_ONCE = 168

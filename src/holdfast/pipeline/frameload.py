@@ -8,7 +8,7 @@ one commit. With ``load_id`` a load that is repeated is known, for ever, and wri
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -17,18 +17,23 @@ from holdfast.base import codec
 from holdfast.base.aio import blocking
 from holdfast.base.errors import Invalid
 from holdfast.objects.client import Client
+from holdfast.objects.open import carried
 from holdfast.objects.uri import StoreSpec
 from holdfast.ontology.bulk.decide import Policy, Rules
 from holdfast.ontology.bulk.loader import Landed
+from holdfast.ontology.format.data.intake import check_columns
 from holdfast.ontology.types.model import Mixin
+from holdfast.ontology.types.typeinfo import TypeInfo
+from holdfast.pipeline.connect import is_remote
 from holdfast.pipeline.engine import Engine
+from holdfast.pipeline.engine.spark import ROWS, SparkEngine, reason
 from holdfast.pipeline.errors import SparkFailed
-from holdfast.pipeline.loading import Staged, Typed, Wishes, known_type, land, stage
+from holdfast.pipeline.loading import Columns, Staged, Typed, Wishes, known_type, land, stage
 from holdfast.pipeline.session import Spark
-from holdfast.pipeline.spark import ROWS, SparkEngine, reason
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 Say = Callable[[str, int, int], None]
 
@@ -40,9 +45,10 @@ class Staging:
     spec: StoreSpec
     load: str
     typed: Typed
+    columns: Columns = field(default_factory=Columns)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        done = stage(self.spec, self.load, self.typed, batches)
+        done = stage(self.spec, self.load, self.typed, batches, self.columns)
         yield pa.RecordBatch.from_arrays([pa.array([codec.encode(done.document())], pa.binary())], schema=ROWS)
 
 
@@ -55,6 +61,8 @@ async def load(
     absent: bool = False,
     latest_by: str | None = None,
     instead: bool = False,
+    allow_empty: bool = False,
+    retract_column: str | None = None,
     load_id: str | None = None,
     batch: int = 0,
     if_head: int | None = None,
@@ -64,41 +72,58 @@ async def load(
 ) -> Landed:
     """Commit the rows of a DataFrame; ``of`` is a class, or the name of a type that the store knows.
 
-    Columns are fields; a relation's ends are ``left_key`` and ``right_key``. ``Conflict`` for an identity that is there
-    twice, and for what ``on_conflict``, ``absent`` or ``if_head`` refuse; ``InvalidValue`` for a row that does not fit.
+    Columns are fields; a relation's ends are ``left_key`` and ``right_key``. A frame of ``changes``, or one whose
+    ``retract_column`` says so, retracts rows too. ``Conflict`` for an identity that has several rows, and for what
+    ``on_conflict``, ``absent`` or ``if_head`` refuse; ``InvalidValue`` for a row that does not fit.
     """
     if store.spec.scheme == "memory":
         raise Invalid("a store in memory is this process's alone, and Spark's workers are others", remedy="use file:")
     typed = await known_type(store, of) if isinstance(of, str) else Typed(python=of)
-    rules = Rules(policy(on_conflict), absent, latest_by, instead)
-    wishes = Wishes(rules, load_id, batch, if_head, metadata or {})
+    info = typed.type_info()
+    columns = columns_of(frame.schema, info, retract_column, latest_by)
+    rules = Rules(policy(on_conflict), absent, latest_by, instead, columns.change is not None)
+    wishes = Wishes(rules, load_id, batch, if_head, metadata or {}, allow_empty=allow_empty)
     name = store.ambient.ids.unique()
     session = frame.sparkSession
     say("stage", 0, 0)
-    parts = await blocking(_staged, frame, Staging(store.spec, name, typed))
-    running = Spark(session, ours=False, remote=not hasattr(session, "_jsparkSession"))
-    return await land(store, typed.form(), name, parts, wishes, engine or SparkEngine(running, store.spec), say)
+    parts = await blocking(_staged, frame, Staging(carried(store.spec), name, typed, columns))
+    running = Spark(session, ours=False, remote=is_remote(session))
+    return await land(store, info, name, parts, wishes, engine or SparkEngine(running, carried(store.spec)), say)
 
 
-async def staged_files(engine: Engine, staging: Staging, source: str, style: str) -> list[Staged]:
-    """Stage rows of files that Spark reads. The session is that of the engine."""
+async def staged_files(
+    engine: Engine, staging: Staging, source: str, style: str, retract_column: str | None = None
+) -> tuple[list[Staged], Columns]:
+    """Stage rows of files that Spark reads; and what their columns mean. The session is that of the engine."""
     if not isinstance(engine, SparkEngine):
         raise Invalid("files are read by Spark here, and this engine has none")
     spark = await engine.spark()
 
-    def work() -> list[Staged]:
+    def work() -> tuple[list[Staged], Columns]:
         reading = spark.session.read.format(style)
         if style == "csv":
             reading = reading.option("header", "true")
         try:
             frame = reading.load(source)
+            schema = frame.schema
         except Exception as error:  # py4j and Spark Connect each have their own
             raise Invalid(
                 f"{source}: Spark cannot read it ({reason(error)})", remedy="name files, and their format"
             ) from error
-        return _staged(frame, staging)
+        columns = columns_of(schema, staging.typed.type_info(), retract_column, staging.columns.latest_by)
+        return _staged(frame, replace(staging, columns=columns)), columns
 
     return await blocking(work)
+
+
+def columns_of(schema: "StructType", info: TypeInfo, retract_column: str | None, latest_by: str | None) -> Columns:
+    """What the columns of a frame mean. ``InvalidValue`` for one that the type does not have, or that it lacks."""
+    names = schema.fieldNames()
+    found = Columns.of(names, info, retract_column, latest_by)
+    if found.change is None:
+        check_columns(info, [name for name in names if name not in found.left_out])
+    marked = [each.name for each in schema.fields if each.metadata.get("holdfast") == "json"]
+    return replace(found, json=tuple(dict.fromkeys((*found.json, *marked))))
 
 
 def policy(wanted: Policy | str) -> Policy:

@@ -1,4 +1,4 @@
-"""Where the pipeline keeps its own state. Pure. What it derives lies where ``metrics.layout`` says.
+"""Where the pipeline keeps its own state. Pure. What it derives lies where ``rollup.layout`` says.
 
     meta/pipeline/reconcile.json                     how far the reconciler has come; see ``checkpoint``
     meta/pipeline/recent/{id}.bin                    what it has seen lately; the checkpoint names the one that counts
@@ -17,8 +17,8 @@ import hashlib
 import re
 from datetime import UTC, datetime
 
-from holdfast.ingest.reconcile import Finding
-from holdfast.metrics.manifest import Kind
+from holdfast.telemetry.accept.reconcile import Finding
+from holdfast.telemetry.rollup.manifest import Kind
 
 CHECKPOINT = "meta/pipeline/reconcile.json"
 CLOCK = "meta/pipeline/clock.json"

@@ -9,12 +9,13 @@ import asyncio
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from holdfast.base import codec
 from holdfast.base.codec import Document
@@ -23,27 +24,29 @@ from holdfast.objects.open import open_store
 from holdfast.objects.store import Store
 from holdfast.objects.uri import StoreSpec
 from holdfast.ontology.bulk import loader
-from holdfast.ontology.bulk.decide import Rules
+from holdfast.ontology.bulk.decide import ORDER, RETRACTS, Rules
 from holdfast.ontology.bulk.stage import Stager
 from holdfast.ontology.bulk.staged import StagedFile
 from holdfast.ontology.chain import catalog
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.format.chainstate import Ledger
-from holdfast.ontology.format.data.form import Form
+from holdfast.ontology.format.data.intake import JSON_TEXT
 from holdfast.ontology.format.head import read_head
 from holdfast.ontology.maintain import staged_loads
 from holdfast.ontology.maintain.drop import find_type
-from holdfast.ontology.maintain.upkeep import NEVER
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.session import Options as SessionOptions
-from holdfast.ontology.types.derived import derived_class
 from holdfast.ontology.types.errors import InvalidValue
-from holdfast.ontology.types.model import Mixin
+from holdfast.ontology.types.model import Mixin, derived_class
 from holdfast.ontology.types.refs import TypeId
-from holdfast.pipeline.engine import Engine, unwatched
+from holdfast.ontology.types.typeinfo import ENDS, TypeInfo, of_schema, type_info
+from holdfast.ontology.types.typespec import Anything, OneOf, form_of, without_null
+from holdfast.pipeline.engine import Engine
 from holdfast.runs.engine.workflow import ambient_of
 
 Say = Callable[[str, int, int], None]
+TEXT_TOO = (OneOf, Anything)
+"""Fields that may hold a text as such: whether a column of texts is JSON, only the frame's schema says."""
 LEASE_MS = SessionOptions().lease_ttl_ms
 
 
@@ -55,14 +58,14 @@ class Typed:
     named: str | None = None
     known: tuple[TypeId, Document, Mapping[str, Document]] | None = None
 
-    def form(self) -> Form[Any]:
+    def type_info(self) -> TypeInfo:
         if self.python is not None:
-            return Form(self.python)
+            return type_info(self.python)
         if self.named is not None:
-            return Form(imported(self.named))
+            return type_info(imported(self.named))
         if self.known is None:
             raise Invalid("no type is named")
-        return Form(derived_class(*self.known))
+        return type_info(derived_class(of_schema(*self.known)))
 
 
 def imported(target: str) -> type[Mixin]:
@@ -96,11 +99,76 @@ async def known_type(store: Store, name: str) -> Typed:
 
 
 async def _schema(store: Store, chain: Chain, ledger: Ledger, type_id: TypeId) -> Document | None:
-    ref = ledger.schemas.get(type_id)
-    if ref is not None:
-        return (await catalog.chained_schema(chain, ledger, type_id, ref)).schema
-    stored = await catalog.stored_schema(store, type_id)
+    stored = await catalog.schema_at(chain, ledger, type_id)
     return None if stored is None else stored.schema
+
+
+# --- columns of a frame ---
+
+READ_COLUMNS = ("commit_id", "_change_type", "_commit_version", "_commit_timestamp")
+"""What frames that were read have besides fields: it is understood or left out when they are written."""
+_WRITES, _RETRACTS, _PASSED_OVER = ("insert", "update", "update_postimage"), ("retract", "delete"), ("update_preimage",)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What the columns of a frame mean that are no fields of the type. Picklable."""
+
+    left_out: tuple[str, ...] = ()
+    change: str | None = None
+    """Says of each row whether it is written or retracts its identity."""
+    order: str | None = None
+    """Of several rows for one identity, the one with the greatest value is the newest."""
+    json: tuple[str, ...] = ()
+    """Texts that are the JSON of a field's values."""
+    latest_by: str | None = None
+
+    @classmethod
+    def of(cls, names: Sequence[str], info: TypeInfo, retract_column: str | None, latest_by: str | None) -> "Columns":
+        """``Invalid`` if the frame has no such column."""
+        if retract_column is not None and retract_column not in names:
+            raise Invalid(f"retract_column is {retract_column!r}, and the frame has no such column")
+        fields = {*info.fields, *(ENDS if info.ends is not None else ())}
+        known = [name for name in READ_COLUMNS if name in names and name not in fields]
+        change = retract_column or ("_change_type" if "_change_type" in known else None)
+        order = "_commit_version" if change == "_change_type" and "_commit_version" in known else None
+        left_out = dict.fromkeys((*known, *([change] if change is not None and change not in fields else [])))
+        shapes = {name: without_null(info.nodes[name])[0] for name in names if name in info.nodes}
+        texts = [name for name, node in shapes.items() if form_of(node) == "json" and not isinstance(node, TEXT_TOO)]
+        return cls(tuple(left_out), change, order, tuple(texts), latest_by)
+
+    def taken(self, table: pa.Table) -> pa.Table:
+        """The rows as ``ontology.bulk`` takes them."""
+        found = table.drop_columns([name for name in self.left_out if name in table.column_names])
+        for name in set(self.json) & set(found.column_names):
+            place = found.schema.get_field_index(name)
+            if pa.types.is_string(found.schema.field(place).type):
+                found = found.set_column(place, found.schema.field(place).with_metadata(JSON_TEXT), found.column(place))
+        if self.order is not None:
+            found = found.append_column(ORDER, table.column(self.order))
+        if self.change is None:
+            return found
+        column = table.column(self.change)
+        if pa.types.is_boolean(column.type):
+            return found.append_column(RETRACTS, pc.fill_null(column, False))
+        if not pa.types.is_string(column.type):
+            raise InvalidValue(
+                f"column {self.change} is of type {column.type}, and says what becomes of a row",
+                type_name="",
+                field=self.change,
+                remedy="make it true for rows that retract, or a text such as insert, update or delete",
+            )
+        meant = pa.array((*_WRITES, *_RETRACTS, *_PASSED_OVER))
+        strange = table.filter(pc.invert(pc.is_in(column, meant))).column(self.change)
+        if len(strange):
+            raise InvalidValue(
+                f"column {self.change} has the value {strange[0].as_py()!r}",
+                type_name="",
+                field=self.change,
+                remedy=f"it may have: {', '.join(meant.to_pylist())}",
+            )
+        found = found.append_column(RETRACTS, pc.is_in(column, pa.array(_RETRACTS)))
+        return found.filter(pc.invert(pc.is_in(column, pa.array(_PASSED_OVER))))
 
 
 # --- tasks ---
@@ -134,25 +202,31 @@ class Staged:
         )
 
 
-async def staged(store: Store, load: str, form: Form[Any], batches: Iterable[pa.RecordBatch]) -> Staged:
-    """Stage what comes. A row that does not fit is told, not raised: trying again would not help."""
-    stager = Stager(store, ambient_of(store), load, form)
+async def staged(
+    store: Store,
+    load: str,
+    info: TypeInfo,
+    batches: Iterable[pa.RecordBatch],
+    columns: Columns = Columns(),  # noqa: B008  # it is immutable
+) -> Staged:
+    """Stage what comes. A row that does not fit is returned, not raised: trying again would not help."""
+    stager = Stager(store, ambient_of(store), load, info, latest_by=columns.latest_by)
     try:
         for batch in batches:
             if batch.num_rows:
-                await stager.add(pa.Table.from_batches([batch]))
+                await stager.add(columns.taken(pa.Table.from_batches([batch])))
         sheaves = await stager.finish()
     except InvalidValue as error:
         return Staged(load, fault=(error.type_name, str(error), error.field))
     return Staged(load, tuple(sheaf.document() for sheaf in sheaves), stager.rows)
 
 
-def stage(spec: StoreSpec, load: str, typed: Typed, batches: Iterable[pa.RecordBatch]) -> Staged:
+def stage(spec: StoreSpec, load: str, typed: Typed, batches: Iterable[pa.RecordBatch], columns: Columns) -> Staged:
     """The same in a process of its own. Blocking."""
 
     async def work() -> Staged:
         async with open_store(spec) as store:
-            return await staged(store, load, typed.form(), batches)
+            return await staged(store, load, typed.type_info(), batches, columns)
 
     return asyncio.run(work())
 
@@ -182,11 +256,13 @@ class Wishes:
     runtime_id: str | None = None
     lease_ttl_ms: int = LEASE_MS
     """Of the write lock."""
+    allow_empty: bool = False
+    """A load without rows may take the place of all there is."""
 
 
 async def land(
     store: Store,
-    form: Form[Any],
+    info: TypeInfo,
     load: str,
     parts: Sequence[Staged],
     wishes: Wishes,
@@ -206,15 +282,15 @@ async def land(
     # Who died between two of its commits holds the lock to the end of its lease: the next one waits that out.
     term_ms = wishes.lease_ttl_ms
     options = SessionOptions(
-        runtime_id=wishes.runtime_id, lease_ttl_ms=term_ms, lock_timeout_ms=2 * max(term_ms, LEASE_MS), compaction=NEVER
+        runtime_id=wishes.runtime_id, lease_ttl_ms=term_ms, lock_timeout_ms=2 * max(term_ms, LEASE_MS), compaction=False
     )
     try:
-        _check(parts)
+        _check(parts, wishes)
         sheaves = [StagedFile.parse(each) for part in parts for each in part.sheaves]
         request = loader.Request(load, wishes.rules, wishes.source, wishes.batch, wishes.if_head, metadata)
-        async with Ontology(store, ambient, [form.python], options) as onto:
+        async with Ontology(store, ambient, [info.python], options) as onto:
             say("commit", 0, 1)
-            landed = await loader.Loader(onto, ambient, form, run).land(request, sheaves)
+            landed = await loader.Loader(onto, ambient, info, run).land(request, sheaves)
             if landed.replayed:
                 await onto.flush()  # whoever committed it may have died before its indexes
         say("commit", 1, 1)
@@ -224,16 +300,17 @@ async def land(
             await staged_loads.forget(store, load)
 
 
-def _check(parts: Sequence[Staged]) -> None:
-    """The first row that does not fit refuses the load."""
+def _check(parts: Sequence[Staged], wishes: Wishes) -> None:
+    """The first row that does not fit refuses the load; and so does an empty frame in place of all there is."""
     for part in parts:
         if part.fault is not None:
             type_name, message, name = part.fault
             raise InvalidValue(message, type_name=type_name, field=name)
+    if wishes.rules.instead and not wishes.allow_empty and not sum(part.rows for part in parts):
+        raise Invalid(
+            "there are no rows, and they would take the place of all there are",
+            remedy="set allow_empty to retract everything, or look why the frame is empty",
+        )
 
 
-def with_source(wishes: Wishes, source: str | None, batch: int) -> Wishes:
-    return replace(wishes, source=source, batch=batch)
-
-
-__all__ = ["Staged", "Typed", "Wishes", "Work", "imported", "known_type", "land", "stage", "staged", "unwatched"]
+__all__ = ["Staged", "Typed", "Wishes", "Work", "imported", "known_type", "land", "stage", "staged"]

@@ -3,8 +3,8 @@
 An hour is *closed* when it ended ``merge_after_ns`` ago, and was derived for the last time so long ago: while late data
 trickles in, nothing is gained by putting together what is divided anew. Of such an hour
 
-* the listings of batches become one (``metrics.listing``): nothing is published, for it says what they say;
-* the units become few (``metrics.merge``): one chunk per metric and window, in as few buckets as chunks of a good size
+* the listings of batches become one (``rollup.listing``): nothing is published, for it says what they say;
+* the units become few (``rollup.merge``): one chunk per metric and window, in as few buckets as chunks of a good size
   allow, and one unit of the sealed ones in a bucket. They are made beside the others; the next generation names them.
 
 Steps: *plan* (which hours have anything to put together), *stage* (tasks make it; no reader of generations sees it),
@@ -30,11 +30,6 @@ from holdfast.base.aio import blocking, map_bounded
 from holdfast.base.codec import Document
 from holdfast.base.errors import Corrupt, Incompatible, NotFound
 from holdfast.base.telemetry import logger
-from holdfast.metrics import chunk, listing, merge
-from holdfast.metrics import layout as derived
-from holdfast.metrics.derive import Chunk
-from holdfast.metrics.manifest import ChunkRef, Generation, Kind, Table, Unit, UnitManifest
-from holdfast.metrics.merge import Division, Joint
 from holdfast.objects.store import CREATE, Lost, Store, Written
 from holdfast.pipeline import due, layout, ranges
 from holdfast.pipeline.derive import Derive, mark_of
@@ -43,6 +38,11 @@ from holdfast.pipeline.options import Env
 from holdfast.pipeline.partition import divide
 from holdfast.pipeline.plan import DAY_HOURS, read_generation
 from holdfast.pipeline.reconcile import mark_due
+from holdfast.telemetry.rollup import chunk, listing, merge
+from holdfast.telemetry.rollup import layout as derived
+from holdfast.telemetry.rollup.derive import Chunk
+from holdfast.telemetry.rollup.manifest import ChunkRef, Generation, Kind, Table, Unit, UnitManifest
+from holdfast.telemetry.rollup.merge import Division, Joint
 
 AT_ONCE = 8
 HOURS_AT_ONCE = 200

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 
 from holdfast.base.config import Settings
 from holdfast.base.ids import Ambient
-from holdfast.ingest.frame import Limits
-from holdfast.metrics.windows import Windows
 from holdfast.objects.store import Store
 from holdfast.pipeline.engine import Engine
 from holdfast.pipeline.gc.options import GcOptions
+from holdfast.telemetry.frame import Limits
+from holdfast.telemetry.rollup.windows import Windows
 
 MINUTE_NS = 60 * 1_000_000_000
 

@@ -5,7 +5,7 @@ before it, and listings are never deleted, so the inputs planned here contain th
 plan is published as the next number after it, or not at all: inputs only grow.
 
 A sealed unit stays as it is. What came later becomes a unit over it, which leaves out the numbers that are settled
-(``platform.taken``).
+(``telemetry.rollup.taken``).
 """
 
 import hashlib
@@ -18,13 +18,13 @@ from itertools import groupby, islice
 from holdfast.base.aio import blocking
 from holdfast.base.codec import Document
 from holdfast.base.errors import Corrupt, Invalid
-from holdfast.ingest.frame import FrameInvalid, decode
-from holdfast.metrics import derive, layout, listing, manifest
-from holdfast.metrics.listing import Listed
-from holdfast.metrics.manifest import Current, Generation, Input, Kind, Table, Unit, bucket_of
-from holdfast.metrics.windows import Windows
 from holdfast.objects.store import Store
-from holdfast.platform.taken import Order, order_of, sealed_inputs
+from holdfast.telemetry.frame import FrameInvalid, decode
+from holdfast.telemetry.rollup import derive, layout, listing, manifest
+from holdfast.telemetry.rollup.listing import Listed
+from holdfast.telemetry.rollup.manifest import Current, Generation, Input, Kind, Table, Unit, bucket_of
+from holdfast.telemetry.rollup.taken import Order, order_of, sealed_inputs
+from holdfast.telemetry.rollup.windows import Windows
 
 DAY_HOURS = 24
 RECORDS_AT_ONCE = 200_000

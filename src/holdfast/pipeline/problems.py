@@ -14,11 +14,11 @@ from holdfast.base.clock import iso
 from holdfast.base.codec import MALFORMED, Document
 from holdfast.base.errors import Corrupt
 from holdfast.base.ids import Ambient
-from holdfast.ingest.reconcile import BROKEN, Finding, Problem
-from holdfast.metrics import layout as derived
-from holdfast.metrics.manifest import Kind
 from holdfast.objects.store import CREATE, Store
 from holdfast.pipeline import layout
+from holdfast.telemetry.accept.reconcile import BROKEN, Finding, Problem
+from holdfast.telemetry.rollup import layout as derived
+from holdfast.telemetry.rollup.manifest import Kind
 
 AT_ONCE = 16
 LOOKED_AT_AGAIN = 1_000

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from holdfast.base.aio import map_bounded
 from holdfast.base.errors import check
-from holdfast.metrics import layout
-from holdfast.metrics.manifest import Current, Generation, UnitManifest
 from holdfast.objects.store import CREATE, Lost, Store
 from holdfast.pipeline.plan import HourPlan, read_generation
+from holdfast.telemetry.rollup import layout
+from holdfast.telemetry.rollup.manifest import Current, Generation, UnitManifest
 
 AT_ONCE = 16
 

@@ -1,9 +1,9 @@
 """Times that were asked for, as hours that there is anything of. Reads alone."""
 
 from holdfast.base.codec import Document
-from holdfast.metrics import layout
 from holdfast.objects.store import Store
 from holdfast.pipeline.plan import DAY_HOURS
+from holdfast.telemetry.rollup import layout
 
 DAYS_AT_ONCE = 7
 """That one run takes: fewer hours than it would take of those that are due."""

@@ -17,13 +17,6 @@ from holdfast.base.codec import Document
 from holdfast.base.errors import Corrupt, Incompatible
 from holdfast.base.telemetry import logger
 from holdfast.bus import Bus
-from holdfast.ingest import layout as ingest
-from holdfast.ingest.identity import BatchIdentity
-from holdfast.ingest.reconcile import BROKEN, Finding, Problem
-from holdfast.metrics import layout as derived
-from holdfast.metrics import listing
-from holdfast.metrics.listing import Listed
-from holdfast.metrics.manifest import Generation, Kind
 from holdfast.objects.store import CREATE
 from holdfast.pipeline import coverage, discover, layout, problems, silence
 from holdfast.pipeline.checkpoint import Checkpoint, Checkpoints, Recent
@@ -34,7 +27,14 @@ from holdfast.pipeline.options import Env
 from holdfast.pipeline.partition import divide
 from holdfast.pipeline.plan import read_generation
 from holdfast.pipeline.silence import AskStore, Memory
-from holdfast.platform.fresh import listed
+from holdfast.telemetry.accept import layout as ingest
+from holdfast.telemetry.accept.reconcile import BROKEN, Finding, Problem
+from holdfast.telemetry.identity import BatchIdentity
+from holdfast.telemetry.query.fresh import listed
+from holdfast.telemetry.rollup import layout as derived
+from holdfast.telemetry.rollup import listing
+from holdfast.telemetry.rollup.listing import Listed
+from holdfast.telemetry.rollup.manifest import Generation, Kind
 
 log = logger("pipeline")
 

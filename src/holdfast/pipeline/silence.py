@@ -1,7 +1,7 @@
 """What the marks of collectors tell the reconciler: who may have left batches that nobody refers to, and since when.
 
 A collector that was killed leaves a mark that has not ended and is not written any more; one that could not write what
-it owed counts it in its mark (``ingest.marks``). Either way the manifests alone tell of its last batches, and the next
+it owed counts it in its mark (``accept.marks``). Either way the manifests alone tell of its last batches, and the next
 look lists them: those that were written since the mark promised that all was told.
 
 A look costs one LIST, and one GET for each mark that was written since the last. What was heard is part of the
@@ -22,10 +22,10 @@ from holdfast.base.aio import map_bounded
 from holdfast.base.codec import MALFORMED, Document
 from holdfast.base.errors import Corrupt, Incompatible, NotFound
 from holdfast.base.telemetry import logger
-from holdfast.ingest import layout
-from holdfast.ingest.heard import SKEW_NS
-from holdfast.ingest.marks import Mark
 from holdfast.objects.store import Entry, Store
+from holdfast.telemetry.accept import layout
+from holdfast.telemetry.accept.heard import SKEW_NS
+from holdfast.telemetry.accept.marks import Mark
 
 AT_ONCE = 8
 UNREADABLE_AFTER_NS = 60 * 1_000_000_000

@@ -18,10 +18,10 @@ from pathlib import Path, PurePosixPath
 from holdfast.base.aio import blocking
 from holdfast.base.config import Settings
 from holdfast.base.errors import HoldfastError, Invalid, NotFound
-from holdfast.ingest import notices
 from holdfast.objects.open import open_store
 from holdfast.objects.store import Store
 from holdfast.objects.uri import SCHEMES, StoreSpec
+from holdfast.telemetry.accept import notices
 
 GROUP = 20_000
 Refused = Callable[[HoldfastError], None]

@@ -6,13 +6,13 @@ from typing import Any
 from holdfast.base.clock import iso
 from holdfast.base.codec import Document
 from holdfast.base.ids import Ambient
-from holdfast.metrics.manifest import Kind
 from holdfast.objects.lease import LeaseState
 from holdfast.objects.store import Store
 from holdfast.pipeline import due, layout, problems
 from holdfast.pipeline.checkpoint import Checkpoint, Checkpoints
 from holdfast.pipeline.drive import JOBS
 from holdfast.pipeline.problems import Seen
+from holdfast.telemetry.rollup.manifest import Kind
 
 
 @dataclass(frozen=True, slots=True)

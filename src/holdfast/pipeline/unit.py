@@ -17,17 +17,17 @@ from dataclasses import dataclass, replace
 from holdfast.base.aio import blocking, map_bounded
 from holdfast.base.codec import Document
 from holdfast.base.errors import Corrupt, Incompatible, Invalid, NotFound
-from holdfast.ingest.frame import Batch, FrameInvalid, Limits, decode
-from holdfast.metrics import chunk, derive, layout
-from holdfast.metrics.derive import Chunk, Counted, Rolled
-from holdfast.metrics.listing import Listed
-from holdfast.metrics.manifest import ChunkRef, Kind, Unit, UnitManifest
-from holdfast.metrics.rollup import Rows
-from holdfast.metrics.windows import Windows
 from holdfast.objects.store import CREATE, Store, Written
 from holdfast.pipeline.plan import Work
-from holdfast.platform.taken import Taken, taken_by
-from holdfast.platform.telemetry import telemetry_of
+from holdfast.telemetry.frame import Batch, FrameInvalid, Limits, decode
+from holdfast.telemetry.rollup import chunk, derive, layout
+from holdfast.telemetry.rollup.derive import Chunk, Counted, Rolled
+from holdfast.telemetry.rollup.extract import telemetry_of
+from holdfast.telemetry.rollup.listing import Listed
+from holdfast.telemetry.rollup.manifest import ChunkRef, Kind, Unit, UnitManifest
+from holdfast.telemetry.rollup.rollup import Rows
+from holdfast.telemetry.rollup.taken import Taken, taken_by
+from holdfast.telemetry.rollup.windows import Windows
 
 READS = 32
 WRITES = 16

@@ -23,11 +23,11 @@ import pyarrow as pa
 
 from holdfast.base.aio import blocking
 from holdfast.base.errors import check
-from holdfast.metrics.points import SeriesKey
 from holdfast.ontology import Entity, Field, Relation
 from holdfast.ontology.commit.commit import Commit
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.types.model import Mixin
+from holdfast.telemetry.rollup.points import SeriesKey
 
 HOST_LABEL = "host"
 THE_CENSUS = "census"

@@ -26,13 +26,14 @@ if TYPE_CHECKING:
     from holdfast.bus import Bus, Handler, Schedule
     from holdfast.bus import Worked as Handled
     from holdfast.bus.runner import Runner
-    from holdfast.ingest.frame import Limits
     from holdfast.ontology.session import Options as SessionOptions
     from holdfast.ontology.types.model import Mixin
-    from holdfast.platform.logs import Logs
-    from holdfast.platform.metrics import Metrics
+    from holdfast.platform.blocking import BlockingHoldfast
     from holdfast.platform.outbox import Outbox
     from holdfast.platform.session import Session
+    from holdfast.telemetry.frame import Limits
+    from holdfast.telemetry.query.logs import Logs
+    from holdfast.telemetry.query.metrics import Metrics
 
 T = TypeVar("T")
 
@@ -98,7 +99,7 @@ class Holdfast:
 
     def metrics(self) -> "Metrics":
         """Questions about metrics: ``await hf.metrics().query("node_load1", since="2h", step="5m")``."""
-        from holdfast.platform.metrics import Metrics  # noqa: PLC0415  # loads Arrow and DuckDB, which takes a while
+        from holdfast.telemetry.query.metrics import Metrics  # noqa: PLC0415  # loads Arrow and DuckDB, which takes a while
 
         if self._metrics is None:
             self._metrics = Metrics(
@@ -112,7 +113,7 @@ class Holdfast:
 
     def logs(self) -> "Logs":
         """Search in logs: ``await hf.logs().search("connection refused", since="2h", severity="warn")``."""
-        from holdfast.platform.logs import Logs  # noqa: PLC0415  # loads Arrow, which takes a while
+        from holdfast.telemetry.query.logs import Logs  # noqa: PLC0415  # loads Arrow, which takes a while
 
         if self._logs is None:
             overlap_ns = self.settings.pipeline.overlap_s * 1_000_000_000
@@ -120,7 +121,7 @@ class Holdfast:
         return self._logs
 
     def _limits(self) -> "Limits":
-        from holdfast.ingest.frame import Limits  # noqa: PLC0415  # loads Arrow, which takes a while
+        from holdfast.telemetry.frame import Limits  # noqa: PLC0415  # loads Arrow, which takes a while
 
         ingest = self.settings.ingest
         return Limits(frame_bytes=int(ingest.frame_bytes), payload_bytes=int(ingest.payload_bytes))
@@ -136,12 +137,11 @@ class Holdfast:
         return Session(self.store, self.ambient, types, self._session_options(runtime_id, strict=strict))
 
     def _session_options(self, runtime_id: str | None = None, *, strict: bool = False) -> "SessionOptions":
-        from holdfast.ontology.session import Options, Policy  # noqa: PLC0415  # loads Arrow, which takes a while
+        from holdfast.ontology.session import Options  # noqa: PLC0415  # loads Arrow, which takes a while
 
         section = self.settings.ontology
         times = section.s3_lock_timeout_ms, section.s3_lease_ttl_ms
-        policy = Policy(section.compaction, section.compaction_threshold, section.compaction_every_s)
-        return Options(runtime_id, *times, strict, section.s3_duckdb_memory_limit, policy)
+        return Options(runtime_id, *times, strict, section.s3_duckdb_memory_limit, section.compaction == "auto")
 
     def bus(self, namespace: str = "default") -> "Bus":
         """The events of one namespace: publish them, hand them to handlers, look at them."""
@@ -211,10 +211,10 @@ def _immutable(settings: Settings) -> Callable[[str], bool] | None:
     """Which keys the disk cache may keep: those that a domain never writes twice."""
     if settings.cache.dir is None:
         return None
-    from holdfast.ingest import layout as ingest  # noqa: PLC0415  # nobody pays for a cache that is not asked for
-    from holdfast.metrics import layout as metrics  # noqa: PLC0415  # as above
     from holdfast.ontology.format import layout as ontology  # noqa: PLC0415  # as above
     from holdfast.runs import layout as runs  # noqa: PLC0415  # as above
+    from holdfast.telemetry.accept import layout as ingest  # noqa: PLC0415  # nobody pays for a cache that is not asked for
+    from holdfast.telemetry.rollup import layout as metrics  # noqa: PLC0415  # as above
 
     domains = (ontology, runs, ingest, metrics)
     return lambda key: any(domain.immutable(key) for domain in domains)
@@ -231,9 +231,10 @@ def _timed(spec: StoreSpec, settings: Settings) -> StoreSpec:
 
 def connect(
     address: str | StoreSpec | None = None, *, settings: Settings | None = None, timeout: float | None = None
-) -> Connection:
+) -> "BlockingHoldfast":
     """The same for blocking code: every async method of ``hf``, and of what it hands out, blocks until it is done.
 
     For a ``with`` block, or until ``hf.close()``.
     """
-    return Connection.open(open_platform(address, settings=settings), timeout=timeout)
+    view: Any = Connection.open(open_platform(address, settings=settings), timeout=timeout)
+    return view  # type: ignore[no-any-return]  # the stub says what the view's methods give

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from holdfast.base.errors import TABLE, Ambiguous, HoldfastError, Unavailable
-from holdfast.ingest.frame import FrameInvalid, Reason
+from holdfast.telemetry.frame import FrameInvalid, Reason
 
 if TYPE_CHECKING:
     from holdfast.server.logs import Refusals
@@ -51,6 +51,9 @@ REASONS: dict[str, Row] = {
     "too_large": Row("invalid", 413, "the body, or what it unpacks to, is beyond the limits"),
     "content_encoding": Row("invalid", 415, "Content-Encoding is not supported; frames are compressed inside"),
     "misdirected": Row("denied", 421, "the private listener does not answer for the name in Host"),
+    "record_times": Row(
+        "invalid", 422, "a record is too old or dated in the future, or the records lie in too many hours"
+    ),
     "header_mismatch": Row("invalid", 422, "the headers name another batch than the body holds"),
     "rate_limited": Row("unavailable", 429, "too many requests per second with this token"),
     "concurrency_limited": Row("unavailable", 429, "too many requests at a time with this token"),

@@ -17,17 +17,18 @@ from starlette.requests import ClientDisconnect
 
 from holdfast.base.aio import blocking
 from holdfast.base.clock import Clock
-from holdfast.base.errors import Ambiguous, Denied, NotFound, Unavailable
-from holdfast.ingest import frame
-from holdfast.ingest.accept import Accepted, Answer, IdentityConflict, Submission
-from holdfast.ingest.collector import Acceptor
-from holdfast.ingest.frame import Header
-from holdfast.ingest.holds import IdentityQuarantined
-from holdfast.ingest.submit import submission_of
+from holdfast.base.errors import Ambiguous, Denied, Invalid, NotFound, Unavailable
 from holdfast.server.errors import Fault, draining
 from holdfast.server.limits import Limits
 from holdfast.server.metrics import Metrics
 from holdfast.server.tokens import Token, TokenFile
+from holdfast.telemetry import frame
+from holdfast.telemetry.accept.accept import Accepted, Answer, IdentityConflict, Submission
+from holdfast.telemetry.accept.collector import Acceptor
+from holdfast.telemetry.accept.holds import IdentityQuarantined
+from holdfast.telemetry.accept.record_times import RecordTimes
+from holdfast.telemetry.accept.submit import submission_of
+from holdfast.telemetry.frame import Header
 
 AGENT = "x-lightmetrics-agent"
 SEQ_START = "x-lightmetrics-seq-start"
@@ -66,6 +67,7 @@ class Intake:
         *,
         frames: frame.Limits,
         accept_timeout_s: float | None,
+        record_times: RecordTimes,
     ) -> None:
         """``accept_timeout_s`` is None for an acceptor that must not be cancelled, such as that of a spool."""
         self._acceptor = acceptor
@@ -75,6 +77,7 @@ class Intake:
         self._clock = clock
         self._frames = frames
         self._accept_timeout_s = accept_timeout_s
+        self._record_times = record_times
         self._decoders = asyncio.Semaphore(DECODERS)
         self.draining = False
 
@@ -153,6 +156,10 @@ class Intake:
                 return await self._offer(submission)
 
     async def _offer(self, submission: Submission) -> Answer:
+        try:
+            self._record_times.check(submission.batch, self._clock.wall_ns())
+        except Invalid as error:
+            raise Fault("record_times", f"batch {submission.identity}: {error}", remedy=error.remedy or "") from error
         try:
             async with asyncio.timeout(self._accept_timeout_s):
                 return await self._acceptor.accept(submission)

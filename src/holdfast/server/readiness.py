@@ -2,7 +2,7 @@
 
 A store may answer reads and refuse writes: its disk is full, or its permissions were changed. So the result of the last
 write counts. With ``s3_manifest`` that is the newest batch or the collector's mark, which is written every few seconds
-anyway (``ingest.marks``). With a spool a small file is written, as large as the newest batch if that failed. There is
+anyway (``accept.marks``). With a spool a small file is written, as large as the newest batch if that failed. There is
 at most one such request or write every two seconds, however often ``/readyz`` is requested.
 
 A write to a disk that hangs cannot be cancelled: it continues in the background, no second one is started, and after
@@ -13,10 +13,10 @@ import asyncio
 
 from holdfast.base.clock import Clock
 from holdfast.base.errors import HoldfastError
-from holdfast.ingest import layout
-from holdfast.ingest.marks import Marks
-from holdfast.ingest.spool import Spool
 from holdfast.objects.store import Store
+from holdfast.telemetry.accept import layout
+from holdfast.telemetry.accept.marks import Marks
+from holdfast.telemetry.accept.spool import Spool
 
 EVERY_NS = 2_000_000_000
 STORE_S = 2.0

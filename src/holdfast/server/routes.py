@@ -17,21 +17,21 @@ from fastapi.responses import PlainTextResponse, StreamingResponse
 
 from holdfast.base.aio import blocking
 from holdfast.base.errors import Ambiguous, Invalid
-from holdfast.ingest.holds import Holds
-from holdfast.ingest.live import Kept
-from holdfast.ingest.manifest import ConflictManifest
-from holdfast.ingest.quarantine import conflicts
-from holdfast.ingest.resolutions import Decision, Resolution, Resolutions, find_by_hash
-from holdfast.ingest.select import Wanted, select
-from holdfast.metrics.question import Aggregate
 from holdfast.server import models
 from holdfast.server.errors import Answers, Fault, as_json
 from holdfast.server.models import refusals
 from holdfast.server.service import Service
+from holdfast.telemetry.accept.holds import Holds
+from holdfast.telemetry.accept.manifest import ConflictManifest
+from holdfast.telemetry.accept.quarantine import conflicts
+from holdfast.telemetry.accept.resolutions import Decision, Resolution, Resolutions, find_by_hash
+from holdfast.telemetry.live.select import Wanted, select
+from holdfast.telemetry.live.state import Kept
+from holdfast.telemetry.query.question import Aggregate
 
 if TYPE_CHECKING:
-    from holdfast.platform.logs import Logs
-    from holdfast.platform.metrics import Metrics
+    from holdfast.telemetry.query.logs import Logs
+    from holdfast.telemetry.query.metrics import Metrics
 
 AT_ONCE = 2
 """Questions in progress at a time, to live state and to the store each: one may look through all of live state, or
@@ -307,14 +307,14 @@ class _Sources:
 
     @cached_property
     def metrics(self) -> "Metrics":
-        from holdfast.platform.metrics import Metrics  # noqa: PLC0415  # see above
+        from holdfast.telemetry.query.metrics import Metrics  # noqa: PLC0415  # see above
 
         service = self._service
         return Metrics(service.store, service.ambient, service.follower.limits, overlap_ns=service.overlap_ns)
 
     @cached_property
     def logs(self) -> "Logs":
-        from holdfast.platform.logs import Logs  # noqa: PLC0415  # see above
+        from holdfast.telemetry.query.logs import Logs  # noqa: PLC0415  # see above
 
         service = self._service
         return Logs(service.store, service.ambient, service.follower.limits, overlap_ns=service.overlap_ns)
@@ -379,6 +379,8 @@ def _add_logs(app: FastAPI, service: Service, answers: Answers, sources: _Source
     @app.get("/api/v1/logs/search", **_LIST)
     async def search(
         words: Annotated[str, Query(description="All must be in the message.")] = "",
+        contains: Annotated[str, Query(description="Text that is in the message as it stands, in any case.")] = "",
+        regex: Annotated[str, Query(description="A regular expression (RE2) that matches in the message.")] = "",
         since: Since = "1h",
         until: Until = None,
         severity: Annotated[
@@ -391,6 +393,14 @@ def _add_logs(app: FastAPI, service: Service, answers: Answers, sources: _Source
         """Logs that contain all of the words, the newest first."""
         async with reading(service), asking:
             found = await sources.logs.search(
-                words, since=since, until=until, severity=severity, where=where, agent=agent, limit=limit
+                words,
+                contains=contains,
+                regex=regex,
+                since=since,
+                until=until,
+                severity=severity,
+                where=where,
+                agent=agent,
+                limit=limit,
             )
         return answers.document(found.document("logs"))

@@ -19,24 +19,6 @@ from holdfast.base.config import IngestSection
 from holdfast.base.errors import Invalid, Refused
 from holdfast.base.ids import Ambient
 from holdfast.base.telemetry import logger
-from holdfast.ingest import frame
-from holdfast.ingest.accept import Submission
-from holdfast.ingest.authority import OWN_SPOOL, Acceptance, Authority, open_authority, standing_authority
-from holdfast.ingest.collector import Collector, CollectorOptions
-from holdfast.ingest.follow import Follower
-from holdfast.ingest.guard import Guarded
-from holdfast.ingest.heard import SKEW_NS
-from holdfast.ingest.holds import Holds
-from holdfast.ingest.landing import SpoolCollector, SpoolOptions
-from holdfast.ingest.lasting import lasting
-from holdfast.ingest.live import Live
-from holdfast.ingest.manifest import AcceptedManifest
-from holdfast.ingest.marks import Marked, Marks
-from holdfast.ingest.rebuild import Rebuild
-from holdfast.ingest.reconciled import Reconciled
-from holdfast.ingest.resolutions import Resolutions
-from holdfast.ingest.spool import Spool, holds_spool, open_spool
-from holdfast.ingest.submit import inspect_frame
 from holdfast.objects.client import Client
 from holdfast.objects.conformance.certificate import StartCheck, start_check
 from holdfast.objects.place import Place
@@ -46,6 +28,25 @@ from holdfast.server.logs import Refusals
 from holdfast.server.metrics import Metrics, add_gauges
 from holdfast.server.readiness import Readiness
 from holdfast.server.tokens import TokenFile
+from holdfast.telemetry import frame
+from holdfast.telemetry.accept.accept import Submission
+from holdfast.telemetry.accept.authority import OWN_SPOOL, Acceptance, Authority, open_authority, standing_authority
+from holdfast.telemetry.accept.collector import Collector, CollectorOptions
+from holdfast.telemetry.accept.guard import Guarded
+from holdfast.telemetry.accept.heard import SKEW_NS
+from holdfast.telemetry.accept.holds import Holds
+from holdfast.telemetry.accept.landing import SpoolCollector, SpoolOptions
+from holdfast.telemetry.accept.lasting import lasting
+from holdfast.telemetry.accept.manifest import AcceptedManifest
+from holdfast.telemetry.accept.marks import Marked, Marks
+from holdfast.telemetry.accept.reconciled import Reconciled
+from holdfast.telemetry.accept.record_times import RecordTimes
+from holdfast.telemetry.accept.resolutions import Resolutions
+from holdfast.telemetry.accept.spool import Spool, holds_spool, open_spool
+from holdfast.telemetry.accept.submit import inspect_frame
+from holdfast.telemetry.live.follow import Follower
+from holdfast.telemetry.live.rebuild import Rebuild
+from holdfast.telemetry.live.state import Live
 
 TOKENS_EVERY_S = 1.0
 STALE_ROUNDS = 10
@@ -381,7 +382,10 @@ def _compose(
         if query:  # a complete answer has everything that this collector has acknowledged
             on_accepted(manifest, submission)
 
-    options = CollectorOptions(collector_id)
+    record_times = RecordTimes(
+        None if section.backfill else section.max_age_s * _SECOND, hours_per_batch=section.hours_per_batch
+    )
+    options = CollectorOptions(collector_id, record_times)
     acceptor: Collector | SpoolCollector
     marks: Marks | None = None
     if spool is None:
@@ -399,7 +403,16 @@ def _compose(
     holds = Holds(store, ambient)
     guarded = Guarded(acceptor if marks is None else Marked(acceptor, marks), holds, Resolutions(store, ambient))
     accept_timeout_s = section.accept_timeout_ms / 1000 if spool is None else None
-    intake = Intake(guarded, tokens, limits, metrics, clock, frames=frames, accept_timeout_s=accept_timeout_s)
+    intake = Intake(
+        guarded,
+        tokens,
+        limits,
+        metrics,
+        clock,
+        frames=frames,
+        accept_timeout_s=accept_timeout_s,
+        record_times=record_times,
+    )
     return Service(
         section=section,
         store=store,

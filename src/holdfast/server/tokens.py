@@ -36,7 +36,7 @@ from holdfast.base.drafts import create
 from holdfast.base.errors import Invalid, NotFound, Refused
 from holdfast.base.ids import Ambient
 from holdfast.base.telemetry import logger
-from holdfast.ingest.identity import fits
+from holdfast.telemetry.identity import fits
 
 _TOKEN = re.compile(r"hft_([0-9a-f]{8})_[0-9a-f]{64}")
 _HEADER = (

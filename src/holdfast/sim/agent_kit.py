@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from holdfast.base.errors import Ambiguous, Unavailable
-from holdfast.ingest.accept import Accepted
-from holdfast.ingest.agent.folder import Piece
-from holdfast.ingest.agent.sender import Answer, Busy, Conflict, NoAnswer, Taken
-from holdfast.ingest.collector import Collector
-from holdfast.ingest.frame import Identity, decode, encode, pack_sequenced
-from holdfast.ingest.frame.batch import Sequenced
-from holdfast.ingest.records import Log
-from holdfast.ingest.submit import submission_of
 from holdfast.sim.world import Process
+from holdfast.telemetry.accept.accept import Accepted
+from holdfast.telemetry.accept.collector import Collector
+from holdfast.telemetry.accept.submit import submission_of
+from holdfast.telemetry.agent.sender import Answer, Busy, Conflict, NoAnswer, Taken
+from holdfast.telemetry.folder import Piece
+from holdfast.telemetry.frame import Identity, decode, encode, pack_sequenced
+from holdfast.telemetry.frame.batch import Sequenced
+from holdfast.telemetry.records import Log
 
 
 @dataclass(slots=True)

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 from holdfast.base.errors import Unavailable
 from holdfast.base.ids import Ambient
-from holdfast.ingest.accept import Accepted, Answer, FrameHead, Submission
-from holdfast.ingest.authority import Acceptance, Authority
-from holdfast.ingest.identity import BatchIdentity
-from holdfast.ingest.manifest import AcceptedManifest
 from holdfast.objects.layer import Layer
 from holdfast.objects.place import Place
 from holdfast.objects.store import OVERWRITE, Lost, Meta, Mode, NotModified, Object, Store, Version, Written
 from holdfast.sim.history import Done, Operation, Outcome
 from holdfast.sim.world import Process
+from holdfast.telemetry.accept.accept import Accepted, Answer, FrameHead, Submission
+from holdfast.telemetry.accept.authority import Acceptance, Authority
+from holdfast.telemetry.accept.manifest import AcceptedManifest
+from holdfast.telemetry.identity import BatchIdentity
 
 PLACE = Place("memory", "", "sim", "")
 

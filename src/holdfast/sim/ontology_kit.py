@@ -4,8 +4,6 @@ import hashlib
 import io
 import json
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -15,9 +13,8 @@ import pyarrow.parquet as pq
 from holdfast.base.clock import iso
 from holdfast.objects.store import CREATE, OVERWRITE, IfMatch, Lost
 from holdfast.ontology.format import layout
-from holdfast.ontology.format.data.intents import Row
 from holdfast.ontology.types.refs import TypeId
-from holdfast.ontology.types.schema import Drift, diff
+from holdfast.ontology.types.typeinfo import TypeInfo, of_schema
 from holdfast.sim.world import Process
 
 MARK = "Mark"
@@ -25,24 +22,9 @@ MARK = "Mark"
 NOWHERE = "commits/0-dead/entities/None.parquet"
 
 
-@dataclass(frozen=True)
-class Form:
+def sim_type(type_id: TypeId) -> TypeInfo:
     """A type without a class."""
-
-    type_id: TypeId
-    schema_hash: str = "h"
-
-    @property
-    def schema(self) -> dict[str, Any]:
-        return {"entity_name": self.type_id.name, "fields": {}}
-
-    def drift(self, stored: dict[str, Any]) -> Drift:
-        return diff(stored, self.schema)
-
-    def encode(self, rows: Sequence[Row], commit_id: int, schema_version_id: int) -> bytes:
-        return parquet(
-            self.type_id.name, tuple((row.identity[0], row.fields_json, row.retracted) for row in rows), commit_id
-        )
+    return of_schema(type_id, {"entity_name": type_id.name, "fields": {}})
 
 
 @lru_cache(maxsize=2_000)

@@ -4,12 +4,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.ingest import layout, references
-from holdfast.ingest.frame import Sequenced, decode, encode, pack_sequenced
-from holdfast.ingest.manifest import AcceptedManifest
-from holdfast.ingest.records import Gauge
-from holdfast.ingest.submit import submission_of
 from holdfast.objects.store import ADDRESSED, CREATE, Lost, Store
+from holdfast.telemetry.accept import layout, references
+from holdfast.telemetry.accept.manifest import AcceptedManifest
+from holdfast.telemetry.accept.submit import submission_of
+from holdfast.telemetry.frame import Sequenced, decode, encode, pack_sequenced
+from holdfast.telemetry.records import Gauge
 
 HOUR_NS = 3_600 * 1_000_000_000
 BOOT = "boot"

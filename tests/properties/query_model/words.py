@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.ontology.filters.ast import Order
 from holdfast.ontology.filters.render import to_text
 from holdfast.ontology.query.query import Query
 from holdfast.ontology.query.sqltables import SqlTables
 from holdfast.ontology.query.statement import Ask
 from holdfast.ontology.query.tabular import arrow_of
 from holdfast.ontology.query.text_query import Wording, page_in_words, understood
+from holdfast.ontology.types.expressions.ast import Order
 from tests.properties.query_model.past import Key, Version
 from tests.properties.query_model.referee import Referee
 

@@ -24,10 +24,10 @@ from bench.pipeline.fleet import SCRAPES, SERIES, Fleet
 from bench.pipeline.peers import duckdb_seconds
 from bench.runs.floor import record
 from bench.runs.work import Workload
-from holdfast.ingest.frame import pack
 from holdfast.objects.open import open_store
 from holdfast.pipeline.engine import Inline
 from holdfast.platform.open import open_platform
+from holdfast.telemetry.frame import pack
 from tests.tidy.tree import ROOT, leaks
 
 

@@ -26,19 +26,19 @@ import pytest
 from holdfast import ontology
 from holdfast.cli.main import run
 from holdfast.ontology import meta
-from holdfast.ontology.filters.exprs import Condition, ItemTerm, LengthTerm
 from holdfast.ontology.query.aggregation import Grouped
 from holdfast.ontology.query.explain import Explanation
 from holdfast.ontology.query.pagination import Page
 from holdfast.ontology.query.query import Query
 from holdfast.ontology.query.results import Changed, Linked, Meta
+from holdfast.ontology.types.expressions.terms import Condition, ItemTerm, LengthTerm
 from holdfast.ontology.types.fields import FieldExpr
 from tests.tidy.docs import blocks
 
 CLASSES: tuple[type, ...] = (Query, Grouped, FieldExpr, ItemTerm, LengthTerm, Condition)
 OPERATORS = {f"__{name}__" for name in ("eq", "ne", "lt", "le", "gt", "ge", "and", "or", "invert")}
-DECLARING = {"upgrader"}
-"""Functions that say something about types, not about queries."""
+DECLARING = {"upgrader", "export_file", "import_file"}
+"""Functions that say something about types or files, not about queries."""
 FIRST = "| Python | `holdfast onto query` |"
 LINE = re.compile(r"^\| `(?P<python>.*)` \| `(?P<words>.*)` \|$")
 NAME = "<the table>"

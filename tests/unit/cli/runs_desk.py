@@ -84,4 +84,5 @@ class RunsDesk:
 
 
 def desk_in(folder: Path, capsys: pytest.CaptureFixture[str]) -> RunsDesk:
+    (folder / "store").mkdir()
     return RunsDesk(f"file:{folder}/store", capsys)

@@ -17,6 +17,7 @@ from tests.unit.pipeline.field import Field
 
 class Desk:
     def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        (folder / "store").mkdir()
         self.uri = f"file:{folder / 'store'}"
         self._capsys = capsys
 

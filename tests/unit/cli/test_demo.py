@@ -22,7 +22,7 @@ from holdfast.cli.demo.stage import Stage
 from holdfast.cli.demo.work import check_steps
 from holdfast.cli.main import run
 from holdfast.cli.output import Output
-from holdfast.ingest import Gauge
+from holdfast.telemetry import Gauge
 
 Capture = pytest.CaptureFixture[str]
 SECOND_NS = 10**9

@@ -39,6 +39,7 @@ nothing = 5
 class EventsDesk:
     def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.folder = folder
+        (folder / "store").mkdir()
         self.uri = f"file:{folder / 'store'}"
         self._capsys = capsys
         (folder / "bus_cli_handlers.py").write_text(HANDLERS, encoding="utf-8")

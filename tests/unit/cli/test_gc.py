@@ -11,18 +11,19 @@ from holdfast import pipeline
 from holdfast.base.config import Settings
 from holdfast.cli.engines import as_collector_of_garbage
 from holdfast.cli.main import run
-from holdfast.ingest.manifest import ConflictManifest
-from holdfast.ingest.quarantine import conflicts
-from holdfast.ingest.resolutions import Resolution, Resolutions
 from holdfast.objects.open import open_store
 from holdfast.objects.store import ADDRESSED, CREATE
 from holdfast.pipeline import audited
 from holdfast.pipeline.audited import Audited
+from holdfast.telemetry.accept.manifest import ConflictManifest
+from holdfast.telemetry.accept.quarantine import conflicts
+from holdfast.telemetry.accept.resolutions import Resolution, Resolutions
 from tests.unit.pipeline.gc_desk import frame
 
 
 class Desk:
     def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        (folder / "store").mkdir()
         self.uri = f"file:{folder / 'store'}"
         self._capsys = capsys
 

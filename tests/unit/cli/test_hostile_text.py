@@ -11,9 +11,9 @@ import holdfast
 from holdfast import runs
 from holdfast.bus import Event
 from holdfast.cli.main import run
-from holdfast.ingest.records import Gauge, Log
 from holdfast.ontology import Entity
 from holdfast.ontology import Field as OntologyField
+from holdfast.telemetry.records import Gauge, Log
 from tests.unit.pipeline.field import HOUR, START, Field
 
 HOSTILE = "x\x1b]0;owned\x07\x9b2J\x7f\u202e\u2066\r\u2028y"

@@ -10,15 +10,15 @@ import pytest
 
 from holdfast.base.errors import Refused
 from holdfast.cli.main import run
-from holdfast.ingest.agent.folder import DiskFolder
-from holdfast.ingest.agent.parked import Parked, write_parked
-from holdfast.ingest.agent.queue import open_queue
-from holdfast.ingest.authority import Acceptance, Authority, open_authority
-from holdfast.ingest.collector import Collector, CollectorOptions
-from holdfast.ingest.records import Log
-from holdfast.ingest.spool import ABOUT, FOLDER
 from holdfast.objects.open import open_store
 from holdfast.sim import ingest_kit as kit
+from holdfast.telemetry.accept.authority import Acceptance, Authority, open_authority
+from holdfast.telemetry.accept.collector import Collector, CollectorOptions
+from holdfast.telemetry.accept.spool import ABOUT, FOLDER
+from holdfast.telemetry.agent.parked import Parked, write_parked
+from holdfast.telemetry.agent.queue import open_queue
+from holdfast.telemetry.folder import DiskFolder
+from holdfast.telemetry.records import Log
 
 
 class Desk:
@@ -27,6 +27,7 @@ class Desk:
         self._capsys = capsys
 
     def json(self, *command: str, store: str = "store", code: int = 0) -> Any:
+        (self.root / store).mkdir(exist_ok=True)
         assert run(["--json", "--store", f"file:{self.root / store}", *command]) == code
         printed = self._capsys.readouterr()
         return json.loads(printed.err if code else printed.out)

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 import typer
+from typer.main import get_command
 
 from holdfast.base.errors import TABLE, NotFound, Unavailable
 from holdfast.cli import nouns
@@ -61,6 +63,17 @@ class TestNouns:
         assert WithoutPandas.find_spec("pyarrow") is None
         with pytest.raises(ModuleNotFoundError):
             WithoutPandas.find_spec("pandas")
+
+    def test_help_pages_have_whole_sentences_at_80_columns(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("COLUMNS", "80")
+        whole = get_command(app)
+        pages = {path: command.get_help(typer.Context(command, info_name=path)) for path, command in all_commands()}
+        pages[""] = whole.get_help(typer.Context(whole, info_name="holdfast"))
+        for path, page in pages.items():
+            assert max(map(len, page.splitlines())) <= 80, path
+            described = page.partition("\nCommands:\n")[2]
+            assert "..." not in described, path
+        assert "Kill processes on a local store, and check that nothing is lost." in pages[""]
 
     def test_a_verb_that_stands_for_itself_is_the_noun_s_own(self) -> None:
         alone = [(noun, verb) for noun in NOUNS for verb in noun.verbs]
@@ -279,3 +292,35 @@ class TestProcess:
         assert complete("holdfast confi").split() == ["config"]
         assert "--store" in complete("holdfast --").split()
         assert "--help" in complete("holdfast config --").split()
+
+
+class TestMissingStore:
+    @pytest.mark.parametrize(
+        "line",
+        [
+            "runs list",
+            "events stats",
+            "onto commits list",
+            "onto query Customer",
+            "sql show\\ tables",
+            "conflicts list",
+            "authority show",
+            "audit show",
+            "pipeline status",
+            "gc plan",
+            "metrics list",
+            "logs search error",
+        ],
+    )
+    def test_a_command_that_only_reads_finds_a_mistyped_directory(
+        self, line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        missing = tmp_path / "mistyped"
+        assert run([*shlex.split(line), "--store", f"file:{missing}"]) == TABLE["not_found"].exit_code
+        assert f"error: no store at file:{missing}\n" in capsys.readouterr().err
+        assert not missing.exists()
+
+    def test_the_first_command_that_writes_makes_the_store(self, tmp_path: Path) -> None:
+        store = f"file:{tmp_path / 'new'}"
+        assert run(["events", "publish", "order.placed", "--store", store]) == 0
+        assert run(["events", "list", "--store", store]) == 0

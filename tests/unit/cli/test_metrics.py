@@ -13,8 +13,8 @@ from holdfast import pipeline
 from holdfast.base.clock import iso
 from holdfast.cli.main import run
 from holdfast.cli.plot import sparkline
-from holdfast.ingest.records import Counter, Gauge, Log
 from holdfast.objects.open import open_store
+from holdfast.telemetry.records import Counter, Gauge, Log
 from tests.unit.pipeline.field import HOUR, SECOND, START, Field
 
 MINUTE = 60 * SECOND
@@ -23,6 +23,7 @@ SPAN = ("--since", iso(START), "--until", iso(START + HOUR))
 
 class Desk:
     def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        (folder / "store").mkdir()
         self.uri = f"file:{folder / 'store'}"
         self._capsys = capsys
 

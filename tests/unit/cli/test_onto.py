@@ -51,6 +51,7 @@ class OntoDesk:
 
 @pytest.fixture
 def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> OntoDesk:
+    (tmp_path / "store").mkdir()
     return OntoDesk(f"file:{tmp_path / 'store'}", capsys)
 
 

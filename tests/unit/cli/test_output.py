@@ -52,6 +52,35 @@ def test_a_table_in_a_pipe_is_not_folded() -> None:
     assert "k" * 500 in streams.stdout.getvalue()
 
 
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("columns", range(20, 120, 5))
+def test_no_word_is_broken_on_a_terminal_of_any_width(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    rows = [("01J9ZK3V5W8N0ABCDEFGHJKMNP", "suspended", "waits for an approval", "1"), ("short", "done", None, "2")]
+    terminal = Terminal()
+    Output(as_json=False, stdout=terminal).table(("run", "status", "waits for", "n"), rows)
+    words = re.sub(r"\x1b\[[0-9;]*m", " ", terminal.getvalue()).split()
+    for row in rows:
+        for cell in row:
+            for word in (cell or "-").split():
+                assert word in words
+    is_table = "run" in terminal.getvalue().splitlines()[0] and "status" in terminal.getvalue().splitlines()[0]
+    assert is_table == (columns >= 52)
+
+
+def test_a_row_that_does_not_fit_has_a_line_for_each_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "10")
+    terminal = Terminal()
+    Output(as_json=False, stdout=terminal).table(
+        ("run", "status"), [("abcdefgh", "done"), ("ijkl", None)], title="runs"
+    )
+    assert terminal.getvalue() == "runs\n\nrun     abcdefgh\nstatus  done\n\nrun     ijkl\nstatus  -\n"
+
+
 def test_a_table_for_programs() -> None:
     streams = Streams(as_json=True)
     streams.out.table(("key", "size"), [("a", 3), ("b", None)])

@@ -16,14 +16,15 @@ from urllib.parse import quote_plus
 import pytest
 
 from holdfast.cli.main import run
-from holdfast.ingest.layout import ACCEPTED_BY_TIME
-from holdfast.ingest.marks import Mark
 from holdfast.objects.open import open_store
+from holdfast.telemetry.accept.layout import ACCEPTED_BY_TIME
+from holdfast.telemetry.accept.marks import Mark
 from tests.unit.pipeline.field import Field
 
 
 class Desk:
     def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        (folder / "store").mkdir()
         self.uri = f"file:{folder / 'store'}"
         self._capsys = capsys
 
@@ -111,6 +112,24 @@ def test_plan_and_dry_run_show_what_would_be_done_and_do_nothing(desk: Desk) -> 
     desk.json("run", "--master", "inline")
     code, _, err = desk("plan")
     assert (code, err) == (0, "nothing is due\n")
+
+
+def test_the_plan_of_an_audit_is_its_queries_as_the_engine_would_run_them(desk: Desk) -> None:
+    desk.fill(2)
+    steps = desk.json("plan", "audit", "--master", "inline")
+    assert [each["step"] for each in steps] == ["objects", "claims", "findings", "record"]
+    assert "accepted/v1/" in steps[0]["does"]
+    assert "claims ANTI JOIN objects" in steps[2]["sql"]
+    assert "ANTI" in steps[2]["plan"]
+    again = desk.json("run", "audit", "--dry-run", "--master", "inline")
+    assert [each["step"] for each in again] == [each["step"] for each in steps]
+    code, out, err = desk("plan", "audit", "--master", "inline")
+    assert (code, err) == (0, "")
+    assert out.startswith("-- objects: list ")
+    assert desk.json("history") == []
+    code, _, err = desk("plan", "rollup", "--master", "inline")
+    assert code == 2
+    assert "plan of an audit" in err
 
 
 def test_a_dry_run_looks_where_the_run_would(desk: Desk, tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ Capture = pytest.CaptureFixture[str]
     ],
 )
 def test_what_makes_no_sense_is_refused(tmp_path: Path, capsys: Capture, words: tuple[str, ...], told: str) -> None:
-    assert run(["pipeline", *words, "--store", f"file:{tmp_path / 'store'}"]) == 2
+    assert run(["pipeline", *words, "--store", f"file:{tmp_path}"]) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
     assert told in shown.err
@@ -56,7 +56,7 @@ def test_what_makes_no_sense_is_refused(tmp_path: Path, capsys: Capture, words: 
 def test_without_java_no_run_begins(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    assert run(["pipeline", "run", "--store", f"file:{tmp_path / 'store'}"]) == 2
+    assert run(["pipeline", "run", "--store", f"file:{tmp_path}"]) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
     assert shown.err.startswith("error: Spark needs Java, and there is none\nhint: install Java 17 or newer")
@@ -67,7 +67,7 @@ def test_a_master_that_is_not_there_is_one_line(tmp_path: Path, capsys: Capture)
     with socket.socket() as taken:  # bound, and nobody listens
         taken.bind(("127.0.0.1", 0))
         master = f"spark://127.0.0.1:{taken.getsockname()[1]}"
-        assert run(["pipeline", "run", "--master", master, "--store", f"file:{tmp_path / 'store'}"]) == 2
+        assert run(["pipeline", "run", "--master", master, "--store", f"file:{tmp_path}"]) == 2
     assert capsys.readouterr().err.startswith(f"error: {master}: nobody answers there")
     assert not (tmp_path / "store" / "runs").exists()
 
@@ -77,13 +77,13 @@ def test_gc_beside_other_jobs_is_refused_where_it_has_credentials_of_its_own(
 ) -> None:
     monkeypatch.setenv("HOLDFAST_GC__ACCESS_KEY_ID", "gc")
     monkeypatch.setenv("HOLDFAST_GC__SECRET_ACCESS_KEY", "secret")
-    assert run(["pipeline", "run", "reconcile", "gc", "--store", f"file:{tmp_path / 'store'}"]) == 2
+    assert run(["pipeline", "run", "reconcile", "gc", "--store", f"file:{tmp_path}"]) == 2
     assert "hint: run it alone: holdfast pipeline run gc" in capsys.readouterr().err
 
 
 def test_an_audit_is_as_deep_and_as_wide_as_it_is_told(tmp_path: Path, capsys: Capture) -> None:
     words = ["pipeline", "run", "audit", "--deep", "--scope", "runs", "--scope", "bus", "--master", "inline"]
-    store = ["--store", f"file:{tmp_path / 'store'}"]
+    store = ["--store", f"file:{tmp_path}"]
     assert run([*words, *store, "--json"]) == 0
     [ran] = json.loads(capsys.readouterr().out)
     assert run(["audit", "show", ran["audit_id"], *store, "--json"]) == 0
@@ -106,5 +106,5 @@ def test_a_retention_of_what_can_be_no_window_is_refused(
 ) -> None:
     monkeypatch.setenv("HOLDFAST_RETENTION__ROLLUPS", setting)
     for words in (("gc", "plan"), ("pipeline", "run", "--master", "inline")):
-        assert run([*words, "--store", f"file:{tmp_path / 'store'}"]) == 2
+        assert run([*words, "--store", f"file:{tmp_path}"]) == 2
         assert f"retention.rollups: {setting!r}: " in capsys.readouterr().err

@@ -17,11 +17,10 @@ from holdfast.ontology.bulk.stage import SIZES, Sizes, Stager
 from holdfast.ontology.bulk.staged import StagedFile
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.format.chainstate import Ledger
-from holdfast.ontology.format.data.form import Form
 from holdfast.ontology.format.head import read_head
-from holdfast.ontology.maintain.upkeep import NEVER
 from holdfast.ontology.session import Ontology, Options
 from holdfast.ontology.types.model import Mixin
+from holdfast.ontology.types.typeinfo import type_info
 
 SPREAD = Sizes(sheaf_rows=60, group_rows=8, range_rows=25, small_rows=0, files_bytes=1)
 """So small that everything is staged, decided range by range, and put together from many parts."""
@@ -33,7 +32,7 @@ class Customer(Entity):
     age: Field[int | None] = Field(default=None)
 
 
-CUSTOMER_ID = Form(Customer).type_id
+CUSTOMER_ID = type_info(Customer).type_id
 
 
 class Product(Entity):
@@ -67,23 +66,25 @@ class Yard:
         found = [await task(self.store, self.ambient, json.loads(json.dumps(each))) for each in payloads]
         return [row for rows in found for row in rows]
 
-    async def staged(self, load: str, rows: pa.Table, of: type[Mixin] = Customer) -> list[StagedFile]:
+    async def staged(
+        self, load: str, rows: pa.Table, of: type[Mixin] = Customer, latest_by: str | None = None
+    ) -> list[StagedFile]:
         """Dealt out in turn, so that the keys of every task reach over all of them."""
         sheaves: list[StagedFile] = []
         for task in range(self.tasks):
-            stager = Stager(self.store, self.ambient, load, Form(of), self.sizes)
+            stager = Stager(self.store, self.ambient, load, type_info(of), self.sizes, latest_by)
             await stager.add(rows.take(pa.array(range(task, rows.num_rows, self.tasks), pa.int64())))
             sheaves += await stager.finish()
         return sheaves
 
     def session(self, of: type[Mixin] = Customer) -> Ontology:
-        return Ontology(self.store, self.ambient, [of], Options(compaction=NEVER))
+        return Ontology(self.store, self.ambient, [of], Options(compaction=False))
 
     async def land(
         self, sheaves: Sequence[StagedFile], of: type[Mixin] = Customer, load: str = "load", **wanted: Any
     ) -> Landed:
         async with self.session(of) as onto:
-            loader = Loader(onto, self.ambient, Form(of), self.run, self.sizes)
+            loader = Loader(onto, self.ambient, type_info(of), self.run, self.sizes)
             landed = await loader.land(Request(load, **wanted), sheaves)
             if landed.replayed:
                 await onto.flush()
@@ -93,7 +94,7 @@ class Yard:
         self, rows: pa.Table, of: type[Mixin] = Customer, rules: Rules | None = None, **wanted: Any
     ) -> Landed:
         load = self.ambient.ids.unique()
-        sheaves = await self.staged(load, rows, of)
+        sheaves = await self.staged(load, rows, of, None if rules is None else rules.latest_by)
         return await self.land(sheaves, of, load, rules=rules or Rules(), **wanted)
 
     async def ledger(self) -> Ledger:

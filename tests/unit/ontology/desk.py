@@ -1,13 +1,9 @@
 """A store with its meter running, and committers on it that need no classes."""
 
-import io
 import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from holdfast.base.clock import SystemClock
 from holdfast.base.ids import Ambient
@@ -17,9 +13,9 @@ from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import Store
 from holdfast.ontology.commit.commit import Committer
 from holdfast.ontology.commit.view import View
-from holdfast.ontology.format.data.intents import Expectation, Intent, Row
+from holdfast.ontology.format.data.intents import Expectation, Intent
 from holdfast.ontology.types.refs import TypeId
-from holdfast.ontology.types.schema import Drift, diff
+from holdfast.ontology.types.typeinfo import TypeInfo, of_schema
 from tests.unit.ontology.plain import PlainReader, PlainWriter
 
 CUSTOMER = TypeId("entity", "Customer")
@@ -27,36 +23,13 @@ PRODUCT = TypeId("entity", "Product")
 OWNS = TypeId("relation", "Owns")
 
 
-class Form:
-    """A type without a class: whatever fields it is given."""
-
-    def __init__(self, type_id: TypeId, *fields: str) -> None:
-        self.type_id = type_id
-        described = {name: {"index": False, "type": "<class 'str'>"} for name in fields}
-        self.schema: dict[str, Any] = {f"{type_id.kind}_name": type_id.name, "fields": described}
-        self.schema_hash = "-".join(("h", *fields))
-
-    def drift(self, stored: dict[str, Any]) -> Drift:
-        return diff(stored, self.schema)
-
-    def encode(self, rows: Sequence[Row], commit_id: int, schema_version_id: int) -> bytes:
-        count = len(rows)
-        columns: dict[str, Any] = {
-            "commit_id": pa.array([commit_id] * count, pa.int64()),
-            f"{self.type_id.kind}_type": [self.type_id.name] * count,
-        }
-        names = ("entity_key",) if self.type_id.kind == "entity" else ("left_key", "right_key", "instance_key")
-        for place, name in enumerate(names):
-            columns[name] = [row.identity[place] for row in rows]
-        columns["schema_version_id"] = pa.array([schema_version_id] * count, pa.int64())
-        columns["fields_json"] = [row.fields_json for row in rows]
-        columns["_retracted"] = [row.retracted for row in rows]
-        sink = io.BytesIO()
-        pq.write_table(pa.table(columns), sink)
-        return sink.getvalue()
+def stored_type(type_id: TypeId, *fields: str) -> TypeInfo:
+    """A type without a class, with these fields; rows may have others."""
+    described = {name: {"index": False, "type": "<class 'str'>"} for name in fields}
+    return of_schema(type_id, {f"{type_id.kind}_name": type_id.name, "fields": described})
 
 
-FORMS = {each: Form(each) for each in (CUSTOMER, PRODUCT, OWNS)}
+TYPES = {each: stored_type(each) for each in (CUSTOMER, PRODUCT, OWNS)}
 
 
 def intent(key: str, value: Any, type_id: TypeId = CUSTOMER, expect: Expectation | None = None) -> Intent:
@@ -81,8 +54,8 @@ class Desk:
     def committer(self, kind: type[Committer] = Committer, **options: Any) -> Committer:
         self.writers += 1
         options.setdefault("runtime_id", f"writer{self.writers}")
-        forms = options.pop("forms", FORMS)
-        return kind(self.store, self.ambient, View(self.store), forms, **options)
+        types = options.pop("types", TYPES)
+        return kind(self.store, self.ambient, View(self.store), types, **options)
 
     def spent(self) -> dict[str, int]:
         total = {verb: count for verb, count in self.usage.by_verb.items() if count}

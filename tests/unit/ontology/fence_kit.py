@@ -14,12 +14,12 @@ from holdfast.ontology.bulk.transfer import export_file
 from holdfast.ontology.chain import history
 from holdfast.ontology.commit.lock import Open
 from holdfast.ontology.feed import Feed
-from holdfast.ontology.format.data.form import Form
 from holdfast.ontology.maintain import drop, erase, revert
 from holdfast.ontology.maintain.compact import Compactor
 from holdfast.ontology.query.results import meta
 from holdfast.ontology.query.sqltables import SqlTables
 from holdfast.ontology.session import Ontology
+from holdfast.ontology.types.typeinfo import type_info
 from tests.unit.ontology.desk import Desk
 
 SECRET = "Geheimnis"
@@ -36,7 +36,7 @@ class Knows(Relation[Patient, Patient]):
     note: Field[str] = Field(default="")
 
 
-PATIENT = Form(Patient).type_id
+PATIENT = type_info(Patient).type_id
 
 
 class Killed(Exception):

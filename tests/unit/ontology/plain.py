@@ -1,7 +1,7 @@
 """A plain reader and a plain writer, from the text of the specification; nothing of Holdfast's ontology is used.
 
 They know the fields that the specification names, and nothing else: a writer makes its documents from scratch, an index
-is read, changed and written back.
+is read, changed and written back. A type is registered, migrated and dropped as the known writer of the layout does it.
 """
 
 import asyncio
@@ -118,6 +118,10 @@ class PlainWriter(PlainReader):
         self.runtime_id = runtime_id
         self.rng = random.Random(seed)
         self.index = index
+        self.version = 1
+        """Of the schema that it writes rows under."""
+        self.dates = True
+        """Manifests say when they were made."""
 
     async def acquire(self, timeout_s: float = 5.0) -> bool:
         loop = asyncio.get_running_loop()
@@ -161,13 +165,123 @@ class PlainWriter(PlainReader):
             await self.release()
         raise AssertionError("a plain writer lost twenty races")
 
+    # --- types: a registration moves no head; a migration and a drop are commits, and write their objects after it ---
+
+    async def versions(self, kind: str, name: str) -> list[dict[str, Any]]:
+        found = await self.store.find(f"meta/schema/versions/{kind}/{name}.json")
+        return [] if found is None else json.loads(found.body)["versions"]
+
+    async def register(self, kind: str, name: str, schema: dict[str, Any], reason: str = "initial") -> int:
+        """The next version of a type, which is no longer dropped then."""
+        versions = await self.versions(kind, name)
+        text = json.dumps(schema, sort_keys=True, separators=(",", ":"))
+        now = self.now().isoformat(timespec="microseconds")
+        versions.append(
+            {
+                "schema_version_id": len(versions) + 1,
+                "schema_json": text,
+                "schema_hash": sha256(text.encode()).hexdigest(),
+                "created_at": now,
+                "runtime_id": self.runtime_id,
+                "reason": reason,
+            }
+        )
+        await self._write_versions(kind, name, versions)
+        types = await self.document("meta/schema/types.json", {"entities": [], "relations": []})
+        types[FOLDERS[kind]] = sorted({*types[FOLDERS[kind]], name})
+        await self._write("meta/schema/types.json", types)
+        registry = await self.document("meta/schema/registry.json", {"entity": {}, "relation": {}})
+        registry[kind][name] = schema
+        await self._write("meta/schema/registry.json", registry)
+        dropped = await self.document("meta/schema/dropped.json", {"entity": {}, "relation": {}})
+        if dropped[kind].pop(name, None) is not None:
+            await self._write("meta/schema/dropped.json", dropped)
+        return len(versions)
+
+    async def validate(self, kind: str, name: str, schema: dict[str, Any]) -> int:
+        """The version that a session of this writer finds for its class; it refuses any other spelling."""
+        versions = await self.versions(kind, name)
+        if not versions:
+            return await self.register(kind, name, schema)
+        text = json.dumps(schema, sort_keys=True, separators=(",", ":"))
+        assert versions[-1]["schema_hash"] == sha256(text.encode()).hexdigest(), (versions[-1]["schema_json"], text)
+        return int(versions[-1]["schema_version_id"])
+
+    async def migrate(self, kind: str, name: str, schema: dict[str, Any], rows: Rows, *, noted: bool = True) -> int:
+        """The rows in the next version, and then the version; the commit's number."""
+        assert await self.acquire()
+        try:
+            self.version = len(await self.versions(kind, name)) + 1
+            listed = [{"type_kind": kind, "type_name": name, "to_schema_version_id": self.version}]
+            metadata: dict[str, Any] = {"kind": "migration", "migrated_types": listed} if noted else {}
+            number = await self._attempt({(kind, name): rows} if rows else {}, metadata)
+            assert number is not None
+            await self.register(kind, name, schema, "migration")
+            return number
+        finally:
+            await self.release()
+
+    async def drop(self, kind: str, name: str, *, purge: bool = True, noted: bool = True) -> int:
+        assert await self.acquire()
+        try:
+            affected = json.dumps([{"kind": kind, "type_name": name}])
+            metadata = {"operation": "schema_drop", "target_type": name, "affected_types": affected} if noted else {}
+            number = await self._attempt({}, metadata)
+            assert number is not None
+            await self.dropped(kind, name, number, purge=purge)
+            return number
+        finally:
+            await self.release()
+
+    async def dropped(self, kind: str, name: str, number: int, *, purge: bool) -> None:
+        """What follows the commit of a drop."""
+        dropped = await self.document("meta/schema/dropped.json", {"entity": {}, "relation": {}})
+        now = self.now().isoformat(timespec="microseconds")
+        dropped[kind][name] = {"commit_id": number, "purged": purge, "updated_at": now}
+        await self._write("meta/schema/dropped.json", dropped)
+        await self._write_versions(kind, name, [])
+        index = {"type_name": name, "max_indexed_commit": number, "entries": []}
+        await self.store.put(f"meta/indices/{FOLDERS[kind]}/{name}.json", json.dumps(index).encode(), OVERWRITE)
+        types = await self.document("meta/schema/types.json", {"entities": [], "relations": []})
+        types[FOLDERS[kind]] = [each for each in types[FOLDERS[kind]] if each != name]
+        await self._write("meta/schema/types.json", types)
+
+    async def compact(self, kind: str, name: str) -> None:
+        """All files of single commits as one snapshot: section 9.1, without the lock."""
+        key = f"meta/indices/{FOLDERS[kind]}/{name}.json"
+        index = await self.json(key)
+        single = [each for each in index["entries"] if each["min_commit_id"] == each["max_commit_id"]]
+        single.sort(key=lambda each: int(each["min_commit_id"]))
+        bodies = [(await self.store.get(each["path"])).body for each in single]
+        merged = pa.concat_tables([pq.read_table(io.BytesIO(body)) for body in bodies], promote_options="default")
+        first, last = single[0]["min_commit_id"], single[-1]["max_commit_id"]
+        path = f"snapshots/{FOLDERS[kind]}/{name}-{first}-{last}.parquet"
+        sink = io.BytesIO()
+        pq.write_table(merged.sort_by([("commit_id", "ascending")]), sink)
+        await self.store.put(path, sink.getvalue(), OVERWRITE)
+        kept = [each for each in index["entries"] if not first <= each["max_commit_id"] <= last]
+        index["entries"] = [*kept, {"min_commit_id": first, "max_commit_id": last, "path": path}]
+        await self.store.put(key, json.dumps(index).encode(), OVERWRITE)
+
+    async def document(self, key: str, default: dict[str, Any]) -> dict[str, Any]:
+        found = await self.store.find(key)
+        return default if found is None else json.loads(found.body)
+
+    async def _write(self, key: str, document: dict[str, Any]) -> None:
+        body = {**document, "updated_at": self.now().isoformat(timespec="microseconds")}
+        await self.store.put(key, json.dumps(body).encode(), OVERWRITE)
+
+    async def _write_versions(self, kind: str, name: str, versions: list[dict[str, Any]]) -> None:
+        body = {"type_kind": kind, "type_name": name, "versions": versions}
+        await self.store.put(f"meta/schema/versions/{kind}/{name}.json", json.dumps(body).encode(), OVERWRITE)
+
     async def _attempt(self, data: dict[tuple[str, str], Rows], metadata: dict[str, Any]) -> int | None:
         head, version = await self._head_version()
         number, attempt = int(head["commit_id"]) + 1, f"{self.rng.getrandbits(32):08x}"
         files: list[dict[str, Any]] = []
         for (kind, name), rows in data.items():
             path = f"commits/{number}-{attempt}/{FOLDERS[kind]}/{name}.parquet"
-            body = plain_parquet(kind, name, rows, number)
+            body = plain_parquet(kind, name, rows, number, self.version)
             await self.store.put(path, body, OVERWRITE)
             files.append(
                 {
@@ -175,12 +289,12 @@ class PlainWriter(PlainReader):
                     "type_name": name,
                     "path": path,
                     "row_count": len(rows),
-                    "schema_version_id": 1,
+                    "schema_version_id": self.version,
                     "content_sha256": sha256(body).hexdigest(),
                 }
             )
         path = f"commits/{number}-{attempt}/manifest.json"
-        manifest = {
+        manifest: dict[str, Any] = {
             "commit_id": number,
             "parent_commit_id": head["commit_id"] or None,
             "parent_manifest_path": head["manifest_path"],
@@ -189,6 +303,8 @@ class PlainWriter(PlainReader):
             "metadata": metadata,
             "files": files,
         }
+        if not self.dates:
+            del manifest["created_at"]
         await self.store.put(path, json.dumps(manifest).encode(), OVERWRITE)
         following = {
             "commit_id": number,
@@ -240,14 +356,14 @@ class PlainWriter(PlainReader):
             await self.store.put(key, json.dumps(index).encode(), OVERWRITE)
 
 
-def plain_parquet(kind: str, name: str, rows: Rows, commit_id: int) -> bytes:
+def plain_parquet(kind: str, name: str, rows: Rows, commit_id: int, version: int = 1) -> bytes:
     columns: dict[str, list[Any]] = {"commit_id": [commit_id] * len(rows), f"{kind}_type": [name] * len(rows)}
     if kind == "entity":
         columns["entity_key"] = [key for key, _ in rows]
     else:
         for place, column in enumerate(("left_key", "right_key", "instance_key")):
             columns[column] = [key[place] for key, _ in rows]
-    columns["schema_version_id"] = [1] * len(rows)
+    columns["schema_version_id"] = [version] * len(rows)
     columns["fields_json"] = [json.dumps(fields, sort_keys=True, separators=(",", ":")) for _, fields in rows]
     for field in sorted({field for _, fields in rows for field in fields}):
         columns[field] = [fields.get(field) for _, fields in rows]

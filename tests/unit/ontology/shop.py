@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from holdfast.ontology import Entity, Field, Mixin, Relation
 from holdfast.ontology.format.data.intents import Row
 from holdfast.ontology.format.data.rows import read, written
-from holdfast.ontology.types.declaration import declaration
+from holdfast.ontology.types.typeinfo import type_info
 
 
 class Tier(Enum):
@@ -131,7 +131,7 @@ def everything(**changes: Any) -> Everything:
 
 
 def row(obj: Any) -> Row:
-    (made,) = written(declaration(type(obj)), [obj])
+    (made,) = written(type_info(type(obj)), [obj])
     return made
 
 
@@ -140,5 +140,5 @@ def fields(obj: Any) -> Any:
 
 
 def back(obj: Any) -> Any:
-    (made,) = read(declaration(type(obj)), [row(obj)])
+    (made,) = read(type_info(type(obj)), [row(obj)])
     return made

@@ -12,11 +12,12 @@ from holdfast.base.errors import Conflict, Refused
 from holdfast.ontology import Entity, Field, InvalidValue, Relation
 from holdfast.ontology.chain.state import SEGMENTS, TypeState
 from holdfast.ontology.format.data.batch import LARGE, Batch, Segment, joined, joined_text, merged, sorted_out
-from holdfast.ontology.format.data.form import Form
+from holdfast.ontology.format.data.intake import queued
 from holdfast.ontology.format.data.intents import Intent, digest
-from holdfast.ontology.format.data.rows import to_parquet, to_table, written
+from holdfast.ontology.format.data.rows import encode, to_parquet, to_table, written
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.types.refs import TypeId
+from holdfast.ontology.types.typeinfo import TypeInfo, type_info
 
 MANY = LARGE + 5
 
@@ -52,38 +53,38 @@ def table(objects: list[Customer]) -> pa.Table:
 
 
 @pytest.fixture
-def form() -> Form[Customer]:
-    return Form(Customer)
+def form() -> TypeInfo:
+    return type_info(Customer)
 
 
 class TestTheSameFiles:
-    def test_of_objects_and_tables(self, form: Form[Customer]) -> None:
+    def test_of_objects_and_tables(self, form: TypeInfo) -> None:
         objects = customers()
-        expected = to_parquet(to_table(form.declared, written(form.declared, objects), 3, 2))
+        expected = to_parquet(to_table(form, written(form, objects), 3, 2))
         for given in (objects, table(objects), iter(objects), table(objects).to_batches()[0]):
-            queued = form.queued(given)
-            assert isinstance(queued, Batch)
-            assert list(queued) == written(form.declared, objects)
-            assert form.encode(queued, 3, 2) == expected
+            batch = queued(form, given)
+            assert isinstance(batch, Batch)
+            assert list(batch) == written(form, objects)
+            assert encode(form, batch, 3, 2) == expected
 
     def test_of_relations(self) -> None:
-        made: Form[Bought] = Form(Bought)
+        made = type_info(Bought)
         objects = [Bought(left_key=f"c{number}", right_key=number, order="o") for number in range(MANY)]
-        queued = made.queued(objects)
-        assert isinstance(queued, Batch)
-        rows = written(made.declared, objects)
-        assert made.encode(queued, 1, 1) == to_parquet(to_table(made.declared, rows, 1, 1))
-        assert (queued[4], queued[:2], queued[-1]) == (rows[4], rows[:2], rows[-1])
+        batch = queued(made, objects)
+        assert isinstance(batch, Batch)
+        rows = written(made, objects)
+        assert encode(made, batch, 1, 1) == to_parquet(to_table(made, rows, 1, 1))
+        assert (batch[4], batch[:2], batch[-1]) == (rows[4], rows[:2], rows[-1])
 
-    def test_few_rows_stay_rows(self, form: Form[Customer]) -> None:
-        assert isinstance(form.queued(customers(LARGE - 1)), list)
-        assert isinstance(form.queued(table(customers(3))), list)
+    def test_few_rows_stay_rows(self, form: TypeInfo) -> None:
+        assert isinstance(queued(form, customers(LARGE - 1)), list)
+        assert isinstance(queued(form, table(customers(3))), list)
 
-    def test_of_a_key_that_is_constrained_or_empty(self, form: Form[Customer]) -> None:
+    def test_of_a_key_that_is_constrained_or_empty(self, form: TypeInfo) -> None:
         with pytest.raises(InvalidValue, match="row 5"):
-            form.queued(pa.table({"id": [f"c{n}" if n != 5 else "" for n in range(MANY)]}))
+            queued(form, pa.table({"id": [f"c{n}" if n != 5 else "" for n in range(MANY)]}))
         with pytest.raises(InvalidValue):
-            form.queued(pa.table({"id": pa.array([None] * MANY, pa.string())}))
+            queued(form, pa.table({"id": pa.array([None] * MANY, pa.string())}))
 
 
 def test_identities_are_joined_without_ambiguity() -> None:
@@ -95,31 +96,31 @@ def test_identities_are_joined_without_ambiguity() -> None:
     assert len(set(texts)) == len(identities)
 
 
-def test_a_batch_stays_columns_only_alone_and_without_doubles(form: Form[Customer]) -> None:
-    queued = form.queued(customers())
-    assert isinstance(queued, Batch)
+def test_a_batch_stays_columns_only_alone_and_without_doubles(form: TypeInfo) -> None:
+    batch = queued(form, customers())
+    assert isinstance(batch, Batch)
     other = Intent(TypeId("entity", "Other"), ("x",), "{}")
-    assert sorted_out([queued, other], columns=True) == ({form.type_id: queued}, [other])
+    assert sorted_out([batch, other], columns=True) == ({form.type_id: batch}, [other])
     same = Intent(form.type_id, ("c1",), None)
-    batches, intents = sorted_out([queued, same], columns=True)
+    batches, intents = sorted_out([batch, same], columns=True)
     assert (batches, len(intents), intents[-1]) == ({}, MANY + 1, same)
-    twice = form.queued(customers() + customers(1))
+    twice = queued(form, customers() + customers(1))
     assert isinstance(twice, Batch)
     assert not sorted_out([twice], columns=True)[0]
-    assert not sorted_out([queued], columns=False)[0]
+    assert not sorted_out([batch], columns=False)[0]
 
 
 @pytest.mark.parametrize("long", [False, True])
-def test_segments_are_merged_to_the_latest_of_each_identity(long: bool, form: Form[Customer]) -> None:
+def test_segments_are_merged_to_the_latest_of_each_identity(long: bool, form: TypeInfo) -> None:
     state, model = TypeState(form.type_id), dict[str, tuple[int, str]]()
     rng = random.Random(4)
     for commit_id in range(1, 3 * SEGMENTS):
         name = ("x" * 400 if long else "") + str(commit_id)
         objects = customers(MANY, name=name, start=rng.randrange(2_000))
-        queued = form.queued(objects)
-        assert isinstance(queued, Batch)
-        state.committed(queued, commit_id)
-        model |= {row.identity[0]: (commit_id, row.fields_json) for row in queued}
+        batch = queued(form, objects)
+        assert isinstance(batch, Batch)
+        state.committed(batch, commit_id)
+        model |= {row.identity[0]: (commit_id, row.fields_json) for row in batch}
         assert len(state.segments) <= SEGMENTS
     for key in rng.sample(sorted(model), 50):
         current = state.get((key,))
@@ -131,17 +132,17 @@ def test_segments_are_merged_to_the_latest_of_each_identity(long: bool, form: Fo
     assert len(whole.joined) == len(model)
 
 
-def test_what_is_retracted_or_newer_in_rows_is_seen(form: Form[Customer]) -> None:
-    queued = form.queued(customers())
-    assert isinstance(queued, Batch)
+def test_what_is_retracted_or_newer_in_rows_is_seen(form: TypeInfo) -> None:
+    batch = queued(form, customers())
+    assert isinstance(batch, Batch)
     state = TypeState(form.type_id)
-    state.committed(queued, 1)
-    assert len(state.changed(queued)) == 0
-    gone, other = queued[3]._replace(retracted=True), queued[4]._replace(fields_json="{}")
+    state.committed(batch, 1)
+    assert len(state.changed(batch)) == 0
+    gone, other = batch[3]._replace(retracted=True), batch[4]._replace(fields_json="{}")
     state.committed([gone, other], 2)
-    assert list(state.changed(queued)) == [queued[3], queued[4]]
-    state.committed([queued[4]], 3)
-    assert list(state.changed(queued)) == [queued[3]]
+    assert list(state.changed(batch)) == [batch[3], batch[4]]
+    state.committed([batch[4]], 3)
+    assert list(state.changed(batch)) == [batch[3]]
 
 
 @pytest.fixture(params=["memory:", "file:"])
@@ -233,12 +234,12 @@ async def test_a_strict_session_looks_at_every_row(address: str) -> None:
         assert commit.rows == 2 * MANY + 1
 
 
-def test_a_segment_of_long_rows_keeps_digests(form: Form[Customer]) -> None:
-    queued = form.queued(customers(name="x" * 1000))
-    assert isinstance(queued, Batch)
-    segment = Segment.committed(queued, 1)
+def test_a_segment_of_long_rows_keeps_digests(form: TypeInfo) -> None:
+    batch = queued(form, customers(name="x" * 1000))
+    assert isinstance(batch, Batch)
+    segment = Segment.committed(batch, 1)
     assert segment.digested
-    assert segment.marks.nbytes < queued.bodies.nbytes / 10
+    assert segment.marks.nbytes < batch.bodies.nbytes / 10
     current = segment.get(("c1",))
     assert current is not None
-    assert current.says(digest(queued[1].fields_json))
+    assert current.says(digest(batch[1].fields_json))

@@ -11,23 +11,23 @@ from holdfast.base.codec import Document
 from holdfast.base.errors import Conflict, Invalid
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.store import Part, Pieces, Written
-from holdfast.ontology.bulk.decide import Policy, Rules
+from holdfast.ontology.bulk.decide import ORDER, RETRACTS, Policy, Rules
 from holdfast.ontology.bulk.loader import Loader, Request, Run, Task
 from holdfast.ontology.bulk.prepared import Prepared
 from holdfast.ontology.bulk.stage import SIZES, Sizes
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.format import layout
-from holdfast.ontology.format.data.form import Form
 from holdfast.ontology.maintain import staged_loads
 from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.ontology.session import Ontology
-from holdfast.ontology.types.derived import derived_class
 from holdfast.ontology.types.errors import InvalidValue
+from holdfast.ontology.types.model import derived_class
 from holdfast.ontology.types.refs import Position
+from holdfast.ontology.types.typeinfo import of_schema, type_info
 from tests.unit.ontology.bulk_kit import SPREAD, Customer, Product, Yard, customers, table
 from tests.unit.ontology.plain import PlainReader, PlainWriter
 
-CUSTOMER = Form(Customer).type_id
+CUSTOMER = type_info(Customer).type_id
 REPLACE = Rules(Policy.REPLACE)
 BOTH = pytest.mark.parametrize("sizes", [SIZES, SPREAD], ids=["small", "spread"])
 
@@ -106,6 +106,45 @@ async def test_an_identity_that_comes_twice_refuses_the_load(sizes: Sizes) -> No
 
 
 @BOTH
+async def test_an_older_row_never_replaces_a_newer_one_that_is_stored(sizes: Sizes) -> None:
+    yard = Yard(MemoryStore(), sizes=sizes)
+    latest = Rules(Policy.REPLACE, latest_by="age")
+    await yard.load(table([{"id": key, "name": "stored", "age": 5} for key in "abc"]))
+    rows = [{"id": key, "name": "loaded", "age": age} for key, age in zip("abc", (4, 6, None), strict=True)]
+    landed = await yard.load(table(rows), rules=latest)
+    assert await yard.names() == {"a": "stored", "b": "loaded", "c": "stored"}
+    assert (landed.tally.older, landed.tally.replaced) == (2, 1)
+    assert (await yard.load(table(rows), rules=Rules(latest_by="age"))).commit is None
+
+
+@BOTH
+async def test_equal_rows_count_once(sizes: Sizes) -> None:
+    yard = Yard(MemoryStore(), sizes=sizes)
+    landed = await yard.load(table([*customers(0, 40), *customers(3, 5)]))
+    assert (landed.tally.rows, landed.tally.added) == (45, 40)
+
+
+@BOTH
+async def test_rows_retract_their_identity_and_the_newest_change_counts(sizes: Sizes) -> None:
+    yard = Yard(MemoryStore(), sizes=sizes)
+    await yard.load(table(customers(0, 60)))
+    rows = pa.table(
+        {
+            "id": ["c00001", "c00002", "c00002", "c00003", "c00003", "c90000"],
+            "name": [None, "back", None, None, "again", None],
+            RETRACTS: [True, False, True, True, False, True],
+            ORDER: [7, 9, 8, 8, 9, 7],
+        }
+    )
+    landed = await yard.load(rows, rules=Rules(Policy.REPLACE, retracts=True))
+    assert (landed.tally.retracted, landed.tally.replaced, landed.tally.same) == (1, 2, 1)
+    found = await yard.names()
+    assert "c00001" not in found
+    assert (len(found), found["c00002"], found["c00003"]) == (59, "back", "again")
+    assert (await verify(yard.store, deep=True)).good
+
+
+@BOTH
 async def test_in_place_of_all_there_is_what_is_missing_is_retracted(sizes: Sizes) -> None:
     yard = Yard(MemoryStore(), sizes=sizes)
     await yard.load(table(customers(0, 90)))
@@ -137,7 +176,7 @@ async def test_a_row_that_does_not_fit_is_named() -> None:
 async def test_the_schema_in_the_store_checks_rows_as_the_class_does() -> None:
     yard = Yard(MemoryStore())
     await yard.load(table(customers(0, 5)))
-    derived = derived_class(CUSTOMER, Form(Customer).schema)
+    derived = derived_class(of_schema(CUSTOMER, type_info(Customer).schema))
     landed = await yard.load(table(customers(3, 5)), derived)
     assert (landed.tally.same, landed.tally.added) == (2, 3)
     with pytest.raises(InvalidValue, match=r"Customer\.name"):
@@ -201,7 +240,7 @@ async def test_only_a_commit_to_the_same_type_is_decided_about_again(other: bool
     yard = Yard(MemoryStore(), sizes=SPREAD)
     sheaves = await yard.staged("load", table(customers(0, 50)))
     async with yard.session() as onto:
-        loader = Interrupted(onto, yard.ambient, Form(Customer), yard.run, yard.sizes)
+        loader = Interrupted(onto, yard.ambient, type_info(Customer), yard.run, yard.sizes)
         await onto.agreed(Customer)
         loader.meanwhile = [
             (Product, [Product(sku="p")]) if other else (Customer, [Customer(id="c00007", name="theirs", age=7)])
@@ -248,7 +287,7 @@ async def test_a_driver_holds_pieces_of_the_file_and_never_all_of_it() -> None:
     sheaves = await yard.staged("load", table(customers(0, 20_000, "name ")))
     async with yard.session() as onto:
         store.largest = 0
-        loader = Frugal(onto, yard.ambient, Form(Customer), _elsewhere(yard, store), yard.sizes)
+        loader = Frugal(onto, yard.ambient, type_info(Customer), _elsewhere(yard, store), yard.sizes)
         landed = await loader.land(Request("load"), sheaves)
     assert landed.commit is not None
     assert landed.commit.rows == 20_000

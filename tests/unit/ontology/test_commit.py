@@ -10,7 +10,7 @@ from holdfast.objects.layer import Layer
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.store import OVERWRITE, Lost, Mode, NotModified, Object, Store, Version, Written
 from holdfast.ontology.format.data.intents import Absent, AtCommit, Equal, digest
-from tests.unit.ontology.desk import CUSTOMER, FORMS, OWNS, PRODUCT, Desk, Form, intent, put
+from tests.unit.ontology.desk import CUSTOMER, OWNS, PRODUCT, TYPES, Desk, intent, put, stored_type
 
 
 async def test_a_warm_commit_of_one_type_is_three_requests_whatever_came_before() -> None:
@@ -148,12 +148,12 @@ async def test_a_retracted_row_keeps_its_fields_and_can_come_back() -> None:
 
 async def test_a_type_is_registered_with_its_first_rows_and_drift_is_refused() -> None:
     desk = Desk()
-    writer = desk.committer(forms={CUSTOMER: Form(CUSTOMER)})
+    writer = desk.committer(types={CUSTOMER: stored_type(CUSTOMER)})
     commit = await put(writer, ("c1", 1))
     manifest = json.loads(desk.shelf.objects[commit.manifest_path].body)
-    assert manifest["schemas"]["entity"] == {"Customer": [1, "h", 1, 1]}
+    assert manifest["schemas"]["entity"] == {"Customer": [1, stored_type(CUSTOMER).schema_hash, 1, 1]}
     assert manifest["registered"][0]["schema"] == {"entity_name": "Customer", "fields": {}}
-    drifted = desk.committer(forms={CUSTOMER: Form(CUSTOMER, "more")})
+    drifted = desk.committer(types={CUSTOMER: stored_type(CUSTOMER, "more")})
     with pytest.raises(Incompatible, match="more is new"):
         await put(drifted, ("c1", 2))
     assert len(drifted.queue) == 1
@@ -161,12 +161,12 @@ async def test_a_type_is_registered_with_its_first_rows_and_drift_is_refused() -
 
 async def test_a_warm_writer_meets_a_schema_that_was_registered_since() -> None:
     desk = Desk()
-    warm = desk.committer(forms={CUSTOMER: FORMS[CUSTOMER], PRODUCT: Form(PRODUCT, "old")})
+    warm = desk.committer(types={CUSTOMER: TYPES[CUSTOMER], PRODUCT: stored_type(PRODUCT, "old")})
     await put(warm, ("c1", 1))
-    other = desk.committer(forms={CUSTOMER: FORMS[CUSTOMER], OWNS: FORMS[OWNS]})
+    other = desk.committer(types={CUSTOMER: TYPES[CUSTOMER], OWNS: TYPES[OWNS]})
     await put(other, ("c1|p1|", 1), type_id=OWNS)
     with pytest.raises(Incompatible):
-        await put(desk.committer(forms={PRODUCT: Form(PRODUCT, "new")}), ("p1", 1), type_id=PRODUCT)
+        await put(desk.committer(types={PRODUCT: stored_type(PRODUCT, "new")}), ("p1", 1), type_id=PRODUCT)
 
 
 class Cut(Layer):

@@ -18,14 +18,15 @@ from holdfast.ontology.format import layout
 from holdfast.ontology.format.data.rows import partial_columns
 from holdfast.ontology.format.index import read_index
 from holdfast.ontology.maintain.compact import Compactor
-from holdfast.ontology.maintain.merge import Source, Target, _Layout, merge
+from holdfast.ontology.maintain.merge import Source, _Layout, merge
 from holdfast.ontology.maintain.verify.verify import verify
-from holdfast.ontology.session import Ontology, Options, Policy
+from holdfast.ontology.session import Ontology, Options
 from holdfast.ontology.types.refs import TypeId
+from holdfast.ontology.types.typeinfo import of_schema
 from tests.unit.ontology.desk import Desk
 
 READING = TypeId("entity", "Reading")
-OFF = Options(compaction=Policy("off"))
+OFF = Options(compaction=False)
 
 
 def first_version() -> type[Any]:
@@ -123,35 +124,28 @@ async def test_five_hundred_fields() -> None:
     assert table.column("f7").to_pylist() == list(range(8))
 
 
-async def committed(desk: Desk, policy: Policy, commits: int) -> list[tuple[int, int]]:
-    kind = first_version()
-    async with Ontology(desk.store, desk.ambient, [kind], Options(compaction=policy)) as onto:
+async def committed(commits: int, options: Options) -> list[tuple[int, int]]:
+    """By one session; the spans of the type's files afterwards."""
+    desk, kind = Desk(), first_version()
+    async with Ontology(desk.store, desk.ambient, [kind], options) as onto:
         for number in range(commits):
             onto.ensure(kind(id=f"r{number}", value=number))
             await onto.commit()
         await onto.flush()
+    assert (await verify(desk.store, deep=True)).findings == []
     return [(entry.first, entry.last) for entry in (await read_index(desk.store, READING)).entries]
 
 
-async def test_a_session_compacts_when_enough_has_come_together() -> None:
-    desk = Desk()
-    assert await committed(desk, Policy("threshold", threshold=16), 20) == [(1, 16), *((n, n) for n in range(17, 21))]
-    assert (await verify(desk.store, deep=True)).findings == []
+async def test_a_session_compacts_a_type_of_many_files() -> None:
+    assert await committed(22, Options()) == [(1, 16), *((n, n) for n in range(17, 23))]
 
 
-async def test_a_session_does_not_compact_for_little() -> None:
-    desk = Desk()
-    assert await committed(desk, Policy("threshold", threshold=64), 20) == [(n, n) for n in range(1, 21)]
-    assert not any(key.startswith(layout.SNAPSHOTS) for key in desk.shelf.objects)
+async def test_a_session_does_not_compact_a_type_of_few_files() -> None:
+    assert await committed(19, Options()) == [(n, n) for n in range(1, 20)]
 
 
-async def test_a_session_that_is_told_not_to_does_not() -> None:
-    assert len(await committed(Desk(), Policy("off", threshold=2), 20)) == 20
-
-
-@pytest.mark.parametrize(("every_s", "files"), [(0.0, 5), (3600.0, 20)])
-async def test_on_schedule(every_s: float, files: int) -> None:
-    assert len(await committed(Desk(), Policy("scheduled", every_s=every_s), 20)) == files
+async def test_a_session_without_compaction() -> None:
+    assert await committed(22, OFF) == [(n, n) for n in range(1, 23)]
 
 
 async def test_a_compaction_that_fails_disturbs_nobody(caplog: pytest.LogCaptureFixture) -> None:
@@ -165,11 +159,11 @@ async def test_a_compaction_that_fails_disturbs_nobody(caplog: pytest.LogCapture
     kind = first_version()
     broken = NoSnapshots(desk.shelf)
     with caplog.at_level(logging.WARNING):
-        async with Ontology(broken, desk.ambient, [kind], Options(compaction=Policy(threshold=8))) as onto:
-            for number in range(20):
+        async with Ontology(broken, desk.ambient, [kind]) as onto:
+            for number in range(24):
                 onto.ensure(kind(id=f"r{number}", value=number))
                 await onto.commit()
-            assert len(await onto.all(kind)) == 20
+            assert len(await onto.all(kind)) == 24
     assert "entity/Reading was not compacted" in caplog.text
     assert (await verify(desk.store, deep=True)).good
 
@@ -210,6 +204,7 @@ def in_any_order(commit: int, keys: list[int]) -> Source:
 def test_rows_in_no_order_are_decoded_once_for_each_part(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.ontology.maintain.merge.ROW_GROUP", 4)
     monkeypatch.setattr("holdfast.ontology.maintain.merge.HELD_BYTES", 1)
+    monkeypatch.setattr("holdfast.ontology.maintain.merge.SMALL_BYTES", 0)
     decoded: list[str] = []
     table = _Layout.table
 
@@ -220,7 +215,7 @@ def test_rows_in_no_order_are_decoded_once_for_each_part(monkeypatch: pytest.Mon
     monkeypatch.setattr(_Layout, "table", counted)
     keys = [number * 37 % 100 for number in range(100)]
     made = merge(
-        [in_any_order(1, keys), in_any_order(2, keys[:50]), in_any_order(3, sorted(keys))], Target(READING), {}
+        [in_any_order(1, keys), in_any_order(2, keys[:50]), in_any_order(3, sorted(keys))], of_schema(READING, {}), {}
     )
     found = pq.read_table(io.BytesIO(made.body))
     rows = zip(*(found.column(name).to_pylist() for name in ("commit_id", "entity_key", "fields_json")), strict=True)

@@ -24,7 +24,7 @@ from holdfast.ontology import (
     UnfitKey,
     UnsupportedAnnotation,
 )
-from holdfast.ontology.types.declaration import declaration
+from holdfast.ontology.types.typeinfo import type_info
 from tests.unit.ontology.shop import Audited, Customer, Everything, Order, Product, Subscription, Tier
 
 L = TypeVar("L", bound=Entity)
@@ -46,13 +46,13 @@ def make(base: type = Entity, *, key: bool = True, **annotations: Any) -> type:
 
 class TestWhatIsDeclared:
     def test_fields_in_their_order_with_their_keys(self) -> None:
-        declared = declaration(Customer)
+        declared = type_info(Customer)
         assert (declared.kind, declared.name, declared.key_field) == ("entity", "Customer", "id")
         assert list(declared.fields) == ["id", "name", "tier"]
         assert declared.payload == ("id", "name", "tier")
 
     def test_an_instance_key_is_no_payload(self) -> None:
-        declared = declaration(Order)
+        declared = type_info(Order)
         assert (declared.key_field, declared.payload) == ("number", ("placed",))
         assert declared.ends is not None
         assert [end.name for end in declared.ends] == ["Customer", "Product"]
@@ -70,7 +70,7 @@ class TestWhatIsDeclared:
         class Thing(Entity, name="Widget"):
             id: Field[str] = Field(primary_key=True)
 
-        assert declaration(Thing).name == "Widget"
+        assert type_info(Thing).name == "Widget"
 
     def test_fields_are_inherited_from_mixins_abstract_and_concrete_types(self) -> None:
         class Named(Entity, abstract=True):
@@ -84,7 +84,7 @@ class TestWhatIsDeclared:
             extra: Field[int] = Field(default=0)
             tier: Field[str] = Field(default="gold")
 
-        assert set(declaration(Derived).fields) == {"id", "label", "changed", "tier", "extra"}
+        assert set(type_info(Derived).fields) == {"id", "label", "changed", "tier", "extra"}
         made = Derived(id="a", label="b", changed=datetime(2024, 1, 1, tzinfo=UTC))
         assert (made.tier, made.extra) == ("gold", 0)
         assert str(Derived.label) == "Derived.label"
@@ -107,7 +107,7 @@ class TestWhatIsDeclared:
             def shout(self) -> str:
                 return self.id.upper() * self.limit
 
-        assert list(declaration(Thing).fields) == ["id"]
+        assert list(type_info(Thing).fields) == ["id"]
         assert Thing(id="a").shout() == "AAA"
 
     def test_ends_come_through_generic_bases_and_by_inheritance(self) -> None:
@@ -121,7 +121,7 @@ class TestWhatIsDeclared:
             pass
 
         for python in (Buys, BuysOften):
-            ends = declaration(python).ends
+            ends = type_info(python).ends
             assert ends is not None
             assert [end.name for end in ends] == ["Customer", "Product"]
 

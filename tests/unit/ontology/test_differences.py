@@ -4,9 +4,9 @@ import pytest
 
 from holdfast.base.errors import Invalid
 from holdfast.ontology import Entity, Field, Relation
-from holdfast.ontology.filters.exprs import Condition
 from holdfast.ontology.filters.sides import left, right
 from holdfast.ontology.session import Ontology
+from holdfast.ontology.types.expressions.terms import Condition
 from tests.unit.ontology.desk import Desk
 
 

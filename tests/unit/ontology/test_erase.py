@@ -16,7 +16,6 @@ from holdfast.ontology.chain.history import find_commit
 from holdfast.ontology.commit.lock import Open
 from holdfast.ontology.feed import Feed
 from holdfast.ontology.format import layout
-from holdfast.ontology.format.data.form import Form
 from holdfast.ontology.format.data.rows import from_parquet
 from holdfast.ontology.maintain import erase, restart
 from holdfast.ontology.maintain.compact import Compactor
@@ -24,6 +23,7 @@ from holdfast.ontology.maintain.revert import preview as preview_of_revert
 from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.ontology.query.results import meta
 from holdfast.ontology.session import Ontology
+from holdfast.ontology.types.typeinfo import type_info
 from tests.unit.ontology.desk import Desk
 
 SECRET = "Geheimnis"
@@ -78,7 +78,7 @@ def bodies(desk: Desk) -> dict[str, bytes]:
 async def test_the_payload_is_gone_from_all_objects() -> None:
     desk = Desk()
     await history(desk)
-    await Compactor(desk.store, desk.ambient, fan=2).compact(Form(Patient).type_id)
+    await Compactor(desk.store, desk.ambient, fan=2).compact(type_info(Patient).type_id)
     assert any(key.startswith("snapshots/") for key in payload(bodies(desk)))
     found = await erase.preview(desk.store, "Patient", "p1")
     assert (found.rows, found.commits) == (4, (1, 2, 3, 4))
@@ -123,7 +123,7 @@ async def test_no_moment_shows_the_object_and_history_says_why() -> None:
             assert await onto.query(Patient).where(Patient.age == 77).as_of(3).count() == 0
             assert [each.left for each in await onto.query(Knows).as_of(2).linked()] == [None]
             await onto.close()
-    assert (await preview_of_revert(desk.store, 3)).counts.get(Form(Patient).type_id) == (1, 0)
+    assert (await preview_of_revert(desk.store, 3)).counts.get(type_info(Patient).type_id) == (1, 0)
 
 
 async def test_it_may_be_written_again_and_compacted() -> None:
@@ -135,7 +135,7 @@ async def test_it_may_be_written_again_and_compacted() -> None:
         await erased(desk, "p1")
         warm.ensure(Patient(id="p1", name="new", age=1))
         assert (await warm.commit()) is not None
-    done = await Compactor(desk.store, desk.ambient, fan=2).compact(Form(Patient).type_id)
+    done = await Compactor(desk.store, desk.ambient, fan=2).compact(type_info(Patient).type_id)
     assert done
     assert all(each.published for each in done)
     async with session(desk) as onto:
@@ -156,7 +156,7 @@ async def test_a_compaction_that_read_before_does_not_bring_it_back() -> None:
             return await super().publish(*details)
 
     compactor = Slow(desk.store, desk.ambient, fan=2)
-    planned = (await compactor.outlook(Form(Patient).type_id)).merges[0]
+    planned = (await compactor.outlook(type_info(Patient).type_id)).merges[0]
     assert not (await compactor.perform(planned)).published
     assert not [key for key in payload(bodies(desk)) if "Patient" in key]
     assert (await verify(desk.store, deep=True)).good
@@ -185,7 +185,7 @@ async def test_an_erasure_that_was_killed_is_named_and_finished() -> None:
     errors = {each.kind for each in report.findings if each.severity.value == "error"}
     assert errors == {"redaction_unfinished", "index_missing_rows"}
     with pytest.raises(Conflict, match="orders payload to be destroyed, and that is not done"):
-        await Compactor(desk.store, desk.ambient, fan=2).compact(Form(Patient).type_id)
+        await Compactor(desk.store, desk.ambient, fan=2).compact(type_info(Patient).type_id)
     async with session(desk) as onto:  # opened while it is under way
         assert await onto.query(Patient).count() == 1
         assert (await erase.resume(desk.store, desk.ambient)).finished == [5]
@@ -280,7 +280,7 @@ async def test_what_a_killed_compactor_wrote_later_is_named_and_removed() -> Non
             return made
 
     slow = Slow(Dying(desk.store), desk.ambient, fan=2)
-    planned = (await slow.outlook(Form(Patient).type_id)).merges[0]
+    planned = (await slow.outlook(type_info(Patient).type_id)).merges[0]
     with pytest.raises(Killed):
         await slow.perform(planned)
     (left,) = [key for key in payload(bodies(desk)) if "Patient" in key]
@@ -292,7 +292,7 @@ async def test_what_a_killed_compactor_wrote_later_is_named_and_removed() -> Non
     assert await erase.resume(desk.store, desk.ambient) == erase.Resumed([], [left])
     assert (await verify(desk.store, deep=True)).good
     await desk.bare.put(left, copy)
-    assert await Compactor(desk.store, desk.ambient).sweep([Form(Patient).type_id]) == [left]
+    assert await Compactor(desk.store, desk.ambient).sweep([type_info(Patient).type_id]) == [left]
     assert not [key for key in payload(bodies(desk)) if "Patient" in key]
 
 
@@ -325,7 +325,7 @@ async def test_what_was_written_again_stays_in_loose_snapshots() -> None:
             assert (await erase.resume(desk.store, desk.ambient)).removed == []
             return await super().publish(*details)
 
-    done = await Watched(desk.store, desk.ambient, fan=2).compact(Form(Patient).type_id)
+    done = await Watched(desk.store, desk.ambient, fan=2).compact(type_info(Patient).type_id)
     assert all(each.published for each in done)
     assert (await verify(desk.store, deep=True)).good
 

@@ -11,14 +11,14 @@ import pytest
 from typing_extensions import TypedDict
 
 from holdfast.ontology import Condition, Entity, Field, InvalidQuery, Mixin, Relation, left, right
-from holdfast.ontology.filters.ast import And, Comparison, FieldPath, In, IsNull, Or, Order
 from holdfast.ontology.filters.evaluate import evaluate
-from holdfast.ontology.filters.exprs import count, count_where
 from holdfast.ontology.filters.parse import parse
 from holdfast.ontology.filters.render import to_text
 from holdfast.ontology.filters.scope import Source, TypedColumn, quoted
 from holdfast.ontology.filters.sql import compile_where
-from holdfast.ontology.types.declaration import declaration
+from holdfast.ontology.types.expressions.ast import And, Comparison, FieldPath, In, IsNull, Or, Order
+from holdfast.ontology.types.expressions.terms import count, count_where
+from holdfast.ontology.types.typeinfo import type_info
 
 
 class Tier(Enum):
@@ -191,7 +191,7 @@ def test_figures_say_what_is_counted() -> None:
 
 # --- text ---
 
-CUSTOMER, SUBSCRIPTION = declaration(Customer), declaration(Subscription)
+CUSTOMER, SUBSCRIPTION = type_info(Customer), type_info(Subscription)
 SAME: list[tuple[str, Condition]] = [
     (
         'tier == "Gold" and profile.city startswith "S"',
@@ -285,4 +285,4 @@ def test_complete_columns_are_compared_plainly() -> None:
 @pytest.mark.parametrize("text", ["not " * 5_000 + "age > 3", "(" * 5_000 + "age > 3" + ")" * 5_000])
 def test_a_text_that_is_nested_too_deeply_is_refused(text: str) -> None:
     with pytest.raises(InvalidQuery, match="nested too deeply"):
-        parse(text, declaration(Customer))
+        parse(text, type_info(Customer))

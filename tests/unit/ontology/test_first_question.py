@@ -13,10 +13,10 @@ from holdfast.objects.layer import Layer
 from holdfast.objects.local.store import LocalStore
 from holdfast.objects.store import Object, Store
 from holdfast.ontology import Entity, Field
-from holdfast.ontology.format.data.form import Form
 from holdfast.ontology.maintain.compact import Compactor
 from holdfast.ontology.query.cache.warm import FEW
 from holdfast.ontology.session import Ontology
+from holdfast.ontology.types.typeinfo import type_info
 from tests.unit.ontology.desk import Desk
 from tests.unit.ontology.plain import PlainWriter
 
@@ -115,7 +115,7 @@ async def test_keys_of_a_snapshot_are_not_written_twice() -> None:
             keys = [f"key {number} {n:06d}" for n in range(4_000)]
             onto.ensure(pa.table({"id": keys, "age": np.arange(4_000) % 7}), Customer)
             await onto.commit()
-    await Compactor(desk.store, desk.ambient, fan=2).compact(Form(Customer).type_id)
+    await Compactor(desk.store, desk.ambient, fan=2).compact(type_info(Customer).type_id)
     (body,) = [each.body for key, each in desk.shelf.objects.items() if key.startswith("snapshots/")]
     group = pq.ParquetFile(pa.BufferReader(body)).metadata.row_group(0)
     columns = {group.column(n).path_in_schema: group.column(n) for n in range(group.num_columns)}

@@ -14,7 +14,7 @@ from holdfast.ontology.format import layout
 from holdfast.ontology.format.head import read_head
 from holdfast.ontology.format.index import Entry, Index, read_index, well_formed
 from holdfast.ontology.maintain.upkeep import Upkeep
-from tests.unit.ontology.desk import CUSTOMER, OWNS, PRODUCT, Desk, put
+from tests.unit.ontology.desk import CUSTOMER, OWNS, PRODUCT, TYPES, Desk, put
 
 KEY = layout.index_key(*CUSTOMER)
 
@@ -61,7 +61,7 @@ async def test_an_index_is_what_the_specification_says() -> None:
     versions = json.loads(desk.shelf.objects["meta/schema/versions/entity/Customer.json"].body)
     assert (versions["type_kind"], versions["type_name"]) == ("entity", "Customer")
     assert [(v["schema_version_id"], v["schema_hash"], json.loads(v["schema_json"])) for v in versions["versions"]] == [
-        (1, "h", {"entity_name": "Customer", "fields": {}})
+        (1, TYPES[CUSTOMER].schema_hash, {"entity_name": "Customer", "fields": {}})
     ]
     registry = json.loads(desk.shelf.objects["meta/schema/registry.json"].body)
     assert registry["relation"]["Owns"] == {"relation_name": "Owns", "fields": {}}

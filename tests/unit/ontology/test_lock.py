@@ -23,7 +23,7 @@ from holdfast.ontology.commit.view import View
 from holdfast.ontology.format import layout
 from holdfast.sim.clock import SimClock
 from holdfast.sim.loop import SimLoop
-from tests.unit.ontology.desk import FORMS, put
+from tests.unit.ontology.desk import TYPES, put
 from tests.unit.ontology.plain import PlainReader, PlainWriter
 
 
@@ -74,7 +74,7 @@ class Town:
         ambient = Ambient(SimClock(self.loop.time, skew_ms=ahead_ms), ambient.rng)
         turn = WriteLock(store, name, ambient, manners)
         self.locks.append(turn)
-        return Committer(store, ambient, View(store), FORMS, runtime_id=name, turn=turn)
+        return Committer(store, ambient, View(store), TYPES, runtime_id=name, turn=turn)
 
     def plain(self, name: str = "plain") -> PlainWriter:
         def moment() -> datetime:
@@ -263,6 +263,63 @@ def test_a_lock_that_is_kept_is_a_conflict_that_names_its_holder() -> None:
         assert after is not None
         assert after.expired
         assert await writer.commit() is not None
+
+    in_town(work)
+
+
+@pytest.mark.parametrize("pause_s", [0.0, 0.1])
+@pytest.mark.parametrize("hold_s", [0.3, 2.0])
+def test_a_busy_plain_writer_does_not_starve_us(pause_s: float, hold_s: float) -> None:
+    """It releases the lock and takes it again, always under one owner id."""
+
+    async def work(town: Town) -> None:
+        busy = True
+        turns = 0
+
+        async def theirs() -> None:
+            nonlocal turns
+            plain = town.plain()
+            while busy:
+                if await plain.acquire():
+                    await asyncio.sleep(hold_s)
+                    await plain._attempt({("entity", "Customer"): [("plain", {"v": turns})]}, {})
+                    turns += 1
+                    await plain.release()
+                await asyncio.sleep(pause_s)
+
+        other = asyncio.ensure_future(theirs())
+        await asyncio.sleep(1)
+        writer = town.session("anna")
+        for number in range(3):
+            assert await put(writer, ("c1", number)) is not None
+            await asyncio.sleep(1)  # it gives the lock back
+        before = turns
+        await asyncio.sleep(10)
+        assert turns > before  # nor do we starve it
+        busy = False
+        await other
+        assert (await PlainReader(town.bare).latest("entity", "Customer"))["c1"] == {"v": 2}
+
+    in_town(work)
+
+
+def test_a_plain_lease_that_is_renewed_and_never_released_is_a_conflict() -> None:
+    async def work(town: Town) -> None:
+        plain = town.plain()
+        await plain.acquire()
+
+        async def renew() -> None:
+            while True:
+                await asyncio.sleep(1)
+                document = town.document()
+                document["expires_at"] = datetime.fromtimestamp(town.clock.wall_ns() / 1e9 + 30, UTC).isoformat()
+                await town.bare.put(layout.LOCK, json.dumps(document).encode(), OVERWRITE)
+
+        other = asyncio.ensure_future(renew())
+        with pytest.raises(Conflict, match="held by plain"):
+            await put(town.session("anna"), ("c1", 1))
+        other.cancel()
+        assert town.document()["owner_id"] == "plain"
 
     in_town(work)
 

@@ -13,13 +13,13 @@ from holdfast.ontology import Entity, Field, Relation, SchemaDrift, UnreadableRo
 from holdfast.ontology.chain.history import find_commit
 from holdfast.ontology.commit.lock import Open
 from holdfast.ontology.format import layout
-from holdfast.ontology.format.data.form import Form
 from holdfast.ontology.format.data.rows import to_parquet
-from holdfast.ontology.format.data.upgrade import fingerprint, steps_of
 from holdfast.ontology.maintain import erase, migrate
 from holdfast.ontology.maintain.compact import Compactor
 from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.ontology.session import Ontology
+from holdfast.ontology.types.typeinfo import TypeInfo, type_info
+from holdfast.ontology.types.upgrade import fingerprint
 from tests.unit.ontology.desk import Desk
 
 
@@ -57,7 +57,7 @@ def in_cents(fields: dict[str, Any]) -> dict[str, Any]:
     return {"cents": fields["price"] * 100}
 
 
-FORMS: dict[Any, Form[Any]] = {Form(each).type_id: Form(each) for each in (Person2, Owns2)}
+TYPES: dict[Any, TypeInfo] = {type_info(each).type_id: type_info(each) for each in (Person2, Owns2)}
 
 
 def session(desk: Desk, *types: Any) -> Ontology:
@@ -77,9 +77,9 @@ async def history(desk: Desk, extra: int = 0) -> None:
 
 
 async def applied(desk: Desk, store: Store | None = None, **options: Any) -> Any:
-    found = await migrate.preview(store or desk.store, FORMS)
+    found = await migrate.preview(store or desk.store, TYPES)
     options = {"turn": Open(), "by": "anna", "why": "names", **options}
-    return await migrate.apply(store or desk.store, desk.ambient, FORMS, found.token, **options)
+    return await migrate.apply(store or desk.store, desk.ambient, TYPES, found.token, **options)
 
 
 async def people(onto: Ontology, as_of: int | None = None) -> list[Any]:
@@ -92,7 +92,7 @@ async def test_the_preview_says_what_would_be_done_and_writes_nothing() -> None:
     desk = Desk()
     await history(desk)
     before = dict(desk.shelf.objects)
-    found = await migrate.preview(desk.store, FORMS)
+    found = await migrate.preview(desk.store, TYPES)
     listed = {each.type_id.name: (each.action, each.from_version, each.to_version, each.rows) for each in found.changes}
     assert listed == {"Person": ("rewrite", 1, 2, 1), "Owns": ("rewrite", 1, 2, 1)}
     person = next(each for each in found.changes if each.type_id.name == "Person").document()
@@ -129,7 +129,7 @@ async def test_rows_and_schemas_move_in_one_commit() -> None:
             await old.commit()
         old.discard()
     assert (await verify(desk.store, deep=True)).findings == []
-    assert not await migrate.preview(desk.store, FORMS)
+    assert not await migrate.preview(desk.store, TYPES)
     assert await applied(desk) is None
 
 
@@ -142,7 +142,7 @@ async def test_older_versions_are_upgraded_when_they_are_read(migrated: bool, co
         await applied(desk)
     if compacted:
         compactor = Compactor(desk.store, desk.ambient, fan=2)
-        assert await compactor.compact(Form(Person2).type_id)
+        assert await compactor.compact(type_info(Person2).type_id)
     async with session(desk) as onto:
         assert await people(onto, 1) == [("a", "Ada", "L", 36), ("b", "Bo", "", 4)]
         assert await people(onto, 2) == [("a", "Ada", "Lovelace", 37), ("b", "Bo", "", 4)]
@@ -178,13 +178,13 @@ async def test_only_what_was_shown_is_done() -> None:
     await history(desk)
     options: Any = {"turn": Open(), "by": "a", "why": ""}
     with pytest.raises(Refused, match="token"):
-        await migrate.apply(desk.store, desk.ambient, FORMS, "0", **options)
-    found = await migrate.preview(desk.store, FORMS)
+        await migrate.apply(desk.store, desk.ambient, TYPES, "0", **options)
+    found = await migrate.preview(desk.store, TYPES)
     async with session(desk, Person) as onto:
         onto.ensure(Person(id="late", name="L", age="2"))
         await onto.commit()
     with pytest.raises((Refused, Conflict)):
-        await migrate.apply(desk.store, desk.ambient, FORMS, found.token, **options)
+        await migrate.apply(desk.store, desk.ambient, TYPES, found.token, **options)
     async with session(desk, Person) as onto:
         onto.ensure(Person(id="later", name="L", age="2"))
         with pytest.raises(Invalid, match="queued"):
@@ -212,7 +212,7 @@ async def test_rows_that_an_upgrader_cannot_deal_with_are_named() -> None:
         onto.ensure(Person(id="odd", name="O", age="many"))
         await onto.commit()
     with pytest.raises(UnreadableRow, match=r"Person 'odd': the upgrader from version 1 to 2 by split failed"):
-        await migrate.preview(desk.store, FORMS)
+        await migrate.preview(desk.store, TYPES)
 
 
 async def test_changes_without_a_way_are_refused() -> None:
@@ -223,14 +223,14 @@ async def test_changes_without_a_way_are_refused() -> None:
         id: Field[str] = Field(primary_key=True)
 
     with pytest.raises(Refused, match="no upgrader leads to version 2") as caught:
-        await migrate.preview(desk.store, {Form(Bare).type_id: Form(Bare)})
+        await migrate.preview(desk.store, {type_info(Bare).type_id: type_info(Bare)})
     assert "@upgrader(Bare, from_version=1, to_version=2)" in str(caught.value.remedy)
 
     class Renamed(Entity, name="Person"):
         key: Field[str] = Field(primary_key=True)
 
     with pytest.raises(Refused, match="key field"):
-        await migrate.preview(desk.store, {Form(Renamed).type_id: Form(Renamed)})
+        await migrate.preview(desk.store, {type_info(Renamed).type_id: type_info(Renamed)})
 
 
 async def test_an_additive_change_rewrites_nothing() -> None:
@@ -243,7 +243,7 @@ async def test_an_additive_change_rewrites_nothing() -> None:
         age: Field[str]
         note: Field[str | None] = Field(default=None)
 
-    form: Form[Any] = Form(More)
+    form: TypeInfo = type_info(More)
     found = await migrate.preview(desk.store, {form.type_id: form})
     assert [(each.action, each.rows) for each in found.changes] == [("new version", 0)]
     commit = await migrate.apply(
@@ -300,8 +300,8 @@ def test_upgraders_lead_forward_one_way_at_a_time() -> None:
     with pytest.raises(Invalid, match="from version 2 to 2"):
         upgrader(Thing, from_version=2, to_version=2)
     upgrader(Thing, from_version=3, to_version=4)(lambda fields: {**fields, "x": 1})
-    assert [step.to_version for step in steps_of(Thing)] == [3, 4]
-    assert fingerprint(steps_of(Thing)) != fingerprint(steps_of(Thing)[:1])
+    assert [step.to_version for step in type_info(Thing).upgraders] == [3, 4]
+    assert fingerprint(type_info(Thing).upgraders) != fingerprint(type_info(Thing).upgraders[:1])
 
 
 async def test_what_a_migration_left_behind_is_named_and_removed() -> None:
@@ -320,7 +320,7 @@ async def test_what_a_migration_left_behind_is_named_and_removed() -> None:
     def staged() -> list[str]:
         return [key for key in desk.shelf.objects if key.startswith(layout.STAGING)]
 
-    token = (await migrate.preview(desk.store, FORMS)).token
+    token = (await migrate.preview(desk.store, TYPES)).token
     with pytest.raises(Killed):
         await applied(desk, Dying(desk.store), part_rows=4)
     assert len(staged()) == 3

@@ -16,12 +16,11 @@ from holdfast.base.ids import Ambient
 from holdfast.ontology import Entity, Field, Relation
 from holdfast.ontology.chain.times import Window
 from holdfast.ontology.filters.sides import left, right
-from holdfast.ontology.format.data.shape import of_class
 from holdfast.ontology.query import results
 from holdfast.ontology.query.cache.prune import choose
 from holdfast.ontology.query.results import NoResult, SeveralResults, meta
 from holdfast.ontology.session import Ontology
-from holdfast.ontology.types.declaration import declaration
+from holdfast.ontology.types.typeinfo import type_info
 from tests.unit.ontology.desk import Desk
 from tests.unit.ontology.shop import Customer, Everything, Order, Product, Subscription, Tier, everything
 
@@ -94,7 +93,7 @@ KEYS: list[tuple[type[Entity], Any, Any]] = [
 @pytest.mark.parametrize(("python", "key", "other"), KEYS)
 async def test_get_by_a_key_of_any_type(python: type[Entity], key: Any, other: Any) -> None:
     desk = Desk()
-    name = declaration(python).key_field
+    name = type_info(python).key_field
     assert name is not None
 
     def made(value: Any, size: int) -> Entity:
@@ -353,8 +352,8 @@ async def test_what_becomes_of_each_file() -> None:
         for number, (key, tier) in enumerate([("a", "x"), ("b", "y"), ("a", "y"), ("c", "y")]):
             onto.ensure(Customer(id=key, name=str(number), tier=tier))
             await onto.commit()
-        resolved = await onto._engine.files(declaration(Customer).type_id, await onto._engine.pinned(), 4)
-        shape = of_class(declaration(Customer))
+        resolved = await onto._engine.files(type_info(Customer).type_id, await onto._engine.pinned(), 4)
+        shape = type_info(Customer)
 
         def chosen(condition: object, window: Window) -> list[str]:
             predicate = condition.predicate  # type: ignore[attr-defined]  # a condition

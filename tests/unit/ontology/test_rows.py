@@ -13,13 +13,12 @@ from pydantic import Field as ModelField
 
 from holdfast.base.errors import Corrupt, HoldfastError
 from holdfast.ontology import Entity, Field, InvalidValue, Relation, UnreadableRow
-from holdfast.ontology.commit.attempt import TypeForm
 from holdfast.ontology.format.data.columns import typed_columns
-from holdfast.ontology.format.data.form import Form
+from holdfast.ontology.format.data.intake import rows_of
 from holdfast.ontology.format.data.intents import Row, digest
-from holdfast.ontology.format.data.rows import from_parquet, read, written
-from holdfast.ontology.types.declaration import declaration
+from holdfast.ontology.format.data.rows import encode, from_parquet, read, written
 from holdfast.ontology.types.schema import schema_hash
+from holdfast.ontology.types.typeinfo import type_info
 from holdfast.ontology.types.typespec import ListOf, Primitive
 from tests.unit.ontology.shop import (
     NOON,
@@ -175,7 +174,7 @@ class TestWhatCannotBeWritten:
     def test_it_is_named(self, changes: dict[str, Any], message: str) -> None:
         good, bad = Pen(id="a"), Pen(**{"id": "b", **changes})
         with pytest.raises(InvalidValue, match=message) as caught:
-            written(declaration(Pen), [good, bad])
+            written(type_info(Pen), [good, bad])
         assert caught.value.row == 1
 
     def test_changed_since_it_was_validated(self) -> None:
@@ -186,7 +185,7 @@ class TestWhatCannotBeWritten:
 
     def test_an_object_of_another_type(self) -> None:
         with pytest.raises(InvalidValue, match="number 1: a Customer was expected, found a Product"):
-            written(declaration(Customer), [Customer(id="a", name="b"), Product(id=1)])
+            written(type_info(Customer), [Customer(id="a", name="b"), Product(id=1)])
 
     def test_nesting_without_end(self) -> None:
         nested: list[Any] = []
@@ -198,7 +197,7 @@ class TestWhatCannotBeWritten:
 
 class TestStoredRows:
     def test_of_an_older_schema(self) -> None:
-        (made,) = read(declaration(Customer), [Row(("c1",), '{"id":"c1","name":"Ada","gone":1}')])
+        (made,) = read(type_info(Customer), [Row(("c1",), '{"id":"c1","name":"Ada","gone":1}')])
         assert made == Customer(id="c1", name="Ada")
 
     def test_a_new_field_without_a_default_may_be_empty(self) -> None:
@@ -206,7 +205,7 @@ class TestStoredRows:
             id: Field[str] = Field(primary_key=True)
             note: Field[str | None]
 
-        (made,) = read(declaration(Thing), [Row(("a",), '{"id":"a"}')])
+        (made,) = read(type_info(Thing), [Row(("a",), '{"id":"a"}')])
         assert made.note is None
 
     @pytest.mark.parametrize(
@@ -220,18 +219,18 @@ class TestStoredRows:
     )
     def test_that_do_not_fit(self, text: str, error: type[HoldfastError], message: str) -> None:
         with pytest.raises(error, match=message):
-            read(declaration(Customer), [Row(("c1",), text)])
+            read(type_info(Customer), [Row(("c1",), text)])
 
     def test_a_record_that_refuses_what_was_stored(self) -> None:
         with pytest.raises(UnreadableRow, match=r"pets\[0\]: .*one of the types"):
-            read(declaration(Everything), [_with(everything(), pets=[{"kind": "bird"}])])
+            read(type_info(Everything), [_with(everything(), pets=[{"kind": "bird"}])])
         with pytest.raises(UnreadableRow, match=r"address: Address lacks since"):
-            read(declaration(Everything), [_with(everything(), address={"city": "a"})])
+            read(type_info(Everything), [_with(everything(), address={"city": "a"})])
 
     def test_other_habits_of_writing(self) -> None:
         text = '{ "id": "00000000-0000-0000-0000-000000000007", "changed": "2024-05-01 12:00:00Z" }'
         found = _with(everything(), **json.loads(text))
-        (made,) = read(declaration(Everything), [found])
+        (made,) = read(type_info(Everything), [found])
         assert made.changed == NOON
 
 
@@ -242,27 +241,27 @@ def _with(obj: Any, **changes: Any) -> Row:
 
 class TestForm:
     def test_it_is_what_a_commit_needs(self) -> None:
-        form: TypeForm = Form(Customer)  # the annotation is the test, with mypy
+        form = type_info(Customer)
         assert form.schema_hash == schema_hash(form.schema)
 
     def test_rows_of_whatever_is_given(self) -> None:
-        form = Form(Customer)
+        form = type_info(Customer)
         objects = [Customer(id="a", name="x"), Customer(id="b", name="y", tier="gold")]
         table = pa.table({"id": ["a", "b"], "name": ["x", "y"], "tier": [None, "gold"]})
         expected = [row(one) for one in objects]
-        assert form.rows(objects[0]) == expected[:1]
-        assert form.rows(objects) == form.rows(iter(objects)) == expected
-        assert form.rows(table) == form.rows(table.to_batches()[0]) == expected
-        assert form.objects(expected) == objects
+        assert rows_of(form, objects[0]) == expected[:1]
+        assert rows_of(form, objects) == rows_of(form, iter(objects)) == expected
+        assert rows_of(form, table) == rows_of(form, table.to_batches()[0]) == expected
+        assert read(form, expected) == objects
 
     def test_files(self) -> None:
-        form = Form(Customer)
-        body = form.encode(form.rows(Customer(id="a", name="x")), 5, 2)
+        form = type_info(Customer)
+        body = encode(form, rows_of(form, Customer(id="a", name="x")), 5, 2)
         assert from_parquet(body, key="k").column("commit_id").to_pylist() == [5]
         assert (form.type_id.kind, form.type_id.name) == ("entity", "Customer")
 
     def test_drift(self) -> None:
-        form = Form(Customer)
+        form = type_info(Customer)
         assert not form.drift(form.schema)
         fields = {name: field for name, field in form.schema["fields"].items() if name != "tier"}
         drift = form.drift({**form.schema, "fields": fields})

@@ -3,12 +3,11 @@
 from dataclasses import replace
 
 from holdfast.ontology import Entity, Field
-from holdfast.ontology.format.data.shape import of_class
 from holdfast.ontology.format.index import Entry
 from holdfast.ontology.format.parquet.byte_ranges import Reading
 from holdfast.ontology.query.cache.loaded import Loaded
 from holdfast.ontology.query.cache.scans import Pool, numbered, scans
-from holdfast.ontology.types.declaration import declaration
+from holdfast.ontology.types.typeinfo import type_info
 
 
 class Thing(Entity):
@@ -16,7 +15,7 @@ class Thing(Entity):
     value: Field[int]
 
 
-SHAPE = of_class(declaration(Thing))
+SHAPE = type_info(Thing)
 WHOLE = Loaded(1, Entry(1, 1, "a"), 9, 99, ("id", "value"), frozenset(), unique=True, path="it's/1.parquet")
 PARTLY = replace(WHOLE, number=2, path="2.parquet", partly=True)
 

@@ -5,14 +5,13 @@ from typing import Any
 import pytest
 
 from holdfast.ontology import Entity, Field, Relation, count, left
-from holdfast.ontology.filters.ast import Comparison, FieldPath, In, Not
-from holdfast.ontology.format.data.shape import of_class
 from holdfast.ontology.maintain.compact import Compactor
 from holdfast.ontology.query.engine import LONGEST, MOST, CachedStatement, StatementCache
 from holdfast.ontology.query.statement import Ask, Origin
 from holdfast.ontology.session import Ontology, Options
-from holdfast.ontology.types.declaration import declaration
+from holdfast.ontology.types.expressions.ast import Comparison, FieldPath, In, Not
 from holdfast.ontology.types.refs import TypeId
+from holdfast.ontology.types.typeinfo import type_info
 from tests.unit.ontology.desk import Desk
 
 PATH = FieldPath("own", "value")
@@ -80,12 +79,12 @@ async def test_what_is_asked_again_is_said_once_until_something_changes() -> Non
 
 
 def test_words_tell_what_is_not_the_same() -> None:
-    shape, same = of_class(declaration(Thing)), of_class(declaration(Thing))
+    shape, same = type_info(Thing), type_info(Thing)
     values: list[Any] = [1, True, 1.0, "1", b"1"]
     asks = [Ask(shape, {}, where=Comparison(PATH, "==", value, "number")) for value in values]
     asks += [Ask(shape, {}), Ask(shape, {}, limit=1), Ask(shape, {}, offset=1), Ask(shape, {}, hydrate=True)]
     asks += [Ask(shape, {}, origin=Origin(Ask(shape, {}), shape, Not(In(PATH, (n,), "number")), True)) for n in (1, 2)]
-    asks += [Ask(of_class(declaration(Link)), {})]
+    asks += [Ask(type_info(Link), {})]
     assert len({each.words for each in asks}) == len(asks)
     assert Ask(shape, {}, limit=1).words == Ask(same, {}, limit=1).words
 

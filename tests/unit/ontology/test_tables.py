@@ -10,13 +10,13 @@ import pytest
 from holdfast.base.errors import Corrupt
 from holdfast.ontology.format.data.intents import Row
 from holdfast.ontology.format.data.rows import from_parquet, from_table, partial_columns, read, to_parquet, to_table
-from holdfast.ontology.types.declaration import declaration
+from holdfast.ontology.types.typeinfo import type_info
 from tests.unit.ontology.shop import Customer, Everything, Order, Product, everything, row
 
 
 class TestTables:
     def test_columns_in_the_order_of_the_specification(self) -> None:
-        entity = to_table(declaration(Customer), [row(Customer(id="c1", name="Ada"))], 7, 3)
+        entity = to_table(type_info(Customer), [row(Customer(id="c1", name="Ada"))], 7, 3)
         assert entity.column_names == [
             *("commit_id", "entity_type", "entity_key", "schema_version_id", "fields_json"),
             *("id", "name", "tier"),
@@ -31,7 +31,7 @@ class TestTables:
             "name": "Ada",
             "tier": None,
         }
-        relation = to_table(declaration(Order), [row(Order(left_key="c1", right_key=5, number="n"))], 7, 3)
+        relation = to_table(type_info(Order), [row(Order(left_key="c1", right_key=5, number="n"))], 7, 3)
         assert relation.column_names == [
             *("commit_id", "relation_type", "left_key", "right_key", "instance_key"),
             *("schema_version_id", "fields_json", "placed"),
@@ -39,64 +39,64 @@ class TestTables:
 
     def test_sorted_by_identity(self) -> None:
         rows = [row(Customer(id=key, name="x")) for key in ("b", "ä", "a", "B")]
-        assert to_table(declaration(Customer), rows, 1, 1).column("entity_key").to_pylist() == ["B", "a", "b", "ä"]
+        assert to_table(type_info(Customer), rows, 1, 1).column("entity_key").to_pylist() == ["B", "a", "b", "ä"]
 
     def test_a_mark_only_where_something_is_retracted(self) -> None:
         rows = [row(Customer(id=key, name="x")) for key in ("a", "b")]
-        assert "_retracted" not in to_table(declaration(Customer), rows, 1, 1).column_names
-        table = to_table(declaration(Customer), [rows[0], rows[1]._replace(retracted=True)], 1, 1)
+        assert "_retracted" not in to_table(type_info(Customer), rows, 1, 1).column_names
+        table = to_table(type_info(Customer), [rows[0], rows[1]._replace(retracted=True)], 1, 1)
         assert table.column("_retracted").to_pylist() == [False, True]
         assert from_table(table) == [rows[0], rows[1]._replace(retracted=True)]
 
     def test_no_rows(self) -> None:
-        table = to_table(declaration(Everything), [], 1, 1)
+        table = to_table(type_info(Everything), [], 1, 1)
         assert (table.num_rows, table.schema.field("day").type) == (0, pa.date32())
 
     @pytest.mark.parametrize("whole", [2**63, -(2**63) - 1, 10**30])
     def test_numbers_beyond_64_bits(self, whole: int) -> None:
-        table = to_table(declaration(Everything), [row(everything(whole=whole))], 1, 1)
+        table = to_table(type_info(Everything), [row(everything(whole=whole))], 1, 1)
         assert table.column("whole").to_pylist() == [None]
         assert partial_columns(table.schema) == {"whole"}
-        (made,) = read(declaration(Everything), from_table(table))
+        (made,) = read(type_info(Everything), from_table(table))
         assert made.whole == whole
 
     def test_decimals_beyond_the_column(self) -> None:
         amounts = [Decimal("1E-19"), Decimal("1E+30"), Decimal("12345678901234567890.5")]
         rows = [row(everything(id=UUID(int=n), amount=amount)) for n, amount in enumerate(amounts)]
-        table = to_table(declaration(Everything), rows, 1, 1)
+        table = to_table(type_info(Everything), rows, 1, 1)
         assert table.column("amount").to_pylist() == [None, None, amounts[2]]
         assert partial_columns(table.schema) == {"amount"}
-        assert [made.amount for made in read(declaration(Everything), from_table(table))] == amounts
+        assert [made.amount for made in read(type_info(Everything), from_table(table))] == amounts
 
     def test_one_bad_value_does_not_spoil_its_column(self) -> None:
         rows = [row(Product(id=1)), Row(("x",), '{"id":"x","title":true}'), Row(("y",), '{"id":2.0}')]
-        table = to_table(declaration(Product), rows, 1, 1)
+        table = to_table(type_info(Product), rows, 1, 1)
         assert table.column("id").to_pylist() == [1, None, None]
         assert table.column("title").to_pylist() == ["", None, None]
         assert partial_columns(table.schema) == {"id", "title"}
 
     def test_fields_over_several_lines(self) -> None:
-        table = to_table(declaration(Product), [Row(("1",), '{\n"id": 1,\n"title": "a"\n}')], 1, 1)
+        table = to_table(type_info(Product), [Row(("1",), '{\n"id": 1,\n"title": "a"\n}')], 1, 1)
         assert (table.column("id").to_pylist(), table.column("title").to_pylist()) == ([1], ["a"])
 
     def test_fields_that_are_not_json(self) -> None:
         with pytest.raises(Corrupt, match="not JSON"):
-            to_table(declaration(Product), [Row(("1",), '{"id":')], 1, 1)
+            to_table(type_info(Product), [Row(("1",), '{"id":')], 1, 1)
 
 
 class TestFiles:
     def table(self) -> pa.Table:
         rows = [row(everything(id=UUID(int=n), whole=n, tags=["a"] * n)) for n in range(3)]
-        return to_table(declaration(Everything), rows, 1, 1)
+        return to_table(type_info(Everything), rows, 1, 1)
 
     def test_there_and_back(self) -> None:
         table = self.table()
         found = from_parquet(to_parquet(table), key="k")
         assert found.equals(table)
-        assert read(declaration(Everything), from_table(found)) == read(declaration(Everything), from_table(table))
+        assert read(type_info(Everything), from_table(found)) == read(type_info(Everything), from_table(table))
 
     def test_what_is_partial_is_said_in_the_file(self) -> None:
-        table = to_table(declaration(Product), [row(Product(id=2**80))], 1, 1)
+        table = to_table(type_info(Product), [row(Product(id=2**80))], 1, 1)
         assert partial_columns(from_parquet(to_parquet(table), key="k").schema) == {"id"}
 
     def test_some_columns(self) -> None:
@@ -119,7 +119,7 @@ class TestFiles:
 
 def test_columns_get_a_dictionary_only_where_values_repeat() -> None:
     rows = [row(Customer(id=f"c{number}", name=f"name {number}", tier=None)) for number in range(3_000)]
-    body = to_parquet(to_table(declaration(Customer), rows, 1, 1))
+    body = to_parquet(to_table(type_info(Customer), rows, 1, 1))
     group = pq.ParquetFile(pa.BufferReader(body)).metadata.row_group(0)
     columns = {group.column(number).path_in_schema: group.column(number) for number in range(group.num_columns)}
     with_dictionary = {name for name, column in columns.items() if column.has_dictionary_page}

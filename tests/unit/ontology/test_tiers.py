@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from holdfast.ontology.format.index import Entry
 from holdfast.ontology.maintain.tiers import LIMIT, Piece, plan
+from holdfast.ontology.maintain.upkeep import FILES
 from holdfast.ontology.types.refs import TypeHead
 
 
@@ -86,3 +87,16 @@ def test_only_what_ends_below_the_head() -> None:
     (group,) = plan(pieces([1] * 9), below=9)
     assert [piece.entry.last for piece in group] == list(range(1, 9))
     assert plan(pieces([1] * 8), below=8) == []
+
+
+@given(st.integers(1, 16))
+def test_as_upkeep_does_it_a_type_of_2000_commits_has_few_files_at_any_time(every: int) -> None:
+    """``every`` is after how many commits an index is written, which is when upkeep looks at it."""
+    weights: list[int] = []
+    for number in range(2000):
+        weights.append(1)
+        if number % every == 0:
+            if len(weights) >= FILES:
+                before, weights = weights[:-1], weights[-1:]  # the head's own file stays
+                weights = [*joined(before, before)[0], *weights]
+            assert len(weights) <= 26

@@ -1,7 +1,7 @@
 """Accepted batches for tests of the pipeline, and what was derived from them, read as anybody would read it.
 
-The reference is ``tests/unit/metrics/plain``: it computes from the records themselves and shares no code with the
-pipeline. ``agrees`` compares every published row with it.
+The reference is ``tests/unit/telemetry/rollup/plain``: it computes from the records themselves and shares no
+code with the pipeline. ``agrees`` compares every published row with it.
 """
 
 import random
@@ -10,19 +10,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.base.ids import Ambient
-from holdfast.ingest import layout as ingest
-from holdfast.ingest import references
-from holdfast.ingest.frame import Batch, Sequenced, decode, encode, pack_sequenced
-from holdfast.ingest.manifest import AcceptedManifest
-from holdfast.ingest.records import Counter, Gauge, Histogram, Log
-from holdfast.ingest.submit import submission_of
-from holdfast.metrics import chunk, layout
-from holdfast.metrics.manifest import Generation, Kind, Table, UnitManifest
-from holdfast.metrics.windows import Windows
 from holdfast.objects.store import ADDRESSED, CREATE, Store
 from holdfast.pipeline.plan import read_generation
-from tests.unit.metrics import plain
-from tests.unit.metrics.rolled import agree, as_dict
+from holdfast.telemetry.accept import layout as ingest
+from holdfast.telemetry.accept import references
+from holdfast.telemetry.accept.manifest import AcceptedManifest
+from holdfast.telemetry.accept.submit import submission_of
+from holdfast.telemetry.frame import Batch, Sequenced, decode, encode, pack_sequenced
+from holdfast.telemetry.records import Counter, Gauge, Histogram, Log
+from holdfast.telemetry.rollup import chunk, layout
+from holdfast.telemetry.rollup.manifest import Generation, Kind, Table, UnitManifest
+from holdfast.telemetry.rollup.windows import Windows
+from tests.unit.telemetry.rollup import plain
+from tests.unit.telemetry.rollup.rolled import agree, as_dict
 
 SECOND = 1_000_000_000
 HOUR = 3600 * SECOND

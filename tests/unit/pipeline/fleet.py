@@ -4,19 +4,19 @@ from typing import Any
 
 from holdfast import pipeline
 from holdfast.base.ids import Ambient
-from holdfast.ingest import layout
-from holdfast.ingest.collector import Collector
-from holdfast.ingest.frame import Limits, decode, encode, pack
-from holdfast.ingest.marks import Marks
-from holdfast.ingest.records import Gauge
-from holdfast.ingest.submit import submission_of
 from holdfast.objects.client import Client, Usage
 from holdfast.objects.uri import StoreSpec
 from holdfast.pipeline import Options, audited
-from holdfast.platform.metrics import Metrics
-from tests.unit.ingest.accept_desk import AcceptDesk
+from holdfast.telemetry.accept import layout
+from holdfast.telemetry.accept.collector import Collector
+from holdfast.telemetry.accept.marks import Marks
+from holdfast.telemetry.accept.submit import submission_of
+from holdfast.telemetry.frame import Limits, decode, encode, pack
+from holdfast.telemetry.query.metrics import Metrics
+from holdfast.telemetry.records import Gauge
 from tests.unit.pipeline.field import SECOND
 from tests.unit.runs.desk import Watch
+from tests.unit.telemetry.accept.accept_desk import AcceptDesk
 
 EVERY_MS = 5_000
 MINUTE_S = 60

@@ -7,10 +7,6 @@ from typing import Any
 
 from holdfast.base.codec import Document
 from holdfast.base.ids import Ambient
-from holdfast.ingest.accept import Submission
-from holdfast.ingest.frame import Sequenced, decode, encode, pack_sequenced
-from holdfast.ingest.records import Gauge
-from holdfast.ingest.submit import submission_of
 from holdfast.objects.client import Client, Usage
 from holdfast.objects.layer import Layer
 from holdfast.objects.memory import MemoryStore, Shelf
@@ -23,6 +19,10 @@ from holdfast.pipeline.gc.job import Gc
 from holdfast.pipeline.gc.options import DAY_NS, GcOptions
 from holdfast.pipeline.options import Env, Options
 from holdfast.sim.pipeline_kit import Straight
+from holdfast.telemetry.accept.accept import Submission
+from holdfast.telemetry.accept.submit import submission_of
+from holdfast.telemetry.frame import Sequenced, decode, encode, pack_sequenced
+from holdfast.telemetry.records import Gauge
 from tests.unit.runs.desk import Watch
 
 HOUR = 3600 * 1_000_000_000

@@ -4,13 +4,13 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from holdfast.ingest import layout
-from holdfast.ingest.collector import Collector, CollectorOptions
-from holdfast.ingest.frame import Sequenced, decode, encode, pack_sequenced
-from holdfast.ingest.resolutions import Resolution, Resolutions
-from holdfast.ingest.submit import submission_of
 from holdfast.objects.memory import Shelf
 from holdfast.sim import ingest_kit
+from holdfast.telemetry.accept import layout
+from holdfast.telemetry.accept.collector import Collector, CollectorOptions
+from holdfast.telemetry.accept.resolutions import Resolution, Resolutions
+from holdfast.telemetry.accept.submit import submission_of
+from holdfast.telemetry.frame import Sequenced, decode, encode, pack_sequenced
 from tests.unit.pipeline.audit_desk import MINUTE, Place, place
 from tests.unit.pipeline.field import HOUR, SECOND, record
 from tests.unit.pipeline.healthy_others import durable_runs, events, things

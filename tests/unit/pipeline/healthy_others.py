@@ -6,12 +6,12 @@ from holdfast import runs
 from holdfast.bus import Bus, Event, Options, Retry, on
 from holdfast.ontology import Entity, Field
 from holdfast.ontology.commit.lock import Open
-from holdfast.ontology.format.data.form import Form
 from holdfast.ontology.maintain import erase
 from holdfast.ontology.maintain.compact import Compactor
 from holdfast.ontology.maintain.drop import apply as apply_drop
 from holdfast.ontology.maintain.drop import preview as preview_drop
 from holdfast.ontology.session import Ontology
+from holdfast.ontology.types.typeinfo import type_info
 from holdfast.runs import Context, workflow
 from tests.unit.pipeline.audit_desk import MINUTE, Place
 
@@ -115,7 +115,7 @@ async def things(here: Place) -> None:
             onto.ensure([AuditedPatient(id="p1", name=f"n{number}"), AuditedPatient(id=f"q{number}", name="Bo")])
             onto.ensure(AuditedVisit(id=f"v{number}"))
             await onto.commit()
-    await Compactor(store, ambient, fan=2).compact(Form(AuditedPatient).type_id)
+    await Compactor(store, ambient, fan=2).compact(type_info(AuditedPatient).type_id)
     found = await erase.preview(store, "AuditedPatient", "p1")
     await erase.apply(store, ambient, found, found.token, turn=Open(), by="dpo", why="asked for")
     drop = await preview_drop(store, "AuditedVisit", purge=False)

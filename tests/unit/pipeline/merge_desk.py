@@ -4,10 +4,6 @@ from typing import Any
 
 from holdfast import pipeline
 from holdfast.base.codec import Document
-from holdfast.ingest.frame import Limits
-from holdfast.ingest.records import Counter, Gauge, Log
-from holdfast.metrics import layout
-from holdfast.metrics.manifest import Generation, Kind, UnitManifest
 from holdfast.objects.client import Client
 from holdfast.objects.memory import Shelf
 from holdfast.objects.store import Store
@@ -15,9 +11,13 @@ from holdfast.pipeline.engine import Inline
 from holdfast.pipeline.merge import Merge
 from holdfast.pipeline.options import Env, Options
 from holdfast.pipeline.plan import read_generation
-from holdfast.platform.logs import Logs
-from holdfast.platform.metrics import Metrics
 from holdfast.sim.pipeline_kit import Straight
+from holdfast.telemetry.frame import Limits
+from holdfast.telemetry.query.logs import Logs
+from holdfast.telemetry.query.metrics import Metrics
+from holdfast.telemetry.records import Counter, Gauge, Log
+from holdfast.telemetry.rollup import layout
+from holdfast.telemetry.rollup.manifest import Generation, Kind, UnitManifest
 from tests.unit.pipeline.field import HOUR, START, Field
 from tests.unit.pipeline.gc_desk import DAY, GcDesk
 from tests.unit.pipeline.healthy import copied

@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from holdfast.base import codec
-from holdfast.ingest import layout as ingest
-from holdfast.ingest.gathering import gather
-from holdfast.ingest.identity import BatchIdentity
-from holdfast.ingest.manifest import AcceptedManifest
 from holdfast.objects.store import CREATE, OVERWRITE, Store
+from holdfast.telemetry.accept import layout as ingest
+from holdfast.telemetry.accept.gathering import gather
+from holdfast.telemetry.accept.manifest import AcceptedManifest
+from holdfast.telemetry.identity import BatchIdentity
 
 Expected = set[tuple[str, str]]
 Plant = Callable[[Store], Awaitable[Expected]]
@@ -167,7 +167,16 @@ async def gathering_of_a_batch_that_was_never_accepted(store: Store) -> Expected
 
 
 @fault()
+async def lengthened_reference(store: Store) -> Expected:
+    manifest = await a_manifest(store)
+    key = ingest.accepted_by_blob_key(manifest.frame_sha256, manifest.identity)
+    await rewrite(store, key, raw_blob_key=ingest.blob_key("0" * 64) + "~")
+    return {("wrong_reference", key)}
+
+
+@fault(deep=True)
 async def lying_reference(store: Store) -> Expected:
+    """It is as long as the one that follows from the manifest: nobody sees that in a listing."""
     manifest = await a_manifest(store)
     key = ingest.accepted_by_blob_key(manifest.frame_sha256, manifest.identity)
     await rewrite(store, key, raw_blob_key=ingest.blob_key("0" * 64))

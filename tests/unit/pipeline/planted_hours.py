@@ -9,16 +9,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from holdfast.base import codec
-from holdfast.ingest import layout as ingest
-from holdfast.ingest.frame import Limits
-from holdfast.metrics import chunk, layout, listing
-from holdfast.metrics.listing import Listed
-from holdfast.metrics.manifest import Current, Generation, Kind, Table, Unit, UnitManifest, bucket_of
-from holdfast.metrics.windows import Windows
 from holdfast.objects.store import CREATE, OVERWRITE, Store
 from holdfast.pipeline.layout import due_key
 from holdfast.pipeline.plan import Work, read_generation
 from holdfast.pipeline.unit import make
+from holdfast.telemetry.accept import layout as ingest
+from holdfast.telemetry.frame import Limits
+from holdfast.telemetry.rollup import chunk, layout, listing
+from holdfast.telemetry.rollup.listing import Listed
+from holdfast.telemetry.rollup.manifest import Current, Generation, Kind, Table, Unit, UnitManifest, bucket_of
+from holdfast.telemetry.rollup.windows import Windows
 from tests.unit.pipeline.planted import Expected, cut, fault, rewrite
 
 

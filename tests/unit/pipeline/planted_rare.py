@@ -7,14 +7,14 @@ import hashlib
 from dataclasses import replace
 
 from holdfast.bus import layout as bus
-from holdfast.ingest import layout as ingest
-from holdfast.ingest import references
-from holdfast.ingest.manifest import AcceptedManifest
-from holdfast.metrics import layout, listing
-from holdfast.metrics.manifest import Current, Kind, UnitManifest, bucket_of
 from holdfast.objects.store import CREATE, OVERWRITE, Store
 from holdfast.pipeline.plan import read_generation
 from holdfast.runs import layout as runs
+from holdfast.telemetry.accept import layout as ingest
+from holdfast.telemetry.accept import references
+from holdfast.telemetry.accept.manifest import AcceptedManifest
+from holdfast.telemetry.rollup import layout, listing
+from holdfast.telemetry.rollup.manifest import Current, Kind, UnitManifest, bucket_of
 from tests.unit.pipeline.planted import Expected, Fault, Plant, a_manifest, fault, first, ungather
 from tests.unit.pipeline.planted_hours import an_hour, divided
 from tests.unit.pipeline.planted_others import SHOP, claim_of, event_of

@@ -3,10 +3,10 @@
 import re
 
 from holdfast.bus.audit import RULES as BUS
-from holdfast.ingest.audit_rules import RULES as INGEST
-from holdfast.metrics.audit_rules import RULES as METRICS
-from holdfast.pipeline.audit_rules import RULES as STORE
+from holdfast.pipeline.jobs.audit_rules import RULES as STORE
 from holdfast.runs.admin.audit import RULES as RUNS
+from holdfast.telemetry.accept.audit_rules import RULES as INGEST
+from holdfast.telemetry.rollup.audit_rules import RULES as METRICS
 from tests.tidy.tree import ROOT
 
 EVERY = [*INGEST.values(), *METRICS.values(), *RUNS.values(), *BUS.values(), *STORE.values()]

@@ -4,15 +4,15 @@ import pytest
 
 from holdfast import pipeline
 from holdfast.base.ids import Ambient
-from holdfast.ingest.manifest import AcceptedManifest
-from holdfast.ingest.reconcile import Finding
-from holdfast.ingest.records import Gauge
-from holdfast.metrics import layout as derived
-from holdfast.metrics.manifest import Kind
 from holdfast.objects.client import Client
 from holdfast.objects.open import open_store
 from holdfast.objects.store import OVERWRITE
 from holdfast.pipeline import due, layout, problems
+from holdfast.telemetry.accept.manifest import AcceptedManifest
+from holdfast.telemetry.accept.reconcile import Finding
+from holdfast.telemetry.records import Gauge
+from holdfast.telemetry.rollup import layout as derived
+from holdfast.telemetry.rollup.manifest import Kind
 from tests.unit.pipeline.field import HOUR, SECOND, START, Field, agrees, generations
 
 FULL = {"full": True}

@@ -6,7 +6,6 @@ import pytest
 
 from holdfast import pipeline
 from holdfast.base.ids import Ambient
-from holdfast.ingest.records import Gauge
 from holdfast.objects.client import Client
 from holdfast.objects.open import open_store
 from holdfast.pipeline.engine import Inline
@@ -15,6 +14,7 @@ from holdfast.pipeline.options import Env, Options
 from holdfast.platform import census
 from holdfast.platform.census import Emits, Host, Series
 from holdfast.platform.session import Session
+from holdfast.telemetry.records import Gauge
 from tests.unit.pipeline.field import HOUR, SECOND, START, Field
 
 ONE_HOUR = Options(stale_hours=1)

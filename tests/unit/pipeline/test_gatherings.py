@@ -5,12 +5,6 @@ from typing import Any
 
 from holdfast import pipeline
 from holdfast.base.clock import SystemClock
-from holdfast.ingest import layout as ingest
-from holdfast.ingest.follow import Follower
-from holdfast.ingest.frame import Limits
-from holdfast.ingest.live import Live
-from holdfast.ingest.manifest import AcceptedManifest
-from holdfast.ingest.records import Gauge
 from holdfast.objects.client import Client
 from holdfast.objects.open import open_store
 from holdfast.objects.store import OVERWRITE
@@ -18,8 +12,14 @@ from holdfast.pipeline import Inline, Options, discover, problems
 from holdfast.pipeline.checkpoint import Checkpoints
 from holdfast.pipeline.options import Env
 from holdfast.pipeline.reconcile import Reconcile
-from holdfast.platform.metrics import Metrics
 from holdfast.sim.pipeline_kit import Straight
+from holdfast.telemetry.accept import layout as ingest
+from holdfast.telemetry.accept.manifest import AcceptedManifest
+from holdfast.telemetry.frame import Limits
+from holdfast.telemetry.live.follow import Follower
+from holdfast.telemetry.live.state import Live
+from holdfast.telemetry.query.metrics import Metrics
+from holdfast.telemetry.records import Gauge
 from tests.unit.pipeline.audit_desk import place, wrong
 from tests.unit.pipeline.field import HOUR, SECOND, START, Field, agrees
 

@@ -7,10 +7,6 @@ import pytest
 
 from holdfast.base.codec import Document
 from holdfast.base.errors import Corrupt
-from holdfast.ingest.frame import Limits
-from holdfast.metrics import layout
-from holdfast.metrics.manifest import Generation, Kind
-from holdfast.metrics.windows import Windows
 from holdfast.objects.client import Usage
 from holdfast.objects.layer import Layer
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Store, Written
@@ -20,8 +16,12 @@ from holdfast.pipeline.gc import derived
 from holdfast.pipeline.options import Env, Options
 from holdfast.pipeline.plan import read_generation
 from holdfast.pipeline.reconcile import Reconcile
-from holdfast.platform.metrics import Metrics
 from holdfast.sim.pipeline_kit import Small, Straight, accept
+from holdfast.telemetry.frame import Limits
+from holdfast.telemetry.query.metrics import Metrics
+from holdfast.telemetry.rollup import layout
+from holdfast.telemetry.rollup.manifest import Generation, Kind
+from holdfast.telemetry.rollup.windows import Windows
 from tests.unit.pipeline.gc_desk import DAY, HOUR, GcDesk, Once
 
 EARLY = Small("agent", 0, 4, 0)

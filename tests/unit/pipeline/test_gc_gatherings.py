@@ -2,17 +2,17 @@
 
 from dataclasses import replace
 
-from holdfast.ingest import expired, layout
-from holdfast.ingest.expired import Expired
-from holdfast.ingest.follow import Follower
-from holdfast.ingest.frame import Limits
-from holdfast.ingest.gathering import gather
-from holdfast.ingest.live import Live
-from holdfast.ingest.manifest import AcceptedManifest
-from holdfast.ingest.marks import Mark
-from holdfast.ingest.references import by_time
 from holdfast.objects.store import OVERWRITE
 from holdfast.pipeline.gc import gatherings
+from holdfast.telemetry.accept import expired, layout
+from holdfast.telemetry.accept.expired import Expired
+from holdfast.telemetry.accept.gathering import gather
+from holdfast.telemetry.accept.manifest import AcceptedManifest
+from holdfast.telemetry.accept.marks import Mark
+from holdfast.telemetry.accept.references import by_time
+from holdfast.telemetry.frame import Limits
+from holdfast.telemetry.live.follow import Follower
+from holdfast.telemetry.live.state import Live
 from tests.unit.pipeline.gc_desk import DAY, HOUR, GcDesk, frame
 
 

@@ -5,16 +5,16 @@ from dataclasses import replace
 import pytest
 
 from holdfast.base.errors import Denied, Invalid
-from holdfast.ingest import layout, references
-from holdfast.ingest.expired import Expired, record
-from holdfast.ingest.manifest import AcceptedManifest
-from holdfast.ingest.quarantine import find_conflict
-from holdfast.ingest.resolutions import Resolution, Resolutions
 from holdfast.objects.layer import Layer
 from holdfast.objects.store import Store
 from holdfast.pipeline.gc import orphans
 from holdfast.pipeline.gc.options import Ask
 from holdfast.pipeline.gc.record import GC, Sweep, intents, settle
+from holdfast.telemetry.accept import layout, references
+from holdfast.telemetry.accept.expired import Expired, record
+from holdfast.telemetry.accept.manifest import AcceptedManifest
+from holdfast.telemetry.accept.quarantine import find_conflict
+from holdfast.telemetry.accept.resolutions import Resolution, Resolutions
 from tests.unit.pipeline.gc_desk import DAY, GcDesk, frame
 
 

@@ -11,14 +11,6 @@ from holdfast import pipeline
 from holdfast.base import codec
 from holdfast.base.codec import Document
 from holdfast.base.errors import NotFound
-from holdfast.ingest import layout as ingest
-from holdfast.ingest.expired import find_expired
-from holdfast.ingest.frame import Limits
-from holdfast.ingest.manifest import AcceptedManifest
-from holdfast.ingest.records import Counter, Gauge, Log
-from holdfast.metrics import layout
-from holdfast.metrics.manifest import Kind
-from holdfast.metrics.windows import Windows
 from holdfast.objects.layer import Layer
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Store, Version, Written
 from holdfast.pipeline.audited import latest_complete
@@ -29,9 +21,17 @@ from holdfast.pipeline.gc.options import GcOptions, rollup_ages
 from holdfast.pipeline.options import Env, Options
 from holdfast.pipeline.plan import read_generation
 from holdfast.pipeline.reconcile import Reconcile
-from holdfast.platform.logs import Logs
-from holdfast.platform.metrics import Metrics
 from holdfast.sim.pipeline_kit import Straight
+from holdfast.telemetry.accept import layout as ingest
+from holdfast.telemetry.accept.expired import find_expired
+from holdfast.telemetry.accept.manifest import AcceptedManifest
+from holdfast.telemetry.frame import Limits
+from holdfast.telemetry.query.logs import Logs
+from holdfast.telemetry.query.metrics import Metrics
+from holdfast.telemetry.records import Counter, Gauge, Log
+from holdfast.telemetry.rollup import layout
+from holdfast.telemetry.rollup.manifest import Kind
+from holdfast.telemetry.rollup.windows import Windows
 from tests.unit.pipeline.field import START, Field
 from tests.unit.pipeline.gc_desk import DAY, HOUR, GcDesk
 

@@ -13,7 +13,6 @@ from holdfast.ontology.bulk.loader import Landed
 from holdfast.ontology.format import layout
 from holdfast.ontology.maintain.compact import Compactor
 from holdfast.ontology.maintain.staged_loads import DEAD_NS
-from holdfast.ontology.maintain.upkeep import NEVER
 from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.ontology.session import Ontology, Options
 from holdfast.ontology.types.errors import InvalidValue
@@ -30,9 +29,9 @@ async def loaded(store: Client, typed: Typed, rows: pa.Table, *, tasks: int = 2,
     parts = []
     for task in range(tasks):
         some = rows.take(pa.array(range(task, rows.num_rows, tasks), pa.int64()))
-        done = await staged(store, load, typed.form(), some.to_batches())
+        done = await staged(store, load, typed.type_info(), some.to_batches())
         parts.append(Staged.parse(done.document()))
-    return await land(store, typed.form(), load, parts, Wishes(**wanted), Inline(store))
+    return await land(store, typed.type_info(), load, parts, Wishes(**wanted), Inline(store))
 
 
 async def test_a_load_leaves_nothing_staged_whatever_came_of_it() -> None:
@@ -63,7 +62,7 @@ def test_a_class_that_cannot_be_had_is_named() -> None:
 async def test_compaction_by_an_engine_gives_the_rows_and_files_of_one_machine() -> None:
     async with open_store("memory:") as store, open_store("memory:") as other:
         for each in (store, other):
-            async with Ontology(each, each.ambient, [Customer], Options(compaction=NEVER)) as onto:
+            async with Ontology(each, each.ambient, [Customer], Options(compaction=False)) as onto:
                 for number in range(20):
                     onto.ensure([Customer(**row) for row in customers(number * 2, 3, f"v{number}-")])
                     await onto.commit()
@@ -88,7 +87,7 @@ async def test_compaction_by_an_engine_gives_the_rows_and_files_of_one_machine()
 async def test_what_a_dead_load_has_staged_is_garbage_after_a_day_and_not_before() -> None:
     desk = GcDesk()
     ambient = desk.ambient
-    async with Ontology(desk.store, ambient, [Customer], Options(compaction=NEVER)) as onto:
+    async with Ontology(desk.store, ambient, [Customer], Options(compaction=False)) as onto:
         onto.ensure(Customer(id="a", name="b"))
         await onto.commit()
     key = layout.load_key("dead", *CUSTOMER_ID, "rows", "0a")

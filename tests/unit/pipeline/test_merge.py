@@ -6,11 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 from holdfast import pipeline
-from holdfast.ingest.frame import Limits
-from holdfast.ingest.records import Gauge
-from holdfast.metrics import layout, listing
-from holdfast.metrics.manifest import Kind
-from holdfast.metrics.windows import Windows
 from holdfast.objects.client import Client
 from holdfast.objects.layer import Layer
 from holdfast.objects.open import open_store
@@ -19,9 +14,14 @@ from holdfast.pipeline.engine import Inline
 from holdfast.pipeline.layout import MERGE, due_key
 from holdfast.pipeline.merge import Merge
 from holdfast.pipeline.options import Env, Options
-from holdfast.platform.logs import Logs
-from holdfast.platform.metrics import Metrics
 from holdfast.sim.pipeline_kit import Straight
+from holdfast.telemetry.frame import Limits
+from holdfast.telemetry.query.logs import Logs
+from holdfast.telemetry.query.metrics import Metrics
+from holdfast.telemetry.records import Gauge
+from holdfast.telemetry.rollup import layout, listing
+from holdfast.telemetry.rollup.manifest import Kind
+from holdfast.telemetry.rollup.windows import Windows
 from tests.unit.pipeline.field import HOUR, START, Field, derived_keys, generations
 from tests.unit.pipeline.gc_desk import DAY
 from tests.unit.pipeline.merge_desk import AT_ONCE, FIRST, NEVER, SECOND, Place, current, filled, inputs, merge

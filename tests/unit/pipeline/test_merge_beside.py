@@ -5,12 +5,12 @@ import pytest
 
 from holdfast import pipeline
 from holdfast.base.errors import Corrupt
-from holdfast.ingest.records import Gauge
-from holdfast.metrics import layout
 from holdfast.pipeline import plan
 from holdfast.pipeline.audited import latest_complete
 from holdfast.pipeline.gc import derived as gc_derived
 from holdfast.pipeline.tables import everything
+from holdfast.telemetry.records import Gauge
+from holdfast.telemetry.rollup import layout
 from tests.unit.pipeline.field import HOUR, START, Field
 from tests.unit.pipeline.gc_desk import DAY, Once
 from tests.unit.pipeline.merge_desk import AT_ONCE, NEVER, SECOND, Place, current

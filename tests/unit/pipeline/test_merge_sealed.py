@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from holdfast.ingest.records import Counter, Gauge, Histogram
-from holdfast.metrics import layout
-from holdfast.metrics.manifest import Generation, Kind, UnitManifest
-from holdfast.metrics.windows import Windows
 from holdfast.pipeline.engine import Inline
 from holdfast.pipeline.merge import Merge
 from holdfast.pipeline.options import Env, Options
 from holdfast.pipeline.plan import read_generation
 from holdfast.pipeline.tables import everything
 from holdfast.sim.pipeline_kit import Straight
+from holdfast.telemetry.records import Counter, Gauge, Histogram
+from holdfast.telemetry.rollup import layout
+from holdfast.telemetry.rollup.manifest import Generation, Kind, UnitManifest
+from holdfast.telemetry.rollup.windows import Windows
 from tests.unit.pipeline.field import START
 from tests.unit.pipeline.gc_desk import HOUR
 from tests.unit.pipeline.test_gc_retention import SECOND, WINDOWS, Ground

@@ -18,11 +18,6 @@ from holdfast.base.clock import SystemClock
 from holdfast.base.config import Settings
 from holdfast.base.errors import Invalid, NotFound
 from holdfast.base.ids import Ambient
-from holdfast.ingest import layout as ingest
-from holdfast.ingest.frame import Limits
-from holdfast.ingest.quarantine import record_conflict
-from holdfast.ingest.records import Gauge
-from holdfast.metrics.manifest import Kind
 from holdfast.objects.client import Client
 from holdfast.objects.open import open_store
 from holdfast.objects.store import OVERWRITE
@@ -32,8 +27,13 @@ from holdfast.pipeline.checkpoint import Checkpoints
 from holdfast.pipeline.options import Env
 from holdfast.pipeline.reconcile import Reconcile
 from holdfast.pipeline.status import status
-from holdfast.platform.metrics import Metrics
 from holdfast.sim.pipeline_kit import Straight
+from holdfast.telemetry.accept import layout as ingest
+from holdfast.telemetry.accept.quarantine import record_conflict
+from holdfast.telemetry.frame import Limits
+from holdfast.telemetry.query.metrics import Metrics
+from holdfast.telemetry.records import Gauge
+from holdfast.telemetry.rollup.manifest import Kind
 from tests.unit.pipeline.field import HOUR, SECOND, START, Field, agrees, generations
 
 FULL = {"full": True}

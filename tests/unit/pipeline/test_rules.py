@@ -11,8 +11,6 @@ import pytest
 
 from holdfast.base.codec import Document
 from holdfast.base.ids import Ambient
-from holdfast.metrics import layout
-from holdfast.metrics.manifest import Kind
 from holdfast.objects.layer import Layer
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Page, Store, Version, Written
@@ -26,6 +24,8 @@ from holdfast.sim.checkers.pipeline import COUNTED, GROWING, ONCE, WHOLE, counte
 from holdfast.sim.history import Landing
 from holdfast.sim.pipeline_kit import Small, Straight, accept
 from holdfast.sim.scenarios.pipeline_derive import OPTIONS
+from holdfast.telemetry.rollup import layout
+from holdfast.telemetry.rollup.manifest import Kind
 
 EARLY = Small("agent", 0, 4, 0)
 LATE = Small("agent", 10, 14, 0)

@@ -5,12 +5,12 @@ import random
 import pytest
 
 from holdfast.base.ids import Ambient
-from holdfast.ingest import layout
-from holdfast.ingest.manifest import AcceptedManifest
-from holdfast.ingest.quarantine import record_conflict
 from holdfast.pipeline import layout as pipeline_layout
 from holdfast.pipeline.checkpoint import Checkpoints
 from holdfast.pipeline.silence import Memory
+from holdfast.telemetry.accept import layout
+from holdfast.telemetry.accept.manifest import AcceptedManifest
+from holdfast.telemetry.accept.quarantine import record_conflict
 from tests.unit.pipeline.fleet import MINUTE_S, Fleet, Skewed
 
 

@@ -3,11 +3,11 @@
 import pytest
 
 from holdfast.base.errors import Ambiguous
-from holdfast.ingest import layout
-from holdfast.ingest.marks import Mark
 from holdfast.pipeline import silence
 from holdfast.pipeline.checkpoint import Checkpoints
 from holdfast.pipeline.silence import Memory
+from holdfast.telemetry.accept import layout
+from holdfast.telemetry.accept.marks import Mark
 from tests.unit.pipeline.fleet import DAYS_S, MINUTE_S, Fleet
 
 

@@ -3,11 +3,11 @@
 import pytest
 
 from holdfast import pipeline
-from holdfast.metrics.listing import Listed
-from holdfast.metrics.manifest import Kind, Unit
 from holdfast.objects.open import open_store
 from holdfast.pipeline import plan
 from holdfast.pipeline.plan import Work
+from holdfast.telemetry.rollup.listing import Listed
+from holdfast.telemetry.rollup.manifest import Kind, Unit
 from tests.unit.pipeline.field import Field, agrees, derived_keys, generations
 
 

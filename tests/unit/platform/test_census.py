@@ -8,10 +8,10 @@ import pytest
 
 import holdfast
 from holdfast.base.errors import Conflict
-from holdfast.metrics.points import SeriesKey
 from holdfast.platform import census
 from holdfast.platform.census import Agent, Census, Emits, Host, Hour, Metric, Runs, Sends, Series
 from holdfast.platform.session import Session
+from holdfast.telemetry.rollup.points import SeriesKey
 
 NOON = 488_892
 

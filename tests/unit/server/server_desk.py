@@ -11,9 +11,6 @@ from typing import Any
 import httpx
 
 from holdfast.base.config import IngestSection
-from holdfast.ingest import Gauge
-from holdfast.ingest.frame import encode, pack
-from holdfast.ingest.records import Record
 from holdfast.objects.client import Client, Usage
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.retry import RetryPolicy
@@ -23,9 +20,12 @@ from holdfast.server.connections import ConnectionLimits, Connections
 from holdfast.server.run import Address, Listener, bound
 from holdfast.server.service import Service, open_service
 from holdfast.server.tokens import add_token
-from tests.unit.ingest.accept_desk import AcceptDesk
+from holdfast.telemetry import Gauge
+from holdfast.telemetry.frame import encode, pack
+from holdfast.telemetry.records import Record
 from tests.unit.objects.scripted import Scripted
 from tests.unit.runs.desk import Watch
+from tests.unit.telemetry.accept.accept_desk import AcceptDesk
 
 LIMITS = ConnectionLimits(connections=20, header_timeout_s=5, body_timeout_s=5)
 Asgi = Callable[[Any, Any, Any], Awaitable[None]]
@@ -76,7 +76,7 @@ async def server_desk(
     script = Scripted(inner=MemoryStore(desk.shelf, clock=desk.watch))
     retry = RetryPolicy(attempts=2, base_ms=0, max_ms=0)
     store = Client(script, ambient=ambient, retry=retry, usage=usage, spec=StoreSpec("memory", "desk"))
-    section = IngestSection.model_validate({"tokens": tokens, **settings})
+    section = IngestSection.model_validate({"tokens": tokens, "backfill": True, **settings})
     async with open_service(store, section, query=query, overlap_s=overlap_s) as service:
         transports = [httpx.ASGITransport(app, False) for app in (ingest_app(service), private_app(service))]
         clients = [httpx.AsyncClient(transport=each, base_url="http://localhost") for each in transports]

@@ -21,9 +21,9 @@ from holdfast.base.errors import (
     Refused,
     Unavailable,
 )
-from holdfast.ingest import Gauge
-from holdfast.ingest.frame import FrameInvalid, Reason
 from holdfast.server.errors import REASONS, Fault, failure_of
+from holdfast.telemetry import Gauge
+from holdfast.telemetry.frame import FrameInvalid, Reason
 from tests.unit.server.server_desk import frame, server_desk
 
 

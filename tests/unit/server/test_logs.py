@@ -19,7 +19,7 @@ def test_complaints_of_the_http_server_are_few_a_second_and_ours_are_all_there()
     with logging_to(stream):
         for number in range(20 * REFUSALS_PER_S):
             logging.getLogger("uvicorn.error").warning("Invalid HTTP request received.")
-            logging.getLogger("holdfast.ingest").warning("line %d", number)
+            logging.getLogger("holdfast.telemetry").warning("line %d", number)
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
     told = [line for line in lines if line["logger"] == "uvicorn.error"]
     seconds = {line["time"][:19] for line in lines}
@@ -55,7 +55,7 @@ def test_a_pipe_that_nobody_reads_holds_nobody_up_and_what_was_dropped_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(logs, "FLUSH_S", 0.1)
-    log, most = logging.getLogger("holdfast.ingest"), 3 * logs.MOST_LINES
+    log, most = logging.getLogger("holdfast.telemetry"), 3 * logs.MOST_LINES
     reader, writer = os.pipe()
     with os.fdopen(reader, "rb") as reading, os.fdopen(writer, "w", encoding="utf-8") as stream:
         began = time.monotonic()
@@ -69,7 +69,7 @@ def test_a_pipe_that_nobody_reads_holds_nobody_up_and_what_was_dropped_is_told(
 
 
 def test_who_reads_again_gets_the_count_before_the_next_line() -> None:
-    log, most = logging.getLogger("holdfast.ingest"), 3 * logs.MOST_LINES
+    log, most = logging.getLogger("holdfast.telemetry"), 3 * logs.MOST_LINES
     reader, writer = os.pipe()
     counts: list[int] = []
     with os.fdopen(reader, "rb") as reading:
@@ -88,7 +88,7 @@ def test_lines_to_a_pipe_whose_reader_is_gone_are_lost_without_a_word() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "w", encoding="utf-8") as stream, logging_to(stream):
-        logging.getLogger("holdfast.ingest").warning("nobody hears")
+        logging.getLogger("holdfast.telemetry").warning("nobody hears")
     assert stream.closed
 
 

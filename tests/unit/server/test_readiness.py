@@ -9,18 +9,18 @@ import pytest
 
 from holdfast.base.aio import finishing
 from holdfast.base.errors import Unavailable
-from holdfast.ingest.agent.folder import DiskFolder
-from holdfast.ingest.marks import Mark
-from holdfast.ingest.notes import Notes
-from holdfast.ingest.records import Log
-from holdfast.ingest.spool import BALLAST, TRIAL, TRIAL_BYTES, Spool
 from holdfast.objects.layer import Layer
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Written
 from holdfast.server.readiness import Readiness
 from holdfast.sim.ingest_kit import submission
-from tests.unit.ingest.spool_desk import SpoolDesk, TightDisk
+from holdfast.telemetry.accept.marks import Mark
+from holdfast.telemetry.accept.notes import Notes
+from holdfast.telemetry.accept.spool import BALLAST, TRIAL, TRIAL_BYTES, Spool
+from holdfast.telemetry.folder import DiskFolder
+from holdfast.telemetry.records import Log
 from tests.unit.server.server_desk import ServerDesk, frame, server_desk
+from tests.unit.telemetry.accept.spool_desk import SpoolDesk, TightDisk
 
 
 async def problem(desk: ServerDesk) -> str:

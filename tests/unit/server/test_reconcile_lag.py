@@ -7,11 +7,11 @@ from pathlib import Path
 from holdfast import pipeline
 from holdfast.base.clock import SystemClock
 from holdfast.base.errors import Unavailable
-from holdfast.ingest import layout
-from holdfast.ingest.reconciled import NEVER, NOT_YET, Reconciled
 from holdfast.objects.layer import Layer
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.store import NotModified, Object, Version
+from holdfast.telemetry.accept import layout
+from holdfast.telemetry.accept.reconciled import NEVER, NOT_YET, Reconciled
 from tests.unit.server.server_desk import ServerDesk, frame, server_desk
 
 

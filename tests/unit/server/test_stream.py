@@ -9,11 +9,11 @@ from typing import Any
 
 import httpx
 
-from holdfast.ingest import Alert, Gauge, Log, State
-from holdfast.ingest.select import Wanted
 from holdfast.server.app import private_app
 from holdfast.server.models import EVENTS
 from holdfast.server.routes import HEARTBEAT_NS, events
+from holdfast.telemetry import Alert, Gauge, Log, State
+from holdfast.telemetry.live.select import Wanted
 from tests.tidy.tree import ROOT
 from tests.unit.server.server_desk import ServerDesk, frame, listening, server_desk
 

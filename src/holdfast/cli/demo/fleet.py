@@ -11,8 +11,8 @@ from random import Random
 
 from holdfast import runs
 from holdfast.cli.demo.stage import Process, Stage
-from holdfast.ingest import Client, Gauge
 from holdfast.server import add_token
+from holdfast.telemetry import Client, Gauge
 
 HOSTS = ("web-1", "web-2", "db-1", "db-2")
 HOURS, EVERY_S = 2, 10

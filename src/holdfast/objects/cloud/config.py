@@ -16,8 +16,8 @@ Google's store and Azure all credentials. obstore's own retries are off: a condi
 caller loses its outcome. Nothing is contacted here.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -57,6 +57,14 @@ Backend = S3Store | GCSStore | AzureStore
 _NO_RETRIES: "RetryConfig" = {"max_retries": 0}
 _CONNECT_MS = 5_000
 _REQUEST_MS = 30_000
+_REGION = ("AWS_REGION", "AWS_DEFAULT_REGION")
+_ENDPOINT = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+_AZURE_ENDPOINT = ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")
+_AZURE_SECRETS = {
+    "account_key": ("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY", "AZURE_STORAGE_MASTER_KEY"),
+    "sas_token": ("AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_SAS_KEY"),
+}
+"""The variables that obstore reads."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +88,48 @@ def connect(spec: StoreSpec, environ: Environ) -> Connection:
         raise Invalid(f"{spec.uri}: these settings do not work: {reason}", remedy="correct them") from None
 
 
+def carried(spec: StoreSpec, environ: Environ) -> StoreSpec:
+    """The address together with what only this process knows, for another process: server, region and keys that come
+    from the environment or a profile. An identity that cannot be passed on (a role, a file of Google's) is left open.
+    """
+    options, secrets = dict(spec.options), dict(spec.secrets)
+
+    def add(name: str, value: str | None) -> None:
+        if value:
+            options[name] = value
+
+    match spec.scheme:
+        case "s3":
+            aws = _Aws(spec, environ)
+            credentials = find_credentials(spec, environ, lambda: aws.profile)
+            add("region", aws.find("region", _REGION, "region"))
+            add("endpoint", aws.find("endpoint", _ENDPOINT, "endpoint_url"))
+            if isinstance(credentials, Keys):
+                options.pop("profile", None)
+                secrets = {name: value for name, value in _secrets(credentials).items() if value}
+        case "gs":
+            add("endpoint", spec.endpoint or environ.get("GOOGLE_BASE_URL"))
+        case "az":
+            add("account", spec.text("account") or environ.get("AZURE_STORAGE_ACCOUNT_NAME"))
+            add("endpoint", spec.endpoint or _first(environ, _AZURE_ENDPOINT))
+            for secret, names in _AZURE_SECRETS.items():
+                if not secrets and (value := _first(environ, names)):
+                    secrets[secret] = value
+    return replace(spec, options=tuple(sorted(options.items())), secrets=tuple(sorted(secrets.items())))
+
+
+def _first(environ: Environ, names: Iterable[str]) -> str | None:
+    return next((value for name in names if (value := environ.get(name))), None)
+
+
+def _secrets(keys: Keys) -> dict[str, str | None]:
+    return {
+        "access_key_id": keys.access_key_id,
+        "secret_access_key": keys.secret_access_key,
+        "session_token": keys.session_token,
+    }
+
+
 class _Aws:
     """S3 settings by precedence: address and settings, the AWS environment, the profile (read only when needed)."""
 
@@ -92,16 +142,14 @@ class _Aws:
         return read_profile(self._spec, self._environ)
 
     def find(self, option: str, variables: tuple[str, ...], in_profile: str) -> str | None:
-        from_environ = next((value for name in variables if (value := self._environ.get(name))), None)
-        return self._spec.text(option) or from_environ or self.profile.values.get(in_profile)
+        return self._spec.text(option) or _first(self._environ, variables) or self.profile.values.get(in_profile)
 
 
 def _s3(spec: StoreSpec, environ: Environ) -> Connection:
     aws = _Aws(spec, environ)
-    region = aws.find("region", ("AWS_REGION", "AWS_DEFAULT_REGION"), "region") or "us-east-1"
+    region = aws.find("region", _REGION, "region") or "us-east-1"
     _check_headers(spec, {"region": region})
-    variables = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
-    endpoint = aws.find("endpoint", variables, "endpoint_url") or f"https://s3.{region}.amazonaws.com"
+    endpoint = aws.find("endpoint", _ENDPOINT, "endpoint_url") or f"https://s3.{region}.amazonaws.com"
     endpoint = canonical_endpoint(spec.uri, endpoint)
     in_host = spec.switch("virtual_hosted_style", default=False)
     server = endpoint.replace(f"//{spec.place.lower()}.", "//", 1) if in_host else endpoint
@@ -164,9 +212,7 @@ def _az(spec: StoreSpec, environ: Environ) -> Connection:
         raise Invalid(
             f"{spec.uri}: no storage account is given", remedy="add ?account=NAME, or set AZURE_STORAGE_ACCOUNT_NAME"
         )
-    variables = ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")
-    from_environ = next((value for name in variables if (value := environ.get(name))), None)
-    endpoint = spec.endpoint or from_environ or f"https://{account}.blob.core.windows.net"
+    endpoint = spec.endpoint or _first(environ, _AZURE_ENDPOINT) or f"https://{account}.blob.core.windows.net"
     endpoint = canonical_endpoint(spec.uri, endpoint)
     config: AzureConfig = {
         "account_name": account,

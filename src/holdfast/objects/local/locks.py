@@ -80,14 +80,16 @@ def scanning(folder: Folder) -> AbstractContextManager[None]:
 
 @contextmanager
 def _held(folder: Folder, how: int) -> Iterator[None]:
-    try:
-        fcntl.flock(folder.descriptor, how)
-    except OSError as error:
-        if error.errno not in _NO_FOLDER_LOCKS:
-            raise
-        yield
-        return
-    try:
-        yield
-    finally:
-        fcntl.flock(folder.descriptor, fcntl.LOCK_UN)
+    with folder.again() as own:
+        try:
+            fcntl.flock(own.descriptor, how)
+        except OSError as error:
+            if error.errno not in _NO_FOLDER_LOCKS:
+                raise
+            yield
+            return
+        try:
+            yield
+        finally:
+            # Closing alone does not unlock while a forked child has a copy of the descriptor.
+            fcntl.flock(own.descriptor, fcntl.LOCK_UN)

@@ -24,7 +24,7 @@ from holdfast.base.errors import Invalid, Refused
 from holdfast.objects.local.files import FULL, Folder, Staging, is_folder
 from holdfast.objects.local.locks import Locks
 from holdfast.objects.local.names import CONTROL
-from holdfast.objects.local.tree import Durable, Tree
+from holdfast.objects.local.tree import Folders, Tree
 
 LAYOUT_FORMAT = "holdfast.local"
 LAYOUT_VERSION = 1
@@ -57,9 +57,9 @@ class _Prepared(NamedTuple):
     staging: Staging
     fold: bool
 
-    def belongs_to(self, root: Folder) -> bool:
+    def belongs_to(self, root: os.stat_result) -> bool:
         """Whether this is the same root, and the store's own directory in it was not removed."""
-        return self.root.identity == root.identity and not self.staging.folder.is_removed()
+        return self.root.identity == (root.st_dev, root.st_ino) and not self.staging.folder.is_removed()
 
 
 class Root:
@@ -70,7 +70,7 @@ class Root:
         self._checked = False
         self._fold: bool | None = None
         self._prepared: _Prepared | None = None
-        self._durable = Durable()
+        self._folders = Folders()
 
     @property
     def known(self) -> bool:
@@ -87,16 +87,15 @@ class Root:
             return None
         if self._fold is None:
             self._fold = _fold_in(root, self.path)
-        return Tree(root, self._durable, fold=self._fold is True)
+        return Tree(root, self._folders, fold=self._fold is True)
 
     def writing(self) -> Tree:
-        """The tree, with all that writers need. The root is opened for each operation: it may have been replaced."""
-        root, prepared = self._opened(), self._prepared
-        if root is None or prepared is None or not prepared.belongs_to(root):
+        """The tree, with all that writers need. Each operation looks at the root: it may have been replaced."""
+        found, prepared = _stat(self.path), self._prepared
+        if found is None or prepared is None or not prepared.belongs_to(found):
             prepared = self._prepared = self._prepare()
             self._fold = prepared.fold
-            root = prepared.root.again()
-        return Tree(root, self._durable, fold=prepared.fold, locks=prepared.locks, staging=prepared.staging)
+        return Tree(prepared.root, self._folders, fold=prepared.fold, locks=prepared.locks, staging=prepared.staging)
 
     def deleting(self) -> Tree:
         """The tree, for deletes. On a full disk a root that was not prepared yet cannot be prepared: use the
@@ -111,11 +110,11 @@ class Root:
             locks = control.child(_LOCKS) if control is not None else None
             if root is None or fold is None or locks is None:
                 raise
-            return Tree(root, self._durable, fold=fold, locks=Locks(locks))
+            return Tree(root, self._folders, fold=fold, locks=Locks(locks))
 
     def close(self) -> None:
         self._prepared = None
-        self._durable.clear()
+        self._folders.clear()
 
     def _opened(self) -> Folder | None:
         try:

@@ -147,7 +147,7 @@ class LocalStore(Store):
     def _opened(self, verb: str, key: str) -> Iterator[OpenFile]:
         with Attempt(f"{verb} {key}", self._root.path), ExitStack() as opened:
             tree = self._root.reading()
-            file = opened.enter_context(tree).open(tree.names(key)) if tree is not None else None
+            file = tree.open(tree.names(key)) if tree is not None else None
             if file is None:
                 raise NotFound(f"{key}: no such object", remedy=NO_SUCH_OBJECT)
             yield opened.enter_context(file)
@@ -156,7 +156,7 @@ class LocalStore(Store):
         with Attempt(f"link {key}", self._root.path), ExitStack() as opened:
             tree = self._root.reading()
             names = tree.names(key) if tree is not None else ()
-            folder = opened.enter_context(tree).folder(names[:-1]) if tree is not None else None
+            folder = tree.folder(names[:-1]) if tree is not None else None
             if folder is None:
                 return None
             opened.enter_context(folder)
@@ -174,14 +174,13 @@ class LocalStore(Store):
         with Attempt(f"list {prefix or 'all'}", self._root.path):
             tree = self._root.reading()
             if tree is not None:
-                with tree:
-                    yield from Walk(tree).items(prefix, after=after, delimiter=delimiter)
+                yield from Walk(tree).items(prefix, after=after, delimiter=delimiter)
 
     # Writing, in a worker thread
 
     def _put(self, key: str, body: bytes, mode: Mode) -> Written | Lost:
         with Attempt(f"put {key}", self._root.path) as attempt, ExitStack() as opened:
-            tree = opened.enter_context(self._root.writing())
+            tree = self._root.writing()
 
             def stage() -> Staged:
                 staged = opened.enter_context(tree.staging.stage())
@@ -194,15 +193,16 @@ class LocalStore(Store):
             return Lost()
 
     def _stage(self, key: str) -> Staged:
-        with Attempt(f"put {key}", self._root.path), self._root.writing() as tree:
-            return tree.staging.stage()
+        with Attempt(f"put {key}", self._root.path):
+            return self._root.writing().staging.stage()
 
     def _append(self, key: str, staged: Staged, piece: bytes) -> None:
         with Attempt(f"put {key}", self._root.path):
             staged.write(piece)
 
     def _place(self, key: str, staged: Staged) -> Written:
-        with Attempt(f"put {key}", self._root.path) as attempt, self._root.writing() as tree:
+        with Attempt(f"put {key}", self._root.path) as attempt:
+            tree = self._root.writing()
             staged.sync()
             won = _write(tree, tree.names(key), OVERWRITE, lambda: staged, attempt)
             check(won, f"{key}: an unconditional write was lost")
@@ -210,12 +210,12 @@ class LocalStore(Store):
 
     def _delete(self, keys: Sequence[str]) -> None:
         doing = f"delete {keys[0]}" if len(keys) == 1 else f"delete {len(keys)} keys"
-        with Attempt(doing, self._root.path), self._root.deleting() as tree:
+        with Attempt(doing, self._root.path):
+            tree = self._root.deleting()
             left = {tree.remove(tree.names(key)) for key in keys}
             deepest_first = sorted(left, key=len, reverse=True)
             for names in {tree.prune(names) for names in deepest_first}:
-                with tree.nearest(names) as folder:
-                    folder.sync()
+                tree.nearest(names).sync()
 
 
 def _write(tree: Tree, names: Names, mode: Mode, stage: Callable[[], Staged], attempt: Attempt) -> bool:
@@ -230,7 +230,6 @@ def _write(tree: Tree, names: Names, mode: Mode, stage: Callable[[], Staged], at
                     continue
                 break
             with ExitStack() as held:
-                held.enter_context(folder)
                 if staged is None:
                     if isinstance(mode, Create | Addressed) and (winner := folder.file(names[-1])) is not None:
                         held.enter_context(winner).sync()
@@ -239,24 +238,22 @@ def _write(tree: Tree, names: Names, mode: Mode, stage: Callable[[], Staged], at
                     staged = stage()
                 with tree.locks.writing(names):
                     spot = tree.settle(folder, names)
-                    held.enter_context(spot.folder)
                     current = None if isinstance(mode, Overwrite) or not spot.taken else spot.folder.file(spot.name)
                     if current is not None:
                         held.enter_context(current)
                     won = _holds(mode, current)
                     if won and not _placed(staged, spot, attempt):
                         continue
-                # Outside the lock: it is not held during an fsync.
+                # Outside the lock: fsyncs are slow.
                 if current is not None and not won:
                     current.sync()
                 if won or current is not None:
-                    tree.make_durable(folder, names[-1], spot)
+                    spot.folder.sync()
                     return won
                 break
         else:
             raise Unavailable(f"{os.fsdecode(b'/'.join(names))}: the directories on this path come and go too fast")
-        with tree.nearest(names[:-1]) as folder:  # the object to be replaced was deleted
-            folder.sync()
+        tree.nearest(names[:-1]).sync()  # the object to be replaced was deleted
         return False
     except BaseException:
         if making and not attempt.made:

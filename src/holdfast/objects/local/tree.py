@@ -16,16 +16,15 @@ Rules:
   no lock, because ``mkdir``, ``rmdir`` and ``rename`` each fail where another process was first, and are tried again.
 * A scan locks its directory, so that no name is moved past it.
 * An object is durable when its name is, and the names of all directories on its path. Each writer sees to all of them:
-  it cannot know whether the process that made a directory has fsynced the one above. ``Durable`` remembers which
-  directories need no further fsync.
+  it cannot know whether the process that made a directory has fsynced the one above. ``Folders`` keeps those that
+  need no further fsync.
 """
 
 import os
 from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import nullcontext, suppress
-from types import TracebackType
-from typing import NamedTuple, Self
+from contextlib import suppress
+from typing import NamedTuple
 
 from holdfast.base.errors import Invalid
 from holdfast.objects.local.files import Folder, Identity, OpenFile, Staging, is_file, is_folder
@@ -34,31 +33,40 @@ from holdfast.objects.local.names import CONTINUED, MOVING, SELF, Names, key_nam
 from holdfast.objects.store import MAX_KEY_BYTES, Entry
 
 
-class Durable:
-    """The directories last used whose names are known to be on disk, least recently used first.
+class Folders:
+    """The directories that writers used last, kept open, whose names are on disk; least recently used first.
 
-    The key is the identity of the parent, the name, and the identity of the directory. The directory is kept open: so
-    its inode number cannot be given to another one that is made later under the same name and is not durable yet. (The
-    change time cannot be used, because it changes with every entry, and not every filesystem has generations.)
+    A look at the name tells whether it still stands for the directory that is open. While that one is open its inode
+    number cannot be given to another, which is made later under the same name and is not durable yet. (The change time
+    cannot be used, because it changes with every entry, and not every filesystem has generations.)
 
-    Each operation is one call of the C dictionary, so threads need no lock, which a fork could leave locked.
+    Each operation is one call of the C dictionary, so threads need no lock, which a fork could leave locked. A
+    directory that is dropped here is closed when its last user is done with it.
     """
 
     MOST = 128
 
     def __init__(self) -> None:
-        self._folders: OrderedDict[tuple[Identity, bytes, Identity], Folder] = OrderedDict()
+        self._folders: OrderedDict[tuple[Identity, bytes], Folder] = OrderedDict()
 
-    def ensure(self, parent: Folder, name: bytes, folder: Folder) -> None:
-        """Fsync the parent, unless the name of the directory in it is known to be on disk."""
-        key = parent.identity, name, folder.identity
-        try:
-            self._folders.move_to_end(key)
-        except KeyError:
+    def child(self, parent: Folder, name: bytes) -> Folder | None:
+        """The directory of this name, durable in its parent; None if there is none. It is shared: do not close it."""
+        found = parent.look(name)
+        if found is None or not is_folder(found):
+            return None
+        key = parent.identity, name
+        known = self._folders.get(key)
+        if known is not None and known.identity == (found.st_dev, found.st_ino):
+            with suppress(KeyError):  # another thread has dropped it
+                self._folders.move_to_end(key)
+            return known
+        child = parent.child(name)
+        if child is not None:
             parent.sync()
-            self._folders[key] = folder.again()
+            self._folders[key] = child
             if len(self._folders) > self.MOST:
                 self._folders.popitem(last=False)
+        return child
 
     def clear(self) -> None:
         self._folders.clear()
@@ -77,11 +85,11 @@ class Tree:
     """The tree below one open root. Writers need ``locks`` and ``staging``, readers do not."""
 
     def __init__(
-        self, root: Folder, durable: Durable, *, fold: bool, locks: Locks | None = None, staging: Staging | None = None
+        self, root: Folder, folders: Folders, *, fold: bool, locks: Locks | None = None, staging: Staging | None = None
     ) -> None:
         self.root = root
         self.fold = fold
-        self._durable = durable
+        self._folders = folders
         self._locks = locks
         self._staging = staging
 
@@ -99,14 +107,6 @@ class Tree:
         if self._staging is None:
             raise RuntimeError("this tree was opened for reading or deleting")
         return self._staging
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.root.close()
 
     # Reading: no locks
 
@@ -135,16 +135,14 @@ class Tree:
         """The directory at ``names``, durable up to the root. ``making``: it and those above it are made if need be,
         and objects that are in the way move in; then None means that a directory was removed meanwhile.
         """
-        folder = self.root if names else self.root.again()
+        folder = self.root
         for depth, name in enumerate(names, 1):
-            with folder if folder is not self.root else nullcontext():
-                child = folder.child(name)
-                if child is None and making:
-                    with suppress(FileNotFoundError):
-                        child = self._made(folder, names[:depth])
-                if child is None:
-                    return None
-                self._durable.ensure(folder, name, child)
+            child = self._folders.child(folder, name)
+            if child is None and making:
+                with suppress(FileNotFoundError):
+                    child = self._made(folder, names[:depth])
+            if child is None:
+                return None
             folder = child
         return folder
 
@@ -166,16 +164,10 @@ class Tree:
             with renaming(folder):
                 self._finish_move(folder, name)
             found = folder.look(name)
-        inner = folder.child(name) if is_folder(found) else None
+        inner = self._folders.child(folder, name)
         if inner is None:
             return Spot(folder, name, taken=False)
         return Spot(inner, SELF, taken=is_file(inner.look(SELF)))
-
-    def make_durable(self, folder: Folder, name: bytes, spot: Spot) -> None:
-        """Fsync the directory in which an object was placed or found, and its own name in ``folder``."""
-        if spot.folder is not folder:
-            self._durable.ensure(folder, name, spot.folder)
-        spot.folder.sync()
 
     def remove(self, names: Names) -> Names:
         """Remove an object if it is there. The directory that is to be fsynced, or pruned."""
@@ -187,10 +179,7 @@ class Tree:
             if spot.taken:
                 with suppress(FileNotFoundError):  # removed by hand
                     spot.folder.unlink(spot.name)
-            if spot.folder is folder:
-                return names[:-1]
-            spot.folder.close()
-            return names
+            return names[:-1] if spot.folder is folder else names
 
     def prune(self, names: Names) -> Names:
         """Remove a directory and those above it, as far as they are empty. The first one that stays."""
@@ -209,7 +198,7 @@ class Tree:
         """The directory of this path, made in the one above it. ``FileNotFoundError`` if that one was removed."""
         if not folder.make(names[-1]):
             self._move_in(folder, names)
-        return folder.child(names[-1])
+        return self._folders.child(folder, names[-1])
 
     def _move_in(self, folder: Folder, names: Names) -> None:
         name = names[-1]

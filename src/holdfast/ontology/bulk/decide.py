@@ -1,12 +1,16 @@
 """What a bulk load writes, decided on what is current: rows of one range of keys against the state of the same. Pure.
 
-An identity that is in the load twice refuses it, unless ``latest_by`` names the field whose greatest value wins. An
-object that is there already with other fields is a conflict, about which the policy decides as an import does. With
-``instead``, what is current and not in the load is retracted.
+Rows that are equal count once. Of several rows for one identity the newest counts: the one with the greatest value of
+the field ``latest_by``, or of the column ``_order`` that a change feed brings. Without either, or where two of the
+newest differ, the load is refused. With ``latest_by`` a row that is older than the stored one, or than its retraction,
+is left out. A row may ask to retract its identity (``_retracts``). An object that is there already with other fields is
+a conflict, about which the policy decides as an import does. With ``instead``, what is current and not in the load is
+retracted.
 
-Nothing is raised here: what refuses a load is told with the counts, because other ranges have something to say too.
+Nothing is raised here: what refuses a load is returned with the counts, because other ranges have something to say too.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -17,18 +21,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.base.codec import Document
-from holdfast.base.errors import Conflict, Invalid
+from holdfast.base.errors import Conflict
 from holdfast.ontology.bulk.staged import in_order
 from holdfast.ontology.format.data.batch import joined
 from holdfast.ontology.format.data.intents import digest
 from holdfast.ontology.types.names import key_columns
 from holdfast.ontology.types.refs import TypeId
+from holdfast.ontology.types.values import to_json
 
 SHOWN = 3
 STATE = ("commit_id", "digest", "other", "retracted")
-"""Columns of what is current, besides the identity; ``fields_json`` where rows may be retracted."""
+"""Columns of what is current, besides the identity; ``fields_json`` where rows may be retracted, ``latest`` with
+``latest_by``."""
+RETRACTS, ORDER = "_retracts", "_order"
+"""Columns that staged rows may have: whether a row retracts its identity, and its place in a sequence of changes."""
 
 _GIVEN = "_given"
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 class Policy(StrEnum):
@@ -47,9 +56,11 @@ class Rules:
     absent: bool = False
     """Refuse if any of its objects is there at all."""
     latest_by: str | None = None
-    """Of rows for one identity, the one with the greatest value of this field counts."""
+    """Of rows for one identity, stored ones included, the one with the greatest value of this field counts."""
     instead: bool = False
     """What is there and not in the load is retracted."""
+    retracts: bool = False
+    """Staged rows have the column ``_retracts``."""
 
     def document(self) -> Document:
         return {
@@ -57,6 +68,7 @@ class Rules:
             "absent": self.absent,
             "latest_by": self.latest_by,
             "instead": self.instead,
+            "retracts": self.retracts,
         }
 
     @classmethod
@@ -71,6 +83,8 @@ class Tally:
     rows: int = 0
     same: int = 0
     skipped: int = 0
+    older: int = 0
+    """Left out, because what is stored is newer by ``latest_by``."""
     replaced: int = 0
     added: int = 0
     retracted: int = 0
@@ -113,7 +127,7 @@ class Decided:
     chosen: pa.Table
     """Rows to be written, in the order of identities."""
     gone: pa.Table
-    """Identities to be retracted, with ``fields_json`` as it was."""
+    """Identities to be retracted, with the ``fields_json`` of their last row."""
     tally: Tally
 
 
@@ -123,42 +137,49 @@ def decide(type_id: TypeId, rows: pa.Table, state: pa.Table | None, rules: Rules
     tally = Tally(rows=rows.num_rows)
     rows = _once(in_order(rows, keys).combine_chunks(), keys, rules, tally)
     current = None if state is None or not state.num_rows else _latest(state.combine_chunks(), keys)
-    there, same = _compared(rows, current, keys)
-    differ = there & ~same
+    found = _compared(rows, current, keys, rules)
+    retracts = _mask(rows.column(RETRACTS)) if rules.retracts else np.zeros(rows.num_rows, np.bool_)
+    writes, there = ~retracts & ~found.older, found.there & ~retracts
+    same, differ = there & found.same, writes & there & ~found.same
     refused = there if rules.absent else differ if rules.on_conflict is Policy.ERROR else np.zeros(len(there), np.bool_)
     if refused.any():
         tally.refused = int(refused.sum())
         tally.examples += _names(rows.filter(pa.array(refused)), keys)
-    chosen = ~same & ~differ if rules.on_conflict is Policy.SKIP else ~same
-    tally.same = int(same.sum())
-    tally.skipped = int(differ.sum()) if rules.on_conflict is Policy.SKIP else 0
+    skipped = differ if rules.on_conflict is Policy.SKIP else np.zeros(len(there), np.bool_)
+    retracted = retracts & found.there & ~found.older
+    older = found.older & ~same & (~retracts | found.there)
+    tally.older = int(older.sum())
+    tally.same = int((same | (retracts & ~found.there)).sum())
+    tally.skipped = int(skipped.sum())
     tally.replaced = int(differ.sum()) - tally.skipped
-    tally.added = int((~there).sum())
-    gone = _missing(rows, current, keys) if rules.instead and current is not None else None
-    tally.retracted = 0 if gone is None else gone.num_rows
-    return Decided(rows.filter(pa.array(chosen)), _empty(keys) if gone is None else gone, tally)
+    tally.added = int((writes & ~found.there).sum())
+    gone = [] if current is None else [_with_own(current, rows, found.places, retracted, keys)]
+    if rules.instead and current is not None:
+        gone.append(_missing(rows, current, keys))
+    all_gone = pa.concat_tables([_empty(keys), *gone])
+    tally.retracted = all_gone.num_rows
+    return Decided(rows.filter(pa.array(writes & ~same & ~skipped)), all_gone, tally)
 
 
 def _once(rows: pa.Table, keys: Sequence[str], rules: Rules, tally: Tally) -> pa.Table:
-    """Each identity once; as they are where that is not allowed, and counted."""
-    if rules.latest_by is not None and rules.latest_by not in rows.column_names:
-        raise Invalid(f"latest_by is {rules.latest_by!r}, which is no field of this type")
-    again = _repeats(rows, keys)
-    if not again.any():
+    """Each identity once, the newest of its rows; where that is not clear, it is counted."""
+    ranks = [] if rules.latest_by is None else [rules.latest_by]
+    ranks += [ORDER] if ORDER in rows.column_names else []
+    body = ["fields_json", *([RETRACTS] if rules.retracts else [])]
+    if not _repeats(rows, keys).any():
         return rows
-    if rules.latest_by is None:
-        tally.twice = int(again.sum())
-        tally.examples = _names(rows.filter(pa.array(again)), keys)
-        return rows.filter(pa.array(~again))
-    given = rows.append_column(_GIVEN, rows.column(rules.latest_by).is_valid())  # one without the field is the oldest
-    order = pc.sort_indices(given, sort_keys=[(name, "ascending") for name in (*keys, _GIVEN, rules.latest_by)])
+    if rules.latest_by is not None:  # a row without the field is the oldest
+        rows = rows.append_column(_GIVEN, rows.column(rules.latest_by).is_valid())
+        ranks.insert(0, _GIVEN)
+    order = pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in (*keys, *ranks, *body)])
     rows = rows.take(order).combine_chunks()
+    rows = rows.filter(pa.array(~_repeats(rows, [*keys, *ranks, *body]))).combine_chunks()
     again = _repeats(rows, keys)
-    tied = again & ~_steps(rows.column(rules.latest_by)) & _steps(rows.column("fields_json"))
     last = np.append(~again[1:], True)
-    if (tied & last).any():
-        tally.twice = int((tied & last).sum())
-        tally.examples = _names(rows.filter(pa.array(tied & last)), keys)
+    unclear = last & _repeats(rows, [*keys, *ranks])
+    if unclear.any():
+        tally.twice = int(unclear.sum())
+        tally.examples = _names(rows.filter(pa.array(unclear)), keys)
     return rows.filter(pa.array(last))
 
 
@@ -188,29 +209,61 @@ def _latest(state: pa.Table, keys: Sequence[str]) -> pa.Table:
     return state.filter(pa.array(np.append(~_repeats(state, keys)[1:], True)))
 
 
-def _compared(rows: pa.Table, current: pa.Table | None, keys: Sequence[str]) -> tuple[Any, Any]:
-    """Which rows' identities exist, and which have the same fields."""
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Of each row: what is known of its identity."""
+
+    places: pa.Array
+    """Where it is in what is current; null if it is not."""
+    there: Mask
+    same: Mask
+    """Its fields are those of the current row."""
+    older: Mask
+
+
+def _compared(rows: pa.Table, current: pa.Table | None, keys: Sequence[str], rules: Rules) -> _Found:
     none = np.zeros(rows.num_rows, np.bool_)
     if current is None or not rows.num_rows:
-        return none, none
+        return _Found(pa.nulls(rows.num_rows, pa.int32()), none, none, none)
     places = pc.index_in(_texts(rows, keys), value_set=_texts(current, keys))
-    found = places.is_valid().to_numpy(zero_copy_only=False)
+    found = _mask(places.is_valid())
     if not found.any():
-        return none, none
-    at = places.filter(places.is_valid())
-    known = current.take(at)
-    live = ~known.column("retracted").to_numpy()
+        return _Found(places, none, none, none)
+    known = current.take(places.filter(places.is_valid()))
+    live = ~_mask(known.column("retracted"))
     bodies = rows.column("fields_json").filter(pa.array(found)).to_pylist()
     ours = pa.array(map(digest, bodies), pa.binary(16), size=len(bodies))
     equal = _equal(ours, known.column("digest")) | _equal(ours, known.column("other"))
-    there, same = none.copy(), none.copy()
+    there, same, older = none.copy(), none.copy(), none.copy()
     there[found] = live
     same[found] = live & equal
-    return there, same
+    if rules.latest_by is not None:
+        own, stored = rows.column(rules.latest_by).filter(pa.array(found)), known.column("latest")
+        older[found] = _mask(pc.if_else(own.is_valid(), pc.less(own, stored).fill_null(False), stored.is_valid()))
+    return _Found(places, there, same, older)
+
+
+def _mask(column: pa.ChunkedArray | pa.Array) -> Mask:
+    found: Mask = column.to_numpy() if isinstance(column, pa.ChunkedArray) else column.to_numpy(zero_copy_only=False)
+    return found
 
 
 def _equal(ours: pa.Array, theirs: pa.ChunkedArray) -> Any:
     return pc.equal(ours, theirs.combine_chunks()).fill_null(False).to_numpy(zero_copy_only=False)
+
+
+def _with_own(current: pa.Table, rows: pa.Table, places: pa.Array, chosen: Mask, keys: Sequence[str]) -> pa.Table:
+    """What these rows retract: its last fields, with what a row says itself, so that its ``latest_by`` is kept."""
+    if not chosen.any():
+        return _empty(keys)
+    picked = pa.array(chosen)
+    known = current.take(places.filter(picked))
+    own = rows.column("fields_json").filter(picked).to_pylist()
+    bodies = [
+        before if said == "{}" else to_json({**json.loads(before), **json.loads(said)})
+        for before, said in zip(known.column("fields_json").to_pylist(), own, strict=True)
+    ]
+    return known.select(list(keys)).append_column("fields_json", pa.array(bodies, pa.string()))
 
 
 def _missing(rows: pa.Table, current: pa.Table, keys: Sequence[str]) -> pa.Table:

@@ -26,13 +26,12 @@ from holdfast.base.drafts import replacing
 from holdfast.base.errors import Corrupt, Invalid
 from holdfast.ontology.format.data.batch import Batch, Many
 from holdfast.ontology.format.data.columns import typed_columns
-from holdfast.ontology.format.data.form import Form
+from holdfast.ontology.format.data.intake import rows_of
 from holdfast.ontology.format.data.intents import Row
 from holdfast.ontology.format.data.rows import batched, from_table, read, written_columns
-from holdfast.ontology.format.data.shape import Shape, column_names
-from holdfast.ontology.types.declaration import ENDS, UNKEYED, end_key
 from holdfast.ontology.types.errors import InvalidValue, UnreadableRow
 from holdfast.ontology.types.names import key_columns
+from holdfast.ontology.types.typeinfo import ENDS, UNKEYED, TypeInfo, end_key
 
 READ_ROWS = 8_192
 """Rows of a file that are looked at together."""
@@ -64,76 +63,76 @@ def format_of(path: Path, wanted: FileFormat | None = None) -> FileFormat:
 # --- out ---
 
 
-def write_file(path: Path, style: FileFormat, shape: Shape, rows: Many) -> None:
+def write_file(path: Path, style: FileFormat, info: TypeInfo, rows: Many) -> None:
     """All of it or nothing: the file appears when it is whole."""
     try:
         with replacing(path) as draft:
-            _write(draft, style, shape, rows)
+            _write(draft, style, info, rows)
     except OSError as error:
         raise Invalid(f"{path}: {error.strerror or error}", remedy="name a file that can be written") from error
 
 
-def _write(draft: Path, style: FileFormat, shape: Shape, rows: Many) -> None:
+def _write(draft: Path, style: FileFormat, info: TypeInfo, rows: Many) -> None:
     match style:
         case FileFormat.PARQUET:
-            schema = table_of(shape, ()).schema
+            schema = table_of(info, ()).schema
             with pq.ParquetWriter(draft, schema, compression="zstd") as writer:
                 for batch in rows.batches():
-                    writer.write_table(table_of(shape, batch))
+                    writer.write_table(table_of(info, batch))
         case FileFormat.ARROW:
-            schema = table_of(shape, ()).schema
+            schema = table_of(info, ()).schema
             with pa.OSFile(str(draft), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
                 for batch in rows.batches():
-                    writer.write_table(table_of(shape, batch))
+                    writer.write_table(table_of(info, batch))
         case FileFormat.CSV:
             with draft.open("w", encoding="utf-8", newline="") as file:
-                _write_csv(file, shape, rows)
+                _write_csv(file, info, rows)
         case FileFormat.JSONL:
             with draft.open("w", encoding="utf-8", newline="") as file:
                 for batch in rows.batches():
-                    file.writelines(_line(shape, row) for row in batch)
+                    file.writelines(_line(info, row) for row in batch)
 
 
-def table_of(shape: Shape, rows: Sequence[Row]) -> pa.Table:
-    keys = key_columns(shape.type_id.kind)
+def table_of(info: TypeInfo, rows: Sequence[Row]) -> pa.Table:
+    keys = key_columns(info.type_id.kind)
     columns: dict[str, pa.Array] = {
         name: pa.array([row.identity[place] for row in rows], pa.string()) for place, name in enumerate(keys)
     }
     bodies = [row.fields_json for row in rows]
     columns["fields_json"] = pa.array(bodies, pa.string())
-    typed = typed_columns({name: shape.nodes[name] for name in shape.payload}, bodies)
+    typed = typed_columns({name: info.nodes[name] for name in info.payload}, bodies)
     return pa.table({**columns, **{name: made.array for name, made in typed.items()}})
 
 
-def _values(shape: Shape, row: Row) -> dict[str, Any]:
+def _values(info: TypeInfo, row: Row) -> dict[str, Any]:
     stored: dict[str, Any] = json.loads(row.fields_json)
-    if shape.ends is None:
+    if info.ends is None:
         return stored
     ends: dict[str, Any] = dict(zip(ENDS, row.identity, strict=False))
-    own = {} if shape.key_field is None else {shape.key_field: row.identity[2]}
+    own = {} if info.key_field is None else {info.key_field: row.identity[2]}
     return ends | own | stored
 
 
-def _line(shape: Shape, row: Row) -> str:
-    return json.dumps(_values(shape, row), ensure_ascii=False, separators=(",", ":")) + "\n"
+def _line(info: TypeInfo, row: Row) -> str:
+    return json.dumps(_values(info, row), ensure_ascii=False, separators=(",", ":")) + "\n"
 
 
-def _write_csv(file: TextIO, shape: Shape, rows: Many) -> None:
+def _write_csv(file: TextIO, info: TypeInfo, rows: Many) -> None:
     writer = csv.writer(file, lineterminator="\n")
-    names = column_names(shape)
+    names = info.shown
     writer.writerow(names)
     for batch in rows.batches():
         for row in batch:
-            values = _values(shape, row)
-            writer.writerow([_cell(values.get(name), text=_is_text(shape, name)) for name in names])
+            values = _values(info, row)
+            writer.writerow([_cell(values.get(name), text=_is_text(info, name)) for name in names])
 
 
 _TEXTS = {"text", "timestamp", "date", "decimal", "blob"}
 """What the store has as texts."""
 
 
-def _is_text(shape: Shape, name: str) -> bool:
-    return name in ENDS or name not in shape.payload or shape.forms[name] in _TEXTS
+def _is_text(info: TypeInfo, name: str) -> bool:
+    return name in ENDS or name not in info.payload or info.forms[name] in _TEXTS
 
 
 def _cell(value: Any, *, text: bool) -> str:
@@ -147,22 +146,22 @@ def _cell(value: Any, *, text: bool) -> str:
 # --- in ---
 
 
-def read_batches(path: Path, style: FileFormat, form: Form[Any], shape: Shape) -> Iterator[Batch]:
+def read_batches(path: Path, style: FileFormat, info: TypeInfo) -> Iterator[Batch]:
     """The rows of a file, each through its class, some at a time."""
     try:
         match style:
             case FileFormat.PARQUET:
                 with pq.ParquetFile(path) as file:
-                    yield from _of_tables(map(_table, file.iter_batches(READ_ROWS)), form)
+                    yield from _of_tables(map(_table, file.iter_batches(READ_ROWS)), info)
             case FileFormat.ARROW:
                 with pa.memory_map(str(path)) as source:
-                    yield from _of_tables(_arrow_tables(source), form)
+                    yield from _of_tables(_arrow_tables(source), info)
             case FileFormat.CSV:
                 with path.open(encoding="utf-8-sig", newline="") as file:
-                    yield from _of_values(_csv_values(file, form, shape), form, shape)
+                    yield from _of_values(_csv_values(file, info), info)
             case FileFormat.JSONL:
                 with path.open(encoding="utf-8-sig") as file:
-                    yield from _of_values(_json_values(file, form), form, shape)
+                    yield from _of_values(_json_values(file, info), info)
     except OSError as error:
         raise Invalid(f"{path}: {error.strerror or error}", remedy="name a file that can be read") from error
     except (pa.ArrowException, UnicodeDecodeError, csv.Error) as error:
@@ -181,25 +180,25 @@ def _arrow_tables(source: pa.MemoryMappedFile) -> Iterator[pa.Table]:
             yield _table(batch.slice(start, READ_ROWS))
 
 
-def _of_tables(tables: Iterable[pa.Table], form: Form[Any]) -> Iterator[Batch]:
-    keys, first = key_columns(form.type_id.kind), 0
+def _of_tables(tables: Iterable[pa.Table], info: TypeInfo) -> Iterator[Batch]:
+    keys, first = key_columns(info.type_id.kind), 0
     for table in tables:
         with _numbered(first):
             own = {*keys, "fields_json"} <= set(table.column_names)
-            yield _batch(_stored(table, form) if own else read(form.declared, form.rows(table)), form)
+            yield _batch(_stored(table, info) if own else read(info, rows_of(info, table)), info)
         first += table.num_rows
 
 
-def _stored(table: pa.Table, form: Form[Any]) -> list[Any]:
+def _stored(table: pa.Table, info: TypeInfo) -> list[Any]:
     """Objects from ``fields_json``, of a file that may be anybody's."""
-    for name in (*key_columns(form.type_id.kind), "fields_json"):
+    for name in (*key_columns(info.type_id.kind), "fields_json"):
         column = table.column(name)
         if column.null_count or not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-            raise InvalidValue(f"column {name} has something else than texts", type_name=form.declared.name, field=name)
+            raise InvalidValue(f"column {name} has something else than texts", type_name=info.name, field=name)
     try:
-        return read(form.declared, from_table(table))
+        return read(info, from_table(table))
     except (Corrupt, UnreadableRow) as error:
-        raise InvalidValue(str(error), type_name=form.declared.name) from error
+        raise InvalidValue(str(error), type_name=info.name) from error
 
 
 @contextmanager
@@ -216,31 +215,30 @@ def _numbered(first: int) -> Iterator[None]:
         ) from error
 
 
-def _batch(objects: Sequence[Any], form: Form[Any]) -> Batch:
+def _batch(objects: Sequence[Any], info: TypeInfo) -> Batch:
     """Whatever an object was made from, it is one that the class would have made."""
-    declared = form.declared
-    for name in declared.fields:
-        declared.validator.many(name, [one.__dict__[name] for one in objects])
-    for name, end in zip(ENDS, declared.ends or (), strict=False):
+    for name in info.fields:
+        info.validator.many(name, [one.__dict__[name] for one in objects])
+    for name, end in zip(ENDS, info.ends or (), strict=False):
         for key in dict.fromkeys(one.__dict__[name] for one in objects):
-            end_key(end, key, f"{declared.name}.{name}")
-    keys, bodies = written_columns(declared, objects)
-    return batched(declared, keys, bodies)
+            end_key(end, key, f"{info.name}.{name}")
+    keys, bodies = written_columns(info, objects)
+    return batched(info, keys, bodies)
 
 
-def _csv_values(lines: Iterable[str], form: Form[Any], shape: Shape) -> Iterator[dict[str, Any]]:
+def _csv_values(lines: Iterable[str], info: TypeInfo) -> Iterator[dict[str, Any]]:
     reader = csv.DictReader(lines, strict=True)
     names = list(reader.fieldnames or ())
     if twice := [name for name in names if names.count(name) > 1]:
-        raise InvalidValue(f"the file has two columns {twice[0]}", type_name=form.declared.name, field=twice[0])
+        raise InvalidValue(f"the file has two columns {twice[0]}", type_name=info.name, field=twice[0])
     for number, record in enumerate(reader):
         if None in record or None in record.values():
-            raise _unfit(form, number, f"it has not as many cells as there are columns ({len(names)})")
-        yield {str(name): _parsed(cell, text=_known_text(shape, name)) for name, cell in record.items()}
+            raise _unfit(info, number, f"it has not as many cells as there are columns ({len(names)})")
+        yield {str(name): _parsed(cell, text=_known_text(info, name)) for name, cell in record.items()}
 
 
-def _known_text(shape: Shape, name: Any) -> bool:
-    return name in column_names(shape) and _is_text(shape, name)
+def _known_text(info: TypeInfo, name: Any) -> bool:
+    return name in info.shown and _is_text(info, name)
 
 
 def _parsed(cell: Any, *, text: bool) -> Any:
@@ -254,16 +252,16 @@ def _parsed(cell: Any, *, text: bool) -> Any:
         return cell
 
 
-def _json_values(lines: Iterable[str], form: Form[Any]) -> Iterator[dict[str, Any]]:
+def _json_values(lines: Iterable[str], info: TypeInfo) -> Iterator[dict[str, Any]]:
     for number, line in enumerate(lines):
         if not line.strip():
             continue
         try:
             found = json.loads(line, object_pairs_hook=_once)
         except (ValueError, RecursionError) as error:
-            raise _unfit(form, number, f"not JSON ({error})") from error
+            raise _unfit(info, number, f"not JSON ({error})") from error
         if not isinstance(found, dict):
-            raise _unfit(form, number, "not a JSON object")
+            raise _unfit(info, number, "not a JSON object")
         yield found
 
 
@@ -275,34 +273,34 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _of_values(found: Iterable[dict[str, Any]], form: Form[Any], shape: Shape) -> Iterator[Batch]:
+def _of_values(found: Iterable[dict[str, Any]], info: TypeInfo) -> Iterator[Batch]:
     numbered, first = iter(enumerate(found)), 0
-    while some := [_object(values, form, shape, number) for number, values in islice(numbered, READ_ROWS)]:
+    while some := [_object(values, info, number) for number, values in islice(numbered, READ_ROWS)]:
         with _numbered(first):
-            yield _batch(some, form)
+            yield _batch(some, info)
         first += len(some)
 
 
-def _object(values: dict[str, Any], form: Form[Any], shape: Shape, number: int) -> Any:
+def _object(values: dict[str, Any], info: TypeInfo, number: int) -> Any:
     """As the store has it; or, if it is not so, as somebody would write it."""
-    known = {*column_names(shape)}
+    known = {*info.shown}
     if strange := [name for name in values if name not in known]:
-        raise _unfit(form, number, f"{form.declared.name} has no field {strange[0]}")
-    payload = {name: value for name, value in values.items() if name in form.declared.payload}
+        raise _unfit(info, number, f"{info.name} has no field {strange[0]}")
+    payload = {name: value for name, value in values.items() if name in info.payload}
     identity: list[Any] = [""]
-    if shape.ends is not None:
-        own = UNKEYED if shape.key_field is None else values.get(shape.key_field)
+    if info.ends is not None:
+        own = UNKEYED if info.key_field is None else values.get(info.key_field)
         identity = [*(values.get(name) or None for name in ENDS), own]
     try:
         if all(isinstance(part, str) for part in identity):
-            return read(form.declared, [Row(tuple(identity), json.dumps(payload))])[0]
+            return read(info, [Row(tuple(identity), json.dumps(payload))])[0]
     except UnreadableRow:
         pass
     try:
-        return form.python(**values)
+        return info.python(**values)
     except InvalidValue as error:
-        raise _unfit(form, number, str(error)) from error
+        raise _unfit(info, number, str(error)) from error
 
 
-def _unfit(form: Form[Any], number: int, reason: str) -> InvalidValue:
-    return InvalidValue(f"row {number}: {reason}", type_name=form.declared.name, row=number)
+def _unfit(info: TypeInfo, number: int, reason: str) -> InvalidValue:
+    return InvalidValue(f"row {number}: {reason}", type_name=info.name, row=number)

@@ -36,12 +36,11 @@ from holdfast.ontology.commit.attempt import Bulk
 from holdfast.ontology.commit.commit import Commit, told
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import Ledger
-from holdfast.ontology.format.data.form import Form
 from holdfast.ontology.format.index import Entry
-from holdfast.ontology.maintain.merge import Target
 from holdfast.ontology.types.errors import BulkOutdated, Overtaken, SnapshotGone
 from holdfast.ontology.types.model import Mixin
 from holdfast.ontology.types.refs import Position, TypeId
+from holdfast.ontology.types.typeinfo import TypeInfo, of_schema
 
 TRIES = 8
 DOUBTS = RetryPolicy(attempts=8, base_ms=50, max_ms=5_000, deadline_ms=120_000)
@@ -95,23 +94,23 @@ class Session(Protocol):
 class Loader:
     """Decides and commits what was staged. One session, one type."""
 
-    def __init__(self, onto: Session, ambient: Ambient, form: Form[Any], run: Run, sizes: Sizes = SIZES) -> None:
+    def __init__(self, onto: Session, ambient: Ambient, info: TypeInfo, run: Run, sizes: Sizes = SIZES) -> None:
         self._sizes = sizes
         self._onto = onto
         self._store = onto.store
         self._ambient = ambient
-        self._form = form
+        self._info = info
         self._run = run
 
     async def land(self, request: Request, sheaves: Sequence[StagedFile]) -> Landed:
         """One commit, or none. ``Conflict`` if the rules refuse it, or if others keep committing to the type."""
         for _ in range(TRIES):
-            ledger, version_id = await self._onto.agreed(self._form.python)
+            ledger, version_id = await self._onto.agreed(self._info.python)
             if (position := self._position(request, ledger)) is not None:
                 return await self._committed_before(position, ledger)
             try:
                 prepared, tally = await self._prepared(request, sheaves, ledger, version_id)
-                tally.check(self._form.type_id, request.rules)
+                tally.check(self._info.type_id, request.rules)
                 if prepared is None:
                     _check_head(request, ledger)
                     return Landed(tally, None)
@@ -121,7 +120,7 @@ class Loader:
             except NotFound as error:
                 raise vanished(str(error)) from error
         raise Conflict(
-            f"{self._form.type_id.label}: others keep committing to it", remedy="load when there is less going on"
+            f"{self._info.type_id.label}: others keep committing to it", remedy="load when there is less going on"
         )
 
     async def _land(self, request: Request, prepared: Prepared, tally: Tally) -> Landed:
@@ -153,10 +152,10 @@ class Loader:
     async def _prepared(
         self, request: Request, sheaves: Sequence[StagedFile], ledger: Ledger, version_id: int
     ) -> tuple[Prepared | None, Tally]:
-        type_id = self._form.type_id
-        target = Target.of(type_id, version_id, self._form.schema)
+        type_id = self._info.type_id
+        target = of_schema(type_id, self._info.schema, version_id=version_id)
         found = await resolve(self._store, self._onto.chain, ledger, type_id)
-        census = stage.Census(type_id, max(found.generation, 1), ledger.commit_id, request.rules.instead)
+        census = stage.Census.of(self._info, max(found.generation, 1), ledger.commit_id, request.rules)
         entries = found.entries
         if _small(sheaves, entries, self._sizes):
             parts, partial, tally = await self._here(request, target, sheaves, census, entries)
@@ -170,7 +169,7 @@ class Loader:
     async def _here(
         self,
         request: Request,
-        target: Target,
+        target: TypeInfo,
         sheaves: Sequence[StagedFile],
         census: stage.Census,
         entries: Sequence[Entry],
@@ -191,7 +190,7 @@ class Loader:
     async def _elsewhere(
         self,
         request: Request,
-        target: Target,
+        target: TypeInfo,
         sheaves: Sequence[StagedFile],
         census: stage.Census,
         entries: Sequence[Entry],
@@ -211,7 +210,7 @@ class Loader:
                 "load": request.load,
                 "type": list(target.type_id),
                 "version": target.version_id,
-                "schema": self._form.schema,
+                "schema": self._info.schema,
                 "range": reach.document(),
                 "rows": _reached(sheaves, reach),
                 "state": _reached(states, reach),
@@ -281,7 +280,7 @@ async def state_task(store: Store, ambient: Ambient, payload: Document) -> list[
 async def range_task(store: Store, ambient: Ambient, payload: Document) -> list[Document]:
     """Decide about a range of keys, and stage what is to be written."""
     kind, name = payload["type"]
-    target = Target.of(TypeId(kind, name), payload["version"], payload["schema"])
+    target = of_schema(TypeId(kind, name), payload["schema"], version_id=payload["version"])
     reach = KeyRange.parse(payload["range"])
     sheaves, states = ([StagedFile.parse(each) for each in payload[what]] for what in ("rows", "state"))
     rows = await stage.read_range(store, sheaves, reach, kind)

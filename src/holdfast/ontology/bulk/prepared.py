@@ -18,8 +18,8 @@ from holdfast.ontology.format.manifest import FileEntry
 from holdfast.ontology.format.parquet.ranged import TAIL_BYTES
 from holdfast.ontology.format.parquet.splice import Assembly, Footer, Piece, constant, footer_bytes, metadata_of
 from holdfast.ontology.format.stats import ROWS_MAX
-from holdfast.ontology.maintain.merge import Target
 from holdfast.ontology.types.refs import TypeHead, TypeId
+from holdfast.ontology.types.typeinfo import TypeInfo
 
 PIECE_BYTES = 8 << 20
 PARALLEL = 8
@@ -39,7 +39,7 @@ class Prepared:
     """Rows that were decided on a type's head: what a commit asks of a bulk."""
 
     store: Store
-    target: Target
+    target: TypeInfo
     head: TypeHead
     generation: int
     parts: Sequence[Source]
@@ -94,7 +94,7 @@ class Prepared:
         assembly = Assembly(self._footers[self.parts[0].name])
         for part in self.parts:
             assembly.add(part.name, self._footers[part.name], replace=commit)
-        return assembly, assembly.finish(marks(self.target.nodes, self.partial))
+        return assembly, assembly.finish(marks(self.target.columns, self.partial))
 
     async def _footer(self, part: Source) -> None:
         if part.name in self._footers:

@@ -15,23 +15,23 @@ import pyarrow.compute as pc
 
 from holdfast.base.aio import blocking
 from holdfast.base.codec import Document
-from holdfast.base.errors import NotFound
+from holdfast.base.errors import Invalid, NotFound
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import CREATE, Lost, Store
-from holdfast.ontology.bulk.decide import Decided, Rules, Tally, decide
+from holdfast.ontology.bulk.decide import ORDER, RETRACTS, Decided, Rules, Tally, decide
 from holdfast.ontology.bulk.staged import GROUP_ROWS, KeyRange, StagedFile, bound, in_order
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.data import intake, rows
 from holdfast.ontology.format.data.columns import typed_columns
-from holdfast.ontology.format.data.form import Form
 from holdfast.ontology.format.data.intents import digest
 from holdfast.ontology.format.data.rows import ROW_GROUP, marks
 from holdfast.ontology.format.data.stored_rows import other_digest
 from holdfast.ontology.format.parquet.ranged import Ranged
-from holdfast.ontology.maintain.merge import Target
 from holdfast.ontology.types import names
 from holdfast.ontology.types.errors import SnapshotGone
 from holdfast.ontology.types.refs import TypeId
+from holdfast.ontology.types.schema import fields_of, node_of
+from holdfast.ontology.types.typeinfo import TypeInfo
 
 CHECK_ROWS = 16_384
 """Rows that are checked together."""
@@ -60,12 +60,22 @@ SIZES = Sizes()
 class Stager:
     """Writes rows of one type to staged files, as they come."""
 
-    def __init__(self, store: Store, ambient: Ambient, load: str, form: Form[Any], sizes: Sizes = SIZES) -> None:
+    def __init__(
+        self,
+        store: Store,
+        ambient: Ambient,
+        load: str,
+        info: TypeInfo,
+        sizes: Sizes = SIZES,
+        latest_by: str | None = None,
+    ) -> None:
+        """``latest_by`` is the one field that counts of a row that retracts its identity (``decide.RETRACTS``)."""
         self._sizes = sizes
+        self._latest_by = latest_by
         self._store = store
         self._ambient = ambient
         self._load = load
-        self._form = form
+        self._info = info
         self._unchecked: list[pa.Table] = []
         self._waiting: list[pa.Table] = []
         self._partial: set[str] = set()
@@ -87,7 +97,7 @@ class Stager:
         if not self._unchecked:
             return
         given, self._unchecked = self._unchecked, []
-        table = await blocking(_checked, self._form, given, self._partial)
+        table = await blocking(_checked, self._info, given, self._partial, self._latest_by)
         self.rows += table.num_rows
         self._waiting.append(table)
         if (
@@ -105,7 +115,7 @@ class Stager:
             self._store,
             self._ambient,
             self._load,
-            self._form.type_id,
+            self._info.type_id,
             "rows",
             waiting,
             partial,
@@ -114,20 +124,53 @@ class Stager:
         self.sheaves.append(sheaf)
 
 
-def _checked(form: Form[Any], given: Sequence[pa.Table], partial: set[str]) -> pa.Table:
-    """Rows through their class: identity, ``fields_json``, typed columns."""
-    declared = form.declared
+def _checked(info: TypeInfo, given: Sequence[pa.Table], partial: set[str], latest_by: str | None) -> pa.Table:
+    """Rows through their class: identity, ``fields_json``, typed columns; and the columns that say how they count."""
     table = pa.concat_tables(given, promote_options="permissive").combine_chunks()
-    keys, bodies, typed = intake.arrow_columns(declared, table)
+    aside = [name for name in (RETRACTS, ORDER) if name in table.column_names]
+    plain = table.drop_columns(aside)
+    if RETRACTS not in aside:
+        return _beside(_written(info, plain, partial), table, aside)
+    gone = table.column(RETRACTS)
+    kept, retracted = plain.filter(pc.invert(gone)), plain.filter(gone)
+    found = [_beside(_retracted(info, retracted, latest_by), table.filter(gone), aside)]
+    if kept.num_rows:  # columns that only written rows need may be missing where none is
+        found.append(_beside(_written(info, kept, partial), table.filter(pc.invert(gone)), aside))
+    return pa.concat_tables(found)
+
+
+def _beside(checked: pa.Table, given: pa.Table, names_: Sequence[str]) -> pa.Table:
+    for name in names_:
+        checked = checked.append_column(name, given.column(name))
+    return checked
+
+
+def _written(info: TypeInfo, table: pa.Table, partial: set[str]) -> pa.Table:
+    keys, bodies, typed = intake.arrow_columns(info, table)
     found: dict[str, Any] = {}
-    for name, column in zip(names.key_columns(declared.kind), keys, strict=True):
+    for name, column in zip(names.key_columns(info.kind), keys, strict=True):
         found[name] = pa.array(column, pa.string())
     found["fields_json"] = bodies
-    unknown = {name: declared.nodes[name] for name in declared.payload if name not in typed}
+    unknown = {name: node for name, node in info.columns.items() if name not in typed}
     made = typed_columns(unknown, bodies.to_pylist()) if unknown else {}
     partial |= {name for name, column in made.items() if column.partial}
-    found.update((name, typed[name] if name in typed else made[name].array) for name in declared.payload)
+    found.update((name, typed[name] if name in typed else made[name].array) for name in info.payload)
     return pa.table(found)
+
+
+def _retracted(info: TypeInfo, table: pa.Table, latest_by: str | None) -> pa.Table:
+    """Of rows that retract: the identity, and the field that orders them. Other fields may be anything, or missing."""
+    keys = intake.identity_columns(info, table)
+    found: dict[str, Any] = {
+        name: pa.array(column, pa.string()) for name, column in zip(names.key_columns(info.kind), keys, strict=True)
+    }
+    bodies = ["{}"] * table.num_rows
+    if latest_by is not None and latest_by in table.column_names:
+        for place, text in intake.known_texts(info, latest_by, table):
+            bodies[place] = f'{{"{latest_by}":{text}}}'
+    found["fields_json"] = pa.array(bodies, pa.string())
+    made = typed_columns({name: info.nodes[name] for name in info.payload}, bodies)
+    return pa.table({**found, **{name: column.array for name, column in made.items()}})
 
 
 async def _staged(
@@ -153,20 +196,41 @@ async def _staged(
 
 @dataclass(frozen=True, slots=True)
 class Census:
-    """Which of a type's rows count, and whether their fields are wanted."""
+    """Which of a type's rows count, and what of their fields is wanted."""
 
     type_id: TypeId
     oldest: int
     newest: int
     fields: bool = False
+    latest_by: str | None = None
+    described: Document | None = None
+    """The field ``latest_by`` as the schema has it."""
 
     def document(self) -> Document:
-        return {"type": list(self.type_id), "oldest": self.oldest, "newest": self.newest, "fields": self.fields}
+        return {
+            "type": list(self.type_id),
+            "oldest": self.oldest,
+            "newest": self.newest,
+            "fields": self.fields,
+            "latest_by": self.latest_by,
+            "described": self.described,
+        }
 
     @classmethod
     def parse(cls, document: Document) -> "Census":
-        kind, name = document["type"]
-        return cls(TypeId(kind, name), document["oldest"], document["newest"], document["fields"])
+        told = {name: value for name, value in document.items() if name != "type"}
+        return cls(TypeId(*document["type"]), **told)
+
+    @classmethod
+    def of(cls, info: TypeInfo, oldest: int, newest: int, rules: Rules) -> "Census":
+        """``Invalid`` if ``latest_by`` is no field that has an order."""
+        name = rules.latest_by
+        if name is not None and name not in info.columns:
+            raise Invalid(f"latest_by is {name!r}, which is no field of this type")
+        if name is not None and info.forms[name] in ("json", "list"):
+            raise Invalid(f"latest_by is {name!r}, whose values have no order", remedy="name a number or a time")
+        described = None if name is None else fields_of(info.schema)[name]
+        return cls(info.type_id, oldest, newest, rules.instead or rules.retracts, name, described)
 
 
 async def stage_state(
@@ -212,6 +276,8 @@ def _state(table: pa.Table, path: str, keys: Sequence[str], census: Census) -> p
     found["retracted"] = (
         table.column(names.RETRACTED).fill_null(False) if gone else pa.array(np.zeros(len(bodies), np.bool_))
     )
+    if census.latest_by is not None and census.described is not None:
+        found["latest"] = typed_columns({census.latest_by: node_of(census.described)}, bodies)[census.latest_by].array
     if census.fields:
         found["fields_json"] = table.column("fields_json").cast(pa.string())
     return pa.table(found)
@@ -249,28 +315,34 @@ def together(tables: Sequence[pa.Table]) -> pa.Table | None:
 
 
 def decided_part(
-    target: Target, given: pa.Table | None, state: pa.Table | None, rules: Rules, partial: Sequence[str]
+    target: TypeInfo, given: pa.Table | None, state: pa.Table | None, rules: Rules, partial: Sequence[str]
 ) -> tuple[Written | None, Tally]:
     """What of a range of keys is written, as a file. Blocking."""
+    if rules.latest_by in partial:
+        raise Invalid(
+            f"latest_by is {rules.latest_by!r}, and rows have values of it that are too large to compare",
+            remedy="leave these rows out, or name another field",
+        )
     if given is None:
-        given = _no_rows(target)
+        given = _no_rows(target, rules)
     decided = decide(target.type_id, given, state, rules)
     if not decided.tally.written or decided.tally.twice or decided.tally.refused:
         return None, decided.tally
     return _encoded(target, decided, rules, set(partial)), decided.tally
 
 
-def _no_rows(target: Target) -> pa.Table:
+def _no_rows(target: TypeInfo, rules: Rules) -> pa.Table:
     keys = names.key_columns(target.type_id.kind)
-    nodes = typed_columns(target.nodes, [])
+    nodes = typed_columns(target.columns, [])
     texts = {name: pa.array([], pa.string()) for name in (*keys, "fields_json")}
-    return pa.table({**texts, **{name: column.array for name, column in nodes.items()}})
+    flags = {RETRACTS: pa.array([], pa.bool_())} if rules.retracts else {}
+    return pa.table({**texts, **{name: column.array for name, column in nodes.items()}, **flags})
 
 
-def _encoded(target: Target, decided: Decided, rules: Rules, partial: set[str]) -> Written:
-    table = _columns(target, decided.chosen, retracted=False if rules.instead else None)
+def _encoded(target: TypeInfo, decided: Decided, rules: Rules, partial: set[str]) -> Written:
+    table = _columns(target, decided.chosen, retracted=False if rules.instead or rules.retracts else None)
     if decided.gone.num_rows:
-        typed = typed_columns(target.nodes, decided.gone.column("fields_json").to_pylist())
+        typed = typed_columns(target.columns, decided.gone.column("fields_json").to_pylist())
         partial |= {name for name, column in typed.items() if column.partial}
         gone = pa.table(
             {
@@ -283,11 +355,11 @@ def _encoded(target: Target, decided: Decided, rules: Rules, partial: set[str]) 
     sink = pa.BufferOutputStream()
     with rows.writer_for(sink, table) as writer:
         writer.write_table(table, row_group_size=ROW_GROUP)
-        writer.add_key_value_metadata(marks(target.nodes, sorted(partial)))
+        writer.add_key_value_metadata(marks(target.columns, sorted(partial)))
     return Written(sink.getvalue().to_pybytes(), table.num_rows, tuple(sorted(partial)))
 
 
-def _columns(target: Target, table: pa.Table, *, retracted: bool | None) -> pa.Table:
+def _columns(target: TypeInfo, table: pa.Table, *, retracted: bool | None) -> pa.Table:
     """In the specification's order. The commit is to be put in its place when it is known."""
     kind, count = target.type_id.kind, table.num_rows
     found: dict[str, Any] = {
@@ -297,7 +369,7 @@ def _columns(target: Target, table: pa.Table, *, retracted: bool | None) -> pa.T
     found |= {name: table.column(name) for name in names.key_columns(kind)}
     found["schema_version_id"] = pa.repeat(pa.scalar(target.version_id, pa.int64()), count)
     found["fields_json"] = table.column("fields_json")
-    found |= {name: table.column(name) for name in target.nodes}
+    found |= {name: table.column(name) for name in target.columns}
     if retracted is not None:
         found[names.RETRACTED] = pa.repeat(pa.scalar(retracted, pa.bool_()), count)
     return pa.table(found)

@@ -33,9 +33,7 @@ from holdfast.ontology.chain.state import TypeState, see_file
 from holdfast.ontology.chain.times import Moment, commit_at
 from holdfast.ontology.commit.commit import Commit
 from holdfast.ontology.format.data.batch import Batch
-from holdfast.ontology.format.data.form import Form
 from holdfast.ontology.format.data.intents import Identity
-from holdfast.ontology.format.data.shape import of_class, of_schema
 from holdfast.ontology.format.data.spill import SpilledRows, SpillFile
 from holdfast.ontology.format.data.stored_rows import stored_batches
 from holdfast.ontology.format.head import read_head
@@ -44,6 +42,7 @@ from holdfast.ontology.types import names
 from holdfast.ontology.types.model import Mixin
 from holdfast.ontology.types.names import key_columns
 from holdfast.ontology.types.refs import TypeId
+from holdfast.ontology.types.typeinfo import TypeInfo, of_schema
 
 M = TypeVar("M", bound=Mixin)
 
@@ -91,17 +90,11 @@ async def _export(store: Store, name: str, path: Path, style: FileFormat | None,
     async def read(found: Resolved) -> SpilledRows:
         return await _latest(store, found, folder, upper, fence)
 
-    life = now.life_at(type_id, upper)
-    if life is not None and life.purged:
+    if now.purged(type_id, upper):
         rows = await blocking(_nothing, type_id, folder)
     else:
         rows = await with_files(store, chain, then, type_id, read, fence)
-    ref = then.schemas.get(type_id)
-    stored = (
-        await catalog.chained_schema(chain, then, type_id, ref)
-        if ref is not None
-        else await catalog.stored_schema(store, type_id)
-    )
+    stored = await catalog.schema_at(chain, then, type_id)
     shape = of_schema(type_id, stored.schema if stored is not None else await blocking(_guessed, rows))
     await blocking(write_file, path, chosen, shape, rows)
     return Exported(len(rows), upper, path)
@@ -165,7 +158,7 @@ def _guessed(rows: SpilledRows) -> dict[str, Any]:
 class Session(Protocol):
     """What an import needs of the session that it commits with."""
 
-    def form(self, python: type[M], /) -> Form[M]: ...
+    def type_info(self, python: type[Mixin], /) -> TypeInfo: ...
     async def known(self, of: type[Mixin], /) -> tuple[int, TypeState]: ...
     def ensure(self, given: Any, of: type[Mixin], /) -> int: ...
     async def commit(self, metadata: Mapping[str, Any] | None, /, *, if_head: int | None) -> Commit | None: ...
@@ -184,8 +177,8 @@ async def import_file(
     metadata: Mapping[str, Any] | None = None,
 ) -> Imported:
     """Commit what a file has. The session must have nothing else queued."""
-    form = onto.form(of)
-    rows = await blocking(_read, path, format_of(path, style), form)
+    info = onto.type_info(of)
+    rows = await blocking(_read, path, format_of(path, style), info)
     if not rows.distinct:
         raise Conflict(f"{path.name}: {await blocking(_twice, rows)!r} is in it twice", remedy="keep one of them")
     for _ in range(TRIES):
@@ -210,9 +203,9 @@ async def import_file(
     raise Conflict(f"{path.name}: others keep committing", remedy="import when there is less going on")
 
 
-def _read(path: Path, style: FileFormat, form: Form[Any]) -> SpilledRows:
-    with SpillFile(form.type_id) as spool:
-        for batch in read_batches(path, style, form, of_class(form.declared)):
+def _read(path: Path, style: FileFormat, info: TypeInfo) -> SpilledRows:
+    with SpillFile(info.type_id) as spool:
+        for batch in read_batches(path, style, info):
             spool.add(batch)
         return spool.finish()
 

@@ -1,16 +1,15 @@
-"""The schema objects of the specification: types, registry, versions, dropped.
+"""The schema objects of the specification, read and kept up to date.
 
-They are derived from the chain, for plain readers; the manifests' schema map decides. They are written after the commit
-that changed it, each if-match on what was read, so that the entries of other writers stay; fields that we do not know
-are kept, at every level. The names come last, with the commit up to which all of it was derived (``schemas_commit``):
-so the next session sees in one read what a crash has left out.
+For our commits they are derived from the chain, for plain readers; the manifests' schema map decides. They are written
+after the commit that changed it, each if-match on what was read, so that the entries of other writers stay. The names
+come last, with the commit up to which all of it was derived (``schemas_commit``): so the next session sees in one read
+what a crash has left out. A plain writer writes here what it registers, migrates or drops: see ``format.foreign``.
 """
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Self, TypeVar
 
 from holdfast.base import codec
 from holdfast.base.clock import iso
@@ -21,174 +20,11 @@ from holdfast.objects.store import CREATE, IfMatch, Object, Store, Written
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import Ledger
-from holdfast.ontology.types.refs import KINDS, Kind, SchemaRef, TypeId
-from holdfast.ontology.types.schema import schema_hash, schema_json
-
-
-def _rest(document: Mapping[str, Any], *known: str) -> Document:
-    return {name: value for name, value in document.items() if name not in known}
-
-
-Part = TypeVar("Part")
-
-
-def _by_kind(document: Mapping[str, Any], key: str, parse: Callable[[Any, str], Part]) -> dict[Kind, dict[str, Part]]:
-    """``{kind: {Type: part}}``, with each part parsed."""
-    return {
-        kind: {str(name): parse(part, f"{key}: {name}") for name, part in _take(document, kind, dict, {}, key).items()}
-        for kind in KINDS
-    }
-
-
-def _composed(
-    parts: Mapping[Kind, Mapping[str, Part]], compose: Callable[[Part], Document], updated_at: str, extra: Document
-) -> Document:
-    """The other way."""
-    listed: Document = {kind: {name: compose(part) for name, part in parts.get(kind, {}).items()} for kind in KINDS}
-    return {**extra, **listed, "updated_at": updated_at}
-
-
-def _take(document: Mapping[str, Any], name: str, kind: type, default: Any, key: str) -> Any:
-    value = document.get(name, default)
-    if not isinstance(value, kind):
-        raise Corrupt(f"{key}: {name} is {value!r}")
-    return value
-
-
-@dataclass(frozen=True)
-class Types:
-    """``meta/schema/types.json``: the names of all types."""
-
-    entities: frozenset[str] = frozenset()
-    relations: frozenset[str] = frozenset()
-    updated_at: str = ""
-    extra: Document = field(default_factory=dict)
-
-    @classmethod
-    def parse(cls, document: Document, *, key: str) -> Self:
-        entities, relations = (
-            frozenset(map(str, _take(document, name, list, [], key))) for name in ("entities", "relations")
-        )
-        rest = _rest(document, "entities", "relations", "updated_at")
-        return cls(entities, relations, str(document.get("updated_at", "")), rest)
-
-    def compose(self) -> Document:
-        return {
-            **self.extra,
-            "entities": sorted(self.entities),
-            "relations": sorted(self.relations),
-            "updated_at": self.updated_at,
-        }
-
-
-@dataclass(frozen=True)
-class Registry:
-    """``meta/schema/registry.json``: the latest schema of each type."""
-
-    schemas: Mapping[Kind, Mapping[str, Document]] = field(default_factory=dict)
-    updated_at: str = ""
-    extra: Document = field(default_factory=dict)
-
-    @classmethod
-    def parse(cls, document: Document, *, key: str) -> Self:
-        schemas = _by_kind(document, key, lambda schema, _: schema)
-        return cls(schemas, str(document.get("updated_at", "")), _rest(document, *KINDS, "updated_at"))
-
-    def compose(self) -> Document:
-        return _composed(self.schemas, lambda schema: schema, self.updated_at, self.extra)
-
-
-@dataclass(frozen=True)
-class SchemaVersion:
-    schema_version_id: int
-    schema_json: str
-    schema_hash: str
-    created_at: str
-    runtime_id: str
-    reason: str = ""
-    extra: Document = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, number: int, schema: Document, *, created_at: str, runtime_id: str, reason: str = "") -> Self:
-        return cls(number, schema_json(schema), schema_hash(schema), created_at, runtime_id, reason)
-
-    @classmethod
-    def parse(cls, document: Any, *, key: str) -> Self:
-        number = document.get("schema_version_id") if isinstance(document, Mapping) else None
-        if not isinstance(number, int) or number < 1:
-            raise Corrupt(f"{key}: a version has the number {number!r}; they count from 1")
-        texts = {name: str(document.get(name, "")) for name in _VERSION_TEXTS}
-        return cls(number, **texts, extra=_rest(document, "schema_version_id", *_VERSION_TEXTS))
-
-    def compose(self) -> Document:
-        texts = {name: getattr(self, name) for name in _VERSION_TEXTS}
-        return {**self.extra, "schema_version_id": self.schema_version_id, **texts}
-
-
-_VERSION_TEXTS = ("schema_json", "schema_hash", "created_at", "runtime_id", "reason")
-
-
-@dataclass(frozen=True)
-class Versions:
-    """``meta/schema/versions/{kind}/{Type}.json``: every schema that a type ever had, oldest first."""
-
-    kind: str
-    type_name: str
-    versions: tuple[SchemaVersion, ...] = ()
-    extra: Document = field(default_factory=dict)
-
-    @property
-    def latest(self) -> SchemaVersion | None:
-        return self.versions[-1] if self.versions else None
-
-    @classmethod
-    def parse(cls, document: Document, *, key: str) -> Self:
-        listed = [SchemaVersion.parse(each, key=key) for each in _take(document, "versions", list, [], key)]
-        listed.sort(key=lambda version: version.schema_version_id)
-        rest = _rest(document, "type_kind", "type_name", "versions")
-        return cls(str(document.get("type_kind", "")), str(document.get("type_name", "")), tuple(listed), rest)
-
-    def compose(self) -> Document:
-        listed = [version.compose() for version in self.versions]
-        return {**self.extra, "type_kind": self.kind, "type_name": self.type_name, "versions": listed}
-
-
-@dataclass(frozen=True)
-class DroppedType:
-    commit_id: int
-    purged: bool
-    updated_at: str
-    extra: Document = field(default_factory=dict)
-
-    @classmethod
-    def parse(cls, document: Any, key: str) -> Self:
-        commit_id = document.get("commit_id") if isinstance(document, Mapping) else None
-        if not isinstance(commit_id, int):
-            raise Corrupt(f"{key}: commit_id is {commit_id!r}")
-        rest = _rest(document, "commit_id", "purged", "updated_at")
-        return cls(commit_id, bool(document.get("purged")), str(document.get("updated_at", "")), rest)
-
-    def compose(self) -> Document:
-        known = {"commit_id": self.commit_id, "purged": self.purged, "updated_at": self.updated_at}
-        return {**self.extra, **known}
-
-
-@dataclass(frozen=True)
-class Dropped:
-    """``meta/schema/dropped.json``: types that are gone, since which commit, and whether their rows are."""
-
-    types: Mapping[Kind, Mapping[str, DroppedType]] = field(default_factory=dict)
-    updated_at: str = ""
-    extra: Document = field(default_factory=dict)
-
-    @classmethod
-    def parse(cls, document: Document, *, key: str) -> Self:
-        types = _by_kind(document, key, DroppedType.parse)
-        return cls(types, str(document.get("updated_at", "")), _rest(document, *KINDS, "updated_at"))
-
-    def compose(self) -> Document:
-        return _composed(self.types, DroppedType.compose, self.updated_at, self.extra)
-
+from holdfast.ontology.format.schema_objects import Dropped, DroppedType, Registry, SchemaVersion, Types, Versions
+from holdfast.ontology.types.errors import SchemaPending
+from holdfast.ontology.types.refs import KINDS, SchemaRef, TypeId
+from holdfast.ontology.types.schema import diff, plain_schema
+from holdfast.ontology.types.typeinfo import TypeInfo, of_schema
 
 TRIES = 8
 DERIVED = "schemas_commit"
@@ -221,12 +57,50 @@ async def stored_schema(store: Store, type_id: TypeId) -> Stored | None:
 
 async def chained_schema(chain: Chain, ledger: Ledger, type_id: TypeId, ref: SchemaRef) -> Stored:
     """The schema that the chain names, from the manifest that introduced it."""
+    if ref.plain:
+        return await migrated_schema(chain.store, type_id, ref)
     place = await chain.at(ledger.place, ref.since)
     manifest = await chain.manifest(place) if place is not None else None
     for each in manifest.registered if manifest is not None else ():
         if each.type_id == type_id:
             return Stored(each.ref, each.schema, each.reason or "register")
     raise Corrupt(f"{type_id.label}: commit {ref.since} should have registered its schema, and has not")
+
+
+async def migrated_schema(store: Store, type_id: TypeId, ref: SchemaRef) -> Stored:
+    """The schema that a plain writer's commit has introduced. ``SchemaPending`` if it is not written yet."""
+    latest = await stored_schema(store, type_id)
+    if latest is None or latest.ref.version_id < ref.version_id:
+        raise SchemaPending(
+            f"{type_id.label}: commit {ref.since} has rows of version {ref.version_id}, and "
+            f"{layout.versions_key(*type_id)} does not list it",
+            remedy="another program writes it after its commit: try again; if it has crashed, run its migration again",
+        )
+    return latest
+
+
+async def schema_at(chain: Chain, ledger: Ledger, type_id: TypeId) -> Stored | None:
+    """The schema that a type has at a ledger; where the chain has none, what a plain writer registered, if any."""
+    ref = ledger.schemas.get(type_id)
+    if ref is None:
+        return await stored_schema(chain.store, type_id)
+    return await chained_schema(chain, ledger, type_id, ref)
+
+
+async def chained_type(chain: Chain, ledger: Ledger, type_id: TypeId) -> TypeInfo | None:
+    """A type by the schema that the chain has; None for one that only plain writers know."""
+    ref = ledger.schemas.get(type_id)
+    if ref is None:
+        return None
+    return of_schema(type_id, (await chained_schema(chain, ledger, type_id, ref)).schema, version_id=ref.version_id)
+
+
+def alike(listed: SchemaVersion, stored: Stored) -> bool:
+    """Whether a version that is listed is the schema of the chain, perhaps in the spelling of another program."""
+    try:
+        return listed.schema_hash == stored.ref.hash or not diff(json.loads(listed.schema_json), stored.schema)
+    except (ValueError, AttributeError):
+        return False
 
 
 def _gone(ledger: Ledger) -> set[TypeId]:
@@ -253,12 +127,12 @@ class Catalog:
         self._ambient = ambient
         self._runtime_id = runtime_id
 
-    async def sync(self, chain: Chain, ledger: Ledger) -> None:
-        """Make the derived objects say what the ledger says."""
+    async def sync(self, chain: Chain, ledger: Ledger, *, repair: bool = False) -> None:
+        """Make the derived objects say what the ledger says. With ``repair`` whatever they say now."""
         found = await self._store.find(layout.TYPES)
         noted = _readable(found).get(DERIVED, 0)
-        derived = noted if isinstance(noted, int) else 0
-        behind = {each: ref for each, ref in ledger.schemas.items() if ref.since > derived}
+        derived = noted if isinstance(noted, int) and not repair else 0
+        behind = {each: ref for each, ref in ledger.schemas.items() if ref.since > derived and not ref.plain}
         if ledger.lives:
             await self._edit(layout.DROPPED, partial(self._dropped, ledger))
         if found is not None and not behind and derived == _derived_from(ledger):
@@ -303,13 +177,14 @@ class Catalog:
         for type_id in _gone(ledger):
             schemas[type_id.kind].pop(type_id.name, None)
         for type_id, stored in documents.items():
-            schemas[type_id.kind][type_id.name] = stored.schema
+            schemas[type_id.kind][type_id.name] = plain_schema(stored.schema)
         after = replace(registry, schemas=schemas)
         return document if after == registry and document else replace(after, updated_at=self._now()).compose()
 
     def _versions(self, type_id: TypeId, stored: Stored, document: Document) -> Document:
         known = Versions.parse(document, key=layout.versions_key(*type_id))
-        if any(version.schema_version_id == stored.ref.version_id for version in known.versions):
+        listed = [version for version in known.versions if version.schema_version_id == stored.ref.version_id]
+        if listed and alike(listed[0], stored):
             return document
         version = SchemaVersion.of(
             stored.ref.version_id,
@@ -319,7 +194,8 @@ class Catalog:
             reason=stored.reason,
         )
         version = replace(version, schema_hash=stored.ref.hash)
-        listed = sorted((*known.versions, version), key=lambda one: one.schema_version_id)
+        others = [each for each in known.versions if each.schema_version_id != stored.ref.version_id]
+        listed = sorted((*others, version), key=lambda one: one.schema_version_id)
         return replace(known, kind=type_id.kind, type_name=type_id.name, versions=tuple(listed)).compose()
 
     def _now(self) -> str:

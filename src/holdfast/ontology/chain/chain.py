@@ -25,6 +25,7 @@ from holdfast.ontology.format.chainstate import EMPTY, Ledger, followed, nearest
 from holdfast.ontology.format.head import Head
 from holdfast.ontology.format.manifest import Manifest, parse
 from holdfast.ontology.format.redactions import disk_cache, finished, rewritten, uncached
+from holdfast.ontology.format.schema_objects import Dropped
 from holdfast.ontology.format.stats import StatsByPath
 from holdfast.ontology.types.refs import FileRef, Place, file_refs, file_row
 
@@ -107,10 +108,21 @@ class Chain:
                 break
             behind.append(manifest)
             place = manifest.parent
+        dropped = await self.dropped() if behind else Dropped()
         for manifest in reversed(behind):
-            found = followed(found, manifest)
+            found = followed(found, manifest, dropped)
         await self._heed(found.redacted)
         return found
+
+    async def dropped(self) -> Dropped:
+        """The types that plain writers say they have dropped; none where the object cannot be read."""
+        found = await self.store.find(layout.DROPPED)
+        if found is None:
+            return Dropped()
+        try:
+            return Dropped.parse(codec.decode(found.body, key=found.key), key=found.key)
+        except Corrupt:
+            return Dropped()
 
     async def settled(self, latest: Place) -> bool:
         """Whether a redaction, and all before it, is carried through; then whatever is kept here is of after it."""
@@ -284,6 +296,17 @@ class KnownHead:
         self.known = False
         self.head = Head()
         self.ledger: Ledger = EMPTY
+        self.first: int | None = None
+        """The first head that the session read, by a query or for a commit."""
+        self.latest: Place | None = None
+        """The latest one."""
+
+    def note(self, head: Head) -> None:
+        """The session has read this head, and may act on what it saw there."""
+        if self.first is None:
+            self.first = head.commit_id
+        if head.place is not None and (self.latest is None or head.commit_id > self.latest.commit_id):
+            self.latest = head.place
 
 
 RESTART_FORMAT = "holdfast.ontology.restart"

@@ -65,7 +65,8 @@ async def diff(store: Store, older: int, newer: int) -> list[Difference]:
 
 async def _diff(store: Store, older: int, newer: int) -> list[Difference]:
     chain = Chain(store)
-    fence = await fence_of(store, chain, await chain.ledger((await read_head(store)).place))
+    head = await chain.ledger((await read_head(store)).place)
+    fence = await fence_of(store, chain, head)
     first, last = await place_of(store, chain, older), await place_of(store, chain, newer)
     before = await chain.ledger(first)
     after = await chain.ledger(last)
@@ -74,9 +75,14 @@ async def _diff(store: Store, older: int, newer: int) -> list[Difference]:
     ended = [each for each in before.heads if after.generation_of(each) > older]
     for type_id in sorted({*(ref.type_id for ref in files), *ended}):
         generation = after.generation_of(type_id)
-        of_type = [ref for ref in files if ref.type_id == type_id and ref.commit_id >= generation]
+        of_type = [
+            ref
+            for ref in files
+            if ref.type_id == type_id and ref.commit_id >= generation and not head.purged(type_id, ref.commit_id)
+        ]
         now = dict(await latest_rows(store, of_type, newest=newer, fence=fence))
-        then = (await read_latest(store, chain, before, type_id, fence=fence)).rows
+        hidden = head.purged(type_id, older)
+        then = {} if hidden else (await read_latest(store, chain, before, type_id, fence=fence)).rows
         if type_id in ended:
             ends = after.lives[type_id][-1].end if type_id in after.lives else newer
             now = {each: (ends, Row(each, row.fields_json, True)) for each, (_, row) in then.items()} | now

@@ -59,8 +59,7 @@ async def read_at(store: Store, chain: Chain, now: Ledger, type_id: TypeId, comm
     """The same as of an earlier commit, as the ledger of now knows it: what was purged since is gone."""
     if commit_id >= now.commit_id:
         return await read_latest(store, chain, now, type_id)
-    life = now.life_at(type_id, commit_id)
-    if commit_id == 0 or (life is not None and life.purged):
+    if commit_id == 0 or now.purged(type_id, commit_id):
         return Latest(commit_id, {})
     fence = await fence_of(store, chain, now)
     then = await chain.ledger(await chain.at(now.place, commit_id))

@@ -22,6 +22,7 @@ from holdfast.base.errors import Invalid, NotFound
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.chain.tags import find_tag, is_tag_name
 from holdfast.ontology.format.chainstate import Ledger
+from holdfast.ontology.types.refs import Place
 
 Moment = int | datetime | str
 """A commit's number, a time, a time as ISO 8601 text, or the name of a tag."""
@@ -131,9 +132,19 @@ async def _last_before(wanted_ns: int, chain: Chain, ledger: Ledger) -> int:
     while high - low > 1:
         middle = (low + high) // 2
         place = await chain.at(ledger.place, middle)
-        created = parse_iso((await chain.manifest(place)).created_at) if place is not None else 0
+        created = await _created(chain, place)
         low, high = (middle, high) if created <= wanted_ns else (low, middle)
     return low
+
+
+async def _created(chain: Chain, place: Place | None) -> int:
+    """When a commit was made. One that does not say so was made with the latest before it that does."""
+    while place is not None:
+        manifest = await chain.manifest(place)
+        if manifest.created_at:
+            return manifest.created_ns
+        place = manifest.parent
+    return 0
 
 
 def nanoseconds(moment: datetime | str | bool) -> int:

@@ -16,31 +16,11 @@ from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import Ledger, next_summary
 from holdfast.ontology.format.data.footer import stats_of
 from holdfast.ontology.format.data.intents import Row
+from holdfast.ontology.format.data.rows import encode
 from holdfast.ontology.format.head import Head
 from holdfast.ontology.format.manifest import REDACTS, FileEntry, Manifest, Registered, compose
 from holdfast.ontology.types.refs import FileRef, Place, Position, TypeId
-from holdfast.ontology.types.schema import Drift
-
-
-class TypeForm(Protocol):
-    """What a session knows of one type: its schema, and how its rows become a file."""
-
-    @property
-    def type_id(self) -> TypeId: ...
-
-    @property
-    def schema(self) -> Document: ...
-
-    @property
-    def schema_hash(self) -> str: ...
-
-    def drift(self, stored: Document) -> Drift:
-        """How it differs from a schema in the store; false if it does not."""
-        ...
-
-    def encode(self, rows: Sequence[Row], commit_id: int, schema_version_id: int) -> bytes:
-        """The rows as Parquet. Blocking."""
-        ...
+from holdfast.ontology.types.typeinfo import TypeInfo
 
 
 class Witness(Protocol):
@@ -119,7 +99,7 @@ class Order:
     register: bool = False
     """Make the session's types known, and new schemas that can read all that is stored."""
     migrate: frozenset[TypeId] = frozenset()
-    """Types whose schema becomes that of their form, whatever it was: their rows are written anew."""
+    """Types whose schema becomes that of their class, whatever it was: their rows are written anew."""
     drop: Mapping[TypeId, bool] = field(default_factory=dict)
     """Types that end here, and whether they are purged."""
     redact: Document | None = None
@@ -157,14 +137,14 @@ class Draft:
     """and the attempt that it was written for."""
 
 
-def draw(draft: Draft, ledger: Ledger, forms: Mapping[TypeId, TypeForm], ambient: Ambient) -> Attempt:
+def draw(draft: Draft, ledger: Ledger, types: Mapping[TypeId, TypeInfo], ambient: Ambient) -> Attempt:
     """An attempt at the commit after ``ledger``. Blocking: it writes Parquet."""
     commit_id, mark = ledger.commit_id + 1, draft.mark or ambient.ids.attempt()
     data: dict[str, bytes] = {}
     files: list[FileEntry] = []
     for type_id, rows in sorted(draft.rows.items()):
         version_id = draft.versions[type_id]
-        body = forms[type_id].encode(rows, commit_id, version_id)
+        body = encode(types[type_id], rows, commit_id, version_id)
         key = layout.data_key(commit_id, mark, type_id.kind, type_id.name)
         data[key] = body
         stats = stats_of(body, key=key)

@@ -28,7 +28,7 @@ from holdfast.base.errors import Ambiguous, Conflict, Contended, Corrupt, Holdfa
 from holdfast.base.ids import Ambient
 from holdfast.objects.retry import Budget, RetryPolicy
 from holdfast.objects.store import CREATE, Lost, NotModified, Object, Store, Written
-from holdfast.ontology.commit.attempt import PLAIN, Attempt, Bulk, Draft, Order, TypeForm, Witness, draw
+from holdfast.ontology.commit.attempt import PLAIN, Attempt, Bulk, Draft, Order, Witness, draw
 from holdfast.ontology.commit.delta import check_ends, delta
 from holdfast.ontology.commit.lock import Open, Turn
 from holdfast.ontology.commit.view import View
@@ -37,8 +37,9 @@ from holdfast.ontology.format.data.batch import Many, size, sorted_out
 from holdfast.ontology.format.data.intents import Intent, Row
 from holdfast.ontology.format.head import parse, read_head
 from holdfast.ontology.format.manifest import Manifest
-from holdfast.ontology.types.errors import BulkOutdated, Overtaken
+from holdfast.ontology.types.errors import BulkOutdated, Overtaken, SchemaPending
 from holdfast.ontology.types.refs import Place, TypeId
+from holdfast.ontology.types.typeinfo import TypeInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ class Committer:
         store: Store,
         ambient: Ambient,
         view: View,
-        forms: Mapping[TypeId, TypeForm],
+        types: Mapping[TypeId, TypeInfo],
         *,
         runtime_id: str,
         turn: Turn | None = None,
@@ -99,7 +100,7 @@ class Committer:
         self._store = store
         self._ambient = ambient
         self._view = view
-        self._forms = forms
+        self._types = types
         self._runtime_id = runtime_id
         self._turn = turn if turn is not None else Open()
         self._on_commit = on_commit
@@ -173,7 +174,7 @@ class Committer:
                 fresh = True
                 continue
             try:
-                draft = await self._draft(metadata, order)
+                draft = await self._settled_draft(metadata, order)
             except Overtaken:  # as good as a lost race: whoever destroyed it has moved the head
                 await self.refresh()
                 fresh = True
@@ -186,11 +187,11 @@ class Committer:
                 continue
             if order.bulk is not None:
                 futile += 1
-                if futile > UNLOCKED and await self._turn.take() and await self._moved():
+                if futile > UNLOCKED and await self._turn.take() and await self._changed():
                     fresh = True
                     continue
                 draft = await self._placed(draft, order.bulk)
-            if await self._turn.take() and await self._moved():
+            if await self._turn.take() and await self._changed():
                 await self._remove([] if draft.placed is None else [draft.placed.path])
                 fresh = True
                 continue
@@ -208,6 +209,16 @@ class Committer:
         await self._settle_doubts()
 
     # --- one attempt ---
+
+    async def _settled_draft(self, metadata: Mapping[str, Any], order: Order) -> Draft | None:
+        """A plain writer that migrates a type keeps the lock until it has written the schema: wait for that once."""
+        try:
+            return await self._draft(metadata, order)
+        except SchemaPending:
+            if not await self._turn.take():
+                raise
+            await self.refresh()
+            return await self._draft(metadata, order)
 
     async def _draft(self, metadata: Mapping[str, Any], order: Order) -> Draft | None:
         """What is to be written, on the state as of the head that we know; None if nothing."""
@@ -227,10 +238,12 @@ class Committer:
         for type_id, batch in batches.items():
             if changed := await blocking(states[type_id].changed, batch):
                 rows[type_id] = changed
-        if not (rows or changes or outbox) and not self._view.changed_by(order, self._forms):
+        schemas = None
+        if rows or changes or outbox or order:
+            schemas = await self._view.agree(self._types, touched, order)
+        if schemas is None or not (rows or changes or outbox or self._view.changed_by(order, schemas)):
             self._idle_intents = len(items)
             return None
-        schemas = await self._view.agree(self._forms, touched, order)
         bulk = order.bulk
         if bulk is not None and not bulk.stands(self._view.ledger, schemas.versions[bulk.type_id]):
             raise BulkOutdated(f"{bulk.type_id.label}: commit {self._view.head.commit_id} has other rows than it did")
@@ -247,7 +260,7 @@ class Committer:
 
     async def _try(self, draft: Draft) -> Commit | None:
         """One attempt; None if it lost."""
-        attempt = await blocking(draw, draft, self._view.ledger, self._forms, self._ambient)
+        attempt = await blocking(draw, draft, self._view.ledger, self._types, self._ambient)
         if not await self._prepare(attempt):
             await self.refresh()
             return None
@@ -384,6 +397,10 @@ class Committer:
             f"head is commit {self._view.head.commit_id}, and commit {if_head} was expected",
             remedy="read what has changed, decide again, and commit with the new head",
         )
+
+    async def _changed(self) -> bool:
+        """Whether others have committed, or dropped a type, while we waited for the lock; then it is known now."""
+        return await self._moved() or await self._view.look_again()
 
     async def _moved(self) -> bool:
         """Whether the head is another than the one we know; then it is known now."""

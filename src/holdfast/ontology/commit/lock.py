@@ -8,7 +8,10 @@ Safety is the head CAS alone; the lock object may be deleted, stolen or ignored 
 * A plain writer leaves no mark. For its sake the lock lies free for a moment every now and then (``yielded_at`` says
   when it last did), which sessions of ours leave to others (``free_from``), mark or no mark. So it gets in within its
   5 s, however many of ours pass the lock among themselves.
-* A waiter gives up when one holder keeps the lock for the whole of ``timeout_ms``; while it changes hands, it waits on.
+* A waiter gives up when one lease lasts for the whole of ``timeout_ms``; while the lock changes hands, it waits on. A
+  lease is told apart by when it was acquired: a plain writer takes the lock again and again under one owner id.
+* A plain writer does not hand over. A waiter polls as often as it does, and takes the lock over from it after
+  ``timeout_ms`` in which it released the lock and took it again; its commit under way then races ours for the head.
 * An object under the lock's key that is no lease holds nobody up: whoever meets it breaks it.
 
 The marks are fields of the lock object that nobody needs: a plain writer that rewrites it may drop them.
@@ -86,6 +89,11 @@ WANTED = "wanted_by"
 FREE_FROM = "free_from"
 YIELDED_AT = "yielded_at"
 
+PLAIN_EPOCH = 0
+"""Of a lease without an epoch, which a plain writer has taken."""
+POLL_MS = 20.0
+"""How often a plain writer looks whether the lock is free; so do we while one holds it."""
+
 
 @dataclass(frozen=True, slots=True)
 class LockOptions:
@@ -107,12 +115,16 @@ class BurstLease(Lease):
 
     leave_free_ns = 0
     """Written into the object when it is released."""
+    from_plain = False
+    """Take it even while a plain writer's lease lasts."""
     _met: tuple[str, int] = ("", 0)
 
     def _free(self, found: Object) -> bool:
+        state = LeaseState.parse(found)
+        if self.from_plain and _is_plain(state):
+            return True
         if not super()._free(found):
             return False
-        state = LeaseState.parse(found)
         now_ns = self._ambient.clock.wall_ns()
         left_ns = _moment(state.document.get(FREE_FROM)) - now_ns
         if left_ns <= 0 or not state.expired(now_ns):
@@ -210,10 +222,16 @@ class WriteLock:
     # --- getting it ---
 
     async def _acquire(self) -> None:
+        try:
+            await self._wait()
+        finally:
+            self._lease.from_plain = False
+
+    async def _wait(self) -> None:
         manners = self._manners
         began_ns = changed_ns = self._now()
-        holder: tuple[str, int] | None = None
-        pause_ms = 20.0
+        holders: list[tuple[str, int, str]] = []
+        pause_ms = POLL_MS
         while True:
             sent_ns = self._now()
             outcome = await self._try_acquire()
@@ -222,8 +240,9 @@ class WriteLock:
                 self._begin(outcome)
                 return
             now_ns = self._now()
-            if (outcome.owner_id, outcome.epoch) != holder:
-                holder, changed_ns = (outcome.owner_id, outcome.epoch), now_ns
+            holder = (outcome.owner_id, outcome.epoch, outcome.acquired_at)
+            if holder not in holders[-1:]:
+                holders, changed_ns = [*holders[-1:], holder], now_ns
                 await self._ask(outcome)
             waited_ms, total_ms = (now_ns - changed_ns) / 1e6, (now_ns - began_ns) / 1e6
             if waited_ms >= manners.timeout_ms or total_ms >= manners.timeout_ms * manners.patience:
@@ -231,8 +250,9 @@ class WriteLock:
                     f"{layout.LOCK}: held by {outcome.owner_id} for another {outcome.remaining_ms} ms",
                     remedy="commit again; if its owner is gone, it ends by itself, or: holdfast onto lock break",
                 )
+            self._lease.from_plain = len(holders) > 1 and total_ms >= manners.timeout_ms
             await asyncio.sleep(self._ambient.rng.uniform(0.5, 1.0) * pause_ms / 1000)
-            pause_ms = min(pause_ms * 1.5, 150.0)
+            pause_ms = POLL_MS if outcome.epoch == PLAIN_EPOCH else min(pause_ms * 1.5, 150.0)
 
     async def _try_acquire(self) -> Grant | Held:
         try:
@@ -244,7 +264,7 @@ class WriteLock:
 
     async def _ask(self, held: Held) -> None:
         """Leave a mark for a holder of ours. Best effort: without it the holder stays a little longer."""
-        if held.epoch == 0 or held.remaining_ms == 0:
+        if held.epoch == PLAIN_EPOCH or held.remaining_ms == 0:
             return
         with suppress(Ambiguous, Unavailable):
             found = await self._store.find(layout.LOCK)
@@ -394,6 +414,10 @@ def _described(state: LeaseState, ambient: Ambient) -> LockState:
     ended_ns = state.expires_ns if released_at is None else min(now_ns, _moment(released_at))
     remaining_ms = (ended_ns - now_ns) // 1_000_000
     return LockState(state.owner_id, state.epoch, acquired_at, iso(state.expires_ns), remaining_ms, released_at)
+
+
+def _is_plain(state: LeaseState) -> bool:
+    return state.epoch == PLAIN_EPOCH and not state.released
 
 
 def _moment(text: object) -> int:

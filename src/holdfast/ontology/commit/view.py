@@ -18,15 +18,16 @@ from holdfast.ontology.chain.chain import KnownHead
 from holdfast.ontology.chain.redaction_fence import fence_of
 from holdfast.ontology.chain.resolve import Resolved, with_files
 from holdfast.ontology.chain.state import TypeState, see_file
-from holdfast.ontology.commit.attempt import Order, TypeForm
+from holdfast.ontology.commit.attempt import Order
 from holdfast.ontology.format import layout
-from holdfast.ontology.format.chainstate import followed
+from holdfast.ontology.format.chainstate import Ledger, followed
 from holdfast.ontology.format.data.intents import Change, Identity, Row
 from holdfast.ontology.format.data.stored_rows import read_rows
-from holdfast.ontology.format.head import Head
+from holdfast.ontology.format.head import Head, read_head
 from holdfast.ontology.format.manifest import Manifest, Registered
 from holdfast.ontology.types.errors import SchemaDrift, TypeDropped
-from holdfast.ontology.types.refs import FileRef, SchemaRef, TypeId
+from holdfast.ontology.types.refs import FileRef, Place, SchemaRef, TypeId
+from holdfast.ontology.types.typeinfo import TypeInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,26 +43,38 @@ class View(KnownHead):
         super().__init__(store)
         self._store = store
         self._states: dict[TypeId, TypeState] = {}
-        self._opened: int | None = None
-        """The first head that we knew."""
         self._since: dict[TypeId, int] = {}
         """Where it is another commit up to which we know of a type's end."""
-        self._stored: dict[tuple[TypeId, SchemaRef | None], Stored | None] = {}
+        self._stored: dict[tuple[TypeId, SchemaRef | None, Place | None], Stored | None] = {}
 
     async def move_to(self, head: Head) -> None:
         if self.known and head == self.head:
             return
-        before = self.ledger.place
-        if self.known and before is not None and head.commit_id < before.commit_id:
-            raise _another_life(head, self.head)
+        before = self.latest
+        if before is not None and head.commit_id < before.commit_id:
+            head = await read_head(self._store)  # a query of this session may have read a later one meanwhile
+        if before is not None and head.commit_id < before.commit_id:
+            raise _another_life(head, before)
         ledger = await self.chain.ledger(head.place, self.ledger)
         if before is not None and await self.chain.at(ledger.place, before.commit_id) != before:
-            raise _another_life(head, self.head)
+            raise _another_life(head, before)
+        self._know(head, ledger)
+
+    def _know(self, head: Head, ledger: Ledger) -> None:
         if ledger.redacted != self.ledger.redacted:
             self._states.clear()  # they may know rows that are gone
         self.head, self.ledger, self.known = head, ledger, True
-        if self._opened is None:
-            self._opened = head.commit_id
+        self.note(head)
+
+    async def look_again(self) -> bool:
+        """Whether ``dropped.json`` ends more types than before: it is written after the head, under the lock."""
+        if not self.ledger.foreign:
+            return False
+        ledger = await self.chain.ledger(self.head.place)
+        ended = {each: lives for each, lives in ledger.lives.items() if lives != self.ledger.lives.get(each)}
+        self._since |= {each: lives[-1].end - 1 for each, lives in ended.items()}
+        self._know(self.head, ledger)
+        return bool(ended)
 
     def advance(self, head: Head, version: Version, manifest: Manifest, rows: Mapping[TypeId, Sequence[Row]]) -> None:
         """A commit of our own, which is on the chain."""
@@ -80,6 +93,7 @@ class View(KnownHead):
                 state.commit_id = manifest.commit_id  # untouched
         self.head = replace(head, version=version)
         self.ledger = followed(self.ledger, manifest)
+        self.note(self.head)
         self.chain.remember(manifest)
 
     # --- what is current ---
@@ -142,13 +156,10 @@ class View(KnownHead):
 
     # --- schemas ---
 
-    def changed_by(self, order: Order, forms: Mapping[TypeId, TypeForm]) -> bool:
+    def changed_by(self, order: Order, schemas: Agreed) -> bool:
         """Whether an order would change anything, apart from rows."""
-        known = self.ledger.schemas
-        wanted = forms if order.register else {each: forms[each] for each in order.migrate}
-        new = any(each not in known or known[each].hash != form.schema_hash for each, form in wanted.items())
         ends = any(self._ends_anything(each, purge=purge) for each, purge in order.drop.items())
-        return new or ends or order.redact is not None or order.bulk is not None
+        return bool(schemas.registered) or ends or order.redact is not None or order.bulk is not None
 
     def _ends_anything(self, type_id: TypeId, *, purge: bool) -> bool:
         ledger = self.ledger
@@ -158,10 +169,10 @@ class View(KnownHead):
     def _check_life(self, type_id: TypeId) -> None:
         """A type that was dropped after we came to know it is not begun anew by accident."""
         ended = self.ledger.lives.get(type_id)
-        if ended and ended[-1].end > self._since.get(type_id, self._opened or 0):
+        if ended and ended[-1].end > self._since.get(type_id, self.first or 0):
             raise TypeDropped(f"{type_id.label} was dropped by commit {ended[-1].end}, and this session is older")
 
-    async def agree(self, forms: Mapping[TypeId, TypeForm], touched: Collection[TypeId], order: Order) -> Agreed:
+    async def agree(self, types: Mapping[TypeId, TypeInfo], touched: Collection[TypeId], order: Order) -> Agreed:
         """Under which version each type is written.
 
         A type that the store does not know is registered. One that it knows otherwise is ``SchemaDrift``, where
@@ -171,65 +182,73 @@ class View(KnownHead):
         register = order.register
         versions: dict[TypeId, int] = {}
         registered: list[Registered] = []
-        for type_id, form in forms.items():
+        for type_id, info in types.items():
             if type_id in order.drop:
                 continue
             if register or type_id in touched:
                 self._check_life(type_id)
-            known = self.ledger.schemas.get(type_id)
-            if known is None and type_id in self.ledger.lives and type_id not in touched and not register:
-                continue  # dropped, and not asked for
-            if known is not None and known.hash == form.schema_hash:
+            known, wanted = self.ledger.schemas.get(type_id), register or type_id in touched
+            if not wanted and (type_id in self.ledger.lives if known is None else known.plain):
+                continue  # dropped, or migrated by a plain writer, and not asked for
+            if known is not None and known.hash == info.schema_hash and not (wanted and self.ledger.foreign):
                 versions[type_id] = known.version_id
                 continue
             stored = await self._stored_schema(type_id, known)
-            new_life = known is None and type_id in self.ledger.lives
-            drift = form.drift(stored.schema) if stored is not None and not new_life else None
+            dropped = known is None and type_id in self.ledger.lives and not self.ledger.head_of(type_id).files
+            drift = info.drift(stored.schema) if stored is not None and not dropped else None
             if drift and not ((register and drift.additive) or type_id in order.migrate):
-                if register or type_id in touched:
+                if wanted:
                     raise SchemaDrift(drift)
                 continue
-            if known is not None and not drift and not (register or type_id in order.migrate):
-                versions[type_id] = known.version_id  # another hash for the same type
+            if known is not None and stored is not None and not drift:
+                versions[type_id] = stored.ref.version_id  # perhaps with another hash, of the same type
                 continue
-            ref = self._next_ref(type_id, form, known, stored, changed=bool(drift))
             reason = "migrate" if type_id in order.migrate else "register"
-            registered.append(Registered(type_id, ref, form.schema, reason))
+            ref, schema = self._next_ref(type_id, known), info.schema
+            if stored is not None and not dropped and not drift:  # as a plain writer has registered it
+                ref, schema = ref._replace(version_id=stored.ref.version_id, hash=stored.ref.hash), stored.schema
+            else:
+                before = max(ref.version_id, stored.ref.version_id if stored is not None else 0)
+                ref = ref._replace(version_id=before + 1, hash=info.schema_hash)
+            registered.append(Registered(type_id, ref, schema, reason))
             versions[type_id] = ref.version_id
         return Agreed(versions, registered)
 
-    def _next_ref(
-        self, type_id: TypeId, form: TypeForm, known: SchemaRef | None, stored: Stored | None, *, changed: bool
-    ) -> SchemaRef:
-        ended = self.ledger.lives.get(type_id)
-        if known is None and ended:
-            # Versions count on over all lives: rows of an older one never seem to be of this one's schema.
-            before = max(ended[-1].version_id, stored.ref.version_id if stored is not None else 0)
-            generation = self.ledger.generation_of(type_id) if self.ledger.head_of(type_id).files else 0
-            following = self.ledger.commit_id + 1
-            return SchemaRef(before + 1, form.schema_hash, generation or following, following)
-        before = known.version_id if known is not None else stored.ref.version_id if stored is not None else 0
-        version_id = before + 1 if changed or before == 0 else before
-        following = self.ledger.commit_id + 1
-        if known is not None:
-            return SchemaRef(version_id, form.schema_hash, known.generation, following)
-        # Rows that are there without a schema of ours on the chain are a plain writer's, and stay.
-        adopted = self.ledger.head_of(type_id).files > 0
-        return SchemaRef(version_id, form.schema_hash, 0 if adopted else following, following)
+    def _next_ref(self, type_id: TypeId, known: SchemaRef | None) -> SchemaRef:
+        """Where the next commit introduces a schema, and the last version before it, of this life or an earlier one.
+
+        Versions count on over all lives, so that rows of an older one never seem to be of this one's schema. Rows that
+        are there without a schema of ours on the chain are a plain writer's, and stay.
+        """
+        ledger, ended = self.ledger, self.ledger.lives.get(type_id)
+        following = ledger.commit_id + 1
+        begun = known is not None or ledger.head_of(type_id).files > 0
+        last = known.version_id if known is not None else ended[-1].version_id if ended else 0
+        return SchemaRef(last, "", ledger.generation_of(type_id) if begun else following, following)
 
     async def _stored_schema(self, type_id: TypeId, known: SchemaRef | None) -> Stored | None:
-        """The document of the schema that the ledger names; or, if it names none, what a plain writer registered."""
-        wanted = (type_id, known)
+        """The schema that the ledger names, or a plain writer's.
+
+        That one counts where the chain has no schema, and where a plain writer has committed since our last commit:
+        then it may have migrated the type.
+        """
+        wanted = (type_id, known, self.ledger.place if self.ledger.foreign else None)
         if wanted not in self._stored:
-            self._stored[wanted] = (
-                await catalog.stored_schema(self._store, type_id)
-                if known is None
-                else await catalog.chained_schema(self.chain, self.ledger, type_id, known)
-            )
+            self._stored[wanted] = await self._read_schema(type_id, known)
         return self._stored[wanted]
 
+    async def _read_schema(self, type_id: TypeId, known: SchemaRef | None) -> Stored | None:
+        if known is None:
+            return await catalog.stored_schema(self._store, type_id)
+        if known.plain:
+            return await catalog.migrated_schema(self._store, type_id, known)
+        latest = await catalog.stored_schema(self._store, type_id) if self.ledger.foreign else None
+        if latest is not None and latest.ref.version_id > known.version_id:
+            return latest
+        return await catalog.chained_schema(self.chain, self.ledger, type_id, known)
 
-def _another_life(head: Head, known: Head) -> Corrupt:
+
+def _another_life(head: Head, known: Place) -> Corrupt:
     return Corrupt(
         f"{layout.HEAD}: commit {head.commit_id} does not follow from commit {known.commit_id}, which was there before",
         remedy="the store was restored or made anew: open a new session",

@@ -16,12 +16,12 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal, localcontext
 from typing import Any, NamedTuple
 
-from holdfast.ontology.filters.ast import Aggregate, AggregateTerm, AvgLen, Count, Order
 from holdfast.ontology.filters.evaluate import Rows, at, evaluate, sort_value
 from holdfast.ontology.filters.jsonsql import KeyPlace, matches
 from holdfast.ontology.filters.operand import Domain, Operand, bound, fill, joined
 from holdfast.ontology.filters.scope import Scope, Sql
 from holdfast.ontology.filters.sql import compile_where, place_of, sort_values
+from holdfast.ontology.types.expressions.ast import Aggregate, AggregateTerm, AvgLen, Count, Order
 from holdfast.ontology.types.readings import read
 
 

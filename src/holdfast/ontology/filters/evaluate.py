@@ -11,7 +11,7 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from holdfast.ontology.filters.ast import (
+from holdfast.ontology.types.expressions.ast import (
     And,
     Between,
     Comparison,
@@ -28,7 +28,7 @@ from holdfast.ontology.filters.ast import (
     Quantified,
     Text,
 )
-from holdfast.ontology.filters.text_match import holds
+from holdfast.ontology.types.expressions.text_match import holds
 from holdfast.ontology.types.readings import read
 
 Row = Mapping[str, Any]

@@ -17,9 +17,9 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal, localcontext
 from typing import Any, Literal, NamedTuple
 
-from holdfast.ontology.filters.ast import Operator, TextOperator
 from holdfast.ontology.filters.scope import Sql
-from holdfast.ontology.filters.text_match import fold, pattern_text
+from holdfast.ontology.types.expressions.ast import Operator, TextOperator
+from holdfast.ontology.types.expressions.text_match import fold, pattern_text
 from holdfast.ontology.types.readings import decimal_key
 
 

@@ -26,7 +26,8 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, Literal, NamedTuple, cast, get_args
 
-from holdfast.ontology.filters.ast import (
+from holdfast.ontology.types.errors import InvalidQuery
+from holdfast.ontology.types.expressions.ast import (
     And,
     Between,
     Comparison,
@@ -44,10 +45,9 @@ from holdfast.ontology.filters.ast import (
     Text,
     TextOperator,
 )
-from holdfast.ontology.filters.ends import Declared, declared_node
-from holdfast.ontology.filters.text_match import check_pattern
-from holdfast.ontology.filters.types import fitted, item_node, lists_in, node_at, require_text
-from holdfast.ontology.types.errors import InvalidQuery
+from holdfast.ontology.types.expressions.fitting import fitted, item_node, lists_in, node_at, require_text
+from holdfast.ontology.types.expressions.text_match import check_pattern
+from holdfast.ontology.types.typeinfo import TypeInfo
 from holdfast.ontology.types.typespec import Anything, Node, without_null
 
 RESERVED = frozenset({"and", "or", "not", "any", "all", "len", "true", "false", "left", "right", "inf", "nan"})
@@ -155,10 +155,10 @@ class Target(NamedTuple):
     through: FieldPath | None = None
 
 
-def parse(source: str, declared: Declared) -> Predicate:
+def parse(source: str, info: TypeInfo) -> Predicate:
     """The predicate about rows of this type that the text says."""
     try:
-        return _Parser(source, declared).whole()
+        return _Parser(source, info).whole()
     except RecursionError as error:
         raise InvalidQuery(
             "the condition is nested too deeply", remedy="use in [...], or join conditions with and and or one by one"
@@ -166,8 +166,8 @@ def parse(source: str, declared: Declared) -> Predicate:
 
 
 class _Parser:
-    def __init__(self, source: str, declared: Declared) -> None:
-        self._source, self._declared = source, declared
+    def __init__(self, source: str, info: TypeInfo) -> None:
+        self._source, self._info = source, info
         self._tokens, self._next = tokens(source), 0
         self._list: FieldPath | None = None
         self._quantified = False
@@ -425,8 +425,8 @@ class _Parser:
         return self._taken().value
 
     def _resolved(self, end: End, parts: list[str], marked: int) -> Target:
-        field, label = parts[0], f"{self._declared.name}.{parts[0]}"
-        node = declared_node(self._declared, end, field, self._declared.name)
+        field, label = parts[0], f"{self._info.name}.{parts[0]}"
+        node = self._info.node_of(end, field)
         if marked < 0 and self._quantified:
             marked = _list_in(node, parts, label)
         if marked < 0:

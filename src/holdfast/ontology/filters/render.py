@@ -6,7 +6,8 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
-from holdfast.ontology.filters.ast import (
+from holdfast.ontology.filters.parse import name_text, quoted_text
+from holdfast.ontology.types.expressions.ast import (
     And,
     Between,
     Comparison,
@@ -21,7 +22,6 @@ from holdfast.ontology.filters.ast import (
     Quantified,
     Text,
 )
-from holdfast.ontology.filters.parse import name_text, quoted_text
 
 
 def to_text(predicate: Predicate) -> str:

@@ -14,9 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from holdfast.ontology.filters.ast import End
-from holdfast.ontology.format.data.columns import Form, form_of
-from holdfast.ontology.types.typespec import ListOf, Node, without_null
+from holdfast.ontology.types.expressions.ast import End
+from holdfast.ontology.types.typespec import Form, ListOf, Node, form_of, without_null
 
 
 class Sql(NamedTuple):

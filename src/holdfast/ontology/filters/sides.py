@@ -2,9 +2,8 @@
 
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
-from holdfast.ontology.filters.ends import declared_end
 from holdfast.ontology.types.errors import InvalidQuery, unknown
-from holdfast.ontology.types.fields import FieldExpr
+from holdfast.ontology.types.fields import FieldExpr, info_of
 
 if TYPE_CHECKING:
     from holdfast.ontology.types.model import Entity, Relation
@@ -28,11 +27,11 @@ class _Side:
         if not isinstance(relation, type):
             raise InvalidQuery(f"{relation!r} is not a relation type", remedy=f"write {end}(Subscription)")
         self._relation, self._end = relation, end
-        self._declared = declared_end(getattr(relation, "__declaration__", None), end, relation.__name__)
+        self._info = info_of(relation).at_end(end)
 
     def __getattr__(self, name: str) -> FieldExpr[Any]:
         if name.startswith("__"):
             raise AttributeError(name)
-        if name not in self._declared.nodes:
-            raise unknown(self._declared.name, name, self._declared.nodes)
+        if name not in self._info.nodes:
+            raise unknown(self._info.name, name, self._info.nodes)
         return FieldExpr(self._relation, name, (), self._end)

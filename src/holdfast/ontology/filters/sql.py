@@ -10,7 +10,11 @@ Below ``NOT`` it may not: there ``strict`` turns it into false.
 
 from dataclasses import dataclass
 
-from holdfast.ontology.filters.ast import (
+from holdfast.ontology.filters.jsonsql import NUMBERS, SPECIAL, JsonPlace, KeyPlace, key_of, let, matches
+from holdfast.ontology.filters.operand import ALWAYS, NEVER, Domain, Operand, Test, fill, joined
+from holdfast.ontology.filters.scope import Scope, Source, Sql, TypedColumn
+from holdfast.ontology.types import readings as forms
+from holdfast.ontology.types.expressions.ast import (
     And,
     Between,
     Comparison,
@@ -26,12 +30,8 @@ from holdfast.ontology.filters.ast import (
     Quantified,
     Text,
 )
-from holdfast.ontology.filters.jsonsql import NUMBERS, SPECIAL, JsonPlace, KeyPlace, key_of, let, matches
-from holdfast.ontology.filters.operand import ALWAYS, NEVER, Domain, Operand, Test, fill, joined
-from holdfast.ontology.filters.scope import Scope, Source, Sql, TypedColumn
-from holdfast.ontology.format.data.columns import Form
-from holdfast.ontology.types import readings as forms
 from holdfast.ontology.types.readings import Reading
+from holdfast.ontology.types.typespec import Form
 
 _READ_FROM: dict[Reading, tuple[Form, Domain]] = {
     "text": ("text", "text"),

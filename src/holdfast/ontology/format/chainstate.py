@@ -9,14 +9,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from holdfast.base.clock import parse_iso
 from holdfast.base.errors import NotFound, check
+from holdfast.ontology.format.foreign import dropped_types, migrated_types
 from holdfast.ontology.format.manifest import Manifest, Registered, Summary
+from holdfast.ontology.format.schema_objects import Dropped
 from holdfast.ontology.format.stats import FileStats
 from holdfast.ontology.types.refs import UNTOUCHED, FileRef, Life, Place, Position, SchemaRef, TypeHead, TypeId, fold
 
 T = TypeVar("T")
 
+NOTHING_DROPPED = Dropped()
 FULL_EVERY = 64
 """A manifest whose number is a multiple is full."""
 RECENT_LIMIT = 512
@@ -67,6 +69,11 @@ class Ledger:
         ended = self.lives.get(type_id, ())
         return next((life for life in ended if life.generation <= commit_id < life.end), None)
 
+    def purged(self, type_id: TypeId, commit_id: int) -> bool:
+        """Whether the rows that the type had then are shown nowhere any more."""
+        life = self.life_at(type_id, commit_id)
+        return life is not None and life.purged
+
 
 def fate(ledger: Ledger, name: str) -> NotFound | None:
     """Why there is nothing of a type that there was; None if there never was one, or still is."""
@@ -101,22 +108,30 @@ def opened(manifest: Manifest, base: Manifest | None) -> Ledger:
     return _overlaid(below, manifest)
 
 
-def followed(ledger: Ledger, manifest: Manifest) -> Ledger:
-    """The ledger one commit later, whoever wrote it."""
+def followed(ledger: Ledger, manifest: Manifest, dropped: Dropped = NOTHING_DROPPED) -> Ledger:
+    """The ledger one commit later, whoever wrote it; ``dropped`` is what plain writers say of types they dropped."""
     check(manifest.parent == ledger.place, f"{manifest.path}: its parent is not {ledger.place}")
     if manifest.summary is not None:
         return _overlaid(ledger, manifest)
-    heads = dict(ledger.heads)
+    heads, lives = dict(ledger.heads), dict(ledger.lives)
     for type_id in manifest.touched:
         heads[type_id] = fold(ledger.head_of(type_id), (ref for ref in manifest.refs if ref.type_id == type_id))
+    schemas = {**ledger.schemas, **migrated_types(manifest, ledger.schemas)}
+    ends = dropped_types(manifest, dropped)
+    for type_id, purged in ends.items():
+        lives[type_id] = ended(ledger, type_id, purged=purged)
+        heads.pop(type_id, None)
+        schemas.pop(type_id, None)
     return replace(
         ledger,
         place=manifest.place,
-        created_ns=max(ledger.created_ns, parse_iso(manifest.created_at)),
+        created_ns=max(ledger.created_ns, manifest.created_ns),
         spine=next_spine(ledger.spine, manifest.place),
         recent=(*ledger.recent, *manifest.refs),
         heads=heads,
-        changed=ledger.changed | manifest.touched,
+        schemas=schemas,
+        lives={type_id: ended for type_id, ended in lives.items() if ended},
+        changed=ledger.changed | manifest.touched | ends.keys(),
         foreign=True,
     )
 
@@ -223,7 +238,7 @@ def _overlaid(below: Ledger, manifest: Manifest) -> Ledger:
     lives = dict(summary.lives) if summary.full else {**below.lives, **summary.lives}
     return Ledger(
         place=manifest.place,
-        created_ns=parse_iso(manifest.created_at),
+        created_ns=manifest.created_ns,
         spine=next_spine(summary.skips, manifest.place),
         base=manifest.place if summary.full else summary.base,
         recent=() if summary.full else summary.recent,

@@ -126,6 +126,7 @@ class Manifest:
     path: str
     parent: Place | None
     created_at: str
+    """Empty if a plain writer has left it out."""
     runtime_id: str
     metadata: Mapping[str, Any]
     files: tuple[FileEntry, ...]
@@ -142,6 +143,11 @@ class Manifest:
     @property
     def refs(self) -> tuple[FileRef, ...]:
         return tuple(FileRef(self.commit_id, entry.type_id, entry.path) for entry in self.files)
+
+    @property
+    def created_ns(self) -> int:
+        """0 where the manifest does not say."""
+        return parse_iso(self.created_at) if self.created_at else 0
 
     @property
     def touched(self) -> set[TypeId]:
@@ -233,15 +239,18 @@ def _parse(document: Document, path: str) -> Manifest:
     commit_id = whole(document["commit_id"])
     parent_path = document.get("parent_manifest_path")
     parent_id = document.get("parent_commit_id")
-    parse_iso(document["created_at"])
+    created_at = document.get("created_at") or ""
+    metadata = document.get("metadata") or {}
+    if created_at:
+        parse_iso(created_at)
     return Manifest(
         commit_id=commit_id,
         path=path,
         # A plain writer's first commit may name commit 0 as its parent, which has no manifest.
         parent=Place(whole(parent_id), str(parent_path)) if parent_path is not None else None,
-        created_at=str(document["created_at"]),
+        created_at=created_at,
         runtime_id=str(document.get("runtime_id", "")),
-        metadata=document.get("metadata") or {},
+        metadata=metadata if isinstance(metadata, Mapping) else {},
         files=tuple(map(_parse_file, document["files"])),
         registered=tuple(map(_parse_registered, document.get("registered", ()))),
         summary=_parse_summary(document, path),

@@ -15,7 +15,7 @@ from holdfast.base.aio import blocking, stream_bounded
 from holdfast.base.errors import Invalid, NotFound
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
-from holdfast.ontology.chain.catalog import chained_schema
+from holdfast.ontology.chain.catalog import chained_schema, chained_type
 from holdfast.ontology.chain.chain import Chain, ended_files
 from holdfast.ontology.chain.state import read_file
 from holdfast.ontology.commit.attempt import Order
@@ -30,11 +30,10 @@ from holdfast.ontology.format.redactions import Redaction, erased_text, is_erase
 from holdfast.ontology.maintain.drop import find_type
 from holdfast.ontology.maintain.leftovers import leftovers, remove
 from holdfast.ontology.maintain.redact import Watch, perform, unfinished
-from holdfast.ontology.maintain.stored_form import StoredForm
 from holdfast.ontology.maintain.token import check_token, token_of
-from holdfast.ontology.types.declaration import UNKEYED
 from holdfast.ontology.types.refs import FileRef, Place, TypeId
 from holdfast.ontology.types.schema import fields_of
+from holdfast.ontology.types.typeinfo import UNKEYED, TypeInfo
 
 PARALLEL = 16
 
@@ -50,7 +49,7 @@ class Preview:
     """That wrote them, on the chain of now."""
     ended: int
     """How many of the rows are on chains that have ended."""
-    form: StoredForm | None
+    info: TypeInfo | None
     key_field: str | None
     last: str
     """The fields of the row that will be the last."""
@@ -80,11 +79,11 @@ async def preview(store: Store, name: str, *key: str) -> Preview:
         raise NotFound(f"{type_id.label}: no row of {'/'.join(key)!r} has any payload", remedy="look at the key again")
     text = f"erase {head.manifest_path} {type_id.label} {identity} {len(rows)} {commits} {len(before)}"
     token = token_of(text)
-    form = await StoredForm.load(chain, ledger, type_id)
+    info = await chained_type(chain, ledger, type_id)
     key_field = await _key_field(chain, ledger, type_id)
     last = erased_text(key_field, (rows or before)[-1][1])
     count = len(rows) + len(before)
-    return Preview(head.commit_id, type_id, identity, count, commits, len(before), form, key_field, last, token)
+    return Preview(head.commit_id, type_id, identity, count, commits, len(before), info, key_field, last, token)
 
 
 async def _payload(
@@ -109,19 +108,19 @@ async def apply(
     previewed: Preview,
     token: str,
     *,
-    turn: Turn,
+    turn: Turn | None = None,
     by: str,
     why: str,
     watch: Watch | None = None,
 ) -> Commit | None:
     """Commit that it is erased, and erase it. ``Conflict`` if somebody has committed since the preview."""
     check_token(token, previewed.token, f"erasing this {previewed.type_id.name} now would do something else")
-    type_id, form = previewed.type_id, previewed.form
+    type_id, info = previewed.type_id, previewed.info
     redaction = Redaction(type_id, previewed.identity, 1, previewed.head, previewed.key_field)
-    last = {type_id: [Row(previewed.identity, previewed.last, retracted=True)]} if form is not None else {}
+    last = {type_id: [Row(previewed.identity, previewed.last, retracted=True)]} if info is not None else {}
     order = Order(redact=redaction.document(), write=last)
-    forms = {type_id: form} if form is not None else {}
-    committer = Committer(store, ambient, View(store), forms, runtime_id=by, turn=turn)
+    types = {type_id: info} if info is not None else {}
+    committer = Committer(store, ambient, View(store), types, runtime_id=by, turn=turn)
     erased = {"type": type_id.label, "key": list(previewed.identity), "rows": previewed.rows, "by": by, "why": why}
     commit = await committer.commit({"erase": erased}, if_head=previewed.head, order=order)
     if commit is not None:

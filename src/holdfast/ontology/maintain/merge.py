@@ -1,9 +1,9 @@
 """Many files of a type into one: rows in the order of ``lifespans``, typed columns unified, all of it checked.
 
-A first look at keys and commits tells the order of all rows, however the inputs have theirs; then row groups are put
-together from those of the inputs. Memory is bounded by the bytes of the inputs, which ``tiers`` bounds, by keys and
-commits, and by ``HELD_BYTES`` and a row group of what is decoded: most of what is written together lies together. Of a
-plain writer's file whose rows are in no order all is decoded.
+Keys and commits are read first: they give the order of all rows, however the inputs are sorted. Then the output's row
+groups are put together from parts of the inputs. A part is a row group; small files are decoded once, and neighbours of
+them are one part. A plain writer's file whose rows are in no order is one part, too. Memory is bounded by the bytes of
+the inputs, which ``tiers`` bounds, by keys and commits, and by ``HELD_BYTES`` and a row group of what is decoded.
 
 Typed columns follow the schema of now. A file of ours that was written under it has them already; for older rows, and
 those of plain writers, they are made from ``fields_json``, which decides. Where no schema is known, the flat columns
@@ -37,12 +37,12 @@ from holdfast.ontology.format.data.redacted import mark_in
 from holdfast.ontology.format.data.rows import ROW_GROUP, marks, partial_columns, repeats
 from holdfast.ontology.format.parquet.column_order import zoned
 from holdfast.ontology.types import names
-from holdfast.ontology.types.refs import TypeId
-from holdfast.ontology.types.schema import fields_of, node_of
-from holdfast.ontology.types.typespec import Node
+from holdfast.ontology.types.typeinfo import TypeInfo
 
 HELD_BYTES = 64 << 20
-"""Of decoded row groups that are kept, since rows of theirs may come later too."""
+"""Of decoded parts that are kept, since later row groups may need rows of theirs too."""
+SMALL_BYTES = 64 << 10
+"""A file up to this size is decoded once and kept until the merge is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,35 +60,24 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """What the type is now; without a schema the columns are those of the files."""
-
-    type_id: TypeId
-    version_id: int | None = None
-    nodes: Mapping[str, Node] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, type_id: TypeId, version_id: int, schema: Document) -> "Target":
-        left_out = {schema.get("instance_key_field"), *names.SYSTEM_COLUMNS}
-        found = {name: node_of(described) for name, described in sorted(fields_of(schema).items())}
-        return cls(type_id, version_id, {name: node for name, node in found.items() if name not in left_out})
-
-
-@dataclass(frozen=True, slots=True)
 class Merged:
     body: bytes
     rows: int
 
 
-def merge(sources: Sequence[Source], target: Target, origin: Document, later: Sequence[Source] = ()) -> Merged:
-    """Blocking. ``origin`` is written down in the file; ``later`` are files after these that end rows of theirs."""
-    shapes = [_shape(source) for source in sources]
-    schemas = [each.schema for each in shapes]
+def merge(sources: Sequence[Source], target: TypeInfo, origin: Document, later: Sequence[Source] = ()) -> Merged:
+    """Blocking.
+
+    ``target`` is the type as the store has it now; without a version the columns are those of the files. ``origin``
+    goes into the file's metadata. ``later`` are files after these that end rows of theirs.
+    """
+    files = [_opened(source) for source in sources]
+    schemas = [each.schema for each in files]
     layout = _Layout.of(target, schemas)
     sink = pa.BufferOutputStream()
-    going_in, rows = RowsDigest(target.type_id.kind), sum(sum(each.groups) for each in shapes)
-    found = _lives((*sources, *later), target, rows)
-    inputs = _Inputs(layout, sources, list(_pieces(sources, shapes, found.order)))
+    going_in, rows = RowsDigest(target.type_id.kind), sum(sum(each.groups) for each in files)
+    found = _lives([*files, *map(_opened, later)], target, rows)
+    inputs = _Inputs(layout, _parts(files, found.order))
     plain = [name for name in layout.schema.names if name != "fields_json"]
     groups = (inputs.take(numbers, found.until) for numbers in _row_groups(found))
     first = next(groups, layout.schema.empty_table())
@@ -112,18 +101,32 @@ def _redacted(schemas: Iterable[pa.Schema]) -> dict[bytes, bytes]:
     return {REDACTED: str(mark).encode()} if mark else {}
 
 
-class _Shape(NamedTuple):
+class _File(NamedTuple):
+    """An input that has the columns and as many rows as it should have."""
+
+    source: Source
     schema: pa.Schema
     groups: list[int]
     """How many rows each row group has."""
+    table: pa.Table | None
+    """All of a small file."""
+
+    def read(self, group: int | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+        """All of it, or one row group."""
+        if self.table is not None:
+            return self.table.select(columns) if columns is not None else self.table
+        with pq.ParquetFile(pa.BufferReader(self.source.body)) as file:
+            if group is None:
+                return file.read(columns=columns, use_threads=False)
+            return file.read_row_group(group, columns=columns, use_threads=False)
 
 
-def _shape(source: Source) -> _Shape:
-    """Of a file that has the columns and as many rows as it should have."""
+def _opened(source: Source) -> _File:
     try:
         with pq.ParquetFile(pa.BufferReader(source.body)) as file:
             schema, rows = file.schema_arrow, file.metadata.num_rows
             groups = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
+            table = file.read(use_threads=False) if len(source.body) <= SMALL_BYTES else None
     except (pa.ArrowException, OSError) as error:
         raise Corrupt(f"{source.path}: not a Parquet file ({error})") from error
     if source.rows not in (rows, None):
@@ -131,18 +134,17 @@ def _shape(source: Source) -> _Shape:
     kind = "entity" if names.ENTITY_KEYS[0] in schema.names else "relation"
     if missing := {"commit_id", *names.key_columns(kind), "fields_json"} - set(schema.names):
         raise Corrupt(f"{source.path}: it has no column {', '.join(sorted(missing))}")
-    return _Shape(schema, groups)
+    return _File(source, schema, groups, table)
 
 
-def _lives(sources: Iterable[Source], target: Target, own: int) -> Lives:
-    """From a first look at keys and commits alone."""
+def _lives(files: Iterable[_File], target: TypeInfo, own: int) -> Lives:
+    """From keys and commits alone."""
     keys = names.key_columns(target.type_id.kind)
-    return lives(pa.concat_tables(_identities(source, keys) for source in sources), keys, own)
+    return lives(pa.concat_tables(_identities(file, keys) for file in files), keys, own)
 
 
-def _identities(source: Source, keys: Sequence[str]) -> pa.Table:
-    with pq.ParquetFile(pa.BufferReader(source.body)) as file:
-        table = file.read(columns=["commit_id", *keys], use_threads=False)
+def _identities(file: _File, keys: Sequence[str]) -> pa.Table:
+    source, table = file.source, file.read(columns=["commit_id", *keys])
     bounds = pc.min_max(table.column("commit_id")).as_py()
     if table.num_rows and (bounds["min"] < source.first or bounds["max"] > source.last):
         raise Corrupt(f"{source.path}: it has rows of other commits than {source.first} to {source.last}")
@@ -159,56 +161,72 @@ def _row_groups(found: Lives) -> Iterator[np.ndarray]:
             yield part[start : start + ROW_GROUP]
 
 
-def _pieces(sources: Sequence[Source], shapes: Sequence[_Shape], order: np.ndarray) -> Iterator[list[int]]:
-    """How many rows of each file are decoded at a time: a row group, but all of a commit's file (a plain writer's) that
-    has them in no order, or each of its row groups were decoded anew for each that is written."""
+class _Part(NamedTuple):
+    """Rows that are decoded at once: small files, all of a file, or one of its row groups."""
+
+    files: list[_File]
+    group: int | None
+    rows: int
+
+
+def _parts(files: Sequence[_File], order: np.ndarray) -> Iterator[_Part]:
+    """All rows in the order of the files. A commit's file (a plain writer's) that has its rows in no order is one part:
+    otherwise each of its row groups would be decoded again for each one that is written."""
     start = 0
-    for source, (_, groups) in zip(sources, shapes, strict=True):
-        end, turns = start + sum(groups), 0
-        if source.first == source.last and len(groups) > 1:
-            own = order[(order >= start) & (order < end)]
-            turns = int(np.count_nonzero(np.diff(own) < 0))
-        yield groups if turns <= 1 else [end - start]  # one: from those that last to those that have ended
+    small: list[_File] = []
+    for file in files:
+        end, turns = start + sum(file.groups), 0
+        if file.table is not None:
+            small.append(file)
+        else:
+            if small:
+                yield _Part(small, None, sum(sum(each.groups) for each in small))
+                small = []
+            if file.source.first == file.source.last and len(file.groups) > 1:
+                own = order[(order >= start) & (order < end)]
+                turns = int(np.count_nonzero(np.diff(own) < 0))
+            if turns > 1:  # one: from the rows that last to those that have ended
+                yield _Part([file], None, end - start)
+            else:
+                yield from (_Part([file], number, rows) for number, rows in enumerate(file.groups))
         start = end
+    if small:
+        yield _Part(small, None, sum(sum(each.groups) for each in small))
 
 
 class _Inputs:
     """All rows that go in, by number."""
 
-    def __init__(self, layout: "_Layout", sources: Sequence[Source], groups: Sequence[Sequence[int]]) -> None:
+    def __init__(self, layout: "_Layout", parts: Iterable[_Part]) -> None:
         self._layout = layout
-        self._places = [
-            (each, number if len(rows) > 1 else None)
-            for each, rows in zip(sources, groups, strict=True)
-            for number in range(len(rows))
-        ]
-        self._starts = np.array(list(accumulate(chain.from_iterable(groups), initial=0)))
+        self._parts = list(parts)
+        self._starts = np.array(list(accumulate((part.rows for part in self._parts), initial=0)))
         self._held: dict[int, pa.Table] = {}
         self._held_bytes = 0
 
     def take(self, numbers: np.ndarray, until: pa.Array) -> pa.Table:
         """These rows, in this order, in the columns of all."""
-        groups = np.searchsorted(self._starts, numbers, side="right") - 1
-        order = np.argsort(groups, kind="stable")
-        edges = [0, *(np.flatnonzero(np.diff(groups[order])) + 1).tolist(), len(order)]
-        parts: list[pa.Table] = []
+        parts = np.searchsorted(self._starts, numbers, side="right") - 1
+        order = np.argsort(parts, kind="stable")
+        edges = [0, *(np.flatnonzero(np.diff(parts[order])) + 1).tolist(), len(order)]
+        found: list[pa.Table] = []
         for start, end in pairwise(edges):
-            group, wanted = int(groups[order[start]]), numbers[order[start:end]]
-            parts.append(self._group(group).take(pa.array(wanted - self._starts[group])))
-        table, back = pa.concat_tables(parts), np.empty(len(order), dtype=np.int64)
+            part, wanted = int(parts[order[start]]), numbers[order[start:end]]
+            found.append(self._part(part).take(pa.array(wanted - self._starts[part])))
+        table, back = pa.concat_tables(found), np.empty(len(order), dtype=np.int64)
         back[order] = np.arange(len(order))
-        table = table if len(parts) == 1 else table.take(pa.array(back))
+        table = table if len(found) == 1 else table.take(pa.array(back))
         return table.set_column(table.num_columns - 1, names.UNTIL, until.take(pa.array(numbers)))
 
-    def _group(self, number: int) -> pa.Table:
-        """A row group of an input."""
+    def _part(self, number: int) -> pa.Table:
         table = self._held.pop(number, None)
         if table is None:
-            source, place = self._places[number]
-            with pq.ParquetFile(pa.BufferReader(source.body)) as file:
-                whole = place is None
-                found = file.read(use_threads=False) if whole else file.read_row_group(place, use_threads=False)
-                table = self._layout.table(found, source)
+            part = self._parts[number]
+            tables: list[pa.Table] = []
+            for alike in _alike(part.files):
+                whole = pa.concat_tables(file.read(part.group) for file in alike)
+                tables.append(self._layout.table(whole, alike[0].source))
+            table = pa.concat_tables(tables).combine_chunks() if len(part.files) > 1 else tables[0]
             self._held_bytes += table.nbytes
         self._held[number] = table
         while self._held_bytes > HELD_BYTES and len(self._held) > 1:
@@ -216,20 +234,34 @@ class _Inputs:
         return table
 
 
+def _alike(files: Iterable[_File]) -> Iterator[list[_File]]:
+    """Neighbours with the same columns and metadata, which are brought into the columns of all together."""
+    run: list[_File] = []
+    for file in files:
+        if run and not (
+            file.source.ours == run[0].source.ours and file.schema.equals(run[0].schema, check_metadata=True)
+        ):
+            yield run
+            run = []
+        run.append(file)
+    if run:
+        yield run
+
+
 # --- columns ---
 
 
 @dataclass
 class _Layout:
-    target: Target
+    target: TypeInfo
     schema: pa.Schema
     typed: Mapping[str, pa.DataType]
     partial: set[str] = field(default_factory=set)
 
     @classmethod
-    def of(cls, target: Target, schemas: Sequence[pa.Schema]) -> "_Layout":
+    def of(cls, target: TypeInfo, schemas: Sequence[pa.Schema]) -> "_Layout":
         if target.version_id is not None:
-            typed = {name: arrow_type(node) for name, node in target.nodes.items()}
+            typed = {name: arrow_type(node) for name, node in target.columns.items()}
         else:
             typed = _agreed(schemas)
         kind = target.type_id.kind
@@ -265,7 +297,7 @@ class _Layout:
         if source.ours and self._of_now(file):
             self.partial |= partial_columns(file.schema)
             return {name: file.column(name) for name in self.typed}
-        made = typed_columns(self.target.nodes, file.column("fields_json").to_pylist())
+        made = typed_columns(self.target.columns, file.column("fields_json").to_pylist())
         self.partial |= {name for name, column in made.items() if column.partial}
         return {name: column.array for name, column in made.items()}
 
@@ -287,7 +319,7 @@ class _Layout:
 
     def metadata(self, origin: Document) -> dict[bytes, bytes]:
         document = {**origin, "schema_version_id": self.target.version_id}
-        return {ORIGIN: json.dumps(document, sort_keys=True).encode(), **marks(self.target.nodes, self.partial)}
+        return {ORIGIN: json.dumps(document, sort_keys=True).encode(), **marks(self.target.columns, self.partial)}
 
 
 def _agreed(schemas: Sequence[pa.Schema]) -> dict[str, pa.DataType]:

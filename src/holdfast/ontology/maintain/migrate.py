@@ -35,15 +35,16 @@ from holdfast.ontology.commit.view import View
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import Ledger
 from holdfast.ontology.format.data import rows
-from holdfast.ontology.format.data.form import Form
 from holdfast.ontology.format.data.intents import Row
-from holdfast.ontology.format.data.upgrade import Upgrades, fingerprint, steps_of
+from holdfast.ontology.format.data.upgrade import upgraded_rows
 from holdfast.ontology.format.head import read_head
 from holdfast.ontology.maintain.reindex import repair_indexes
 from holdfast.ontology.maintain.token import check_token
 from holdfast.ontology.types.names import key_columns
 from holdfast.ontology.types.refs import TypeId
 from holdfast.ontology.types.schema import Drift
+from holdfast.ontology.types.typeinfo import TypeInfo
+from holdfast.ontology.types.upgrade import fingerprint
 
 PART_ROWS = 20_000
 """Rows of one staged part."""
@@ -95,27 +96,27 @@ class Preview:
         return any(change.action != "nothing" for change in self.changes)
 
 
-async def preview(store: Store, forms: Mapping[TypeId, Form[Any]], *, count: bool = True) -> Preview:
+async def preview(store: Store, types: Mapping[TypeId, TypeInfo], *, count: bool = True) -> Preview:
     """What migrating to these classes would do. With ``count`` the upgraders are tried on every current row."""
-    return await retry_overtaken(lambda: _preview(store, forms, count=count))
+    return await retry_overtaken(lambda: _preview(store, types, count=count))
 
 
-async def _preview(store: Store, forms: Mapping[TypeId, Form[Any]], *, count: bool) -> Preview:
+async def _preview(store: Store, types: Mapping[TypeId, TypeInfo], *, count: bool) -> Preview:
     chain = Chain(store)
     head = await read_head(store)
     ledger = await chain.ledger(head.place)
     changes: list[Change] = []
-    for _, form in sorted(forms.items()):
-        change = await _change(store, chain, ledger, form)
+    for _, info in sorted(types.items()):
+        change = await _change(store, chain, ledger, info)
         if change.rewrites and count:
-            upgraded = await _current(store, chain, ledger, form)
-            await blocking(_tried, form, upgraded)
+            upgraded = await _current(store, chain, ledger, info)
+            await blocking(_tried, info, upgraded)
             change = replace(change, rows=len(upgraded))
         changes.append(change)
     found = hashlib.blake2b(f"migrate {head.manifest_path}".encode(), digest_size=6)
     for change in changes:
-        form = forms[change.type_id]
-        text = (change.type_id, form.schema_hash, change.to_version, fingerprint(steps_of(form.python)))
+        info = types[change.type_id]
+        text = (change.type_id, info.schema_hash, change.to_version, fingerprint(info.upgraders))
         found.update(repr(text).encode())
     return Preview(head.commit_id, tuple(changes), found.hexdigest())
 
@@ -123,7 +124,7 @@ async def _preview(store: Store, forms: Mapping[TypeId, Form[Any]], *, count: bo
 async def apply(
     store: Store,
     ambient: Ambient,
-    forms: Mapping[TypeId, Form[Any]],
+    types: Mapping[TypeId, TypeInfo],
     token: str,
     *,
     turn: Turn,
@@ -133,20 +134,20 @@ async def apply(
     part_rows: int = PART_ROWS,
 ) -> Commit | None:
     """Make the commit; None if there is nothing to do. ``Refused`` if the token is of another preview."""
-    planned = await preview(store, forms, count=False)
+    planned = await preview(store, types, count=False)
     check_token(token, planned.token, "the store, a class or an upgrader has changed since the preview")
     if not planned:
         return None
-    wanted = {change.type_id: forms[change.type_id] for change in planned.changes if change.action != "nothing"}
+    wanted = {change.type_id: types[change.type_id] for change in planned.changes if change.action != "nothing"}
     committer = Committer(store, ambient, View(store), wanted, runtime_id=by, turn=turn)
     chain = Chain(store)
     ledger = await chain.ledger((await read_head(store)).place)
     staging = _Staging(store, planned.head, token, part_rows, watch)
     for change in planned.changes:
         if change.rewrites:
-            form = forms[change.type_id]
+            info = types[change.type_id]
             committer.queue += [
-                each for each in [await staging.batch(form, await _current(store, chain, ledger, form))] if each
+                each for each in [await staging.batch(info, await _current(store, chain, ledger, info))] if each
             ]
     metadata = {"migrate": {"types": [change.document() for change in planned.changes], "by": by, "why": why}}
     commit = await committer.commit(metadata, if_head=planned.head, order=Order(migrate=frozenset(wanted)))
@@ -175,25 +176,21 @@ async def abandon(store: Store, token: str | None = None) -> list[str]:
     return gone
 
 
-async def _change(store: Store, chain: Chain, ledger: Ledger, form: Form[Any]) -> Change:
-    type_id, known = form.type_id, ledger.schemas.get(form.type_id)
+async def _change(store: Store, chain: Chain, ledger: Ledger, info: TypeInfo) -> Change:
+    type_id, known = info.type_id, ledger.schemas.get(info.type_id)
     stored = (
-        await catalog.chained_schema(chain, ledger, type_id, known)
-        if known is not None
-        else await catalog.stored_schema(store, type_id)
-        if ledger.head_of(type_id).files
-        else None
+        await catalog.schema_at(chain, ledger, type_id) if known is not None or ledger.head_of(type_id).files else None
     )
     if stored is None:
         return Change(type_id, None, 0, 1, rewrites=False)
-    version_id, drift = stored.ref.version_id, form.drift(stored.schema)
+    version_id, drift = stored.ref.version_id, info.drift(stored.schema)
     if not drift:
         return Change(type_id, drift, version_id, version_id, rewrites=False)
     if drift.identity:
         raise Refused(str(drift), remedy=drift.remedy)
-    steps = steps_of(form.python)
+    steps = info.upgraders
     if not drift.additive and not any(step.to_version == version_id + 1 for step in steps):
-        name = form.python.__name__
+        name = info.python.__name__
         raise Refused(
             f"{drift}; no upgrader leads to version {version_id + 1}",
             remedy=f"write one: @upgrader({name}, from_version={version_id}, to_version={version_id + 1})",
@@ -203,7 +200,7 @@ async def _change(store: Store, chain: Chain, ledger: Ledger, form: Form[Any]) -
     return Change(type_id, drift, version_id, version_id + 1, rewrites)
 
 
-async def _current(store: Store, chain: Chain, ledger: Ledger, form: Form[Any]) -> list[tuple[Row, int]]:
+async def _current(store: Store, chain: Chain, ledger: Ledger, info: TypeInfo) -> list[tuple[Row, int]]:
     """The live rows, each with the version of the schema that it was written under; ordered by identity."""
 
     fence = await fence_of(store, chain, ledger)
@@ -212,12 +209,11 @@ async def _current(store: Store, chain: Chain, ledger: Ledger, form: Form[Any]) 
         files, newest = found.files(), ledger.commit_id
         return await latest_versions(store, files, newest=newest, fence=fence, generation=found.generation)
 
-    return await with_files(store, chain, ledger, form.type_id, read, fence)
+    return await with_files(store, chain, ledger, info.type_id, read, fence)
 
 
-def _tried(form: Form[Any], current: Sequence[tuple[Row, int]]) -> list[Row]:
-    upgrades = Upgrades(form.declared, steps_of(form.python))
-    return upgrades.rows([row for row, _ in current], [version for _, version in current])
+def _tried(info: TypeInfo, current: Sequence[tuple[Row, int]]) -> list[Row]:
+    return upgraded_rows(info, [row for row, _ in current], [version for _, version in current])
 
 
 class _Staging:
@@ -230,28 +226,28 @@ class _Staging:
         self._part_rows = part_rows
         self._watch = watch
 
-    async def batch(self, form: Form[Any], current: Sequence[tuple[Row, int]]) -> Any:
+    async def batch(self, info: TypeInfo, current: Sequence[tuple[Row, int]]) -> Any:
         tables: list[pa.Table] = []
         for start in range(0, len(current), self._part_rows):
-            key = layout.part_key(self._head, self._token, *form.type_id, start)
+            key = layout.part_key(self._head, self._token, *info.type_id, start)
             part = current[start : start + self._part_rows]
             found = await self._store.find(key)
-            body = found.body if found is not None else await blocking(_part, form, part)
+            body = found.body if found is not None else await blocking(_part, info, part)
             if found is None and len(current) > self._part_rows:
                 await self._store.put(key, body, CREATE)
             tables.append(await blocking(rows.from_parquet, body, key=key))
             if self._watch is not None:
-                self._watch(form.type_id, start + len(part), len(current))
+                self._watch(info.type_id, start + len(part), len(current))
         if not tables:
             return None
         table = pa.concat_tables(tables).combine_chunks()
-        keys = [table.column(name).combine_chunks() for name in key_columns(form.type_id.kind)]
-        return rows.batched(form.declared, keys, table.column("fields_json").combine_chunks())
+        keys = [table.column(name).combine_chunks() for name in key_columns(info.type_id.kind)]
+        return rows.batched(info, keys, table.column("fields_json").combine_chunks())
 
 
-def _part(form: Form[Any], part: Sequence[tuple[Row, int]]) -> bytes:
-    made = _tried(form, part)
-    names = key_columns(form.type_id.kind)
+def _part(info: TypeInfo, part: Sequence[tuple[Row, int]]) -> bytes:
+    made = _tried(info, part)
+    names = key_columns(info.type_id.kind)
     columns = {name: pa.array([row.identity[place] for row in made], pa.string()) for place, name in enumerate(names)}
     return rows.to_parquet(
         pa.table({**columns, "fields_json": pa.array([row.fields_json for row in made], pa.string())})

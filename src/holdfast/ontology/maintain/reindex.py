@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from holdfast.base.errors import Conflict, NotFound
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import CREATE, IfMatch, Lost, Store
+from holdfast.ontology.chain.catalog import Catalog
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.chain.resolve import believable, resolve_by_chain
 from holdfast.ontology.format import layout
@@ -53,9 +54,14 @@ class Repair:
 async def repair_indexes(
     store: Store, ambient: Ambient, *, apply: bool, types: Iterable[TypeId] | None = None
 ) -> list[Repair]:
-    """Every index that is not as it should be; with ``apply``, it is afterwards. ``Corrupt`` for a broken chain."""
+    """Every index that is not as it should be; with ``apply``, it is afterwards. ``Corrupt`` for a broken chain.
+
+    With ``apply`` and for all types, the schema objects are as they should be afterwards, too.
+    """
     chain = Chain(store)
     ledger = await chain.ledger((await read_head(store)).place)
+    if apply and types is None and ledger.schemas:
+        await Catalog(store, ambient, "repair").sync(chain, ledger, repair=True)
     wanted = sorted({*ledger.heads, *ledger.schemas}) if types is None else types
     found = [await _repair(store, ambient, chain, type_id, apply=apply) for type_id in wanted]
     return [repair for repair in found if repair is not None]

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from holdfast.base.errors import HoldfastError, Refused
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
+from holdfast.ontology.chain.catalog import chained_type
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.chain.history import place_of
 from holdfast.ontology.chain.latest import read_latest
@@ -27,9 +28,9 @@ from holdfast.ontology.format.chainstate import Ledger
 from holdfast.ontology.format.data.intents import Identity, Intent, Row
 from holdfast.ontology.format.head import read_head
 from holdfast.ontology.maintain.reindex import repair_indexes
-from holdfast.ontology.maintain.stored_form import StoredForm
 from holdfast.ontology.maintain.token import check_token
 from holdfast.ontology.types.refs import TypeId
+from holdfast.ontology.types.typeinfo import TypeInfo
 
 Rows = Mapping[Identity, tuple[int, Row]]
 
@@ -39,7 +40,7 @@ class Preview:
     head: int
     target: int
     intents: tuple[Intent, ...]
-    forms: dict[TypeId, StoredForm]
+    types: dict[TypeId, TypeInfo]
     token: str
 
     @property
@@ -63,18 +64,18 @@ async def _preview(store: Store, commit_id: int) -> Preview:
     then = await chain.ledger(await place_of(store, chain, commit_id))
     _check_lives(now, then)
     intents: list[Intent] = []
-    forms: dict[TypeId, StoredForm] = {}
+    types: dict[TypeId, TypeInfo] = {}
     for type_id in sorted(now.heads):
         after = (await read_latest(store, chain, then, type_id, fence=fence)).rows
         found = _changes(type_id, (await read_latest(store, chain, now, type_id, fence=fence)).rows, after)
         if not found:
             continue
-        form = await StoredForm.load(chain, now, type_id)
-        _check_schema(type_id, form, now, then)
-        if form is not None:
-            forms[type_id] = form
+        info = await chained_type(chain, now, type_id)
+        _check_schema(type_id, info, now, then)
+        if info is not None:
+            types[type_id] = info
             intents += found
-    return Preview(head.commit_id, commit_id, tuple(intents), forms, _token(head.manifest_path, commit_id, intents))
+    return Preview(head.commit_id, commit_id, tuple(intents), types, _token(head.manifest_path, commit_id, intents))
 
 
 async def apply(
@@ -83,7 +84,7 @@ async def apply(
     previewed: Preview,
     token: str,
     *,
-    turn: Turn,
+    turn: Turn | None = None,
     by: str,
     why: str,
 ) -> Commit | None:
@@ -91,12 +92,12 @@ async def apply(
     check_token(token, previewed.token, f"reverting to commit {previewed.target} now would do something else")
     if not previewed.intents:
         return None
-    committer = Committer(store, ambient, View(store), previewed.forms, runtime_id=by, turn=turn)
+    committer = Committer(store, ambient, View(store), previewed.types, runtime_id=by, turn=turn)
     committer.queue += previewed.intents
     metadata = {"revert": {"to_commit": previewed.target, "by": by, "why": why}}
     commit = await committer.commit(metadata, if_head=previewed.head)
     with suppress(HoldfastError):  # it is committed, whatever becomes of the indexes; the next session mends them
-        await repair_indexes(store, ambient, apply=True, types=list(previewed.forms))
+        await repair_indexes(store, ambient, apply=True, types=list(previewed.types))
     return commit
 
 
@@ -120,9 +121,9 @@ def _check_lives(now: Ledger, then: Ledger) -> None:
             )
 
 
-def _check_schema(type_id: TypeId, form: StoredForm | None, now: Ledger, then: Ledger) -> None:
+def _check_schema(type_id: TypeId, info: TypeInfo | None, now: Ledger, then: Ledger) -> None:
     was, known = then.schemas.get(type_id), now.schemas.get(type_id)
-    if form is None:
+    if info is None:
         raise Refused(f"{type_id.label}: no schema of it is on the chain", remedy="commit to it with its class first")
     if was is not None and known is not None and was.version_id != known.version_id:
         raise Refused(

@@ -1,17 +1,17 @@
-"""Upkeep: what is derived from commits, written after they were answered, never on their path.
+"""Upkeep: what is derived from commits is written after they were answered, never on their path.
 
-Indexes of the types that were touched when the session falls idle; the watermarks of all types every 64 commits or 5 s
-and on close; checkpoints; the schema objects of the specification. Commits in between are taken together. Every write
-is if-match on the version that was read and changed, behind the lock's guard. A failure is kept as ``warning`` and
-logged: readers fall back to the chain, and the next flush, of any session, repairs it.
+Indexes of the types that were touched, when the session falls idle and every ``TOUCHED_EVERY`` commits; the watermarks
+of all types every ``ALL_EVERY`` commits, after ``ALL_AFTER_S`` and on close; checkpoints; the schema objects of the
+specification. Every write is if-match on the version that was read and changed, behind the lock's guard. A failure is
+kept as ``warning`` and logged: readers fall back to the chain, and the next flush, of any session, repairs it.
 
-Compaction follows by ``Policy``: whether there is enough to do is seen from the index that was just written, without a
-request. One compaction runs at a time. A failure is logged: readers do not need it, and a later session does it.
+A type whose index names ``FILES`` files is compacted, which is seen from the index that was just written, without a
+request. One compaction runs at a time in a session; ``close`` waits for it, so that a session of a single commit takes
+its share too. A failure is logged: readers do not need compaction, and a later session does it.
 """
 
 import asyncio
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
 from holdfast.base import telemetry
 from holdfast.base.aio import map_bounded
@@ -35,88 +35,59 @@ from holdfast.ontology.types.refs import Place, TypeId
 log = telemetry.logger("ontology")
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
-    when: Literal["off", "threshold", "scheduled"] = "threshold"
-    threshold: int = 64
-    """So many files must be merged to be worth it."""
-    every_s: float = 300.0
-    """The interval of ``scheduled``; then two files are enough."""
-
-
-NEVER = Policy("off")
-THRESHOLD = Policy()
+FILES = 20
+"""A type with this many files is compacted, as far as its tiers have something to merge."""
 
 
 class AutoCompaction:
-    def __init__(self, store: Store, ambient: Ambient, policy: Policy, chain: Chain) -> None:
-        self._ambient = ambient
-        self._policy = policy
-        self._compactor = Compactor(store, ambient, chain=chain)
+    def __init__(self, store: Store, ambient: Ambient, chain: Chain) -> None:
+        # Commits go on: what a snapshot says of the files after it would be outdated before it is read.
+        self._compactor = Compactor(store, ambient, chain=chain, later=False)
         self._due: dict[TypeId, None] = {}
         self._work: asyncio.Task[None] | None = None
-        self._last_ns = ambient.clock.monotonic_ns()
 
     def note(self, index: Index, ledger: Ledger) -> None:
-        """An index was written. Costs nothing now."""
-        if self._policy.when == "off":
-            return
-        wanted = plan(pieces_of(index.entries, index.type_id), below=ledger.commit_id)
-        enough = 2 if self._policy.when == "scheduled" else self._policy.threshold
-        if sum(map(len, wanted)) < enough:
+        """An index was written. Makes no request; begins a compaction in the background if the type has many files."""
+        if len(index.entries) < FILES or not plan(pieces_of(index.entries, index.type_id), below=ledger.commit_id):
             return
         self._due[index.type_id] = None
-        if self._work is None and self._is_time():
+        if self._work is None:
             self._work = asyncio.ensure_future(self._compact())
 
     async def close(self) -> None:
-        """Finish what has begun; of a threshold that was reached meanwhile, too."""
+        """Wait until all that is due was compacted."""
         if self._work is not None:
             await self._work
-        if self._due and self._policy.when == "threshold":
-            await self._compact()
-
-    def _is_time(self) -> bool:
-        if self._policy.when == "threshold":
-            return True
-        now_ns = self._ambient.clock.monotonic_ns()
-        if now_ns - self._last_ns < self._policy.every_s * 1e9:
-            return False
-        self._last_ns = now_ns
-        return True
 
     async def _compact(self) -> None:
-        types: list[TypeId] = []
         while self._due:
             type_id, _ = self._due.popitem()
-            types.append(type_id)
             try:
-                await self._compactor.compact(type_id)
+                made = await self._compactor.compact(type_id)
+                if any(piece.entry.snapshot for each in made for piece in each.merge.pieces):
+                    await self._compactor.sweep([type_id])
             except HoldfastError as error:
-                log.warning("%s was not compacted (%s); readers do not need it", type_id.label, error)
-        try:
-            await self._compactor.sweep(types)
-        except HoldfastError as error:
-            log.warning("superseded snapshots stay (%s)", error)
+                log.warning("%s was not compacted (%s); a later commit tries again", type_id.label, error)
         self._work = None
 
 
-EVERY_COMMITS = 64
-EVERY_S = 5.0
+TOUCHED_EVERY = 16
+ALL_EVERY = 64
+ALL_AFTER_S = 5.0
 PARALLEL = 8
 TRIES = 4
 
 
 class Upkeep:
     def __init__(
-        self, store: Store, ambient: Ambient, view: View, turn: Turn, runtime_id: str, policy: Policy = NEVER
+        self, store: Store, ambient: Ambient, view: View, turn: Turn, runtime_id: str, *, compaction: bool = False
     ) -> None:
         self._store = store
         self._ambient = ambient
         self._view = view
         self._turn = turn
         self._catalog = Catalog(store, ambient, runtime_id)
-        self._tidying = AutoCompaction(store, ambient, policy, view.chain)
+        self._compaction = AutoCompaction(store, ambient, view.chain) if compaction else None
         self._synced = False
         self._indexes: dict[TypeId, Index] = {}
         self._touched: set[TypeId] = set()
@@ -125,6 +96,7 @@ class Upkeep:
         self._commits = 0
         """Since the watermarks of all types were flushed."""
         self._timer: asyncio.Task[None] | None = None
+        self._flushing: asyncio.Task[bool] | None = None
         self._one = asyncio.Lock()
         self.warning: str | None = None
 
@@ -136,8 +108,10 @@ class Upkeep:
         self._commits += 1
         if checkpoint_span(manifest.commit_id):
             self._checkpoints.append(manifest.place)
-        if self._commits == 1 or self._commits % EVERY_COMMITS == 0:
-            self._set_timer(0.0 if self._commits >= EVERY_COMMITS else EVERY_S)
+        if self._timer is None:
+            self._timer = asyncio.ensure_future(self._after(ALL_AFTER_S))
+        if self._commits % TOUCHED_EVERY == 0 and (self._flushing is None or self._flushing.done()):
+            self._flushing = asyncio.ensure_future(self.flush(everything=self._commits >= ALL_EVERY))
 
     async def idle(self) -> None:
         """The session has nothing else to do, and the lock still."""
@@ -147,9 +121,12 @@ class Upkeep:
     async def close(self) -> None:
         """The last flush, if anything is due and nobody else has the lock: whoever has it will flush all, too."""
         self.stop()
+        if self._flushing is not None:
+            await self._flushing
         if self._commits:
             await self.flush(everything=True)
-        await self._tidying.close()
+        if self._compaction is not None:
+            await self._compaction.close()
 
     async def flush(self, *, everything: bool) -> bool:
         """Write what is due, if nobody else has the lock: whoever has it will flush all, too. False if it was not
@@ -216,7 +193,8 @@ class Upkeep:
             outcome = await self._store.put(layout.index_key(*type_id), body, mode)
             if not isinstance(outcome, Lost):
                 self._indexes[type_id] = replace(after, version=outcome.version)
-                self._tidying.note(after, ledger)
+                if self._compaction is not None:
+                    self._compaction.note(after, ledger)
                 return
             index = None
         raise Conflict(f"{layout.index_key(*type_id)}: others keep writing it")
@@ -229,14 +207,11 @@ class Upkeep:
 
     # --- when ---
 
-    def _set_timer(self, seconds: float) -> None:
-        self.stop()
-        self._timer = asyncio.ensure_future(self._after(seconds))
-
     async def _after(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
         self._timer = None
-        await self.flush(everything=True)
+        if self._commits:
+            await self.flush(everything=True)
 
     def stop(self) -> None:
         if self._timer is not None:

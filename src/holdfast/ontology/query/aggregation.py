@@ -21,16 +21,16 @@ import pyarrow as pa
 
 from holdfast.base.errors import Invalid
 from holdfast.ontology.filters.aggregates import Decode, compile_figure
-from holdfast.ontology.filters.ast import AggregateTerm, Count, FieldPath, Order
-from holdfast.ontology.filters.exprs import Figure, RowTerm
 from holdfast.ontology.filters.jsonsql import KeyPlace
 from holdfast.ontology.filters.operand import fill, joined
 from holdfast.ontology.filters.scope import Scope, Sql, quoted
 from holdfast.ontology.filters.sql import place_of, sort_values
-from holdfast.ontology.filters.types import reading_of
 from holdfast.ontology.query.cache.prune import paths
 from holdfast.ontology.query.engine import Engine, Moment
 from holdfast.ontology.query.statement import Ask, Rows, rows_of, types_of
+from holdfast.ontology.types.expressions.ast import AggregateTerm, Count, FieldPath, Order
+from holdfast.ontology.types.expressions.fitting import reading_of
+from holdfast.ontology.types.expressions.terms import Figure, RowTerm
 from holdfast.ontology.types.model import Mixin
 from holdfast.ontology.types.readings import Reading, read
 
@@ -129,8 +129,8 @@ async def figures_of(query: "Query[Any]", keys: tuple[Key, ...], figures: Mappin
     for name, each in figures.items():
         if not isinstance(each, Figure):
             raise Invalid(f"{name} is not a figure", remedy="write count(), or Customer.age.sum()")
-        if each.root is not None and each.root is not query.form.python:
-            raise Invalid(f"{name} is a figure of {each.root.__name__}, not of {query.form.python.__name__}")
+        if each.root is not None and each.root is not query.info.python:
+            raise Invalid(f"{name} is a figure of {each.root.__name__}, not of {query.info.python.__name__}")
     return await worked_out(query.engine, query.ask, keys, {name: each.term for name, each in figures.items()})
 
 

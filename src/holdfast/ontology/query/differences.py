@@ -12,16 +12,17 @@ from holdfast.base.aio import blocking
 from holdfast.base.errors import Invalid
 from holdfast.ontology.chain.times import LATEST, Window, commit_at
 from holdfast.ontology.chain.times import Moment as MomentInTime
-from holdfast.ontology.filters.ast import End
 from holdfast.ontology.filters.operand import fill, joined
 from holdfast.ontology.filters.scope import Source, Sql, quoted
 from holdfast.ontology.filters.sql import compile_where
 from holdfast.ontology.format.data.intents import Row
+from holdfast.ontology.format.data.rows import read
 from holdfast.ontology.format.redactions import is_erased
 from holdfast.ontology.query.cache.prune import paths
 from holdfast.ontology.query.engine import Engine, Moment
 from holdfast.ontology.query.results import Changed, Meta, attach
 from holdfast.ontology.query.statement import ENDS, Ask, reached_from
+from holdfast.ontology.types.expressions.ast import End
 from holdfast.ontology.types.model import Mixin
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def _changes(query: "Query[M]", found: pa.Table) -> list[Changed[M]]:
 def _side(query: "Query[M]", keys: list[tuple[str, ...]], found: pa.Table, name: str) -> list[M | None]:
     bodies, commits = (found.column(f"{name}_{each}").to_pylist() for each in ("fields", "commit"))
     stored = [Row(key, body) for key, body in zip(keys, bodies, strict=True) if body is not None]
-    made = iter(query.form.objects(stored))
+    made = iter(read(query.info, stored))
     listed: list[M | None] = []
     for key, body, commit_id in zip(keys, bodies, commits, strict=True):
         one = next(made) if body is not None else None

@@ -20,10 +20,8 @@ from holdfast.ontology.chain.chain import KnownHead
 from holdfast.ontology.chain.redaction_fence import RedactionFence, fence_of, retry_overtaken
 from holdfast.ontology.chain.resolve import Resolved, resolve, resolve_by_chain
 from holdfast.ontology.chain.times import When, Window, window
-from holdfast.ontology.filters.ast import TRUE, And, Predicate
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import Ledger
-from holdfast.ontology.format.data.shape import Shape
 from holdfast.ontology.format.head import Head
 from holdfast.ontology.format.head import parse as parse_head
 from holdfast.ontology.format.index import Entry, Index, entries_of, read_index
@@ -33,7 +31,9 @@ from holdfast.ontology.query.cache.prune import Choice, choose, split
 from holdfast.ontology.query.cache.warm import Warm
 from holdfast.ontology.query.type_table import Table
 from holdfast.ontology.types.errors import Overtaken
+from holdfast.ontology.types.expressions.ast import TRUE, And, Predicate
 from holdfast.ontology.types.refs import Place, TypeHead, TypeId, fold
+from holdfast.ontology.types.typeinfo import TypeInfo
 from holdfast.sql.duck import MalformedJson, MissingFile
 
 MOST = 64
@@ -109,7 +109,7 @@ class Planned:
 class Need(NamedTuple):
     """A table that a question needs: the rows of a type in a window for which a condition may hold."""
 
-    shape: Shape
+    shape: TypeInfo
     span: Window
     predicate: Predicate
 
@@ -191,7 +191,7 @@ class Moment:
         if len(strange) > 1:
             await map_bounded(strange.values(), fetch, limit=len(strange))
 
-    async def table(self, shape: Shape, span: Window, predicate: Predicate = TRUE) -> Table:
+    async def table(self, shape: TypeInfo, span: Window, predicate: Predicate = TRUE) -> Table:
         """The rows of a type in a window, of the files that can hold rows for which ``predicate`` is true.
 
         The predicate itself is left to whoever asks, but for what concerns keys alone.
@@ -229,14 +229,14 @@ class Moment:
         loaded = [*whole, *await engine.warm.load(shape, used, self.fence, resolved.proves, wanted)]
         return _Found(resolved, span, entries, fetched, loaded, parts.keys)
 
-    def _told(self, entries: Sequence[Entry], shape: Shape) -> Sequence[Entry]:
+    def _told(self, entries: Sequence[Entry], shape: TypeInfo) -> Sequence[Entry]:
         """What is known of files whose rows are upgraded when they are read is not known of the rows then; nor is it of
         those that lose payload when they are read.
         """
         ref = self.ledger.schemas.get(shape.type_id)
         if self.fence.concerns(shape.type_id):
             return [replace(each, stats=each.stats.of_keys()) if each.stats is not None else each for each in entries]
-        if shape.upgrades is None or ref is None:
+        if not shape.upgraders or ref is None:
             return entries
         return [
             replace(each, stats=each.stats.of_keys()) if each.stats is not None and each.first < ref.since else each
@@ -283,6 +283,7 @@ class Engine:
         ledger, indexes = await self._read(head, strange)
         if head.commit_id >= self._ledger.commit_id:
             self._head, self._ledger = head, ledger
+        self._view.note(head)
         return ledger, indexes
 
     async def _read(self, head: Head, types: Sequence[TypeId]) -> tuple[Ledger, list[Index]]:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.ontology.chain.times import When
-from holdfast.ontology.filters.ast import And, FieldPath, Order
 from holdfast.ontology.filters.parse import name_text
 from holdfast.ontology.filters.render import to_text
 from holdfast.ontology.filters.scope import Sql
@@ -17,6 +16,7 @@ from holdfast.ontology.query.cache.prune import paths, split
 from holdfast.ontology.query.engine import Engine, Moment, Planned
 from holdfast.ontology.query.statement import Ask, rows_of
 from holdfast.ontology.query.type_table import Table
+from holdfast.ontology.types.expressions.ast import And, FieldPath, Order
 
 
 def told(ask: Ask) -> str:

@@ -11,20 +11,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from holdfast.base.aio import blocking
 from holdfast.base.errors import Invalid
 from holdfast.ontology.chain.times import Window
-from holdfast.ontology.filters.ast import TRUE, Predicate
-from holdfast.ontology.filters.exprs import Condition
 from holdfast.ontology.filters.operand import fill
 from holdfast.ontology.filters.scope import Sql
 from holdfast.ontology.filters.sql import compile_where
-from holdfast.ontology.format.data import shape as shapes
-from holdfast.ontology.format.data.form import Form
-from holdfast.ontology.format.data.shape import Shape
 from holdfast.ontology.query.cache.prune import paths, split
 from holdfast.ontology.query.engine import Moment
 from holdfast.ontology.query.results import objects
 from holdfast.ontology.query.statement import Ask, Origin, rows_of
-from holdfast.ontology.types.declaration import Declaration, declaration
+from holdfast.ontology.types.expressions.ast import TRUE, Predicate
+from holdfast.ontology.types.expressions.terms import Condition
 from holdfast.ontology.types.model import Mixin
+from holdfast.ontology.types.typeinfo import TypeInfo, type_info
 
 if TYPE_CHECKING:
     from holdfast.ontology.query.query import Query
@@ -40,28 +37,28 @@ MOST = 2**31 - 1
 def hop(
     query: "Query[Any]", relation: type[Mixin], where: Condition | None, *, reverse: bool, depth: Depth
 ) -> "Query[Any]":
-    declared = _relation(relation)
-    forward = _direction(query, declared, reverse=reverse)
+    via = _relation(relation)
+    forward = _direction(query, via, reverse=reverse)
     least, most = _depth(depth)
-    target = (declared.ends or ())[1 if forward else 0]
-    if most != 1 and target.type_id != query.form.type_id:
+    target = (via.ends or ())[1 if forward else 0]
+    if most != 1 and target.type_id != query.info.type_id:
         raise Invalid(
-            f"{declared.name} leads from {query.form.declared.name} to {target.name}: it can be followed once only",
+            f"{via.name} leads from {query.info.name} to {target.name}: it can be followed once only",
             remedy="use depth with relations between entities of one type",
         )
-    origin = Origin(query.ask, shapes.of_class(declared), _about(relation, where), forward, least, most)
-    ask = Ask(shapes.of_class(target), {}, when=query.ask.when, origin=origin)
-    return replace(query, form=Form(target.python), ask=ask, columns=())
+    origin = Origin(query.ask, via, _about(relation, where), forward, least, most)
+    ask = Ask(target, {}, when=query.ask.when, origin=origin)
+    return replace(query, ask=ask, columns=())
 
 
 async def shortest_path(
     query: "Query[M]", relation: type[Mixin], to: Condition, where: Condition | None, *, most: int, reverse: bool
 ) -> list[M] | None:
-    declared = _relation(relation)
-    forward = _direction(query, declared, reverse=reverse)
-    if to.root is not query.form.python:
-        raise Invalid(f"this condition is about {to.root.__name__}, not about {query.form.python.__name__}")
-    ways = Ways(query.ask, shapes.of_class(declared), _about(relation, where), to.predicate, forward, most)
+    via = _relation(relation)
+    forward = _direction(query, via, reverse=reverse)
+    if to.root is not query.info.python:
+        raise Invalid(f"this condition is about {to.root.__name__}, not about {query.info.python.__name__}")
+    ways = Ways(query.ask, via, _about(relation, where), to.predicate, forward, most)
 
     async def question(moment: Moment) -> list[M] | None:
         keys = await ways.shortest(moment)
@@ -75,7 +72,7 @@ class Ways:
     """From the entities of a question along a relation to others of their type, through entities that exist."""
 
     ask: Ask
-    relation: Shape
+    relation: TypeInfo
     where: Predicate
     """Of the relation."""
     to: Predicate
@@ -83,7 +80,7 @@ class Ways:
     most: int
 
     def __post_init__(self) -> None:
-        if set(self.relation.ends or ()) != {self.ask.shape.type_id}:
+        if {end.type_id for end in self.relation.ends or ()} != {self.ask.shape.type_id}:
             name = self.relation.type_id.name
             raise Invalid(f"{name} does not relate entities of one type", remedy="use via for each hop")
         if type(self.most) is not int or self.most < 0:
@@ -159,26 +156,26 @@ async def _entities(query: "Query[M]", way: list[str], moment: Moment, window: W
         Sql("SELECT unnest(?::VARCHAR[])", (way,)),
     )
     found = await query.engine.warm.table(sql)
-    made = dict(zip(found.column("entity_key").to_pylist(), await blocking(objects, query.form, found), strict=True))
+    made = dict(zip(found.column("entity_key").to_pylist(), await blocking(objects, query.info, found), strict=True))
     return [made[key] for key in way]
 
 
-def _relation(relation: type[Mixin]) -> Declaration:
-    declared = declaration(relation)
-    if declared.ends is None:
-        raise Invalid(f"{declared.name} is not a relation", remedy="name the relation to follow, not its end")
-    return declared
+def _relation(relation: type[Mixin]) -> TypeInfo:
+    via = type_info(relation)
+    if via.ends is None:
+        raise Invalid(f"{via.name} is not a relation", remedy="name the relation to follow, not its end")
+    return via
 
 
-def _direction(query: "Query[Any]", declared: Declaration, *, reverse: bool) -> bool:
+def _direction(query: "Query[Any]", via: TypeInfo, *, reverse: bool) -> bool:
     """Whether it is followed from left to right."""
-    here = query.form.type_id
-    fits = [end.type_id == here for end in declared.ends or ()]
+    here = query.info.type_id
+    fits = [end.type_id == here for end in via.ends or ()]
     if not any(fits):
-        names = " and ".join(end.name for end in declared.ends or ())
-        raise Invalid(f"{declared.name} relates {names}, not {here.name}", remedy="name a relation that begins here")
+        names = " and ".join(end.name for end in via.ends or ())
+        raise Invalid(f"{via.name} relates {names}, not {here.name}", remedy="name a relation that begins here")
     if reverse and not fits[1]:
-        raise Invalid(f"{declared.name} does not lead to {here.name}", remedy="leave out reverse")
+        raise Invalid(f"{via.name} does not lead to {here.name}", remedy="leave out reverse")
     return fits[0] and not reverse
 
 

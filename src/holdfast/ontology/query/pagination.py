@@ -51,7 +51,7 @@ class Piece(NamedTuple):
 
 async def page_of(query: "Query[M]", size: int, after: str | None) -> Page[M]:
     piece = await piece_of(query.engine, query.ask, size, after, lambda rows: rows.stored)
-    return Page(await blocking(objects, query.form, piece.found), piece.cursor, piece.window.upper)
+    return Page(await blocking(objects, query.info, piece.found), piece.cursor, piece.window.upper)
 
 
 async def piece_of(

@@ -22,20 +22,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast.base.aio import blocking, map_bounded
-from holdfast.base.errors import Corrupt, NotFound
+from holdfast.base.errors import Corrupt, Invalid, NotFound
 from holdfast.objects.store import Store
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.chain.redaction_fence import RedactionFence, fence_of
 from holdfast.ontology.chain.resolve import Resolved, resolve, resolve_by_chain
 from holdfast.ontology.chain.times import Window
-from holdfast.ontology.filters.ast import And, Predicate
 from holdfast.ontology.filters.operand import fill, joined
 from holdfast.ontology.filters.scope import Sql, quoted
 from holdfast.ontology.filters.sql import compile_where
 from holdfast.ontology.format.chainstate import Ledger
 from holdfast.ontology.format.data.columns import arrow_type
 from holdfast.ontology.format.data.rows import column_forms
-from holdfast.ontology.format.data.shape import Shape
 from holdfast.ontology.format.index import Entry
 from holdfast.ontology.format.parquet.byte_ranges import GAP_BYTES, Extent, chunks_of, divided, together
 from holdfast.ontology.format.parquet.splice import MARK, Footer
@@ -43,12 +41,14 @@ from holdfast.ontology.query.cache.fetched import Arrival
 from holdfast.ontology.query.cache.loaded import usable
 from holdfast.ontology.query.cache.prune import choose, conjuncts, may_overlap, paths, split
 from holdfast.ontology.query.cache.warm import Warm
-from holdfast.ontology.query.sqltables import shown_columns
+from holdfast.ontology.query.sqltables import TOO_LARGE, shown_columns
 from holdfast.ontology.query.type_table import Table
 from holdfast.ontology.types import names
 from holdfast.ontology.types.errors import Overtaken
+from holdfast.ontology.types.expressions.ast import And, Predicate
 from holdfast.ontology.types.refs import Place, TypeId
-from holdfast.sql.duck import MissingFile
+from holdfast.ontology.types.typeinfo import TypeInfo
+from holdfast.sql.duck import MissingFile, SqlFailed
 
 WHOLE_BYTES = 1 << 20
 """Files up to this size come whole where only their keys are needed."""
@@ -65,7 +65,7 @@ class Cut:
     """Paths of files whose keys and commits are enough."""
     slice: tuple[int, int] = (0, 1)
     """Of the others, which share of the row groups."""
-    shape: Shape | None = None
+    shape: TypeInfo | None = None
     fields: frozenset[str] | None = None
     """Of these row groups, the fields that are read; None if it may be all."""
 
@@ -207,7 +207,7 @@ BATCH_ROWS = 10_000
 class Part:
     """Picklable: it crosses to wherever it is read."""
 
-    shape: Shape
+    shape: TypeInfo
     place: Place | None
     """The head at which its files were found."""
     window: Window
@@ -227,7 +227,7 @@ class Part:
         return min(each.first for each in self.files), max(each.last for each in self.files)
 
 
-def schema_of(shape: Shape, *, history: bool) -> pa.Schema:
+def schema_of(shape: TypeInfo, *, history: bool) -> pa.Schema:
     """The columns of a type's table, as ``holdfast sql`` has them."""
     fields: list[tuple[str, pa.DataType]] = []
     if shape.ends is not None:
@@ -247,7 +247,7 @@ async def divide(
     store: Store,
     chain: Chain,
     ledger: Ledger,
-    shape: Shape,
+    shape: TypeInfo,
     window: Window,
     *,
     predicate: Predicate = And(()),  # noqa: B008  # it is immutable
@@ -277,7 +277,7 @@ async def divide(
     return parts
 
 
-def _told(entries: Sequence[Entry], ledger: Ledger, shape: Shape) -> Sequence[Entry]:
+def _told(entries: Sequence[Entry], ledger: Ledger, shape: TypeInfo) -> Sequence[Entry]:
     """What is known of the columns of an older schema is not known of those of now."""
     ref = ledger.schemas.get(shape.type_id)
     since = ref.since if ref is not None else ledger.commit_id + 1
@@ -346,6 +346,13 @@ async def read(
         wanted = pa.schema([schema.field(name) for name in part.columns])
         async for batch in warm.duck.batches(statement.text, list(statement.params), rows=rows):
             yield _cast(batch, wanted)
+    except SqlFailed as error:
+        told = str(error).partition(TOO_LARGE)[2]
+        if not told:
+            raise
+        raise Invalid(
+            f"{part.shape.type_id.name}.{told}", remedy="leave this column out (option columns), or change the object"
+        ) from error
     finally:
         await warm.close()
 
@@ -386,7 +393,7 @@ async def _over(part: Part, files: Sequence[Entry], newer: Sequence[Entry], warm
     # Where a column lacks something, what is shown for it may be more than the language of queries takes.
     certain = [each for each in conjuncts(part.predicate) if not any(path.field in own.lacking for path in paths(each))]
     asked = compile_where(And(tuple(certain)), {"own": own.source("r")})
-    by_name = dict(shown_columns(own))
+    by_name = dict(shown_columns(own, strict=True))
     shown = ", ".join(by_name[name] for name in part.columns) or "r.commit_id"
     own = own.only(f"{shown} {asked.text}", "r")
     conditions = [asked]
@@ -414,7 +421,7 @@ def _fields(part: Part) -> frozenset[str] | None:
     shape = part.shape
     asked = {*part.columns, *(each.field for each in paths(part.predicate))}
     untyped = not shape.nodes or any(shape.forms.get(name) == "json" for name in asked)
-    if untyped or shape.upgrades is not None or part.fence.concerns(shape.type_id):
+    if untyped or shape.upgraders or part.fence.concerns(shape.type_id):
         return None
     return frozenset(asked & {*shape.payload})
 

@@ -9,20 +9,15 @@ time it is, one head is pinned for all of it. Without ``order_by`` rows come ord
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 import pyarrow as pa
 
 from holdfast.base.aio import blocking
 from holdfast.base.errors import Invalid
 from holdfast.ontology.chain.times import Moment as MomentInTime
-from holdfast.ontology.filters.ast import And, Comparison, FieldPath, Order, Predicate
-from holdfast.ontology.filters.exprs import Condition, Figure, Ordering, RowTerm
 from holdfast.ontology.filters.scope import Sql
-from holdfast.ontology.format.data import shape as shapes
-from holdfast.ontology.format.data.form import Form
 from holdfast.ontology.format.data.intents import Identity
-from holdfast.ontology.format.data.shape import column_names
 from holdfast.ontology.query.aggregation import Grouped, figures_of, group_key
 from holdfast.ontology.query.engine import Engine, Moment
 from holdfast.ontology.query.explain import Explanation, explain, told
@@ -32,7 +27,10 @@ from holdfast.ontology.query.results import Changed, Linked, ends, meta, objects
 from holdfast.ontology.query.statement import ENDS, Ask, rows_of, types_of
 from holdfast.ontology.query.tabular import arrow_of, columns_of, counted
 from holdfast.ontology.types.errors import unknown
-from holdfast.ontology.types.model import Mixin
+from holdfast.ontology.types.expressions.ast import And, Comparison, FieldPath, Order, Predicate
+from holdfast.ontology.types.expressions.terms import Condition, Figure, Ordering, RowTerm
+from holdfast.ontology.types.model import Entity, Mixin, Relation
+from holdfast.ontology.types.typeinfo import TypeInfo
 from holdfast.sql.duck import OutOfMemory
 
 if TYPE_CHECKING:
@@ -40,6 +38,8 @@ if TYPE_CHECKING:
     import polars as pl
 
 M = TypeVar("M", bound=Mixin)
+L = TypeVar("L", bound=Entity)
+R = TypeVar("R", bound=Entity)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -47,9 +47,13 @@ class Query(Generic[M]):
     """A question about one type."""
 
     engine: Engine
-    form: Form[M]
     ask: Ask
     columns: tuple[str, ...] = ()
+
+    @property
+    def info(self) -> TypeInfo:
+        """The type that it is about."""
+        return self.ask.shape
 
     def __repr__(self) -> str:
         return f"<Query {told(self.ask)}>"
@@ -58,11 +62,11 @@ class Query(Generic[M]):
 
     def where(self, *conditions: Condition) -> "Query[M]":
         """Only rows for which all of the conditions hold."""
-        found = [_predicate(condition, self.form.python) for condition in conditions]
+        found = [_predicate(condition, self.info.python) for condition in conditions]
         return self._asking(where=And((*_terms(self.ask.where), *found)))
 
     def order_by(self, *terms: "Ordering | RowTerm[Any]") -> "Query[M]":
-        return self._asking(order=tuple(_order(term, self.form.python) for term in terms))
+        return self._asking(order=tuple(_order(term, self.info.python) for term in terms))
 
     def limit(self, rows: int) -> "Query[M]":
         return self._asking(limit=_count(rows, "a limit"))
@@ -73,15 +77,35 @@ class Query(Generic[M]):
     def select(self, *names: "str | RowTerm[Any]") -> "Query[M]":
         """The columns of tables and dictionaries; all, if none is named."""
         wanted = tuple(name if isinstance(name, str) else name._path.field for name in names)
-        known = column_names(self.ask.shape)
+        known = self.ask.shape.shown
         for name in wanted:
             if name not in known:
-                raise unknown(self.form.declared.name, name, known)
+                raise unknown(self.info.name, name, known)
         return replace(self, columns=wanted)
+
+    @overload
+    def via(
+        self: "Query[L]",
+        relation: type[Relation[L, R]],
+        where: Condition | None = None,
+        *,
+        reverse: Literal[False] = False,
+        depth: int | tuple[int, int | None] = 1,
+    ) -> "Query[R]": ...
+
+    @overload
+    def via(
+        self: "Query[R]",
+        relation: type[Relation[L, R]],
+        where: Condition | None = None,
+        *,
+        reverse: bool = False,
+        depth: int | tuple[int, int | None] = 1,
+    ) -> "Query[L]": ...
 
     def via(
         self,
-        relation: type[Mixin],
+        relation: type[Relation[Any, Any]],
         where: Condition | None = None,
         *,
         reverse: bool = False,
@@ -128,7 +152,7 @@ class Query(Generic[M]):
             return await self._table(await moment.said(self.ask, "all", made))
 
         try:
-            return await blocking(objects, self.form, await self.engine.ask(question, partial(types_of, self.ask)))
+            return await blocking(objects, self.info, await self.engine.ask(question, partial(types_of, self.ask)))
         except OutOfMemory:
             if self.ask.order or self.ask.limit is not None or self.ask.offset:
                 raise
@@ -144,7 +168,7 @@ class Query(Generic[M]):
     async def one(self) -> M:
         """The only object; an error if there is none, or more than one."""
         found = await self._asking(limit=min(self.ask.limit, 2) if self.ask.limit is not None else 2).all()
-        return one_of(found, self.form.declared.name)
+        return one_of(found, self.info.name)
 
     async def count(self) -> int:
         """How many rows there are."""
@@ -187,14 +211,13 @@ class Query(Generic[M]):
 
         found = await self.engine.ask(question)
         async for batch in self.engine.warm.duck.batches(found.text, list(found.params)):
-            for one in await blocking(objects, self.form, batch):
+            for one in await blocking(objects, self.info, batch):
                 yield one
 
     async def linked(self) -> list[Linked[M]]:
         """Relations with the entities at their ends, in one query."""
-        declared = self.form.declared
-        if declared.ends is None:
-            raise Invalid(f"{declared.name} is not a relation: it has no ends", remedy="await all()")
+        if self.info.ends is None:
+            raise Invalid(f"{self.info.name} is not a relation: it has no ends", remedy="await all()")
 
         async def question(moment: Moment) -> pa.Table:
             rows = await rows_of(replace(self.ask, hydrate=True), moment)
@@ -205,7 +228,7 @@ class Query(Generic[M]):
 
     def group_by(self, *terms: "RowTerm[Any]") -> Grouped[M]:
         """Rows in groups of equal values; ``await q.group_by(Customer.tier).agg(n=count())``."""
-        return Grouped(self, tuple(group_key(term, self.form.python) for term in terms))
+        return Grouped(self, tuple(group_key(term, self.info.python) for term in terms))
 
     async def agg(self, **figures: Figure) -> dict[str, Any]:
         """Figures over all rows, by name: ``await q.agg(n=count(), most=Customer.age.max())``."""
@@ -249,27 +272,24 @@ class Query(Generic[M]):
         return await self.engine.warm.table(sql)
 
     def _linked(self, found: pa.Table) -> list[Linked[M]]:
-        relations = objects(self.form, found)
+        relations = objects(self.info, found)
         sides = []
         for number, end in enumerate(ENDS):
-            form: Form[Any] = Form((self.form.declared.ends or ())[number].python)
             columns = (f"{end}_key", f"{end}_fields", f"{end}_commit")
-            sides.append(ends(form, *(found.column(name).to_pylist() for name in columns)))
+            sides.append(ends((self.info.ends or ())[number], *(found.column(name).to_pylist() for name in columns)))
         return [Linked(*each) for each in zip(relations, *sides, strict=True)]
 
 
-def query(engine: Engine, form: Form[M]) -> Query[M]:
-    declared = form.declared
-    sides = zip(ENDS, declared.ends or (), strict=False)
-    return Query(engine, form, Ask(shapes.of_class(declared), {end: shapes.of_class(each) for end, each in sides}))
+def ask_about(info: TypeInfo) -> Ask:
+    """All objects of a type."""
+    return Ask(info, dict(zip(ENDS, info.ends or (), strict=False)))
 
 
-def query_by_identity(engine: Engine, form: Form[M], identity: Identity) -> Query[M]:
-    """A query for one object: ``identity`` has one text for each of the columns that identify a row of the type."""
-    found = query(engine, form)
-    columns = zip(found.ask.shape.keys, identity, strict=True)
-    terms = [Comparison(FieldPath("own", name), "==", value, "text") for name, value in columns]
-    return replace(found, ask=replace(found.ask, where=And((*_terms(found.ask.where), *terms))))
+def ask_by_identity(info: TypeInfo, identity: Identity) -> Ask:
+    """One object: ``identity`` has one text for each of the columns that identify a row of the type."""
+    columns = zip(info.keys, identity, strict=True)
+    terms = tuple(Comparison(FieldPath("own", name), "==", value, "text") for name, value in columns)
+    return replace(ask_about(info), where=And(terms))
 
 
 def _terms(predicate: Predicate) -> tuple[Predicate, ...]:

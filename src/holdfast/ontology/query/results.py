@@ -16,12 +16,11 @@ import pyarrow as pa
 from holdfast.base.errors import Conflict, Invalid, NotFound
 from holdfast.ontology.format.data import rows
 from holdfast.ontology.format.data.columns import arrow_type, typed_columns
-from holdfast.ontology.format.data.form import Form
 from holdfast.ontology.format.data.intents import Identity, Row
-from holdfast.ontology.format.data.shape import Shape
 from holdfast.ontology.format.redactions import is_erased
 from holdfast.ontology.types.model import Mixin
 from holdfast.ontology.types.readings import Reading, read
+from holdfast.ontology.types.typeinfo import TypeInfo
 from holdfast.ontology.types.typespec import Node, Primitive, without_null
 
 DIGITS = 38
@@ -121,27 +120,27 @@ def attach(obj: Any, known: Meta) -> None:
     _metas[number] = (weakref.ref(obj, lambda _: _metas.pop(number, None)), known)
 
 
-def objects(form: Form[M], found: pa.Table | pa.RecordBatch) -> list[M]:
+def objects(info: TypeInfo, found: pa.Table | pa.RecordBatch) -> list[Any]:
     """The objects of a result with the columns of identity, commit_id, fields_json and _retracted. Blocking."""
     stored = rows.from_table(pa.table(found) if isinstance(found, pa.RecordBatch) else found)
-    made = form.objects(stored)
+    made = rows.read(info, stored)
     for obj, row, commit_id in zip(made, stored, found.column("commit_id").to_pylist(), strict=True):
         attach(obj, Meta(commit_id, row.identity, row.retracted, is_erased(row.fields_json)))
     return made
 
 
-def ends(form: Form[Any], keys: Sequence[str], bodies: Sequence[str | None], commits: Sequence[Any]) -> list[Any]:
+def ends(info: TypeInfo, keys: Sequence[str], bodies: Sequence[str | None], commits: Sequence[Any]) -> list[Any]:
     """The entities at one end of relations, by their keys; None where there is no body. Each is made once."""
     made: dict[str, Any] = {}
     wanted = {key: (body, commit) for key, body, commit in zip(keys, bodies, commits, strict=True) if body is not None}
     stored = [Row((key,), body) for key, (body, _) in wanted.items()]
-    for row, obj in zip(stored, form.objects(stored), strict=True):
+    for row, obj in zip(stored, rows.read(info, stored), strict=True):
         attach(obj, Meta(wanted[row.identity[0]][1], row.identity, erased=is_erased(row.fields_json)))
         made[row.identity[0]] = obj
     return [made.get(key) for key in keys]
 
 
-def typed_table(shape: Shape, found: pa.Table, names: Sequence[str], *, history: bool) -> pa.Table:
+def typed_table(shape: TypeInfo, found: pa.Table, names: Sequence[str], *, history: bool) -> pa.Table:
     """One column per field, of the field's Arrow type, or of a wider one where that cannot hold all of its numbers.
 
     What DuckDB did not give typed is read from fields_json.
@@ -164,7 +163,7 @@ def typed_table(shape: Shape, found: pa.Table, names: Sequence[str], *, history:
     return pa.table(columns)
 
 
-def from_bodies(shape: Shape, names: Sequence[str], bodies: Sequence[str]) -> dict[str, pa.Array]:
+def from_bodies(shape: TypeInfo, names: Sequence[str], bodies: Sequence[str]) -> dict[str, pa.Array]:
     """Typed columns of these fields from the ``fields_json`` of rows; wider ones where they cannot hold all."""
     columns: dict[str, pa.Array] = {}
     for name, column in typed_columns({name: shape.nodes[name] for name in names}, bodies).items():

@@ -31,16 +31,18 @@ from holdfast.ontology.filters.operand import pieces
 from holdfast.ontology.filters.scope import Sql, quoted
 from holdfast.ontology.format.chainstate import Ledger, fate
 from holdfast.ontology.format.data.columns import arrow_type
-from holdfast.ontology.format.data.shape import Shape, of_schema
 from holdfast.ontology.query.cache.loaded import duck_type
 from holdfast.ontology.query.cache.warm import Warm
 from holdfast.ontology.query.engine import Engine, Moment
 from holdfast.ontology.query.type_table import Table
 from holdfast.ontology.types.refs import TypeId
+from holdfast.ontology.types.typeinfo import TypeInfo, of_schema
 from holdfast.sql.duck import Duck, MalformedJson, SqlFailed
 
 FUNCTIONS = frozenset({"range", "generate_series", "unnest", "json_each", "json_tree", "repeat_row"})
 """Table functions that read nothing but their arguments."""
+TOO_LARGE = "holdfast-too-large:"
+"""Begins DuckDB's message for a value that its column cannot hold (``shown_columns``)."""
 _NAME = re.compile(r"(?P<type>\w+?)(?:__(?:(?P<history>history)|as_of_(?P<commit>\d+)))?")
 _TOLD = re.compile(r"(?:show\s+(?:all\s+)?tables|(?:describe|desc|show)\s+(?P<name>\"?\w+\"?))\s*;?\s*", re.IGNORECASE)
 _EXPLAIN = re.compile(r"explain(?:\s+analyze)?\s+", re.IGNORECASE)
@@ -56,7 +58,7 @@ class SqlTables:
         self._opening = asyncio.Lock()
         self._when = when
         self.engine = Engine(store, KnownHead(store), self._warm)
-        self._shapes: dict[tuple[TypeId, int], Shape] = {}
+        self._shapes: dict[tuple[TypeId, int], TypeInfo] = {}
 
     async def close(self) -> None:
         await self._warm.close()
@@ -77,11 +79,11 @@ class SqlTables:
 
     # --- what there is ---
 
-    async def tables(self, when: When | None = None) -> dict[str, Shape]:
+    async def tables(self, when: When | None = None) -> dict[str, TypeInfo]:
         """The types, by the name of their table."""
         return await self._tables(await self.engine.pinned(), when if when is not None else self._when)
 
-    async def _tables(self, ledger: Ledger, when: When) -> dict[str, Shape]:
+    async def _tables(self, ledger: Ledger, when: When) -> dict[str, TypeInfo]:
         """Of now, and those that there were at the moment that is asked about, unless they were purged."""
         chain, then, gone = self.engine.chain, ledger, set[TypeId]()
         if when.last is not None and ledger.lives:
@@ -89,7 +91,7 @@ class SqlTables:
             then = await chain.ledger(await chain.at(ledger.place, upper) if upper else None)
             ended = {each: ledger.life_at(each, upper) for each in (*then.heads, *then.schemas)}
             gone = {each for each, life in ended.items() if life is not None and not life.purged}
-        found: dict[str, Shape] = {}
+        found: dict[str, TypeInfo] = {}
         for type_id in sorted({*ledger.heads, *ledger.schemas, *gone}):
             shape = await self.shape(then if type_id in gone else ledger, type_id)
             # A relation and an entity of one name: the relation's table says so.
@@ -97,20 +99,16 @@ class SqlTables:
             found[name] = shape
         return found
 
-    async def pinned(self, when: When) -> tuple[Ledger, dict[str, Shape]]:
+    async def pinned(self, when: When) -> tuple[Ledger, dict[str, TypeInfo]]:
         """The head of now, and the types by the name of their table, as of a moment."""
         ledger = await self.engine.pinned()
         return ledger, await self._tables(ledger, when)
 
-    async def shape(self, ledger: Ledger, type_id: TypeId) -> Shape:
+    async def shape(self, ledger: Ledger, type_id: TypeId) -> TypeInfo:
         ref = ledger.schemas.get(type_id)
         key = (type_id, ref.since if ref is not None else -1)
         if key not in self._shapes:
-            stored = (
-                await catalog.chained_schema(self.engine.chain, ledger, type_id, ref)
-                if ref is not None
-                else await catalog.stored_schema(self._store, type_id)
-            )
+            stored = await catalog.schema_at(self.engine.chain, ledger, type_id)
             self._shapes[key] = of_schema(type_id, stored.schema if stored is not None else {})
         return self._shapes[key]
 
@@ -176,7 +174,7 @@ class SqlTables:
         return await self.engine.ask(question)
 
     async def _make_view(
-        self, duck: Duck, name: str, tables: dict[str, Shape], moment: Moment, used: frozenset[str] | None
+        self, duck: Duck, name: str, tables: dict[str, TypeInfo], moment: Moment, used: frozenset[str] | None
     ) -> None:
         by_name = {each.lower(): each for each in tables}
         parts = _NAME.fullmatch(name)
@@ -271,8 +269,10 @@ def _nodes(tree: Any, defined: frozenset[str]) -> Iterator[tuple[dict[str, Any],
                 yield from _nodes(value, defined)
 
 
-def shown_columns(table: Table) -> Iterator[tuple[str, str]]:
-    """The columns of a type's view: their names, and the SQL of each."""
+def shown_columns(table: Table, *, strict: bool = False) -> Iterator[tuple[str, str]]:
+    """The columns of a type's view: their names, and the SQL of each. A value that its column cannot hold is NULL;
+    with ``strict`` it fails the statement.
+    """
     shape = table.shape
     if shape.ends is not None:
         yield "left_key", "r.left_key"
@@ -281,7 +281,7 @@ def shown_columns(table: Table) -> Iterator[tuple[str, str]]:
         if name not in shape.payload:
             yield name, f"r.instance_key AS {quoted(name)}"
         else:
-            yield name, _column(table, name)
+            yield name, _column(table, name, strict=strict)
     if not shape.nodes:
         key = "entity_key" if shape.ends is None else "instance_key"
         yield key, f"r.{key}"
@@ -291,7 +291,7 @@ def shown_columns(table: Table) -> Iterator[tuple[str, str]]:
         yield "retracted", "r._retracted AS retracted"
 
 
-def _column(table: Table, name: str) -> str:
+def _column(table: Table, name: str, *, strict: bool) -> str:
     shape = table.shape
     path = _literal(json_path([name]))
     if shape.forms[name] == "json":
@@ -301,7 +301,11 @@ def _column(table: Table, name: str) -> str:
         return f"r.{quoted(name)}"
     kind = duck_type(arrow_type(shape.nodes[name]))
     text = f"json_extract_string(r.fields_json, {path})"
-    return f"coalesce(r.{quoted(name)}, TRY_CAST({text} AS {kind})) AS {quoted(name)}"
+    value = f"coalesce(r.{quoted(name)}, TRY_CAST({text} AS {kind}))"
+    if strict:
+        message = _literal(f"{TOO_LARGE}{name}: {kind} cannot hold ")
+        value = f"CASE WHEN {value} IS NULL AND {text} IS NOT NULL THEN error({message} || {text}) ELSE {value} END"
+    return f"{value} AS {quoted(name)}"
 
 
 def _inlined(sql: Sql) -> str:

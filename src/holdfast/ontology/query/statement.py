@@ -14,15 +14,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.ontology.chain.times import LATEST, When, Window
-from holdfast.ontology.filters.ast import TRUE, And, Between, Comparison, End, FieldPath, In, Order, Predicate, Text
 from holdfast.ontology.filters.operand import fill, joined
 from holdfast.ontology.filters.scope import Scope, Source, Sql, quoted
 from holdfast.ontology.filters.sql import compile_order, compile_where, sort_values
-from holdfast.ontology.format.data.shape import Shape
 from holdfast.ontology.query.cache.prune import conjuncts, paths, split
 from holdfast.ontology.query.engine import Moment, Need
 from holdfast.ontology.query.type_table import Table
+from holdfast.ontology.types.expressions.ast import (
+    TRUE,
+    And,
+    Between,
+    Comparison,
+    End,
+    FieldPath,
+    In,
+    Order,
+    Predicate,
+    Text,
+)
 from holdfast.ontology.types.refs import TypeId
+from holdfast.ontology.types.typeinfo import TypeInfo
 
 Place = tuple[int | str, ...]
 """The identity of a row; in history its commit comes first."""
@@ -37,8 +48,8 @@ ALIASES: dict[End, str] = {"own": "r", "left": "le", "right": "ri"}
 class Ask:
     """A question about one type."""
 
-    shape: Shape
-    ends: Mapping[End, Shape]
+    shape: TypeInfo
+    ends: Mapping[End, TypeInfo]
     """Of a relation: the shapes of its ends."""
     where: Predicate = TRUE
     order: tuple[Order, ...] = ()
@@ -66,7 +77,7 @@ class Origin:
     """One hop: from the entities of a question, along a relation."""
 
     ask: Ask
-    relation: Shape
+    relation: TypeInfo
     where: Predicate
     """Of the relation; its ends are not looked at."""
     forward: bool

@@ -15,17 +15,16 @@ import pyarrow.compute as pc
 
 from holdfast.base.aio import blocking
 from holdfast.base.errors import Invalid
-from holdfast.ontology.filters.ast import End
 from holdfast.ontology.filters.operand import fill
 from holdfast.ontology.filters.scope import Sql, quoted
-from holdfast.ontology.format.data.columns import Form
-from holdfast.ontology.format.data.shape import column_names
 from holdfast.ontology.format.redactions import is_erased
 from holdfast.ontology.query.engine import Engine, Moment
 from holdfast.ontology.query.pagination import Piece, piece_of
 from holdfast.ontology.query.results import from_bodies, typed_table
 from holdfast.ontology.query.statement import ALIASES, ENDS, Ask, Rows, rows_of, types_of
 from holdfast.ontology.types.errors import unknown
+from holdfast.ontology.types.expressions.ast import End
+from holdfast.ontology.types.typespec import Form
 
 Shown = tuple[Sql, Callable[[pa.Table], pa.Table]]
 """A statement, and what is made of its result."""
@@ -116,13 +115,13 @@ class Columns:
 
 def columns_of(ask: Ask, wanted: Sequence[str], *, linked: bool = False, meta: bool = False) -> Columns:
     """Those that are named, or all; ``linked`` adds the fields of the ends."""
-    own = column_names(ask.shape)
+    own = ask.shape.shown
     if linked and ask.shape.ends is None:
         raise Invalid(
             f"{ask.shape.type_id.name} is not a relation: it has no ends", remedy="ask about a relation, or use via"
         )
     known = [Column("own", name) for name in own]
-    theirs = [Column(end, name) for end, shape in ask.ends.items() for name in column_names(shape)]
+    theirs = [Column(end, name) for end, shape in ask.ends.items() for name in shape.shown]
     by_name = {each.name: each for each in (*theirs, *known)}
     for name in wanted:
         if name not in by_name:

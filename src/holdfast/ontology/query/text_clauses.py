@@ -14,7 +14,11 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, cast, get_args
 
-from holdfast.ontology.filters.ast import (
+from holdfast.ontology.filters.evaluate import evaluate
+from holdfast.ontology.filters.parse import parse, tokens
+from holdfast.ontology.query.aggregation import Key
+from holdfast.ontology.types.errors import InvalidQuery
+from holdfast.ontology.types.expressions.ast import (
     Aggregate,
     AggregateTerm,
     AvgLen,
@@ -24,13 +28,10 @@ from holdfast.ontology.filters.ast import (
     Order,
     Predicate,
 )
-from holdfast.ontology.filters.ends import declared_node
-from holdfast.ontology.filters.evaluate import evaluate
-from holdfast.ontology.filters.exprs import Function
-from holdfast.ontology.filters.parse import parse, tokens
-from holdfast.ontology.filters.types import item_node, node_at, reading_of
-from holdfast.ontology.query.aggregation import Key
-from holdfast.ontology.types.errors import InvalidQuery
+from holdfast.ontology.types.expressions.fitting import item_node, node_at, reading_of
+from holdfast.ontology.types.expressions.terms import Function
+from holdfast.ontology.types.refs import TypeId
+from holdfast.ontology.types.typeinfo import TypeInfo
 from holdfast.ontology.types.typespec import Anything, Node, Primitive, without_null
 
 _ORDER = re.compile(r"(?P<way>asc|desc)?\s*(?:nulls\s+(?P<nulls>first|last))?", re.IGNORECASE)
@@ -41,15 +42,6 @@ _BEGIN = re.compile(
 )
 _NUMBERS = ("number", "real", "float", "decimal")
 FUNCTIONS: tuple[Function, ...] = get_args(Function)
-
-
-@dataclass(frozen=True)
-class Described:
-    """A type as the parser wants it."""
-
-    name: str
-    nodes: Mapping[str, Node]
-    ends: "tuple[Described, Described] | None" = None
 
 
 @dataclass(frozen=True)
@@ -79,7 +71,7 @@ class HopWords:
     by: tuple[str, ...] = ()
 
 
-def field(text: str, described: Described) -> tuple[FieldPath, Node]:
+def field(text: str, described: TypeInfo) -> tuple[FieldPath, Node]:
     """``age``, ``left.name``, ``profile.city``, and names with odd characters in backquotes."""
     (first, *steps), rest = _names(text)
     if rest:
@@ -101,16 +93,14 @@ def _names(text: str) -> tuple[list[str], str]:
     return names, text[found[number].position :].strip()
 
 
-def _field(first: str, steps: list[str], described: Described) -> tuple[FieldPath, Node]:
+def _field(first: str, steps: list[str], described: TypeInfo) -> tuple[FieldPath, Node]:
     sides: tuple[End, ...] = ("left", "right")
     end: End = next((each for each in sides if each == first and steps and described.ends is not None), "own")
     name, rest = (first, steps) if end == "own" else (steps[0], steps[1:])
-    return FieldPath(end, name, tuple(rest)), node_at(
-        declared_node(described, end, name, described.name), tuple(rest), name
-    )
+    return FieldPath(end, name, tuple(rest)), node_at(described.node_of(end, name), tuple(rest), name)
 
 
-def order(text: str, described: Described) -> Order:
+def order(text: str, described: TypeInfo) -> Order:
     (first, *steps), rest = _names(text)
     found = _ORDER.fullmatch(rest)
     if found is None:
@@ -121,14 +111,14 @@ def order(text: str, described: Described) -> Order:
     return Order(path, reading, descending, "first" if (found["nulls"] or "").lower() == "first" else "last")
 
 
-def key(text: str, described: Described) -> tuple[Key, Node]:
+def key(text: str, described: TypeInfo) -> tuple[Key, Node]:
     """What rows are grouped by."""
     path, node = field(text, described)
     name = ".".join((*(() if path.end == "own" else (path.end,)), path.field, *path.steps))
     return Key(name, path, reading_of(node, text, "grouped by")), node
 
 
-def figure(text: str, described: Described) -> Figured:
+def figure(text: str, described: TypeInfo) -> Figured:
     found = _FIGURE.fullmatch(text.strip())
     if found is None:
         raise InvalidQuery(f"{text!r} is not a figure", remedy="write count(), n=count(), avg(age), quantile(age, 0.5)")
@@ -149,7 +139,7 @@ def figure(text: str, described: Described) -> Figured:
     return _of_field(name, cast("Function", function), inside, described)
 
 
-def _of_field(name: str, function: Function, inside: str, described: Described) -> Figured:
+def _of_field(name: str, function: Function, inside: str, described: TypeInfo) -> Figured:
     at = None
     if function == "quantile":
         inside, _, share = inside.rpartition(",")
@@ -173,7 +163,7 @@ def _of_field(name: str, function: Function, inside: str, described: Described) 
 
 def test_of_groups(text: str, columns: Mapping[str, Node]) -> Predicate:
     """A condition on the keys and figures of a group, by their names."""
-    return parse(_whole_names(text, columns), Described("the group", columns))
+    return parse(_whole_names(text, columns), TypeInfo(TypeId("entity", "the group"), {}, columns))
 
 
 def _whole_names(text: str, columns: Mapping[str, Node]) -> str:

@@ -12,11 +12,9 @@ import pyarrow as pa
 
 from holdfast.base.errors import NotFound
 from holdfast.ontology.chain.times import LATEST, Moment, When
-from holdfast.ontology.filters.ast import TRUE, And, Predicate
 from holdfast.ontology.filters.parse import parse
 from holdfast.ontology.filters.scope import Sql
 from holdfast.ontology.format.chainstate import fate
-from holdfast.ontology.format.data.shape import Shape
 from holdfast.ontology.query import text_clauses
 from holdfast.ontology.query.aggregation import worked_out
 from holdfast.ontology.query.differences import changed_rows
@@ -26,9 +24,10 @@ from holdfast.ontology.query.pagination import Piece, commit_of
 from holdfast.ontology.query.sqltables import SqlTables
 from holdfast.ontology.query.statement import ENDS, Ask, Origin, rows_of
 from holdfast.ontology.query.tabular import Columns, columns_of, meta_of, page_table, shown
-from holdfast.ontology.query.text_clauses import Described
 from holdfast.ontology.types.errors import InvalidQuery
+from holdfast.ontology.types.expressions.ast import TRUE, And, Predicate
 from holdfast.ontology.types.refs import TypeId
+from holdfast.ontology.types.typeinfo import TypeInfo, of_schema
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ async def page_in_words(tables: SqlTables, wording: Wording, size: int, after: s
     return wanted, await page_table(tables.engine, wanted, size, after)
 
 
-async def _known(tables: SqlTables, wording: Wording, when: When) -> dict[str, Shape]:
+async def _known(tables: SqlTables, wording: Wording, when: When) -> dict[str, TypeInfo]:
     """The types that there are, or were at the moment that is asked about."""
     known = await tables.tables(when)
     if wording.type_name not in known and (gone := fate(await tables.engine.pinned(), wording.type_name)) is not None:
@@ -75,7 +74,7 @@ async def _known(tables: SqlTables, wording: Wording, when: When) -> dict[str, S
     return known
 
 
-def _ask(wording: Wording, known: Mapping[str, Shape]) -> tuple[Ask, Described]:
+def _ask(wording: Wording, known: Mapping[str, TypeInfo]) -> tuple[Ask, TypeInfo]:
     """About the type that is named, and then along its hops."""
     by_type = {each.type_id: each for each in known.values()}
     ask, described = _about(_shape(wording.type_name, known), by_type, wording.where, wording.when)
@@ -96,22 +95,22 @@ def _ask(wording: Wording, known: Mapping[str, Shape]) -> tuple[Ask, Described]:
     return ask, described
 
 
-def _along(words: text_clauses.HopWords, ask: Ask, known: Mapping[str, Shape]) -> tuple[Shape, bool, TypeId]:
+def _along(words: text_clauses.HopWords, ask: Ask, known: Mapping[str, TypeInfo]) -> tuple[TypeInfo, bool, TypeId]:
     """The relation of a hop, whether it is followed from left to right, and the type that it leads to."""
     relation = _shape(words.relation, known)
     if relation.ends is None:
         raise InvalidQuery(f"{words.relation} is not a relation", remedy="hops lead along relations")
-    fits = [end == ask.shape.type_id for end in relation.ends]
+    fits = [end.type_id == ask.shape.type_id for end in relation.ends]
     if not fits[1 if words.reverse else 0] and (words.reverse or not fits[1]):
         raise InvalidQuery(
             f"{words.relation} does not lead on from {ask.shape.type_id.name}",
             remedy=f"it leads from {relation.ends[0].name} to {relation.ends[1].name}",
         )
     forward = fits[0] and not words.reverse
-    return relation, forward, relation.ends[1 if forward else 0]
+    return relation, forward, relation.ends[1 if forward else 0].type_id
 
 
-def _shape(name: str, known: Mapping[str, Shape]) -> Shape:
+def _shape(name: str, known: Mapping[str, TypeInfo]) -> TypeInfo:
     found = known.get(name)
     if found is None:
         close = get_close_matches(name, known, n=1)
@@ -120,16 +119,18 @@ def _shape(name: str, known: Mapping[str, Shape]) -> Shape:
     return found
 
 
-def _about(shape: Shape, by_type: Mapping[TypeId, Shape], where: Sequence[str], when: When) -> tuple[Ask, Described]:
+def _about(
+    shape: TypeInfo, by_type: Mapping[TypeId, TypeInfo], where: Sequence[str], when: When
+) -> tuple[Ask, TypeInfo]:
     sides = dict(zip(ENDS, shape.ends or (), strict=False))
-    found = {end: by_type[each] for end, each in sides.items() if each in by_type}
+    found = {end: by_type[each.type_id] for end, each in sides.items() if each.type_id in by_type}
     described = _described(shape, by_type)
     terms = [parse(text, described) for text in where]
     condition = terms[0] if len(terms) == 1 else And(tuple(terms))
     return Ask(shape, found, where=condition, when=when), described
 
 
-def _edge(words: text_clauses.HopWords, relation: Shape, known: Mapping[TypeId, Shape]) -> Predicate:
+def _edge(words: text_clauses.HopWords, relation: TypeInfo, known: Mapping[TypeId, TypeInfo]) -> Predicate:
     """What a hop says of its relation."""
     if not words.where:
         return TRUE
@@ -138,13 +139,12 @@ def _edge(words: text_clauses.HopWords, relation: Shape, known: Mapping[TypeId, 
     )
 
 
-def _described(shape: Shape, known: Mapping[TypeId, Shape] | None = None) -> Described:
-    """A relation has keys of its ends whether or not there is anything of their types yet."""
+def _described(shape: TypeInfo, known: Mapping[TypeId, TypeInfo] | None = None) -> TypeInfo:
+    """The type with what is known of its ends. A relation has keys of ends also where their types have no rows yet."""
     if shape.ends is None:
-        return Described(shape.type_id.name, shape.nodes)
-    fields = [known[end].nodes if known and end in known else {} for end in shape.ends]
-    left, right = (Described(end.name, nodes) for end, nodes in zip(shape.ends, fields, strict=True))
-    return Described(shape.type_id.name, shape.nodes, (left, right))
+        return shape
+    left, right = ((known or {}).get(end.type_id) or of_schema(end.type_id, {}) for end in shape.ends)
+    return replace(shape, ends=(left, right))
 
 
 async def figures_in_words(tables: SqlTables, wording: Wording) -> list[dict[str, Any]]:

@@ -18,16 +18,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from holdfast.ontology.chain.times import Window
-from holdfast.ontology.filters.ast import And
 from holdfast.ontology.filters.operand import fill, joined
 from holdfast.ontology.filters.scope import Source, Sql, TypedColumn, quoted, typed_column
 from holdfast.ontology.filters.sql import compile_where
 from holdfast.ontology.format.data.columns import arrow_type
-from holdfast.ontology.format.data.shape import Shape
 from holdfast.ontology.query.cache.loaded import Loaded, duck_type
 from holdfast.ontology.query.cache.prune import disjoint, may_overlap
 from holdfast.ontology.query.cache.scans import SYSTEM, numbered
 from holdfast.ontology.query.cache.warm import Warm
+from holdfast.ontology.types.expressions.ast import And
+from holdfast.ontology.types.typeinfo import TypeInfo
 
 EVERYTHING = And(())
 
@@ -36,7 +36,7 @@ EVERYTHING = And(())
 class Table:
     """The rows of a type in a window, of these files, as far as ``keys`` (a condition on keys alone) holds."""
 
-    shape: Shape
+    shape: TypeInfo
     files: Sequence[Loaded]
     window: Window
     warm: Warm

@@ -72,7 +72,10 @@ class _Analysis:
         if hasattr(annotation, "__value__"):  # a type alias made by a `type` statement
             return self.node(annotation.__value__)
         if annotation in (list, dict):
-            return ListOf(Anything()) if annotation is list else DictOf(Anything())
+            text: str = annotation.__name__
+            return (
+                ListOf(Anything(), text=text, flat=True) if text == "list" else DictOf(Anything(), text=text, flat=True)
+            )
         if isinstance(annotation, type) and get_origin(annotation) is None:
             return self._class(annotation)
         return self._special(annotation)
@@ -82,9 +85,13 @@ class _Analysis:
         if origin is Annotated:
             return dataclasses.replace(self.node(inner[0]), metadata=inner[1:])
         if origin in (typing.Union, types.UnionType):
-            return self._union(tuple(map(self.node, inner)))
+            made = self._union(tuple(map(self.node, inner)))
+            if "Annotated[" in str(annotation):
+                return made
+            # The specification's writer prints ``str | None`` and makes a tree of ``Optional[str]``.
+            return dataclasses.replace(made, text=str(annotation), flat=origin is types.UnionType)
         if origin is Literal:
-            return self._literal(inner)
+            return dataclasses.replace(self._literal(inner), text=str(annotation), flat=True)
         if origin is list:
             return ListOf(self.node(inner[0]))
         if origin is dict:
@@ -113,7 +120,7 @@ class _Analysis:
                 lambda: {name: hint for name, hint in self._hints(annotation).items() if name in described},
                 lambda name: not _has_default(described[name]),
             )
-        if hasattr(annotation, "__declaration__"):
+        if hasattr(annotation, "__type_info__"):
             raise self._unsupported(
                 annotation, "a field cannot hold an entity or a relation", "relate the two entities with a Relation"
             )

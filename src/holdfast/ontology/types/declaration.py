@@ -1,28 +1,20 @@
-"""What a class statement declares: collected and checked when the class is made, used by everything else.
+"""What a class statement declares, collected and checked when the class is made.
 
-``declare(cls)`` gives the ``Declaration`` or raises a subclass of ``InvalidType`` that names the field and what to
-write instead. ``declaration(cls)`` finds it again.
+``declare(cls)`` gives its ``TypeInfo``, or raises a subclass of ``InvalidType`` that names the field and what to write
+instead.
 """
 
-import copy
 import inspect
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import date, datetime
-from decimal import Decimal
-from enum import Enum
-from functools import cached_property
 from types import FrameType
 from typing import Any, ClassVar, ForwardRef, TypeVar, get_args, get_origin, get_type_hints
 from uuid import UUID
 
-from pydantic import StringConstraints
-
-from holdfast.base.errors import Invalid
 from holdfast.ontology.types import names
 from holdfast.ontology.types.annotations import analyse
-from holdfast.ontology.types.codecs import codec
 from holdfast.ontology.types.errors import (
     InvalidType,
     InvalidValue,
@@ -34,100 +26,10 @@ from holdfast.ontology.types.errors import (
 )
 from holdfast.ontology.types.fields import MISSING, End, Field
 from holdfast.ontology.types.refs import Kind, TypeId
+from holdfast.ontology.types.typeinfo import NOT_EMPTY, TypeInfo
 from holdfast.ontology.types.typespec import Choice, Node, Primitive, without_null
-from holdfast.ontology.types.validation import Validator
-from holdfast.ontology.types.values import Codec
 
 KEY_TYPES = (str, int, UUID, date, datetime)
-_SHARED = (str, int, float, bool, bytes, type(None), Decimal, UUID, date, datetime, Enum)
-"""Defaults of these types need not be copied for each object."""
-
-NOT_EMPTY = StringConstraints(min_length=1)
-"""Of a key that is a text."""
-
-
-@dataclass(frozen=True, eq=False)
-class Declaration:
-    """One type. Keys and columns are named after ``name``, which is the class's unless it says otherwise."""
-
-    kind: Kind
-    name: str
-    python: type
-    fields: Mapping[str, Field[Any]]
-    nodes: Mapping[str, Node]
-    ends: tuple["Declaration", "Declaration"] | None = None
-    validator: Validator = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "validator", Validator(self.name, self.nodes))
-
-    @property
-    def type_id(self) -> TypeId:
-        return TypeId(self.kind, self.name)
-
-    @cached_property
-    def key_field(self) -> str | None:
-        """The primary key of an entity; the instance key of a relation that has one."""
-        return next((name for name, each in self.fields.items() if each.is_key), None)
-
-    @cached_property
-    def key_is_text(self) -> bool:
-        return self.key_field is not None and self.nodes[self.key_field] == Primitive(str)
-
-    @cached_property
-    def payload(self) -> tuple[str, ...]:
-        """The fields of ``fields_json`` and of the typed columns, sorted. An instance key has a column of its own."""
-        return tuple(sorted(name for name, each in self.fields.items() if not each.instance_key))
-
-    @cached_property
-    def codecs(self) -> Mapping[str, Codec]:
-        return {name: codec(node) for name, node in self.nodes.items()}
-
-    @cached_property
-    def _constants(self) -> Mapping[str, Any]:
-        """The defaults that are the same object for everybody."""
-        return {
-            name: each.default
-            for name, each in self.fields.items()
-            if each.default is not MISSING and isinstance(each.default, _SHARED)
-        }
-
-    @cached_property
-    def _made(self) -> tuple[str, ...]:
-        """Fields whose default is made for each object."""
-        return tuple(name for name, each in self.fields.items() if each.has_default and name not in self._constants)
-
-    def completed(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """The values, and defaults for what is not among them."""
-        whole = {**self._constants, **values}
-        for name in self._made:
-            if name not in whole:
-                whole[name] = self._default(name)
-        return whole
-
-    def default_of(self, name: str) -> Any:
-        """A default that nobody else has, validated."""
-        return self.validator.one(name, self._default(name))
-
-    def _default(self, name: str) -> Any:
-        each = self.fields[name]
-        return copy.deepcopy(each.default) if each.default_factory is None else each.default_factory()
-
-
-def declaration(python: type) -> Declaration:
-    """The declaration of a class; ``Invalid`` if it is not a concrete type."""
-    if not isinstance(python, type):
-        raise Invalid(
-            f"a {type(python).__name__} where an entity or relation type is wanted: {python!r:.80}",
-            remedy="give the types themselves, one after the other, such as hf.ontology(Customer, Order)",
-        )
-    found = vars(python).get("__declaration__")
-    if isinstance(found, Declaration):
-        return found
-    raise Invalid(
-        f"{python.__name__} is not an entity or relation type",
-        remedy="derive it from Entity or Relation, without abstract=True",
-    )
 
 
 def collect(python: type, frame: FrameType | None) -> dict[str, Field[Any]]:
@@ -189,8 +91,8 @@ def _hints(python: type, frame: FrameType | None) -> dict[str, Any]:
 
 def declare(
     python: type, kind: Kind, name: str, fields: Mapping[str, Field[Any]], ends: tuple[Any, Any] | None = None
-) -> Declaration:
-    """The declaration of a concrete type, once it has passed every check."""
+) -> TypeInfo:
+    """What is known of a concrete type, once it has passed every check."""
     names.check_type_name(name)
     reserved = names.SYSTEM_COLUMNS | names.ENDS if kind == "relation" else names.SYSTEM_COLUMNS
     names.check_field_names(name, fields, reserved=reserved)
@@ -199,7 +101,7 @@ def declare(
     for each in fields.values():
         if each.is_key:
             nodes[each.name] = _key_node(name, each, nodes[each.name])
-    made = Declaration(kind, name, python, dict(fields), nodes, _declared_ends(name, ends) if ends else None)
+    made = TypeInfo(TypeId(kind, name), dict(fields), nodes, _declared_ends(name, ends) if ends else None, python)
     _check_defaults(made)
     return made
 
@@ -244,22 +146,23 @@ def _key_node(name: str, each: Field[Any], node: Node) -> Node:
     return replace(node, metadata=(*node.metadata, NOT_EMPTY)) if node == Primitive(str) else node
 
 
-def _check_defaults(made: Declaration) -> None:
+def _check_defaults(made: TypeInfo) -> None:
+    validator = made.validator  # also checks that pydantic takes all annotations
     for name, each in made.fields.items():
         if each.default is MISSING:
             continue
         if each.default_factory is not None:
             raise InvalidType(f"{made.name}.{name} has both a default and a default_factory", remedy="keep one of them")
         try:
-            each.default = made.validator.one(name, each.default)
+            each.default = validator.one(name, each.default)
         except InvalidValue as error:
             raise InvalidType(f"the default does not fit: {error}") from error
 
 
-def _declared_ends(name: str, ends: tuple[Any, Any]) -> tuple[Declaration, Declaration]:
-    found = [vars(end).get("__declaration__") if isinstance(end, type) else None for end in ends]
+def _declared_ends(name: str, ends: tuple[Any, Any]) -> tuple[TypeInfo, TypeInfo]:
+    found = [vars(end).get("__type_info__") if isinstance(end, type) else None for end in ends]
     for end, declared in zip(ends, found, strict=True):
-        if not isinstance(declared, Declaration) or declared.kind != "entity":
+        if not isinstance(declared, TypeInfo) or declared.kind != "entity":
             shown = end.__name__ if isinstance(end, type | TypeVar) else end
             raise NotAnEntity(
                 f"{name}: {shown} is not an entity type, so it cannot be an end of a relation",
@@ -267,29 +170,3 @@ def _declared_ends(name: str, ends: tuple[Any, Any]) -> tuple[Declaration, Decla
             )
     left, right = found
     return left, right  # type: ignore[return-value]  # checked in the loop
-
-
-UNKEYED = ""
-"""The instance key of a relation that has none."""
-ENDS = ("left_key", "right_key")
-
-
-def key_text(value: Any) -> str:
-    return str(value.value) if isinstance(value, Enum) else str(value)
-
-
-def end_key(end: Declaration, value: Any, where: str) -> str:
-    """The key of one end of a relation, from the key itself or from the entity."""
-    name = end.key_field or ""
-    if isinstance(value, end.python):
-        return key_text(value.__dict__[name])
-    if type(value) is str and value and end.nodes[name] == Primitive(str):
-        return value
-    try:
-        return key_text(end.validator.one(name, value))
-    except InvalidValue as error:
-        raise InvalidValue(
-            f"{where} must be a {end.name} or its key: {error}",
-            type_name=where.partition(".")[0],
-            field=where.partition(".")[2],
-        ) from error

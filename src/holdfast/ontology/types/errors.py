@@ -11,6 +11,7 @@ Invalid
 └── InvalidValue            an object, a row or a column does not fit its type
 Conflict
 ├── SnapshotGone            a snapshot was superseded and removed: resolve again
+├── SchemaPending           another program has migrated a type and not written the schema yet: try again
 └── Overtaken               payload was destroyed while it was read: read again at the head of now
 Incompatible
 ├── SchemaDrift             the class differs from the schema in the store
@@ -72,6 +73,10 @@ class InvalidValue(Invalid):
         self.type_name = type_name
         self.field = field
         self.row = row
+
+
+class SchemaPending(Conflict):
+    """The chain has rows of a version whose schema another program still has to write."""
 
 
 class SchemaDrift(Incompatible):

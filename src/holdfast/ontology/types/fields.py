@@ -10,18 +10,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
+from types import GenericAlias
+from typing import TYPE_CHECKING, Any, ForwardRef, Generic, Literal, TypeVar, overload
 from uuid import UUID
 
 from holdfast.base.errors import Invalid
-from holdfast.ontology.filters.ast import FieldPath
-from holdfast.ontology.filters.ends import declared_node
-from holdfast.ontology.filters.exprs import RowTerm
-from holdfast.ontology.filters.types import node_at
+from holdfast.ontology.types.errors import InvalidQuery
+from holdfast.ontology.types.expressions.ast import FieldPath
+from holdfast.ontology.types.expressions.fitting import node_at
+from holdfast.ontology.types.expressions.terms import RowTerm
 from holdfast.ontology.types.typespec import Node
 
 if TYPE_CHECKING:
     from holdfast.ontology.types.model import Entity
+    from holdfast.ontology.types.typeinfo import TypeInfo
 
 T = TypeVar("T")
 
@@ -33,6 +35,17 @@ class Missing(Enum):
 
 
 MISSING = Missing.MISSING
+
+
+def info_of(owner: type) -> "TypeInfo":
+    """What is known of the class that a field was taken from; ``InvalidQuery`` if it is no concrete type."""
+    found: TypeInfo | None = getattr(owner, "__type_info__", None)
+    if found is None:
+        raise InvalidQuery(
+            f"{owner.__name__} is not an entity or relation type, so there are no rows of it",
+            remedy="use the field of a type that derives from it",
+        )
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +87,7 @@ class FieldExpr(RowTerm[T]):
 
     @property
     def _declared(self) -> Node:
-        return declared_node(getattr(self.owner, "__declaration__", None), self.end, self.name, self.owner.__name__)
+        return info_of(self.owner).node_of(self.end, self.name)
 
 
 class Field(Generic[T]):
@@ -87,6 +100,13 @@ class Field(Generic[T]):
 
     name: str = ""
     annotation: Any = None
+
+    if not TYPE_CHECKING:
+
+        def __class_getitem__(cls, annotation: Any) -> GenericAlias:
+            """Each annotation as it is written: ``Generic`` gives ``Field[Optional[str]]`` again for ``str | None``."""
+            given = annotation if isinstance(annotation, tuple) else (annotation,)  # get_type_hints gives a tuple
+            return GenericAlias(cls, tuple(ForwardRef(each) if isinstance(each, str) else each for each in given))
 
     @overload
     def __init__(self, *, primary_key: bool = False, instance_key: bool = False, index: bool = False) -> None: ...

@@ -15,12 +15,14 @@ they can change they have no hash. The bases have no public names of their own, 
 import difflib
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, dataclass_transform, get_args, get_origin
 
-from holdfast.ontology.types.declaration import ENDS, Declaration, collect, declaration, declare, end_key
+from holdfast.ontology.types.declaration import collect, declare
 from holdfast.ontology.types.errors import InvalidType, InvalidValue, NotAnEntity
 from holdfast.ontology.types.fields import End, Field
 from holdfast.ontology.types.refs import Kind
+from holdfast.ontology.types.typeinfo import ENDS, TypeInfo, end_key, type_info
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(Field,))
@@ -28,11 +30,11 @@ class Mixin:
     """Fields for several types: derive from it, and name it among the bases of an entity or a relation."""
 
     __kind__: ClassVar[Kind | None] = None
-    __declaration__: ClassVar[Declaration | None] = None
+    __type_info__: ClassVar[TypeInfo | None] = None
 
     def __init_subclass__(cls, *, name: str | None = None, abstract: bool = False, **rest: Any) -> None:
         super().__init_subclass__(**rest)
-        cls.__declaration__ = None
+        cls.__type_info__ = None
         fields = collect(cls, sys._getframe(1))
         kinds = {kind for kind in (vars(base).get("__kind__") for base in cls.__mro__) if kind is not None}
         if len(kinds) > 1:
@@ -40,28 +42,28 @@ class Mixin:
         if kinds and not abstract:
             kind: Kind = kinds.pop()
             ends = _ends(cls) if kind == "relation" else None
-            cls.__declaration__ = declare(cls, kind, name or cls.__name__, fields, ends)
+            cls.__type_info__ = declare(cls, kind, name or cls.__name__, fields, ends)
 
     if not TYPE_CHECKING:  # checkers derive the constructor from the fields, and know which names can be assigned
 
         def __init__(self, **values: Any) -> None:
-            declared = declaration(type(self))
-            keys = _taken_ends(declared, values) if declared.ends is not None else {}
+            info = type_info(type(self))
+            keys = _taken_ends(info, values) if info.ends is not None else {}
             self.__dict__.update(keys)
-            self.__dict__.update(declared.validator.all(declared.completed(values)))
+            self.__dict__.update(info.validator.all(info.completed(values)))
 
         def __setattr__(self, name: str, value: Any) -> None:
-            declared = declaration(type(self))
-            if name in declared.fields:
-                self.__dict__[name] = declared.validator.one(name, value)
-            elif name in ENDS and declared.ends is not None:
-                self.__dict__[name] = end_key(declared.ends[ENDS.index(name)], value, f"{declared.name}.{name}")
+            info = type_info(type(self))
+            if name in info.fields:
+                self.__dict__[name] = info.validator.one(name, value)
+            elif name in ENDS and info.ends is not None:
+                self.__dict__[name] = end_key(info.ends[ENDS.index(name)], value, f"{info.name}.{name}")
             else:
                 raise InvalidValue(
-                    f"{declared.name} has no field {name}",
-                    type_name=declared.name,
+                    f"{info.name} has no field {name}",
+                    type_name=info.name,
                     field=name,
-                    remedy=_suggestion(name, declared.fields),
+                    remedy=_suggestion(name, info.fields),
                 )
 
     __hash__ = None  # type: ignore[assignment]  # objects can change
@@ -96,18 +98,29 @@ class Relation(Mixin, Generic[L, R], abstract=True):
     right_key: End
 
 
-def _taken_ends(declared: Declaration, values: dict[str, Any]) -> dict[str, str]:
+def derived_class(info: TypeInfo) -> type[Mixin]:
+    """A class for a type of which only the schema in the store is known: it checks rows as the user's own would."""
+
+    class Made(Mixin, abstract=True):
+        """A type that the store knows."""
+
+    Made.__name__ = Made.__qualname__ = info.name
+    Made.__type_info__ = replace(info, python=Made)
+    return Made
+
+
+def _taken_ends(info: TypeInfo, values: dict[str, Any]) -> dict[str, str]:
     """The keys of both ends, taken out of the values."""
     if missing := [name for name in ENDS if name not in values]:
         raise InvalidValue(
-            f"{declared.name}.{missing[0]} is missing",
-            type_name=declared.name,
+            f"{info.name}.{missing[0]} is missing",
+            type_name=info.name,
             field=missing[0],
             remedy="give the key of the entity, or the entity",
         )
     return {
-        name: end_key(end, values.pop(name), f"{declared.name}.{name}")
-        for name, end in zip(ENDS, declared.ends or (), strict=True)
+        name: end_key(end, values.pop(name), f"{info.name}.{name}")
+        for name, end in zip(ENDS, info.ends or (), strict=True)
     }
 
 

@@ -52,6 +52,11 @@ class SchemaRef(NamedTuple):
     since: int = 0
     """The commit whose manifest has the document, under ``registered``."""
 
+    @property
+    def plain(self) -> bool:
+        """A plain writer's commit has introduced it: the document is in the specification's list of versions."""
+        return not self.hash
+
 
 class Life(NamedTuple):
     """A life of a type that has ended: its rows are those of the commits from ``generation`` on, before ``end``."""

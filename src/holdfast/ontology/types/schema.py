@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.base.codec import Document
-from holdfast.ontology.types.declaration import Declaration
 from holdfast.ontology.types.typespec import (
     Anything,
     Choice,
@@ -32,36 +31,24 @@ from holdfast.ontology.types.typespec import (
     Ref,
     from_spec,
     from_text,
-    to_spec,
+    plain_spec,
     to_text,
     without_null,
 )
 
 
-def schema_of(declared: Declaration) -> Document:
-    """The document of a declared type."""
-    fields = {name: _field(declared, name) for name in declared.fields}
-    if declared.ends is None:
-        return {"entity_name": declared.name, "fields": fields}
-    left, right = declared.ends
-    return {
-        "relation_name": declared.name,
-        "left_type": left.name,
-        "right_type": right.name,
-        "instance_key_field": declared.key_field,
-        "fields": fields,
+def plain_schema(schema: Document) -> Document:
+    """The document as the specification's writer spells it: for the objects that it reads. Manifests have all of it."""
+    fields = {
+        name: {**field, "type_spec": plain_spec(field["type_spec"])} if "type_spec" in field else field
+        for name, field in fields_of(schema).items()
     }
-
-
-def _field(declared: Declaration, name: str) -> Document:
-    node, field = declared.nodes[name], declared.fields[name]
-    described: Document = {"index": field.index, "type": to_text(node), "type_spec": to_spec(node)}
-    return {"primary_key": field.primary_key, **described} if declared.kind == "entity" else described
+    return {**schema, "fields": fields} if fields else schema
 
 
 def schema_json(schema: Document) -> str:
     """The text that is hashed, and kept as ``schema_json`` in a version."""
-    return json.dumps(schema, sort_keys=True, separators=(",", ":"))
+    return json.dumps(plain_schema(schema), sort_keys=True, separators=(",", ":"))
 
 
 def schema_hash(schema: Document) -> str:

@@ -12,14 +12,15 @@ typed_dict and ref:
     {"kind": "ref", "name": ...}                             a typed_dict further up
 
 Dataclasses and pydantic models are typed_dict as well: what counts for the store is their shape. Keys that may be
-absent are listed under "optional" ("required" where ``total`` is false).
+absent are listed under "optional" ("required" where ``total`` is false). The specification's writer prints some types
+instead, such as ``str | None``: manifests have the tree and that "text", the specification's objects the text alone.
 """
 
 import ast
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from decimal import Decimal
 from enum import Enum
@@ -50,6 +51,10 @@ Flavour = Literal["typed_dict", "dataclass", "model"]
 class Node:
     metadata: tuple[Any, ...] = field(default=(), compare=False)
     """What ``Annotated`` says beyond the type: constraints, for the validator."""
+    text: str | None = field(default=None, compare=False)
+    """How a union, a literal or a bare container was written, as Python prints it."""
+    flat: bool = field(default=False, compare=False)
+    """The specification's writer has the text in place of a tree."""
 
 
 @dataclass(frozen=True)
@@ -130,10 +135,65 @@ def without_null(node: Node) -> tuple[Node, bool]:
     return (rest[0] if len(rest) == 1 else OneOf(rest, metadata=node.metadata)), True
 
 
+# --- typed columns ---
+
+Form = Literal["text", "int", "float", "bool", "timestamp", "date", "decimal", "blob", "json", "list", "key"]
+"""What the typed column of a field holds.
+
+"json" is the canonical JSON of a field that has no type of its own; "list" is a list of any of the others. "key" is a
+text of identity (``entity_key``, ``left_key``, ``instance_key``), from which values are read as the field is declared.
+"""
+
+_FORMS: dict[type, Form] = {
+    str: "text",
+    UUID: "text",
+    int: "int",
+    float: "float",
+    bool: "bool",
+    datetime: "timestamp",
+    date: "date",
+    Decimal: "decimal",
+    bytes: "blob",
+}
+
+
+def form_of(node: Node) -> Form:
+    """The form of the typed column of a field of this type."""
+    match without_null(node)[0]:
+        case Primitive(python=python):
+            return _FORMS.get(python, "json")
+        case Choice() as choice:
+            return "text" if choice.stored is str else "int"
+        case ListOf(item=item):
+            return "json" if form_of(item) == "json" else "list"
+    return "json"
+
+
 # --- nodes to documents ---
 
 
 def to_spec(node: Node) -> Spec:
+    return {**_tree(node), "text": node.text} if node.flat else _tree(node)
+
+
+def plain_spec(spec: Any) -> Any:
+    """The tree as the specification's writer makes it: it prints some types, and has less of others."""
+    if not isinstance(spec, Mapping):
+        return spec
+    if "text" in spec:
+        return {"kind": "primitive", "name": spec["text"]}
+    known = {name: value for name, value in spec.items() if name not in ("enum", "optional", "required")}
+    for name in ("item", "key", "value"):
+        if name in known:
+            known[name] = plain_spec(known[name])
+    if isinstance(known.get("members"), list):
+        known["members"] = _sorted(map(plain_spec, known["members"]))
+    if isinstance(known.get("fields"), Mapping):
+        known["fields"] = {name: plain_spec(inner) for name, inner in known["fields"].items()}
+    return known
+
+
+def _tree(node: Node) -> Spec:
     match node:
         case Primitive():
             return {"kind": "primitive", "name": node.name}
@@ -172,7 +232,9 @@ def _sorted(specs: Any) -> list[Spec]:
 
 
 def to_text(node: Node, *, inner: bool = False) -> str:
-    """The ``type`` string, as Python prints the annotation; unions in the form ``str | None``, however written."""
+    """The ``type`` string, as Python prints the annotation."""
+    if node.text is not None:
+        return f"<class '{node.text}'>" if node.text in ("list", "dict") and not inner else node.text
     match node:
         case Primitive(python=python):
             return "None" if python is type(None) and inner else _class_text(python, inner=inner)
@@ -207,6 +269,9 @@ def from_spec(spec: Any) -> Node:
     """The node of a type tree, ours or a plain writer's. What is missing or cannot be read allows any value."""
     if not isinstance(spec, Mapping):
         return Anything()
+    if "text" in spec:
+        made = from_spec({name: value for name, value in spec.items() if name != "text"})
+        return replace(made, text=str(spec["text"]), flat=True)
     match spec.get("kind"):
         case "primitive":
             return _from_name(str(spec.get("name")), spec.get("enum"))
@@ -244,8 +309,8 @@ def _from_name(name: str, values: Any) -> Node:
     if isinstance(values, list) and values and len({type(value) for value in values}) == 1:
         return Choice(name, tuple(values))
     known = _known(name)
-    # Some writers put the text of a whole annotation here, such as "str | None".
-    return known if known is not None else from_text(name)
+    # The specification's writer puts the text of a whole annotation here, such as "str | None".
+    return known if known is not None else replace(from_text(name), text=name, flat=True)
 
 
 def _known(name: str) -> Node | None:

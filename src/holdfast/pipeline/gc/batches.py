@@ -1,7 +1,7 @@
 """Raw batches past their retention: their bytes go, once everything that they say is rolled up and indexed.
 
 The order is the rule: the units that count it sealed, in every hour and in both kinds (``seal``), then the record of
-the expiry (``ingest.expired``), then the blob. The manifest stays for ever; the record beside it says what became of
+the expiry (``accept.expired``), then the blob. The manifest stays for ever; the record beside it says what became of
 the bytes. The age is that of the reference by time, by the store's clock; and the batch must be as old by the time at
 which it was accepted.
 
@@ -16,16 +16,16 @@ from holdfast.base import codec
 from holdfast.base.aio import blocking, map_bounded
 from holdfast.base.errors import Corrupt, Incompatible, Invalid, NotFound
 from holdfast.base.ids import Ambient
-from holdfast.ingest import expired, layout, references
-from holdfast.ingest.expired import Expired
-from holdfast.ingest.frame import FrameInvalid
-from holdfast.ingest.manifest import AcceptedManifest
-from holdfast.ingest.reconcile import shares
-from holdfast.ingest.settled import find_settled
 from holdfast.objects.store import OVERWRITE, Entry, Object, Store
 from holdfast.pipeline.gc.options import Ask
 from holdfast.pipeline.gc.record import Sweep
 from holdfast.pipeline.gc.seal import KINDS, Seals, decoded
+from holdfast.telemetry.accept import expired, layout, references
+from holdfast.telemetry.accept.expired import Expired
+from holdfast.telemetry.accept.manifest import AcceptedManifest
+from holdfast.telemetry.accept.reconcile import shares
+from holdfast.telemetry.accept.settled import find_settled
+from holdfast.telemetry.frame import FrameInvalid
 
 READS = 16
 GROUP = 500
@@ -102,7 +102,7 @@ async def _old(store: Store, entry: Entry, ask: Ask, out: Sweep) -> Old | bool:
     except (NotFound, FrameInvalid, Corrupt, Invalid):
         out.keep(UNREADABLE, manifest.key)
         return True
-    found, future = shares(batch, manifest.accepted_at_unix_ns)
+    found, future = shares(batch, manifest.limits)
     if not found or future:
         out.keep(NOWHERE, manifest.key)
         return True

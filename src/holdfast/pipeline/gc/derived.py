@@ -11,7 +11,7 @@ give their new units other names. So what was listed before the fence, and is no
 again, and may go at any time, by anybody, twice.
 
 Readers may hold an older generation: what they use is left for ``grace_ns`` after it was superseded, by the store's
-clock, and who comes later still finds it missing and begins anew (``platform.known.resolved``).
+clock, and who comes later still finds it missing and begins anew (``telemetry.query.known.resolved``).
 
 A unit or chunk of a kind that has no generation in its hour is never touched: nothing could fence its driver. Listings
 of batches are never deleted: plans rest on that.
@@ -23,11 +23,11 @@ from dataclasses import dataclass, field
 
 from holdfast.base.errors import Corrupt, Incompatible
 from holdfast.base.ids import Ambient
-from holdfast.metrics import layout
-from holdfast.metrics.manifest import Generation, Kind, UnitManifest, current
 from holdfast.objects.store import CREATE, Entry, Lost, Store
 from holdfast.pipeline.gc.options import Ask
 from holdfast.pipeline.gc.record import Sweep
+from holdfast.telemetry.rollup import layout
+from holdfast.telemetry.rollup.manifest import Generation, Kind, UnitManifest, current
 
 SUPERSEDED = "a later generation has taken its place"
 UNNAMED = "no generation names it"

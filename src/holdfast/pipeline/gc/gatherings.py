@@ -16,16 +16,16 @@ from collections.abc import AsyncIterator
 from holdfast.base.aio import map_bounded
 from holdfast.base.errors import Corrupt, Incompatible, NotFound
 from holdfast.base.ids import Ambient
-from holdfast.ingest import layout
-from holdfast.ingest.expired import find_expired
-from holdfast.ingest.gathering import manifests_in
-from holdfast.ingest.manifest import AcceptedManifest
-from holdfast.ingest.marks import Mark
 from holdfast.objects.store import Entry, Store
 from holdfast.pipeline.checkpoint import Checkpoints
 from holdfast.pipeline.gc.options import DAY_NS, Ask
 from holdfast.pipeline.gc.record import Sweep
 from holdfast.pipeline.silence import Memory
+from holdfast.telemetry.accept import layout
+from holdfast.telemetry.accept.expired import find_expired
+from holdfast.telemetry.accept.gathering import manifests_in
+from holdfast.telemetry.accept.manifest import AcceptedManifest
+from holdfast.telemetry.accept.marks import Mark
 
 AGE_NS = 2 * DAY_NS
 """The reconciler looks back for a day, a query collector for less, a reader for a moment."""

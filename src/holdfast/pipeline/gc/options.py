@@ -6,8 +6,8 @@ from typing import Any
 
 from holdfast.base.config import Settings
 from holdfast.base.errors import Invalid
-from holdfast.metrics.layout import window_name, window_of
-from holdfast.metrics.windows import Windows, check_window
+from holdfast.telemetry.rollup.layout import window_name, window_of
+from holdfast.telemetry.rollup.windows import Windows, check_window
 
 SECOND_NS = 1_000_000_000
 HOUR_NS = 3_600 * SECOND_NS

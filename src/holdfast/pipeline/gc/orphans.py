@@ -1,4 +1,4 @@
-"""Raw blobs that no manifest names. ``ingest.orphans`` has the rule: the identity is closed before a blob may go.
+"""Raw blobs that no manifest names. ``accept.orphans`` has the rule: the identity is closed before a blob may go.
 
 A shard is a range of hashes. Its task goes through the blobs and, beside them in the same order, through the derived
 references by blob: what is referred to is passed over at the price of a listing. What is not is a candidate, and is
@@ -14,17 +14,17 @@ from itertools import pairwise
 
 from holdfast.base.errors import Corrupt, Incompatible
 from holdfast.base.ids import Ambient
-from holdfast.ingest import layout, references
-from holdfast.ingest.accept import Inspect
-from holdfast.ingest.authority import read_authority
-from holdfast.ingest.holds import Holds
-from holdfast.ingest.orphans import GOES, Fate, Judged, OrphanKeeper
-from holdfast.ingest.resolutions import Resolutions
-from holdfast.ingest.submit import inspect_frame
 from holdfast.objects.store import Entry, Store
 from holdfast.pipeline.gc.options import Ask
 from holdfast.pipeline.gc.proof import old_enough
 from holdfast.pipeline.gc.record import Sweep
+from holdfast.telemetry.accept import layout, references
+from holdfast.telemetry.accept.accept import Inspect
+from holdfast.telemetry.accept.authority import read_authority
+from holdfast.telemetry.accept.holds import Holds
+from holdfast.telemetry.accept.orphans import GOES, Fate, Judged, OrphanKeeper
+from holdfast.telemetry.accept.resolutions import Resolutions
+from holdfast.telemetry.accept.submit import inspect_frame
 
 PAGE = 1_000
 WORTH = 20_000

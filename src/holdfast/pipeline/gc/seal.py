@@ -2,9 +2,9 @@
 
 The order is the rule. A unit is *whole* if its generation covers every listing that there is, no input was unreadable,
 and every chunk has the bytes that were written. Its inputs share no numbers with other batches. They are *settled*
-(``ingest.settled``). Once more it is looked whether they share any: whatever comes after this look is planned by
+(``accept.settled``). Once more it is looked whether they share any: whatever comes after this look is planned by
 somebody who sees that they are settled. Then the next generation is created, with these units marked as sealed, and as
-a fence (see ``metrics.manifest``): plans that would have made them anew from their inputs can no longer be published,
+a fence (see ``rollup.manifest``): plans that would have made them anew from their inputs can no longer be published,
 and plans from then on leave them as they are. Only then may bytes of inputs go.
 
 A unit for which any of that does not hold stays as it is, and so do the bytes of its inputs. If batches that share
@@ -20,19 +20,20 @@ from holdfast.base import codec
 from holdfast.base.aio import blocking, map_bounded
 from holdfast.base.errors import Corrupt, Incompatible, Invalid, NotFound
 from holdfast.base.ids import Ambient
-from holdfast.ingest import layout as ingest
-from holdfast.ingest.frame import Batch, FrameInvalid, Limits, decode
-from holdfast.ingest.identity import BatchIdentity
-from holdfast.ingest.manifest import AcceptedManifest
-from holdfast.ingest.reconcile import Coverage, neighbours_after, overlapping, shares
-from holdfast.ingest.settled import Settled, find_settled, settle
-from holdfast.metrics import layout, listing
-from holdfast.metrics.listing import Listed
-from holdfast.metrics.manifest import Current, Generation, Kind, UnitManifest
 from holdfast.objects.store import CREATE, OVERWRITE, Lost, Store
 from holdfast.pipeline import layout as own
 from holdfast.pipeline.plan import read_generation
-from holdfast.platform.taken import identity_of_row, ranges_of, seqs_of
+from holdfast.telemetry.accept import layout as ingest
+from holdfast.telemetry.accept.manifest import AcceptedManifest
+from holdfast.telemetry.accept.reconcile import Coverage, neighbours_after, overlapping, shares
+from holdfast.telemetry.accept.record_times import TimeLimits
+from holdfast.telemetry.accept.settled import Settled, find_settled, settle
+from holdfast.telemetry.frame import Batch, FrameInvalid, Limits, decode
+from holdfast.telemetry.identity import BatchIdentity
+from holdfast.telemetry.rollup import layout, listing
+from holdfast.telemetry.rollup.listing import Listed
+from holdfast.telemetry.rollup.manifest import Current, Generation, Kind, UnitManifest
+from holdfast.telemetry.rollup.taken import identity_of_row, ranges_of, seqs_of
 
 READS = 16
 KINDS = (Kind.ROLLUP, Kind.INDEX)
@@ -157,7 +158,7 @@ class Seals:
         if manifest is None or blob is None:
             return
         batch = await blocking(decoded, blob.body, manifest.frame_sha256)
-        for share in shares(batch, manifest.accepted_at_unix_ns)[0]:
+        for share in shares(batch, manifest.limits)[0]:
             for kind in KINDS:
                 body = codec.encode({"kind": str(kind), "write_id": self.ambient.ids.write_id()})
                 await self.store.put(own.due_key(kind, share.hour, identity.manifest_id), body, OVERWRITE)
@@ -165,7 +166,7 @@ class Seals:
 
 def settled_of(row: Listed, batch: Batch) -> Settled:
     ranges = ranges_of(seqs_of(batch))
-    hours = tuple(share.hour for share in shares(batch, row.accepted_at_ns)[0])
+    hours = tuple(share.hour for share in shares(batch, TimeLimits.by_default(row.accepted_at_ns))[0])
     whole = ranges == ((row.seq_start, row.seq_end),)
     return Settled(identity_of_row(row), row.frame_sha256, hours, None if whole else ranges)
 

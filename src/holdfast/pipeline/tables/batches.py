@@ -13,13 +13,13 @@ import pyarrow as pa
 from holdfast.base.aio import stream_bounded
 from holdfast.base.errors import Corrupt, HoldfastError, Incompatible, Invalid, NotFound
 from holdfast.base.telemetry import logger
-from holdfast.ingest import layout
-from holdfast.ingest.manifest import AcceptedManifest, ConflictManifest
 from holdfast.objects.store import Store
 from holdfast.pipeline import discover
 from holdfast.pipeline.tables.given import Given
 from holdfast.pipeline.tables.table import TIMESTAMP, Tables, Wanted, batch_of, groups, microseconds
-from holdfast.platform.fresh import manifest_in
+from holdfast.telemetry.accept import layout
+from holdfast.telemetry.accept.manifest import AcceptedManifest, ConflictManifest
+from holdfast.telemetry.query.fresh import manifest_in
 
 KEYS_AT_ONCE = 2_000
 ROWS_AT_ONCE = 1_000

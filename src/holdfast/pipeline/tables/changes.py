@@ -3,13 +3,17 @@
     changes    one row for each change of an object; ``type`` names the types, ``since`` and ``until`` the commits
     commits    one row for each commit
 
+With one type the columns of ``changes`` are those of the type, so that they can be written to another store; with
+several, or all, they are the kind, the type, the key, and the fields as JSON.
+
 A part of ``changes`` is some types and a range of commits: to tell an update from an insert somebody must know what was
 there before, and knows it of these types alone.
 """
 
 import json
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -17,21 +21,25 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.base.clock import parse_iso
-from holdfast.base.errors import NotFound
+from holdfast.base.errors import Invalid, NotFound
 from holdfast.objects.store import Store
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.chain.times import When, window
 from holdfast.ontology.feed import SCHEMA as CHANGES
 from holdfast.ontology.feed import Change, Feed, to_arrow
 from holdfast.ontology.format.chainstate import Ledger
+from holdfast.ontology.format.data.columns import typed_columns
 from holdfast.ontology.format.head import read_head
 from holdfast.ontology.format.manifest import Manifest
+from holdfast.ontology.query import partitions
+from holdfast.ontology.query.sqltables import SqlTables
 from holdfast.ontology.types.refs import Place, TypeId
+from holdfast.ontology.types.typeinfo import TypeInfo
 from holdfast.pipeline.partition import divide
 from holdfast.pipeline.tables.conditions import Conditions
 from holdfast.pipeline.tables.given import Given
 from holdfast.pipeline.tables.table import TIMESTAMP, Tables, Wanted, batch_of, groups, microseconds
-from holdfast.pipeline.tables.types import moment_of
+from holdfast.pipeline.tables.types import moment_of, natively, shown_field
 
 AT_ONCE_ROWS = 5_000
 PARTS = 32
@@ -51,6 +59,9 @@ COMMITS = pa.schema(
 )
 
 
+_CHANGE = pa.schema([("_change_type", pa.string()), ("_commit_version", pa.int64()), ("_commit_timestamp", TIMESTAMP)])
+
+
 @dataclass(frozen=True)
 class ChangesPart:
     types: tuple[TypeId, ...]
@@ -65,8 +76,17 @@ class ChangesTable:
     since: int
     until: int
     types: frozenset[TypeId] | None
+    shape: TypeInfo | None = None
+    """Of the one type that was asked for."""
     name: str = "changes"
-    schema: pa.Schema = CHANGES
+
+    @property
+    def schema(self) -> pa.Schema:
+        if self.shape is None:
+            return pa.schema(
+                [(each.name, each.type) for each in CHANGES if each.name not in _CHANGE.names] + [*_CHANGE]
+            )
+        return pa.schema([*_of_type(self.shape), *_CHANGE])
 
     async def plan(self, store: Store, wanted: Wanted) -> list[ChangesPart]:
         low, high = wanted.conditions.whole("_commit_version")
@@ -99,14 +119,48 @@ class ChangesTable:
         async for change in feed.changes():
             rows.append(change)
             if len(rows) >= AT_ONCE_ROWS:
-                yield _batch(rows, wanted)
+                yield self._batch(rows, wanted)
                 rows = []
         if rows:
-            yield _batch(rows, wanted)
+            yield self._batch(rows, wanted)
+
+    def _batch(self, rows: list[Change], wanted: Wanted) -> pa.RecordBatch:
+        found = {name: column.combine_chunks() for name, column in zip(CHANGES.names, to_arrow(rows), strict=True)}
+        times = [microseconds(parse_iso(each.commit_timestamp)) for each in rows]
+        found["_commit_timestamp"] = pa.array(times, TIMESTAMP)
+        if self.shape is not None:
+            found |= _fields(self.shape, rows, set(wanted.columns))
+        schema = self.schema
+        return pa.RecordBatch.from_arrays(
+            [found[name] for name in wanted.columns], schema=pa.schema([schema.field(name) for name in wanted.columns])
+        )
 
 
-def _batch(rows: list[Change], wanted: Wanted) -> pa.RecordBatch:
-    return to_arrow(rows).select(list(wanted.columns)).combine_chunks().to_batches()[0]
+def _of_type(shape: TypeInfo) -> list[pa.Field]:
+    """The columns of a type, but for ``commit_id``."""
+    stored = partitions.schema_of(shape, history=False)
+    return [shown_field(shape, field) for field in stored if field.name != "commit_id"]
+
+
+def _fields(shape: TypeInfo, rows: Sequence[Change], wanted: AbstractSet[str]) -> dict[str, pa.Array]:
+    """These columns of a type, from keys and ``fields_json``. ``Invalid`` for a value that its column cannot hold."""
+    bodies = [each.fields_json for each in rows]
+    keys = {name: pa.array([each.identity[place] for each in rows]) for place, name in enumerate(shape.keys)}
+    found = {name: column for name, column in keys.items() if name in wanted}
+    if shape.key_field is not None and shape.key_field not in shape.payload:
+        found[shape.key_field] = keys[shape.keys[-1]]
+    if not shape.nodes:
+        return {**found, "fields_json": pa.array(bodies, pa.string())}
+    made = typed_columns({name: shape.nodes[name] for name in shape.payload if name in wanted}, bodies)
+    for name, column in made.items():
+        if column.partial:
+            raise Invalid(
+                f"{shape.type_id.name}.{name}: a commit up to {rows[-1].commit_version} has a value that "
+                f"{column.array.type} cannot hold",
+                remedy="leave this column out (option columns)",
+            )
+        found[name] = natively(shape, name, column.array)
+    return found
 
 
 @dataclass(frozen=True)
@@ -157,7 +211,17 @@ async def _changes(store: Store, given: Given) -> ChangesTable:
         last=None if until is None else moment_of(until),
     )
     span = await window(asked, chain, ledger)
-    return ChangesTable(head.place, span.lower, span.upper, _types(ledger, given))
+    types = _types(ledger, given)
+    return ChangesTable(head.place, span.lower, span.upper, types, await _shape(store, types))
+
+
+async def _shape(store: Store, types: frozenset[TypeId] | None) -> TypeInfo | None:
+    """Of the one type that is asked for; None if there are several, or its schema is not known any more."""
+    if types is None or len(types) != 1:
+        return None
+    async with SqlTables(store) as tables:
+        _, shapes = await tables.pinned(When())
+    return next((shape for shape in shapes.values() if shape.type_id in types), None)
 
 
 def _types(ledger: Ledger, given: Given) -> frozenset[TypeId] | None:

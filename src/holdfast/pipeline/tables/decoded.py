@@ -1,7 +1,8 @@
 """Records of batches as rows, each (agent, boot, sequence number) once. Pure.
 
-Of batches that share numbers the one of the lower identity keeps each of them, as everywhere (``platform.telemetry``).
-Records that are dated more than a day after their batch was accepted are in no table, as they are in no hour.
+Of batches that share numbers the one of the lower identity keeps each of them, as everywhere
+(``telemetry.rollup.extract``). Records dated more than a day after their batch was accepted are in no table, as they
+are in no hour.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -12,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from holdfast.ingest.frame import Batch, Histograms, Samples
-from holdfast.ingest.reconcile import FUTURE_NS
-from holdfast.ingest.records import Kind, State
-from holdfast.metrics.chunk import LABELS, label_maps
 from holdfast.pipeline.tables.table import TIMESTAMP
+from holdfast.telemetry.accept.record_times import TimeLimits
+from holdfast.telemetry.frame import Batch, Histograms, Samples
+from holdfast.telemetry.records import Kind, State
+from holdfast.telemetry.rollup.chunk import LABELS, label_maps
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -118,7 +119,7 @@ class _Chosen:
     span: Span
 
     def __call__(self, seq: Ints, time_ns: Ints) -> Flags:
-        wanted: Flags = time_ns <= self.accepted.at_ns + FUTURE_NS
+        wanted: Flags = time_ns < TimeLimits.by_default(self.accepted.at_ns).until_ns
         if self.dropped is not None:
             wanted &= ~np.isin(seq, self.dropped)
         if self.span.since_ns is not None:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from holdfast.base.errors import Invalid, NotFound
 from holdfast.objects.store import Store
-from holdfast.pipeline.tables.given import Given
+from holdfast.pipeline.tables.given import READING, Given
 from holdfast.pipeline.tables.table import Table, Tables, Wanted, check_columns
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ HOMES = {
     "rollup": "rollups",
     "accepted": "batches",
     "quarantine": "batches",
+    "objects": "objects",
     "runs": "runs",
     "steps": "runs",
     "events": "events",
@@ -47,7 +48,7 @@ async def find(store: Store, given: Given) -> Table:
     if name in HOMES:
         tables: Tables = import_module(f"holdfast.pipeline.tables.{HOMES[name]}").TABLES
         make, options = tables[name]
-        given.check(name, options)
+        given.check(f"table {name}", (*READING, *options))
         return await make(store, given)
     return await _typed(store, given, name)
 
@@ -57,7 +58,7 @@ async def _typed(store: Store, given: Given, name: str) -> "TypeTable":
     from holdfast.ontology.query.sqltables import SqlTables  # noqa: PLC0415  # loads DuckDB, which takes a while
     from holdfast.pipeline.tables import types  # noqa: PLC0415  # as above
 
-    given.check(name, types.OPTIONS)
+    given.check(f"table {name}", (*READING, *types.OPTIONS))
     parts = _NAME.fullmatch(name)
     when = types.when_of(given, name)
     if parts is not None and parts["commit"]:

@@ -31,7 +31,7 @@ from typing import Any
 
 from holdfast.base.codec import MALFORMED
 from holdfast.base.errors import Invalid
-from holdfast.ingest import layout
+from holdfast.telemetry.accept import layout
 
 HOUR_NS = 3_600 * 1_000_000_000
 LOOKBACK_NS = HOUR_NS

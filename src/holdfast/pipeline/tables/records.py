@@ -14,20 +14,20 @@ import pyarrow as pa
 from holdfast.base.aio import stream_bounded
 from holdfast.base.clock import SystemClock
 from holdfast.base.errors import Corrupt, Invalid
-from holdfast.ingest import layout
-from holdfast.ingest.frame import Limits
-from holdfast.ingest.identity import BatchIdentity
-from holdfast.ingest.manifest import AcceptedManifest
-from holdfast.metrics import layout as derived
-from holdfast.metrics import listing
 from holdfast.objects.store import Store
 from holdfast.pipeline.tables import decoded
 from holdfast.pipeline.tables.batches import UNREADABLE, Unreadable, accepted_keys, read_manifest
 from holdfast.pipeline.tables.decoded import Accepted, Span
 from holdfast.pipeline.tables.given import Given
 from holdfast.pipeline.tables.table import Tables, Wanted
-from holdfast.platform.fresh import OVERLAP_NS, Batches, Memory, fresh_manifests, is_reconciled, neighbour_keys
-from holdfast.platform.times import moment_ns
+from holdfast.telemetry.accept import layout
+from holdfast.telemetry.accept.manifest import AcceptedManifest
+from holdfast.telemetry.frame import Limits
+from holdfast.telemetry.identity import BatchIdentity
+from holdfast.telemetry.query.fresh import OVERLAP_NS, Batches, Memory, fresh_manifests, is_reconciled, neighbour_keys
+from holdfast.telemetry.query.times import moment_ns
+from holdfast.telemetry.rollup import layout as derived
+from holdfast.telemetry.rollup import listing
 
 BATCHES_AT_ONCE = 256
 CLUSTERS_AT_ONCE = 8

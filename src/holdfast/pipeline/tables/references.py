@@ -14,14 +14,14 @@ from dataclasses import replace
 from holdfast.base.aio import map_bounded
 from holdfast.base.clock import Clock
 from holdfast.base.errors import NotFound
-from holdfast.ingest import layout
-from holdfast.ingest.identity import BatchIdentity
-from holdfast.ingest.manifest import AcceptedManifest
-from holdfast.ingest.reconcile import neighbours_after, overlapping
 from holdfast.objects.store import Store
 from holdfast.pipeline.tables.batches import Unreadable, read_manifest
 from holdfast.pipeline.tables.position import Look, Position, Rule, Seen, between
 from holdfast.pipeline.tables.records import BatchRef, clusters
+from holdfast.telemetry.accept import layout
+from holdfast.telemetry.accept.manifest import AcceptedManifest
+from holdfast.telemetry.accept.reconcile import neighbours_after, overlapping
+from holdfast.telemetry.identity import BatchIdentity
 
 READS = 32
 NUMBERS_BACK = 1_000_000

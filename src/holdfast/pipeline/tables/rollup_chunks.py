@@ -15,12 +15,12 @@ import pyarrow as pa
 
 from holdfast.base.aio import blocking, map_bounded
 from holdfast.base.errors import Corrupt, NotFound
-from holdfast.metrics import chunk
-from holdfast.metrics.layout import HOUR_NS
-from holdfast.metrics.manifest import MAKE_ANEW, ChunkRef, Generation, Kind, Table, bucket_of
-from holdfast.metrics.matchers import AGENT
 from holdfast.objects.store import Store
 from holdfast.pipeline.plan import read_generation
+from holdfast.telemetry.rollup import chunk
+from holdfast.telemetry.rollup.layout import HOUR_NS
+from holdfast.telemetry.rollup.manifest import MAKE_ANEW, ChunkRef, Generation, Kind, Table, bucket_of
+from holdfast.telemetry.rollup.matchers import AGENT
 
 LOOKS = 4
 """How often it is looked up what is current."""
@@ -93,7 +93,7 @@ async def _resolved(store: Store, pieces: Pieces, refs: tuple[ChunkRef, ...]) ->
 async def _table(store: Store, ref: ChunkRef) -> pa.Table:
     body = (await store.get(ref.key)).body
     ref.check(body)
-    return (await blocking(chunk.from_parquet, body, chunk.SCHEMA, chunk.SCHEMA_NAME, key=ref.key))[0]
+    return (await blocking(chunk.read, body, key=ref.key))[0]
 
 
 def _of_bucket(table: pa.Table, pieces: Pieces) -> pa.Table:

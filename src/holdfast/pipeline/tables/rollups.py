@@ -4,7 +4,8 @@ Where a chunk was made from all that is known of its agents and its hour, it is 
 from the batches themselves, by the same functions. A condition on ``metric`` or ``agent``, a range of time, and
 conditions on labels (``where``, such as ``cpu=0,mode!=idle``) leave out chunks before anything is read.
 
-A series has a window in one row. Where late data lies over a sealed unit, what both say is put together.
+Each boot of a series has a window in one row (``query.answer`` says how boots are put together). Where late data lies
+over a sealed unit, what both say is put together.
 """
 
 from collections import defaultdict
@@ -17,16 +18,6 @@ import pyarrow.compute as pc
 
 from holdfast.base.aio import blocking, stream_bounded
 from holdfast.base.errors import Corrupt
-from holdfast.ingest.frame import Limits
-from holdfast.metrics import chunk, rollup
-from holdfast.metrics.derive import rolled
-from holdfast.metrics.labels import may_match
-from holdfast.metrics.layout import DAY_NS, HOUR_NS, hour_start_ns, window_of
-from holdfast.metrics.listing import Listed
-from holdfast.metrics.manifest import ChunkRef, Generation, Kind, Table, bucket_of
-from holdfast.metrics.matchers import AGENT, Matcher, chosen
-from holdfast.metrics.rollup import Rows
-from holdfast.metrics.windows import DEFAULT, Windows
 from holdfast.objects.store import Store
 from holdfast.pipeline.tables.batches import UNREADABLE, Unreadable
 from holdfast.pipeline.tables.decoded import Span
@@ -34,11 +25,21 @@ from holdfast.pipeline.tables.given import Given
 from holdfast.pipeline.tables.records import span_of
 from holdfast.pipeline.tables.rollup_chunks import Fetched, Pieces, fetch
 from holdfast.pipeline.tables.table import Tables, Wanted
-from holdfast.platform.fresh import Batches, Memory
-from holdfast.platform.known import Hour, Looked
-from holdfast.platform.metrics import agent_test, matchers_of
-from holdfast.platform.taken import taken_by
-from holdfast.platform.telemetry import telemetry_of
+from holdfast.telemetry.frame import Limits
+from holdfast.telemetry.query.fresh import Batches, Memory
+from holdfast.telemetry.query.known import Hour, Looked
+from holdfast.telemetry.query.metrics import agent_test, matchers_of
+from holdfast.telemetry.rollup import chunk, rollup
+from holdfast.telemetry.rollup.derive import is_current, rolled
+from holdfast.telemetry.rollup.extract import telemetry_of
+from holdfast.telemetry.rollup.labels import may_match
+from holdfast.telemetry.rollup.layout import DAY_NS, HOUR_NS, hour_start_ns, window_of
+from holdfast.telemetry.rollup.listing import Listed
+from holdfast.telemetry.rollup.manifest import ChunkRef, Generation, Kind, Table, bucket_of
+from holdfast.telemetry.rollup.matchers import AGENT, Matcher, chosen
+from holdfast.telemetry.rollup.rollup import Rows
+from holdfast.telemetry.rollup.taken import taken_by
+from holdfast.telemetry.rollup.windows import DEFAULT, Windows
 
 PART_BYTES = 8 << 20
 READS = 8
@@ -119,6 +120,8 @@ class RollupTable:
         return Span(since, until)
 
     def _usable(self, generation: Generation) -> bool:
+        if not is_current(generation.version) and not any(unit.sealed for unit in generation.units):
+            return False
         windows = {ref.window_ns for unit in generation.units for ref in unit.chunks if ref.table is Table.ROLLUP}
         needed = HOUR_NS if self.daily and generation.kind is not Kind.DAILY else self.window_ns
         return not windows or needed in windows

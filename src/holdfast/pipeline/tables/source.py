@@ -12,8 +12,8 @@ Errors leave as one line, ``holdfast-error:kind: what happened (hint)``, which s
 """
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -34,18 +34,18 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from holdfast.base.errors import HoldfastError
+from holdfast.base.errors import Invalid
 from holdfast.objects.client import Client
 from holdfast.objects.open import open_store
 from holdfast.objects.uri import StoreSpec
+from holdfast.pipeline.errors import in_one_line
 from holdfast.pipeline.tables.conditions import Condition, Conditions, Operator
 from holdfast.pipeline.tables.find import find
-from holdfast.pipeline.tables.given import Given
+from holdfast.pipeline.tables.given import KEPT, Given
 from holdfast.pipeline.tables.table import Table, Wanted, check_columns
 
 T = TypeVar("T")
 
-FAILED = "holdfast-error:"
 _OPERATORS: Mapping[type[Filter], Operator] = {
     EqualTo: "=",
     GreaterThan: ">",
@@ -57,20 +57,32 @@ _OPERATORS: Mapping[type[Filter], Operator] = {
 }
 
 
-def found_table(options: Mapping[str, str]) -> tuple[Given, Table]:
-    """What options mean, looked up in the store."""
-    with told():
+def found_table(options: Mapping[str, str], schema: StructType | None = None) -> tuple[Given, Table]:
+    """What options mean, looked up in the store. ``schema`` is that of a table of Spark's catalog, or a user's."""
+    with in_one_line():
         given = Given.of(options)
+        kept = schema.fields[0].metadata.get(KEPT) if schema is not None and schema.fields else None
+        if kept is not None:
+            given = Given({**json.loads(kept), **given.options})
         return given, with_store(given.spec(), lambda store: find(store, given))
 
 
 def schema_of(given: Given, table: Table) -> StructType:
-    with told():
-        return from_arrow_schema(_narrowed(given, table))
+    """The columns as Spark has them. A column of JSON texts is marked, and with a table of Spark's catalog the options
+    are kept.
+    """
+    with in_one_line():
+        narrowed = _narrowed(given, table)
+        found = from_arrow_schema(narrowed)
+    for field, own in zip(found.fields, narrowed, strict=True):
+        field.metadata = {name.decode(): value.decode() for name, value in (own.metadata or {}).items()}
+    if given.of_catalog and found.fields:
+        found.fields[0].metadata = {**found.fields[0].metadata, KEPT: json.dumps(dict(given.options))}
+    return found
 
 
 def table_reader(given: Given, table: Table, schema: StructType) -> "TableReader":
-    with told():
+    with in_one_line():
         return TableReader(given.spec(), table, wanted_of(given, table, schema), schema)
 
 
@@ -91,7 +103,7 @@ class TableReader(DataSourceReader):
         return listed
 
     def partitions(self) -> list[InputPartition]:
-        with told():
+        with in_one_line():
             parts = with_store(self._spec, lambda store: self._table.plan(store, self._wanted))
             return [InputPartition(part) for part in parts]
 
@@ -139,6 +151,16 @@ def _narrowed(given: Given, table: Table) -> pa.Schema:
 def wanted_of(given: Given, table: Table, schema: StructType) -> Wanted:
     """The columns of the schema: all of them, those of the option, or those of a schema that the user gave."""
     names = check_columns(table.name, table.schema, schema.fieldNames())
+    if len(names) < len(schema.fields):
+        raise Invalid(f"table {table.name}: the schema that was given has a column twice", remedy="name it once")
+    known = from_arrow_schema(table.schema)
+    for name, field in zip(names, schema.fields, strict=True):
+        kind, asked = known[name].dataType.simpleString(), field.dataType.simpleString()
+        if asked != kind:
+            raise Invalid(
+                f"table {table.name}: column {name} is of type {kind}, and the schema that was given says {asked}",
+                remedy="leave the schema out, and cast the column afterwards",
+            )
     return Wanted(names, partitions=given.whole("partitions", least=1))
 
 
@@ -157,7 +179,7 @@ def batches(
 ) -> Iterator[pa.RecordBatch]:
     """Batches as Spark wants them, one after the other, on a loop that lives as long as somebody takes them."""
     wanted = to_arrow_schema(schema, timezone="UTC")
-    with told(), asyncio.Runner() as runner:
+    with in_one_line(task=True), asyncio.Runner() as runner:
         store = runner.run(_opened(spec))
         found = read(store)
         try:
@@ -188,13 +210,3 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         for column, field in zip(batch.columns, schema, strict=True)
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-@contextmanager
-def told() -> Iterator[None]:
-    """An error of ours as one line that is found in what Spark makes of it."""
-    try:
-        yield
-    except HoldfastError as error:
-        hint = f" (hint: {error.remedy})" if error.remedy else ""
-        raise RuntimeError(f"{FAILED}{error.kind}: {error}{hint}".replace("\n", " ")) from None

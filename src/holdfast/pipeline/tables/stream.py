@@ -10,6 +10,7 @@ available now (``availableNow``) gets what there was when it began, in such micr
 
 from abc import abstractmethod
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -22,13 +23,14 @@ from holdfast.objects.store import Store
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.chain.times import commit_at
 from holdfast.ontology.format.head import read_head
+from holdfast.pipeline.errors import in_one_line
 from holdfast.pipeline.tables import references
 from holdfast.pipeline.tables.batches import KEYS_AT_ONCE, AcceptedTable, Unreadable
 from holdfast.pipeline.tables.changes import ChangesTable
 from holdfast.pipeline.tables.given import Given
 from holdfast.pipeline.tables.position import Position, Rule
 from holdfast.pipeline.tables.records import RecordsTable, in_parts
-from holdfast.pipeline.tables.source import batches, told, with_store
+from holdfast.pipeline.tables.source import batches, with_store
 from holdfast.pipeline.tables.table import Table, Wanted, groups
 from holdfast.pipeline.tables.types import moment_of
 
@@ -65,15 +67,15 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802  # Spark's name
         most = limit.max_files if isinstance(limit, ReadMaxFiles) else None
-        with told():
+        with in_one_line():
             return with_store(self._spec, lambda store: self._latest(store, start, most))
 
     def initialOffset(self) -> Offset:  # noqa: N802  # Spark's name
-        with told():
+        with in_one_line():
             return with_store(self._spec, self._initial)
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
-        with told():
+        with in_one_line():
             parts = with_store(self._spec, lambda store: self._parts(store, start, end))
             return [InputPartition(part) for part in parts]
 
@@ -117,15 +119,15 @@ class ChangesStream(TableStream):
     async def _parts(self, store: Store, start: Offset, end: Offset) -> list[Any]:
         table: ChangesTable = self._table
         # The table was pinned when the query began; the feed goes on after that.
-        now = ChangesTable((await read_head(store)).place, table.since, table.until, table.types)
+        now = replace(table, place=(await read_head(store)).place)
         return await now.parts(store, _commit(start), _commit(end), self._wanted.conditions)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
-        with told():
+        with in_one_line():
             self._target = with_store(self._spec, read_head).commit_id
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802  # Spark's name
-        with told():
+        with in_one_line():
             return {"commit": with_store(self._spec, read_head).commit_id}
 
 

@@ -18,15 +18,16 @@ from holdfast.base.errors import Invalid
 from holdfast.objects.store import Store
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.chain.times import Moment, When, Window, window
-from holdfast.ontology.filters.ast import And, Comparison, FieldPath, In, IsNotNull, Predicate, Text
 from holdfast.ontology.format.chainstate import Ledger
-from holdfast.ontology.format.data.columns import Form
-from holdfast.ontology.format.data.shape import Shape
 from holdfast.ontology.query import partitions
+from holdfast.ontology.types.expressions.ast import And, Comparison, FieldPath, In, IsNotNull, Predicate, Text
 from holdfast.ontology.types.readings import Reading
 from holdfast.ontology.types.refs import Place
+from holdfast.ontology.types.typeinfo import TypeInfo
+from holdfast.ontology.types.typespec import Form
 from holdfast.pipeline.tables.conditions import Condition
 from holdfast.pipeline.tables.given import Given
+from holdfast.pipeline.tables.nested import field_of, native_type, parsed
 from holdfast.pipeline.tables.table import Wanted
 
 OPTIONS = ("as_of", "history", "since", "between")
@@ -47,13 +48,14 @@ class TypeTable:
     """Picklable; pinned at one head."""
 
     name: str
-    shape: Shape
+    shape: TypeInfo
     place: Place | None
     window: Window
 
     @property
     def schema(self) -> pa.Schema:
-        return partitions.schema_of(self.shape, history=self.window.history)
+        stored = partitions.schema_of(self.shape, history=self.window.history)
+        return pa.schema([shown_field(self.shape, each) for each in stored])
 
     async def plan(self, store: Store, wanted: Wanted) -> list[partitions.Part]:
         chain = Chain(store)
@@ -82,7 +84,21 @@ class TypeTable:
 
     async def read(self, store: Store, part: partitions.Part, wanted: Wanted) -> AsyncIterator[pa.RecordBatch]:
         async for batch in partitions.read(store, part):
-            yield batch
+            columns = [natively(self.shape, *each) for each in zip(wanted.columns, batch.columns, strict=True)]
+            schema = pa.schema([shown_field(self.shape, field) for field in batch.schema])
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def shown_field(shape: TypeInfo, stored: pa.Field) -> pa.Field:
+    """The column of a field as tables show it, where queries have JSON."""
+    return field_of(stored.name, shape.nodes[stored.name]) if stored.name in shape.payload else stored
+
+
+def natively(shape: TypeInfo, name: str, column: pa.Array) -> pa.Array:
+    """A column of a field that queries give as JSON texts, in its own type."""
+    if name not in shape.payload or shape.forms[name] != "json" or native_type(shape.nodes[name]) is None:
+        return column
+    return parsed(name, shape.nodes[name], column)
 
 
 def when_of(given: Given, name: str) -> When:
@@ -113,7 +129,7 @@ async def window_of(store: Store, when: When, ledger: Ledger) -> Window:
     return await window(when, Chain(store), ledger)
 
 
-def _term(condition: Condition, shape: Shape) -> Predicate | None:
+def _term(condition: Condition, shape: TypeInfo) -> Predicate | None:
     """The condition in the language of queries; None if it does not mean the same there."""
     name = condition.column
     keys = () if shape.ends is None else ("left_key", "right_key", shape.key_field)

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.ingest.frame import decode
-from holdfast.ingest.records import Gauge, Log
 from holdfast.sim.checkers.violation import Violation
 from holdfast.sim.history import Done, Operation
+from holdfast.telemetry.frame import decode
+from holdfast.telemetry.records import Gauge, Log
 
 KEPT = "what was queued is accepted, parked or in the queue"
 ONE_MEANING = "a sequence number means one record"

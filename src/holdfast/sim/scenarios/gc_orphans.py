@@ -5,10 +5,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import ClassVar, Self
 
-from holdfast.ingest import expired, layout
-from holdfast.ingest.expired import Expired
-from holdfast.ingest.manifest import AcceptedManifest, ConflictManifest
-from holdfast.ingest.resolutions import Resolution, Resolutions
 from holdfast.objects.store import CREATE, Store
 from holdfast.pipeline import audited
 from holdfast.pipeline.audited import Audited, Scope
@@ -21,6 +17,10 @@ from holdfast.sim.checkers.gc import recorded
 from holdfast.sim.checkers.violation import Violation
 from holdfast.sim.scenarios.ingest_accept import IngestAccept
 from holdfast.sim.world import Process, World
+from holdfast.telemetry.accept import expired, layout
+from holdfast.telemetry.accept.expired import Expired
+from holdfast.telemetry.accept.manifest import AcceptedManifest, ConflictManifest
+from holdfast.telemetry.accept.resolutions import Resolution, Resolutions
 
 IMPATIENT = GcOptions(horizon_ns=0, grace_ns=0)
 """No age keeps anything: what holds so holds whatever any clock says."""

@@ -7,11 +7,6 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from holdfast.base.ids import Ambient
-from holdfast.ingest import layout
-from holdfast.ingest.accept import Answer, Submission
-from holdfast.ingest.collector import Collector, CollectorOptions
-from holdfast.ingest.manifest import ConflictManifest
-from holdfast.ingest.orphans import OrphanKeeper
 from holdfast.objects.client import Client
 from holdfast.objects.store import Store
 from holdfast.sim import ingest_kit as kit
@@ -21,6 +16,11 @@ from holdfast.sim.faults import Faults, Troubles
 from holdfast.sim.history import Done
 from holdfast.sim.scenario import Scenario, retries
 from holdfast.sim.world import Process, World
+from holdfast.telemetry.accept import layout
+from holdfast.telemetry.accept.accept import Answer, Submission
+from holdfast.telemetry.accept.collector import Collector, CollectorOptions
+from holdfast.telemetry.accept.manifest import ConflictManifest
+from holdfast.telemetry.accept.orphans import OrphanKeeper
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,11 +9,6 @@ from typing import ClassVar, Self
 
 from holdfast.base.errors import Unavailable
 from holdfast.base.ids import Ambient
-from holdfast.ingest.agent.queue import Queue, QueueOptions, open_queue
-from holdfast.ingest.agent.sender import Backoff
-from holdfast.ingest.agent.shipper import Shipper, ShipperOptions
-from holdfast.ingest.collector import Collector, CollectorOptions
-from holdfast.ingest.records import Gauge, Log, Record
 from holdfast.objects.client import Client
 from holdfast.objects.store import Store
 from holdfast.sim import ingest_kit as kit
@@ -23,6 +18,11 @@ from holdfast.sim.checkers.violation import Violation
 from holdfast.sim.faults import Faults, Troubles
 from holdfast.sim.scenario import Scenario, retries
 from holdfast.sim.world import Process, World
+from holdfast.telemetry.accept.collector import Collector, CollectorOptions
+from holdfast.telemetry.agent.queue import Queue, QueueOptions, open_queue
+from holdfast.telemetry.agent.sender import Backoff
+from holdfast.telemetry.agent.shipper import Shipper, ShipperOptions
+from holdfast.telemetry.records import Gauge, Log, Record
 
 POSITION = "position"
 PATIENCE_MS = 10_000

@@ -5,8 +5,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from holdfast.ingest.authority import Acceptance, Authority, open_authority
-from holdfast.ingest.layout import AUTHORITY
 from holdfast.objects.place import Place
 from holdfast.sim import ingest_kit as kit
 from holdfast.sim.checkers.violation import Violation
@@ -14,6 +12,8 @@ from holdfast.sim.faults import Faults, Troubles
 from holdfast.sim.history import Done
 from holdfast.sim.scenario import Scenario, retries
 from holdfast.sim.world import Process, World
+from holdfast.telemetry.accept.authority import Acceptance, Authority, open_authority
+from holdfast.telemetry.accept.layout import AUTHORITY
 
 ONE_AUTHORITY = "all who accept do so under one authority, in one mode, at one place"
 

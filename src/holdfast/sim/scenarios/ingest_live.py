@@ -7,23 +7,23 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 from holdfast.base.errors import HoldfastError
-from holdfast.ingest import layout
-from holdfast.ingest.accept import Submission
-from holdfast.ingest.collector import Collector, CollectorOptions
-from holdfast.ingest.follow import Follower
-from holdfast.ingest.frame import Limits, decode, encode, pack
-from holdfast.ingest.live import Live
-from holdfast.ingest.manifest import AcceptedManifest
-from holdfast.ingest.marks import Marked, Marks
-from holdfast.ingest.rebuild import Rebuild
-from holdfast.ingest.records import Gauge
-from holdfast.ingest.submit import submission_of
 from holdfast.sim import ingest_kit as kit
 from holdfast.sim.checkers.ingest_spool import shown
 from holdfast.sim.checkers.violation import Violation
 from holdfast.sim.faults import Faults, Troubles
 from holdfast.sim.scenario import Scenario, retries
 from holdfast.sim.world import Process, World
+from holdfast.telemetry.accept import layout
+from holdfast.telemetry.accept.accept import Submission
+from holdfast.telemetry.accept.collector import Collector, CollectorOptions
+from holdfast.telemetry.accept.manifest import AcceptedManifest
+from holdfast.telemetry.accept.marks import Marked, Marks
+from holdfast.telemetry.accept.submit import submission_of
+from holdfast.telemetry.frame import Limits, decode, encode, pack
+from holdfast.telemetry.live.follow import Follower
+from holdfast.telemetry.live.rebuild import Rebuild
+from holdfast.telemetry.live.state import Live
+from holdfast.telemetry.records import Gauge
 
 HOUR_NS = 3_600 * 1_000_000_000
 

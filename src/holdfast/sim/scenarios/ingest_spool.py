@@ -8,13 +8,6 @@ from functools import partial
 from typing import ClassVar, Self, TypeVar
 
 from holdfast.base.ids import Ambient
-from holdfast.ingest import layout
-from holdfast.ingest.accept import Submission
-from holdfast.ingest.authority import Acceptance
-from holdfast.ingest.collector import Collector, CollectorOptions
-from holdfast.ingest.landing import Landed, SpoolCollector
-from holdfast.ingest.notes import Notes, NotesOptions
-from holdfast.ingest.spool import Spool
 from holdfast.objects.client import Client
 from holdfast.objects.layer import Layer
 from holdfast.objects.memory import MemoryStore
@@ -29,6 +22,13 @@ from holdfast.sim.faults import Faults, Troubles
 from holdfast.sim.history import Done
 from holdfast.sim.scenario import Scenario, retries
 from holdfast.sim.world import Process, World
+from holdfast.telemetry.accept import layout
+from holdfast.telemetry.accept.accept import Submission
+from holdfast.telemetry.accept.authority import Acceptance
+from holdfast.telemetry.accept.collector import Collector, CollectorOptions
+from holdfast.telemetry.accept.landing import Landed, SpoolCollector
+from holdfast.telemetry.accept.notes import Notes, NotesOptions
+from holdfast.telemetry.accept.spool import Spool
 
 T = TypeVar("T")
 

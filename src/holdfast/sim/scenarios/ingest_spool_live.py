@@ -7,18 +7,6 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import ClassVar, Self
 
-from holdfast.ingest import layout
-from holdfast.ingest.accept import Submission
-from holdfast.ingest.authority import Acceptance
-from holdfast.ingest.collector import CollectorOptions
-from holdfast.ingest.follow import Follower
-from holdfast.ingest.frame import Limits, decode, encode, pack
-from holdfast.ingest.landing import SpoolCollector
-from holdfast.ingest.live import Live
-from holdfast.ingest.manifest import AcceptedManifest
-from holdfast.ingest.rebuild import Rebuild
-from holdfast.ingest.records import Gauge
-from holdfast.ingest.submit import inspect_frame, submission_of
 from holdfast.objects.memory import MemoryStore
 from holdfast.sim import ingest_kit as kit
 from holdfast.sim.agent_kit import SimDisk
@@ -26,6 +14,18 @@ from holdfast.sim.checkers.ingest_spool import shown
 from holdfast.sim.checkers.violation import Violation
 from holdfast.sim.scenarios.ingest_spool import IngestSpool
 from holdfast.sim.world import Process, World
+from holdfast.telemetry.accept import layout
+from holdfast.telemetry.accept.accept import Submission
+from holdfast.telemetry.accept.authority import Acceptance
+from holdfast.telemetry.accept.collector import CollectorOptions
+from holdfast.telemetry.accept.landing import SpoolCollector
+from holdfast.telemetry.accept.manifest import AcceptedManifest
+from holdfast.telemetry.accept.submit import inspect_frame, submission_of
+from holdfast.telemetry.frame import Limits, decode, encode, pack
+from holdfast.telemetry.live.follow import Follower
+from holdfast.telemetry.live.rebuild import Rebuild
+from holdfast.telemetry.live.state import Live
+from holdfast.telemetry.records import Gauge
 
 HOUR_NS = 3_600 * 1_000_000_000
 

@@ -26,6 +26,7 @@ from holdfast.ontology.format.head import Head
 from holdfast.ontology.format.manifest import Registered
 from holdfast.ontology.maintain.upkeep import Upkeep
 from holdfast.ontology.types.refs import SchemaRef, TypeId
+from holdfast.ontology.types.typeinfo import TypeInfo
 from holdfast.sim import ontology_kit
 from holdfast.sim.checkers import ontology_told as told
 from holdfast.sim.checkers.applied import applied_once
@@ -34,7 +35,7 @@ from holdfast.sim.checkers.violation import Violation
 from holdfast.sim.clock import SimClock
 from holdfast.sim.faults import Faults, Troubles
 from holdfast.sim.history import Done
-from holdfast.sim.ontology_kit import Form, lie, plain_commit
+from holdfast.sim.ontology_kit import lie, plain_commit, sim_type
 from holdfast.sim.scenario import AT_ONCE, SPEC, Scenario, Unsettled, retries
 from holdfast.sim.store import at_once
 from holdfast.sim.world import Process, World
@@ -122,12 +123,12 @@ class OntologyCommit(Scenario):
             world.start(f"reader{number + 1}", self.reader)
 
     def _prepare(self, world: World) -> None:
-        forms = {type_id: Form(type_id) for type_id in self._types()}
+        types = {type_id: sim_type(type_id) for type_id in self._types()}
         registered = [
-            Registered(each, SchemaRef(1, form.schema_hash, 1, 1), form.schema) for each, form in forms.items()
+            Registered(each, SchemaRef(1, info.schema_hash, 1, 1), info.schema) for each, info in types.items()
         ]
         ambient = Ambient(SimClock(world.loop.time), world.seed.stream("preparation"))
-        attempt = draw(Draft({}, {}, registered, PLAIN, {}, "origin", 0), EMPTY, forms, ambient)
+        attempt = draw(Draft({}, {}, registered, PLAIN, {}, "origin", 0), EMPTY, types, ambient)
         for key, body in ((attempt.manifest.path, attempt.body), (layout.HEAD, attempt.head(Head()).body("origin"))):
             written = at_once(world.truth.put(key, body))
             world.landed("origin", key, body, written.version if isinstance(written, Written) else None)
@@ -140,8 +141,8 @@ class OntologyCommit(Scenario):
     # --- writers of ours ---
 
     async def writer(self, process: Process) -> None:
-        forms = {type_id: Form(type_id) for type_id in self._types()}
-        committer, close = self._session(process, forms)
+        types = {type_id: sim_type(type_id) for type_id in self._types()}
+        committer, close = self._session(process, types)
         for number in range(self.commits):
             task = self.work[number % len(self.work)]
             await getattr(self, f"_{task}")(process, committer, f"{process.name}/{number + 1}")
@@ -152,11 +153,11 @@ class OntologyCommit(Scenario):
         kinds = {"mark": MARK, "count": COUNTER, "flag": FLAG}
         return [kinds[task] for task in dict.fromkeys(self.work)]
 
-    def _session(self, process: Process, forms: Mapping[TypeId, Form]) -> tuple[Committer, Any]:
+    def _session(self, process: Process, types: Mapping[TypeId, TypeInfo]) -> tuple[Committer, Any]:
         """A session with or without a life of its own; and how to close it."""
         view = self.view(process.store)
         if not self.locked:
-            return self._committer(process, view, forms, Open(), None), _nothing
+            return self._committer(process, view, types, Open(), None), _nothing
         turn = WriteLock(process.store, process.name, process.ambient, self.manners)
         upkeep = Upkeep(process.store, process.ambient, view, turn, process.name)
         turn.on_idle = upkeep.idle
@@ -165,16 +166,16 @@ class OntologyCommit(Scenario):
             await upkeep.close()
             await turn.close()
 
-        return self._committer(process, view, forms, turn, upkeep), close
+        return self._committer(process, view, types, turn, upkeep), close
 
     def _committer(
-        self, process: Process, view: View, forms: Mapping[TypeId, Form], turn: Turn, upkeep: Upkeep | None
+        self, process: Process, view: View, types: Mapping[TypeId, TypeInfo], turn: Turn, upkeep: Upkeep | None
     ) -> Committer:
         return self.committer(
             process.store,
             process.ambient,
             view,
-            forms,
+            types,
             runtime_id=process.name,
             turn=turn,
             on_commit=upkeep.note if upkeep is not None else None,
@@ -227,7 +228,7 @@ class OntologyCommit(Scenario):
         """Registers types in commits without rows."""
         for number in range(self.registered):
             type_id = TypeId("entity", f"Fresh{number}")
-            committer, close = self._session(process, {type_id: Form(type_id)})
+            committer, close = self._session(process, {type_id: sim_type(type_id)})
             outcome = await process.perform(
                 "register",
                 committer.commit(order=Order(register=True)),

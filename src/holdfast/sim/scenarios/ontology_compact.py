@@ -21,7 +21,7 @@ from holdfast.sim.checkers.ontology import course
 from holdfast.sim.checkers.ontology_snapshots import plain_reads
 from holdfast.sim.checkers.violation import Violation
 from holdfast.sim.clock import SimClock
-from holdfast.sim.ontology_kit import Form
+from holdfast.sim.ontology_kit import sim_type
 from holdfast.sim.scenarios.ontology_commit import MARK, OntologyCommit
 from holdfast.sim.store import at_once
 from holdfast.sim.world import Process, World
@@ -67,16 +67,16 @@ class OntologyCompact(OntologyCommit):
 
     def _prepare(self, world: World) -> None:
         """The types, and some marks, one commit each."""
-        forms = {type_id: Form(type_id) for type_id in self._types()}
+        types = {type_id: sim_type(type_id) for type_id in self._types()}
         ambient = Ambient(SimClock(world.loop.time), world.seed.stream("preparation"))
         registered = [
-            Registered(each, SchemaRef(1, form.schema_hash, 1, 1), form.schema) for each, form in forms.items()
+            Registered(each, SchemaRef(1, info.schema_hash, 1, 1), info.schema) for each, info in types.items()
         ]
         ledger, head = EMPTY, Head()
         for number in range(self.marks + 1):
             rows = {MARK: self._origin(number)} if number else {}
             draft = Draft(rows, {MARK: 1}, () if number else registered, PLAIN, {}, "origin", 0)
-            attempt = draw(draft, ledger, forms, ambient)
+            attempt = draw(draft, ledger, types, ambient)
             head = attempt.head(head)
             bodies = {**attempt.data, attempt.manifest.path: attempt.body, layout.HEAD: head.body(f"origin{number}")}
             for key, body in bodies.items():

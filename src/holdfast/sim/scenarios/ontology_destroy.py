@@ -26,7 +26,7 @@ from holdfast.sim.checkers.applied import applied_once
 from holdfast.sim.checkers.ontology import Course, course
 from holdfast.sim.checkers.violation import Violation
 from holdfast.sim.history import Done, Failed
-from holdfast.sim.ontology_kit import Form
+from holdfast.sim.ontology_kit import sim_type
 from holdfast.sim.scenarios.ontology_commit import MARK
 from holdfast.sim.scenarios.ontology_compact import OntologyCompact
 from holdfast.sim.world import Process, World
@@ -94,7 +94,7 @@ class _Destroying(OntologyCompact):
 
     async def writer(self, process: Process) -> None:
         """Puts marks; a session that is told of the type's end is followed by another, which begins it anew."""
-        committer, close = self._session(process, {MARK: Form(MARK)})
+        committer, close = self._session(process, {MARK: sim_type(MARK)})
         for number in range(self.commits):
             token = f"{process.name}/{number + 1}"
             intents = self.intents(token)
@@ -107,7 +107,7 @@ class _Destroying(OntologyCompact):
                 if isinstance(outcome, Failed) and isinstance(outcome.error, TypeDropped):
                     committer.discard()
                     await close()
-                    committer, close = self._session(process, {MARK: Form(MARK)})
+                    committer, close = self._session(process, {MARK: sim_type(MARK)})
                     committer.queue += intents
                 await self._rest(process)
             committer.discard()

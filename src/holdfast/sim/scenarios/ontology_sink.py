@@ -22,10 +22,11 @@ from holdfast.ontology.commit.commit import RACES, Commit, Committer
 from holdfast.ontology.commit.view import View
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import Ledger
-from holdfast.ontology.format.data.form import Form
+from holdfast.ontology.format.data.intake import rows_of
 from holdfast.ontology.format.data.intents import Intent
 from holdfast.ontology.types.fields import Field
 from holdfast.ontology.types.model import Entity, Mixin
+from holdfast.ontology.types.typeinfo import type_info
 from holdfast.sim.checkers.ontology import course
 from holdfast.sim.checkers.ontology_sinks import committed_once, told_truly
 from holdfast.sim.checkers.violation import Violation
@@ -46,11 +47,11 @@ class Session:
     """What a load asks of a session, without a lock and without a life of its own."""
 
     def __init__(self, process: Process, committer: type[Committer], races: RetryPolicy) -> None:
-        self.form = Form(Reading)
+        self.info = type_info(Reading)
         self._view = View(process.store)
-        forms = {self.form.type_id: self.form}
+        types = {self.info.type_id: self.info}
         self.committer = committer(
-            process.store, process.ambient, self._view, forms, runtime_id=process.name, policy=races
+            process.store, process.ambient, self._view, types, runtime_id=process.name, policy=races
         )
         self._store = process.store
 
@@ -64,8 +65,8 @@ class Session:
 
     async def agreed(self, of: type[Mixin]) -> tuple[Ledger, int]:
         await self.committer.refresh()
-        type_id = self.form.type_id
-        agreed = await self._view.agree({type_id: self.form}, {type_id}, PLAIN)
+        type_id = self.info.type_id
+        agreed = await self._view.agree({type_id: self.info}, {type_id}, PLAIN)
         return self._view.ledger, agreed.versions[type_id]
 
     async def land(self, bulk: Bulk, metadata: Mapping[str, Any], if_head: int | None = None) -> Commit | None:
@@ -128,7 +129,7 @@ class OntologySink(Scenario):
         session, load = Session(process, self.committer, self.races), process.ambient.ids.unique()
         sheaves: list[StagedFile] = []
         for task in range(self.tasks):
-            stager = Stager(process.store, process.ambient, load, session.form)
+            stager = Stager(process.store, process.ambient, load, session.info)
             rows = [{"id": f"k{key}", "by": f"batch {batch}"} for key in range(3) if key % self.tasks == task]
             await stager.add(pa.Table.from_pylist(rows))
             sheaves += await stager.finish()
@@ -139,13 +140,13 @@ class OntologySink(Scenario):
 
         metadata = {"sink": {"query": QUERY, "batch": batch}}
         request = Request(load, Rules(Policy.REPLACE), QUERY, batch, None, metadata)
-        return await self.loader(session, process.ambient, session.form, run).land(request, sheaves)
+        return await self.loader(session, process.ambient, session.info, run).land(request, sheaves)
 
     async def rival(self, process: Process) -> None:
         session = Session(process, self.committer, self.races)
         for number in range(self.rivals):
-            row = session.form.rows(Reading(id="k0", by=f"rival {process.incarnation} {number}"))[0]
-            session.committer.queue.append(Intent(session.form.type_id, row.identity, row.fields_json))
+            row = rows_of(session.info, Reading(id="k0", by=f"rival {process.incarnation} {number}"))[0]
+            session.committer.queue.append(Intent(session.info.type_id, row.identity, row.fields_json))
             await process.perform("rival", session.committer.commit(), key=layout.HEAD, show=_number)
             session.committer.discard()
             await self._rest(process)

@@ -7,10 +7,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from holdfast.ingest.layout import GATHERINGS
-from holdfast.ingest.manifest import AcceptedManifest
-from holdfast.metrics.layout import hour_path
-from holdfast.metrics.windows import Windows
 from holdfast.pipeline.derive import Derive, rollup_job
 from holdfast.pipeline.engine import Inline
 from holdfast.pipeline.options import Env, Options
@@ -22,6 +18,10 @@ from holdfast.sim.history import Done
 from holdfast.sim.pipeline_kit import Small, Straight, accept, gather
 from holdfast.sim.scenario import Scenario, retries
 from holdfast.sim.world import Process, World
+from holdfast.telemetry.accept.layout import GATHERINGS
+from holdfast.telemetry.accept.manifest import AcceptedManifest
+from holdfast.telemetry.rollup.layout import hour_path
+from holdfast.telemetry.rollup.windows import Windows
 
 QUIET_S = 60
 TRIES = 200

@@ -13,14 +13,6 @@ from itertools import count
 from typing import ClassVar, Self
 
 from holdfast.base.errors import Ambiguous, HoldfastError, Unavailable
-from holdfast.ingest import layout
-from holdfast.ingest.accept import Answer, Submission
-from holdfast.ingest.collector import Collector, CollectorOptions
-from holdfast.ingest.frame import decode
-from holdfast.ingest.heard import SKEW_NS
-from holdfast.ingest.manifest import AcceptedManifest
-from holdfast.ingest.marks import Marked, Marks
-from holdfast.ingest.submit import submission_of
 from holdfast.objects.layer import Layer
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Written
 from holdfast.sim import ingest_kit as kit
@@ -28,6 +20,14 @@ from holdfast.sim.checkers.violation import Violation
 from holdfast.sim.history import Done
 from holdfast.sim.scenarios.pipeline_derive import PipelineDerive
 from holdfast.sim.world import Process, World
+from holdfast.telemetry.accept import layout
+from holdfast.telemetry.accept.accept import Answer, Submission
+from holdfast.telemetry.accept.collector import Collector, CollectorOptions
+from holdfast.telemetry.accept.heard import SKEW_NS
+from holdfast.telemetry.accept.manifest import AcceptedManifest
+from holdfast.telemetry.accept.marks import Marked, Marks
+from holdfast.telemetry.accept.submit import submission_of
+from holdfast.telemetry.frame import decode
 
 FOUND = "what was acknowledged is found without a full scan"
 AWAY_S = 1.5 * SKEW_NS / 1_000_000_000

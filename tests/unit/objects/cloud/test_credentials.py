@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.base.errors import Denied, Invalid
+from holdfast.objects.cloud.config import carried
 from holdfast.objects.cloud.credentials import (
     Credentials,
     Keys,
@@ -118,3 +119,17 @@ def test_no_secret_stands_in_a_repr(home: Path) -> None:
     shown = repr(found(StoreSpec("s3", "bucket"), environ)) + repr(read_profile(StoreSpec("s3", "bucket"), environ))
     assert "SK-work" not in shown
     assert "token-work" not in shown
+
+
+def test_what_another_process_needs_is_carried_in_the_address(home: Path) -> None:
+    """A task of Spark has another environment; a role it must have itself."""
+    environ = {"HOME": str(home), "AWS_PROFILE": "work"}
+    sent = carried(StoreSpec("s3", "bucket"), environ)
+    assert dict(sent.options) == {"region": "eu-central-1", "endpoint": "http://127.0.0.1:1"}
+    keys = found(sent, {})
+    assert isinstance(keys, Keys)
+    assert (keys.access_key_id, keys.secret_access_key, keys.session_token) == ("AK-work", "SK-work", "token-work")
+    assert carried(StoreSpec("s3", "bucket"), {"AWS_REGION": "eu-west-1"}).secrets == ()
+    azure = {"AZURE_STORAGE_ACCOUNT_NAME": "acme", "AZURE_STORAGE_ACCOUNT_KEY": "secret"}
+    sent = carried(StoreSpec("az", "container"), azure)
+    assert (sent.text("account"), sent.secret("account_key")) == ("acme", "secret")

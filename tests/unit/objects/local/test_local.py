@@ -12,7 +12,7 @@ import pytest
 from holdfast.base.errors import Ambiguous, Invalid, NotFound, Unavailable
 from holdfast.objects.local import LocalStore
 from holdfast.objects.local import store as local
-from holdfast.objects.local.tree import Durable
+from holdfast.objects.local.tree import Folders
 from holdfast.objects.open import open_store
 from holdfast.objects.store import (
     ADDRESSED,
@@ -277,9 +277,9 @@ async def test_few_directories_are_remembered_and_none_after_the_end(store: Loca
 
     await store.put("a", b"")
     before = descriptors()
-    for number in range(Durable.MOST + 10):
+    for number in range(Folders.MOST + 10):
         await store.put(f"{number}/a", b"")
-    assert descriptors() == before + Durable.MOST
+    assert descriptors() == before + Folders.MOST
     await store.close()
     assert descriptors() < before
     assert isinstance(await store.put("b", b"", CREATE), Written)

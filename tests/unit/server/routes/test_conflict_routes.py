@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.base.errors import Corrupt
-from holdfast.ingest import Gauge
+from holdfast.telemetry import Gauge
 from tests.unit.server.server_desk import ServerDesk, frame, server_desk
 
 WISH = {"by": "anna", "why": "a clone"}

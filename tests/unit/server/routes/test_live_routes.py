@@ -3,12 +3,12 @@
 import asyncio
 from pathlib import Path
 
-from holdfast.ingest import Alert, Counter, Gauge, Histogram, Log, State
-from holdfast.ingest.collector import Collector, CollectorOptions
-from holdfast.ingest.follow import Follower
-from holdfast.ingest.frame import Limits, decode
-from holdfast.ingest.live import Live
-from holdfast.ingest.submit import submission_of
+from holdfast.telemetry import Alert, Counter, Gauge, Histogram, Log, State
+from holdfast.telemetry.accept.collector import Collector, CollectorOptions
+from holdfast.telemetry.accept.submit import submission_of
+from holdfast.telemetry.frame import Limits, decode
+from holdfast.telemetry.live.follow import Follower
+from holdfast.telemetry.live.state import Live
 from tests.unit.server.server_desk import ServerDesk, frame, server_desk
 
 EVERYTHING = (

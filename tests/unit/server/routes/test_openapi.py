@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-from holdfast.ingest import Gauge, Log
-from holdfast.ingest.frame import Reason
-from holdfast.ingest.records import Alert, State
 from holdfast.server import models
 from holdfast.server.app import ingest_app, private_app
 from holdfast.server.errors import REASONS
+from holdfast.telemetry import Gauge, Log
+from holdfast.telemetry.frame import Reason
+from holdfast.telemetry.records import Alert, State
 from tests.unit.server.server_desk import frame, server_desk
 
 FRAMES = {each.value for each in Reason}

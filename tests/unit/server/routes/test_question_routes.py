@@ -8,11 +8,11 @@ import pytest
 
 from holdfast.base import codec
 from holdfast.base.clock import iso
-from holdfast.ingest import Counter, Gauge, Log
-from holdfast.ingest.collector import Collector
-from holdfast.ingest.records import Record
-from holdfast.metrics.layout import CHECKPOINT, CHECKPOINT_FORMAT
 from holdfast.server.app import private_app
+from holdfast.telemetry import Counter, Gauge, Log
+from holdfast.telemetry.accept.collector import Collector
+from holdfast.telemetry.records import Record
+from holdfast.telemetry.rollup.layout import CHECKPOINT, CHECKPOINT_FORMAT
 from tests.tidy.tree import ROOT
 from tests.unit.server.server_desk import ServerDesk, frame, server_desk
 

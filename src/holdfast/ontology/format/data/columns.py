@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
 from itertools import chain
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import pyarrow as pa
@@ -48,24 +48,6 @@ _TYPES: dict[type, pa.DataType] = {
     Decimal: DECIMAL,
     bytes: pa.binary(),
 }
-Form = Literal["text", "int", "float", "bool", "timestamp", "date", "decimal", "blob", "json", "list", "key"]
-"""What a column holds: one of the types above.
-
-"json" is the canonical JSON of a field that has no type of its own; "list" is a list of any of the others. "key" is a
-text of identity (``entity_key``, ``left_key``, ``instance_key``), from which values are read as the field is declared.
-"""
-
-_FORMS: dict[str, Form] = {
-    "str": "text",
-    "UUID": "text",
-    "int": "int",
-    "float": "float",
-    "bool": "bool",
-    "datetime": "timestamp",
-    "date": "date",
-    "Decimal": "decimal",
-    "bytes": "blob",
-}
 _JSON_TYPES: dict[pa.DataType, type] = {pa.string(): str, pa.int64(): int, pa.float64(): float, pa.bool_(): bool}
 _FAILURES = (pa.ArrowException, TypeError, ValueError, OverflowError, InvalidOperation)
 _CASTABLE = {
@@ -76,6 +58,8 @@ _CASTABLE = {
 """Texts that Arrow casts to what we read from them. It takes others as well, and makes other numbers of some that the
 column cannot hold: 1E+30 becomes 18960114910927365649.47.
 """
+_SCANNED_ROWS = 256
+"""Fewer rows are parsed by Python, which takes less time than to begin a scan."""
 _LARGEST_SCAN = 1 << 30
 """Bytes of JSON that are parsed in one go."""
 
@@ -83,18 +67,6 @@ _LARGEST_SCAN = 1 << 30
 class Column(NamedTuple):
     array: pa.Array
     partial: bool = False
-
-
-def form_of(node: Node) -> Form:
-    """The form of the typed column that ``columns.typed_columns`` makes for a field of this type."""
-    match without_null(node)[0]:
-        case Primitive() as primitive:
-            return _FORMS.get(primitive.name, "json")
-        case Choice() as choice:
-            return "text" if choice.stored is str else "int"
-        case ListOf(item=item):
-            return "json" if form_of(item) == "json" else "list"
-    return "json"
 
 
 def arrow_type(node: Node) -> pa.DataType:
@@ -106,7 +78,7 @@ def typed_columns(nodes: Mapping[str, Node], bodies: Sequence[str]) -> dict[str,
     """The columns of these fields, from the ``fields_json`` of each row."""
     if not nodes or not bodies:
         return {name: Column(pa.nulls(len(bodies), arrow_type(node))) for name, node in nodes.items()}
-    scanned = _scanned(nodes, bodies)
+    scanned = _scanned(nodes, bodies) if len(bodies) >= _SCANNED_ROWS else None
     if scanned is not None:
         return {name: Column(array) for name, array in scanned.items()}
     try:

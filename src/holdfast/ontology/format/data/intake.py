@@ -1,52 +1,84 @@
-"""Rows from Arrow tables, column by column: what ``ensure`` does with data that never were Python objects.
+"""Rows from what users give: objects, and Arrow tables, column by column, without a Python object for each row.
 
 A column of a plain type is cast and written as JSON by Arrow. Every other one goes through the same validator as the
 fields of an object, all its values in one call. Either way the first value that does not fit is named, with its row.
 """
 
 import difflib
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.base.errors import Invalid
-from holdfast.ontology.format.data.columns import TIMESTAMP, arrow_type
+from holdfast.ontology.format.data.batch import LARGE, Batch
+from holdfast.ontology.format.data.columns import DECIMAL, TIMESTAMP, arrow_type
 from holdfast.ontology.format.data.intents import Row
-from holdfast.ontology.format.data.rows import assembled, field_texts, identities
-from holdfast.ontology.types.declaration import ENDS, NOT_EMPTY, Declaration, end_key
+from holdfast.ontology.format.data.rows import assembled, batched, field_texts, identities, written, written_columns
 from holdfast.ontology.types.errors import InvalidValue
-from holdfast.ontology.types.typespec import Node, Primitive, without_null
+from holdfast.ontology.types.typeinfo import ENDS, NOT_EMPTY, TypeInfo, end_key
+from holdfast.ontology.types.typespec import DictOf, ListOf, Node, Primitive, Record, without_null
+from holdfast.ontology.types.values import Unfit
 
+JSON_TEXT = {b"holdfast": b"json"}
+"""Metadata of a column of texts that are the JSON of a field's values, as tables show fields of several shapes."""
 _ESCAPED = r'["\\\x00-\x1f]'
 """What JSON does not write as it is."""
 _FAILURES = (pa.ArrowException, ValueError, TypeError, OverflowError)
 
 
-def from_arrow(declared: Declaration, data: Any) -> list[Row]:
+def rows_of(info: TypeInfo, given: Any) -> list[Row]:
+    """The rows of an object, of objects, or of an Arrow table. Blocking for many."""
+    if isinstance(given, info.python):
+        return written(info, [given])
+    return from_arrow(info, given) if hasattr(given, "__arrow_c_stream__") else written(info, given)
+
+
+def queued(info: TypeInfo, given: Any) -> list[Row] | Batch:
+    """The same in the form in which a session queues them: as columns where they are many."""
+    if isinstance(given, info.python):
+        return written(info, [given])
+    typed: dict[str, pa.Array] = {}
+    bodies: Any
+    if hasattr(given, "__arrow_c_stream__"):
+        keys, bodies, typed = arrow_columns(info, given)
+    else:
+        objects: Iterable[Any] = given
+        keys, bodies = written_columns(info, objects)
+    if len(bodies) >= LARGE:
+        try:
+            return batched(info, keys, bodies, typed)
+        except (pa.ArrowException, UnicodeError):
+            pass  # more than a column holds: row by row
+    return assembled(keys, bodies.to_pylist() if isinstance(bodies, pa.Array) else bodies)
+
+
+def from_arrow(info: TypeInfo, data: Any) -> list[Row]:
     """The rows of a table: a column for each field, and ``left_key`` and ``right_key`` for a relation.
 
     Takes Arrow tables and record batches, and whatever gives itself as one (such as a Polars frame).
     """
-    keys, bodies, _ = arrow_columns(declared, data)
+    keys, bodies, _ = arrow_columns(info, data)
     return assembled(keys, bodies.to_pylist())
 
 
-def arrow_columns(declared: Declaration, data: Any) -> tuple[list[Sequence[str]], pa.Array, dict[str, pa.Array]]:
+def arrow_columns(info: TypeInfo, data: Any) -> tuple[list[Sequence[str]], pa.Array, dict[str, pa.Array]]:
     """The columns of the identity, ``fields_json``, and the typed columns that need no closer look."""
     table = _table(data)
-    _check_columns(declared, table.column_names)
+    check_columns(info, table.column_names)
     count = table.num_rows
-    keys = {} if declared.key_field is None else {declared.key_field: _key(declared, declared.key_field, table)}
-    ends = [_end(declared, end, name, table) for name, end in zip(ENDS, declared.ends or (), strict=False)]
+    keys = {} if info.key_field is None else {info.key_field: _key(info, info.key_field, table)}
+    ends = [_end(info, end, name, table) for name, end in zip(ENDS, info.ends or (), strict=False)]
     typed: dict[str, pa.Array] = {}
     parts: list[Any] = []
-    for position, name in enumerate(declared.payload):
+    for position, name in enumerate(info.payload):
         known = keys.get(name)
-        text, column = _text(declared, name, table, known if isinstance(known, list) else None)
+        text, column = _text(info, name, table, known if isinstance(known, list) else None)
         parts += [("{" if position == 0 else ",") + f'"{name}":', text]
         if column is not None:
             typed[name] = column
@@ -54,17 +86,33 @@ def arrow_columns(declared: Declaration, data: Any) -> tuple[list[Sequence[str]]
         bodies = pa.array(["{}"] * count, pa.string())
     else:
         bodies = pc.binary_join_element_wise(*parts, "}", "")
-    found = identities(declared, ends, keys, count)
+    found = identities(info, ends, keys, count)
     return found, bodies, typed
 
 
-def _key(declared: Declaration, name: str, table: pa.Table) -> list[Any] | pa.Array:
+def identity_columns(info: TypeInfo, data: Any) -> list[Sequence[str]]:
+    """The columns of the identity alone, validated. Other columns are not looked at."""
+    table = _table(data)
+    _check_identity(info, table.column_names)
+    keys = {} if info.key_field is None else {info.key_field: _key(info, info.key_field, table)}
+    ends = [_end(info, end, name, table) for name, end in zip(ENDS, info.ends or (), strict=False)]
+    return identities(info, ends, keys, table.num_rows)
+
+
+def known_texts(info: TypeInfo, name: str, table: pa.Table) -> list[tuple[int, str]]:
+    """The JSON of one field, validated, of the rows that have it; and which rows those are."""
+    known = pc.indices_nonzero(table.column(name).is_valid().combine_chunks())
+    some = table.take(known)
+    return list(zip(known.to_pylist(), field_texts(info, name, _values(info, name, some)), strict=True))
+
+
+def _key(info: TypeInfo, name: str, table: pa.Table) -> list[Any] | pa.Array:
     """The values of the key; a plain column of texts as it is."""
-    if declared.nodes[name].metadata == (NOT_EMPTY,) and name in table.column_names:
+    if info.nodes[name].metadata == (NOT_EMPTY,) and name in table.column_names:
         column = table.column(name).combine_chunks()
         if pa.types.is_string(column.type) and not column.null_count and not pc.any(pc.equal(column, "")).as_py():
             return column
-    return _values(declared, name, table)
+    return _values(info, name, table)
 
 
 def _table(data: Any) -> pa.Table:
@@ -74,35 +122,45 @@ def _table(data: Any) -> pa.Table:
         raise Invalid(f"a {type(data).__name__} is not an Arrow table: {error}") from error
 
 
-def _check_columns(declared: Declaration, given: Sequence[str]) -> None:
-    wanted = [*declared.fields, *(ENDS if declared.ends is not None else ())]
+def check_columns(info: TypeInfo, given: Sequence[str]) -> None:
+    wanted = [*info.fields, *(ENDS if info.ends is not None else ())]
     for name in given:
         if name not in wanted or given.count(name) > 1:
             close = difflib.get_close_matches(name, wanted, n=1)
             raise InvalidValue(
-                f"{declared.name} has no field {name}, but the table has such a column"
+                f"{info.name} has no field {name}, but the table has such a column"
                 if name not in wanted
                 else f"the table has two columns {name}",
-                type_name=declared.name,
+                type_name=info.name,
                 field=name,
                 remedy=f"did you mean {close[0]}?" if close and name not in wanted else "leave the column out",
             )
     for name in wanted:
-        if name not in given and not (name in declared.fields and declared.fields[name].has_default):
-            raise InvalidValue(
-                f"{declared.name}.{name} is missing among the columns of the table",
-                type_name=declared.name,
-                field=name,
-                remedy="add the column; fields with a default may be left out",
-            )
+        if not (name in info.fields and info.fields[name].has_default):
+            _check_there(info, name, given)
+
+
+def _check_identity(info: TypeInfo, given: Sequence[str]) -> None:
+    for name in (*(() if info.key_field is None else (info.key_field,)), *(ENDS if info.ends else ())):
+        _check_there(info, name, given)
+
+
+def _check_there(info: TypeInfo, name: str, given: Sequence[str]) -> None:
+    if name not in given:
+        raise InvalidValue(
+            f"{info.name}.{name} is missing among the columns of the table",
+            type_name=info.name,
+            field=name,
+            remedy="add the column; fields with a default may be left out",
+        )
 
 
 # --- any column ---
 
 
-def _text(declared: Declaration, name: str, table: pa.Table, key: list[Any] | None) -> tuple[pa.Array, pa.Array | None]:
+def _text(info: TypeInfo, name: str, table: pa.Table, key: list[Any] | None) -> tuple[pa.Array, pa.Array | None]:
     """The JSON of one field in each row, and its typed column if that is plain."""
-    node = declared.nodes[name]
+    node = info.nodes[name]
     if node.metadata == (NOT_EMPTY,):
         node = replace(node, metadata=())  # the key, which has been looked at
     if key is None and name in table.column_names:
@@ -110,28 +168,64 @@ def _text(declared: Declaration, name: str, table: pa.Table, key: list[Any] | No
         quick = _quick(node, column)
         if quick is not None:
             return quick, column.cast(arrow_type(node))
-    values = _values(declared, name, table) if key is None else key
-    return pa.array(field_texts(declared, name, values), pa.string()), None
+    values = _values(info, name, table) if key is None else key
+    return pa.array(field_texts(info, name, values), pa.string()), None
 
 
-def _values(declared: Declaration, name: str, table: pa.Table) -> list[Any]:
+def _values(info: TypeInfo, name: str, table: pa.Table) -> list[Any]:
     """The values of one field, validated."""
     if name not in table.column_names:
-        return [declared.default_of(name) for _ in range(table.num_rows)]
-    return declared.validator.many(name, _python(declared, name, table))
+        return [info.default_of(name) for _ in range(table.num_rows)]
+    return info.validator.many(name, _python(info, name, table))
 
 
-def _python(declared: Declaration, name: str, table: pa.Table) -> list[Any]:
+def _python(info: TypeInfo, name: str, table: pa.Table) -> list[Any]:
     column = table.column(name)
     try:
         if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
             column = column.cast(pa.timestamp("us", column.type.tz))
-        return column.to_pylist(maps_as_pydicts="strict")  # type: ignore[no-any-return]  # a list
+        if (table.schema.field(name).metadata or {}).get(b"holdfast") == b"json":
+            return [None if each is None else _decoded(info, name, each) for each in column.to_pylist()]
+        values: list[Any] = column.to_pylist(maps_as_pydicts="strict")
     except _FAILURES as error:
         row = next((number for number, each in enumerate(column) if not _has_python_form(each)), None)
         raise InvalidValue(
-            f"{declared.name}.{name}, row {row}: {error}", type_name=declared.name, field=name, row=row
+            f"{info.name}.{name}, row {row}: {error}", type_name=info.name, field=name, row=row
         ) from error
+    if column.type == DECIMAL:  # tables show every decimal with 18 places
+        return [None if each is None else Decimal(f"{each.normalize():f}") for each in values]
+    if pa.types.is_nested(column.type) and name in info.nodes:
+        return [_without_absent(info.nodes[name], each) for each in values]
+    return values
+
+
+def _decoded(info: TypeInfo, name: str, text: str) -> Any:
+    """The value that a JSON text stands for."""
+    try:
+        return info.codecs[name].decode(json.loads(text))
+    except (ValueError, Unfit) as error:
+        raise InvalidValue(
+            f"{info.name}.{name}: {text[:80]!r} is not the JSON of such a field ({error})",
+            type_name=info.name,
+            field=name,
+        ) from error
+
+
+def _without_absent(node: Node, value: Any) -> Any:
+    """A struct has all its fields, so a key that may be absent is null there: leave it out, unless it may be null."""
+    plain, _ = without_null(node)
+    if value is None:
+        return None
+    match plain:
+        case Record(fields=fields, optional=optional) if isinstance(value, dict):
+            absent = {key for key in optional if value.get(key) is None and not without_null(fields[key])[1]}
+            kept = {key: each for key, each in value.items() if key not in absent}
+            return {key: _without_absent(fields[key], each) if key in fields else each for key, each in kept.items()}
+        case DictOf(value=inner) if isinstance(value, dict):
+            return {key: _without_absent(inner, each) for key, each in value.items()}
+        case ListOf(item=item) if isinstance(value, list):
+            return [_without_absent(item, each) for each in value]
+    return value
 
 
 def _has_python_form(value: pa.Scalar) -> bool:
@@ -144,19 +238,19 @@ def _has_python_form(value: pa.Scalar) -> bool:
     return True
 
 
-def _end(declared: Declaration, end: Declaration, name: str, table: pa.Table) -> list[str]:
+def _end(info: TypeInfo, end: TypeInfo, name: str, table: pa.Table) -> list[str]:
     """The keys of one end, each validated once."""
-    where = f"{declared.name}.{name}"
+    where = f"{info.name}.{name}"
     known: dict[Any, str] = {}
     keys: list[str] = []
-    for row, value in enumerate(_python(declared, name, table)):
+    for row, value in enumerate(_python(info, name, table)):
         plain = type(value) in (str, int)
         key = known.get(value) if plain else None
         if key is None:
             try:
                 key = end_key(end, value, where)
             except InvalidValue as error:
-                raise InvalidValue(f"{error}, row {row}", type_name=declared.name, field=name, row=row) from error
+                raise InvalidValue(f"{error}, row {row}", type_name=info.name, field=name, row=row) from error
         if plain:
             known[value] = key
         keys.append(key)

@@ -22,16 +22,16 @@ import pyarrow.parquet as pq
 
 from holdfast.base.errors import Corrupt
 from holdfast.ontology.format.data.batch import Batch
-from holdfast.ontology.format.data.columns import form_of, typed_columns
+from holdfast.ontology.format.data.columns import typed_columns
 from holdfast.ontology.format.data.footer import FORMS, PARTIAL
 from holdfast.ontology.format.data.intents import Row
 from holdfast.ontology.format.data.spill import SpilledRows
 from holdfast.ontology.format.parquet.column_order import zoned
 from holdfast.ontology.format.redactions import is_erased
 from holdfast.ontology.types import names
-from holdfast.ontology.types.declaration import ENDS, UNKEYED, Declaration, key_text
 from holdfast.ontology.types.errors import InvalidValue, UnreadableRow
-from holdfast.ontology.types.typespec import Node, without_null
+from holdfast.ontology.types.typeinfo import ENDS, UNKEYED, TypeInfo, key_text
+from holdfast.ontology.types.typespec import Node, form_of, without_null
 from holdfast.ontology.types.values import Unfit, texts
 
 ROW_GROUP = 65_536
@@ -42,32 +42,32 @@ SAMPLED = 1_000
 # --- objects to rows ---
 
 
-def written(declared: Declaration, objects: Iterable[Any]) -> list[Row]:
+def written(info: TypeInfo, objects: Iterable[Any]) -> list[Row]:
     """The rows of objects of one type, in their order."""
-    parts, bodies = written_columns(declared, objects)
+    parts, bodies = written_columns(info, objects)
     return assembled(parts, bodies)
 
 
-def written_columns(declared: Declaration, objects: Iterable[Any]) -> tuple[list[Sequence[str]], list[str]]:
+def written_columns(info: TypeInfo, objects: Iterable[Any]) -> tuple[list[Sequence[str]], list[str]]:
     """The columns of the identity, and ``fields_json``."""
-    values = [_values(declared, one, number) for number, one in enumerate(objects)]
-    columns = {name: [one[name] for one in values] for name in declared.fields}
-    ends = [[one[name] for one in values] for name in ENDS] if declared.kind == "relation" else []
-    template = "{" + ",".join(f'"{name}":%s' for name in declared.payload) + "}"
-    parts = [field_texts(declared, name, columns[name]) for name in declared.payload]
+    values = [_values(info, one, number) for number, one in enumerate(objects)]
+    columns = {name: [one[name] for one in values] for name in info.fields}
+    ends = [[one[name] for one in values] for name in ENDS] if info.kind == "relation" else []
+    template = "{" + ",".join(f'"{name}":%s' for name in info.payload) + "}"
+    parts = [field_texts(info, name, columns[name]) for name in info.payload]
     bodies = map(template.__mod__, zip(*parts, strict=True)) if parts else ["{}"] * len(values)
-    return identities(declared, ends, columns, len(values)), list(bodies)
+    return identities(info, ends, columns, len(values)), list(bodies)
 
 
 def identities(
-    declared: Declaration, ends: Sequence[Sequence[str]], fields: Mapping[str, Sequence[Any]], count: int
+    info: TypeInfo, ends: Sequence[Sequence[str]], fields: Mapping[str, Sequence[Any]], count: int
 ) -> list[Sequence[str]]:
     """The columns of the identity, from those of the ends and of the key field."""
     parts = list(ends)
-    if declared.key_field is not None:
-        values = fields[declared.key_field]
-        parts.append(values if declared.key_is_text else list(map(key_text, values)))
-    elif declared.kind == "relation":
+    if info.key_field is not None:
+        values = fields[info.key_field]
+        parts.append(values if info.key_is_text else list(map(key_text, values)))
+    elif info.kind == "relation":
         parts.append([UNKEYED] * count)
     return parts
 
@@ -78,29 +78,30 @@ def assembled(keys: Sequence[Sequence[str]], bodies: Iterable[str]) -> list[Row]
 
 
 def batched(
-    declared: Declaration, keys: Sequence[Sequence[str]], bodies: Any, typed: dict[str, pa.Array] | None = None
+    info: TypeInfo, keys: Sequence[Sequence[str]], bodies: Any, typed: dict[str, pa.Array] | None = None
 ) -> Batch:
     return Batch(
-        declared.type_id,
+        info.type_id,
         tuple(pa.array(column, pa.string()) for column in keys),
         pa.array(bodies, pa.string()),
         typed if typed is not None else {},
     )
 
 
-def _values(declared: Declaration, one: Any, number: int) -> dict[str, Any]:
-    if type(one) is not declared.python:
+def _values(info: TypeInfo, one: Any, number: int) -> dict[str, Any]:
+    if type(one) is not info.python:
         raise InvalidValue(
-            f"number {number}: a {declared.name} was expected, found a {type(one).__name__}",
-            type_name=declared.name,
+            f"number {number}: a {info.name} was expected, found a {type(one).__name__}",
+            type_name=info.name,
             row=number,
         )
-    return one.__dict__
+    values: dict[str, Any] = one.__dict__
+    return values
 
 
-def field_texts(declared: Declaration, name: str, values: list[Any]) -> list[str]:
+def field_texts(info: TypeInfo, name: str, values: list[Any]) -> list[str]:
     """The JSON of one field, for each row."""
-    node, codec = declared.nodes[name], declared.codecs[name]
+    node, codec = info.nodes[name], info.codecs[name]
     try:
         return texts(node, codec, values)
     except Unfit:
@@ -108,9 +109,9 @@ def field_texts(declared: Declaration, name: str, values: list[Any]) -> list[str
             try:
                 texts(node, codec, [value])
             except Unfit as error:
-                place = f"{declared.name}.{name}{''.join(error.path)}"
+                place = f"{info.name}.{name}{''.join(error.path)}"
                 raise InvalidValue(
-                    f"{place}, number {number}: {error.reason}", type_name=declared.name, field=name, row=number
+                    f"{place}, number {number}: {error.reason}", type_name=info.name, field=name, row=number
                 ) from error
         raise
 
@@ -118,103 +119,102 @@ def field_texts(declared: Declaration, name: str, values: list[Any]) -> list[str
 # --- rows to objects ---
 
 
-def read(declared: Declaration, rows: Iterable[Row]) -> list[Any]:
+def read(info: TypeInfo, rows: Iterable[Row]) -> list[Any]:
     """The objects of stored rows. What a row of an older schema lacks is None or the field's default."""
-    decoders = [(name, declared.codecs[name].decode) for name in declared.fields if name in declared.payload]
+    decoders = [(name, info.codecs[name].decode) for name in info.fields if name in info.payload]
     made = []
     for row in rows:
         if is_erased(row.fields_json):
-            made.append(_erased(declared, row))
+            made.append(_erased(info, row))
             continue
-        stored = _stored(declared, row)
-        values: dict[str, Any] = dict(zip(ENDS, row.identity, strict=False)) if declared.kind == "relation" else {}
+        stored = _stored(info, row)
+        values: dict[str, Any] = dict(zip(ENDS, row.identity, strict=False)) if info.kind == "relation" else {}
         for name, decode in decoders:
             try:
-                values[name] = decode(stored[name]) if name in stored else _absent(declared, name)
+                values[name] = decode(stored[name]) if name in stored else _absent(info, name)
             except Unfit as error:
-                raise _unreadable(declared, row, f"{name}{''.join(error.path)}: {error.reason}") from error
-        if declared.kind == "relation" and declared.key_field is not None:
-            values[declared.key_field] = _instance_key(declared, row)
-        one: Any = object.__new__(declared.python)
+                raise _unreadable(info, row, f"{name}{''.join(error.path)}: {error.reason}") from error
+        if info.kind == "relation" and info.key_field is not None:
+            values[info.key_field] = _instance_key(info, row)
+        one: Any = object.__new__(info.python)
         one.__dict__.update(values)
         made.append(one)
     return made
 
 
-def _erased(declared: Declaration, row: Row) -> Any:
+def _erased(info: TypeInfo, row: Row) -> Any:
     """An object of which only the identity is left."""
-    values: dict[str, Any] = dict(zip(ENDS, row.identity, strict=False)) if declared.kind == "relation" else {}
-    values |= dict.fromkeys(declared.fields)
-    if declared.key_field is not None:
+    values: dict[str, Any] = dict(zip(ENDS, row.identity, strict=False)) if info.kind == "relation" else {}
+    values |= dict.fromkeys(info.fields)
+    if info.key_field is not None:
         try:
-            values[declared.key_field] = declared.validator.one(declared.key_field, row.identity[-1])
+            values[info.key_field] = info.validator.one(info.key_field, row.identity[-1])
         except InvalidValue as error:
-            raise _unreadable(declared, row, str(error)) from error
-    one: Any = object.__new__(declared.python)
+            raise _unreadable(info, row, str(error)) from error
+    one: Any = object.__new__(info.python)
     one.__dict__.update(values)
     return one
 
 
-def _stored(declared: Declaration, row: Row) -> dict[str, Any]:
+def _stored(info: TypeInfo, row: Row) -> dict[str, Any]:
     try:
         stored = json.loads(row.fields_json)
     except (ValueError, RecursionError) as error:
-        raise Corrupt(f"{_label(declared, row)}: fields_json is not JSON ({error})") from error
+        raise Corrupt(f"{_label(info, row)}: fields_json is not JSON ({error})") from error
     if not isinstance(stored, dict):
-        raise Corrupt(f"{_label(declared, row)}: fields_json is not an object")
+        raise Corrupt(f"{_label(info, row)}: fields_json is not an object")
     return stored
 
 
-def _absent(declared: Declaration, name: str) -> Any:
-    if declared.fields[name].has_default:
-        return declared.default_of(name)
-    if without_null(declared.nodes[name])[1]:
+def _absent(info: TypeInfo, name: str) -> Any:
+    if info.fields[name].has_default:
+        return info.default_of(name)
+    if without_null(info.nodes[name])[1]:
         return None
     raise Unfit("is not there, and has no default")
 
 
-def _instance_key(declared: Declaration, row: Row) -> Any:
+def _instance_key(info: TypeInfo, row: Row) -> Any:
     """From its column: it is not among the fields of ``fields_json``."""
     try:
-        return declared.validator.one(declared.key_field or "", row.identity[2])
+        return info.validator.one(info.key_field or "", row.identity[2])
     except InvalidValue as error:
-        raise _unreadable(declared, row, str(error)) from error
+        raise _unreadable(info, row, str(error)) from error
 
 
-def _label(declared: Declaration, row: Row) -> str:
-    return f"{declared.name} {'/'.join(part for part in row.identity if part)!r}"
+def _label(info: TypeInfo, row: Row) -> str:
+    return f"{info.name} {'/'.join(part for part in row.identity if part)!r}"
 
 
-def _unreadable(declared: Declaration, row: Row, reason: str) -> UnreadableRow:
-    return UnreadableRow(f"{_label(declared, row)}: {reason}")
+def _unreadable(info: TypeInfo, row: Row, reason: str) -> UnreadableRow:
+    return UnreadableRow(f"{_label(info, row)}: {reason}")
 
 
 # --- rows to tables ---
 
 
-def to_table(declared: Declaration, rows: Sequence[Row], commit_id: int, schema_version_id: int) -> pa.Table:
+def to_table(info: TypeInfo, rows: Sequence[Row], commit_id: int, schema_version_id: int) -> pa.Table:
     """The columns of the specification in its order, then the typed ones by name; sorted by identity.
 
     ``_retracted`` is there only if a row is.
     """
-    count, keys = len(rows), names.key_columns(declared.kind)
+    count, keys = len(rows), names.key_columns(info.kind)
     columns, bodies, known = _columns(rows, len(keys))
     found: dict[str, Any] = {
         "commit_id": _constant(commit_id, pa.int64(), count),
-        f"{declared.kind}_type": _constant(declared.name, pa.string(), count),
+        f"{info.kind}_type": _constant(info.name, pa.string(), count),
     }
     found.update(zip(keys, columns, strict=True))
     found["schema_version_id"] = _constant(schema_version_id, pa.int64(), count)
     found["fields_json"] = pa.array(bodies, pa.string())
-    nodes = {name: declared.nodes[name] for name in declared.payload}
-    unknown = {name: node for name, node in nodes.items() if name not in known}
+    unknown = {name: node for name, node in info.columns.items() if name not in known}
     texts = bodies.to_pylist() if unknown and isinstance(bodies, pa.Array) else bodies
     typed = typed_columns(unknown, texts) if unknown else {}
-    found.update((name, known[name] if name in known else typed[name].array) for name in declared.payload)
+    found.update((name, known[name] if name in known else typed[name].array) for name in info.payload)
     if not isinstance(rows, Batch) and any(row.retracted for row in rows):
         found[names.RETRACTED] = pa.array([row.retracted for row in rows], pa.bool_())
     partial = [name for name, made in typed.items() if made.partial]
-    table = pa.table(found).replace_schema_metadata(marks(nodes, partial))
+    table = pa.table(found).replace_schema_metadata(marks(info.columns, partial))
     return table.take(pc.sort_indices(table, sort_keys=[(name, "ascending") for name in keys]))
 
 
@@ -265,6 +265,13 @@ def stored_keys(table: pa.Table) -> tuple[str, ...]:
 # --- tables to files ---
 
 
+def encode(info: TypeInfo, written: Sequence[Row], commit_id: int, schema_version_id: int) -> bytes:
+    """The rows of a commit as Parquet. Blocking."""
+    if isinstance(written, SpilledRows):
+        return pile_to_parquet(info, written, commit_id, schema_version_id)
+    return to_parquet(to_table(info, written, commit_id, schema_version_id))
+
+
 def to_parquet(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     with writer_for(sink, table) as writer:
@@ -274,17 +281,16 @@ def to_parquet(table: pa.Table) -> bytes:
     return zoned(sink.getvalue())
 
 
-def pile_to_parquet(declared: Declaration, pile: SpilledRows, commit_id: int, schema_version_id: int) -> bytes:
+def pile_to_parquet(info: TypeInfo, pile: SpilledRows, commit_id: int, schema_version_id: int) -> bytes:
     """A file of many rows, of which some are looked at at a time; the bytes of the file are held."""
     sink, partial = pa.BufferOutputStream(), set[str]()
-    tables = (to_table(declared, batch, commit_id, schema_version_id) for batch in pile.ordered().batches())
+    tables = (to_table(info, batch, commit_id, schema_version_id) for batch in pile.ordered().batches())
     first = next(tables)
     with writer_for(sink, first.replace_schema_metadata(None)) as writer:
         for table in chain((first,), tables):
             partial |= partial_columns(table.schema)
             writer.write_table(table.replace_schema_metadata(None), row_group_size=ROW_GROUP)
-        nodes = {name: declared.nodes[name] for name in declared.payload}
-        writer.add_key_value_metadata(marks(nodes, partial))
+        writer.add_key_value_metadata(marks(info.columns, partial))
     return zoned(sink.getvalue())
 
 

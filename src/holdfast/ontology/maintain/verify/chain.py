@@ -13,13 +13,14 @@ from typing import Any
 
 from holdfast.base import codec
 from holdfast.base.aio import stream_bounded
-from holdfast.base.clock import parse_iso
 from holdfast.base.errors import Corrupt, Incompatible, NotFound
 from holdfast.objects.store import Store
+from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.format.chainstate import EMPTY, Ledger, followed
 from holdfast.ontology.format.head import Head
 from holdfast.ontology.format.layout import HEAD
 from holdfast.ontology.format.manifest import Manifest, parse
+from holdfast.ontology.format.schema_objects import Dropped
 from holdfast.ontology.maintain.verify.findings import Finding
 from holdfast.ontology.types.refs import UNTOUCHED, FileRef, Place, TypeId, fold
 
@@ -82,7 +83,9 @@ async def walk(store: Store, head: Head, attempts: Mapping[int, list[str]], tell
             place = manifest.parent
     finally:
         await reader.close()
-    check.findings += compare(check) if check.whole else ()
+    plain = any(manifest.summary is None for manifest in check.manifests)
+    dropped = await Chain(store).dropped() if plain else Dropped()
+    check.findings += compare(check, dropped) if check.whole else ()
     return check
 
 
@@ -159,7 +162,7 @@ def _broken(body: bytes, path: str, error: Exception) -> tuple[str, str]:
 # --- what manifests say of those before them ---
 
 
-def compare(check: ChainCheck) -> Iterator[Finding]:
+def compare(check: ChainCheck, dropped: Dropped) -> Iterator[Finding]:
     """Every summary against the files of the commits themselves, oldest first."""
     ledger, recent = EMPTY, list[FileRef]()
     for manifest in reversed(check.manifests):
@@ -170,13 +173,13 @@ def compare(check: ChainCheck) -> Iterator[Finding]:
             fault = _fault(ledger, manifest) or _recent_fault(check, manifest, recent)
             if fault is not None:
                 yield Finding("summary_wrong", manifest.path, fault)
-        ledger = followed(ledger, manifest)
+        ledger = followed(ledger, manifest, dropped)
         if manifest.summary is not None and manifest.summary.full:
             recent.clear()
 
 
 def _times(ledger: Ledger, manifest: Manifest) -> Iterator[Finding]:
-    if parse_iso(manifest.created_at) < ledger.created_ns:
+    if manifest.created_at and manifest.created_ns < ledger.created_ns:
         message = f"commit {manifest.commit_id} by {manifest.runtime_id} is dated before the one it follows"
         yield Finding("time_backwards", manifest.path, message)
 
@@ -201,7 +204,9 @@ def _expected(ledger: Ledger, manifest: Manifest, type_id: TypeId) -> Any:
     """What the type's head must be after this commit; None where the commit ends the type's life."""
     summary = manifest.summary
     gone = summary is not None and type_id in summary.schemas and summary.schemas[type_id] is None
-    if gone:
+    # A plain writer's drop below this commit may have left no other trace than here.
+    lives = summary.lives.get(type_id) if summary is not None else None
+    if gone or (lives is not None and lives != ledger.lives.get(type_id)):
         return None
     renewed = any(each.type_id == type_id and each.ref.generation == manifest.commit_id for each in manifest.registered)
     before = UNTOUCHED if renewed else ledger.head_of(type_id)

@@ -69,7 +69,8 @@ KINDS: dict[str, Kind] = {
         snapshot_unproved=f"{_REPAIR}, then compact again: our readers do not use a snapshot that nothing proves",
         ended_unreadable="restore the manifest, or remove what is left of these commits and the record named here: "
         "until then nothing can be erased or purged",
-        schema_objects_differ="open a session with the type and commit: it writes them again from the chain",
+        schema_objects_differ=f"{_REPAIR}: it writes them again from the chain",
+        schema_version_ahead="holdfast onto migrate with the class of that version, or ask who has registered it",
         stale_part="holdfast onto migrate --abandon: the migration can never be committed, and its rows lie about",
         time_backwards="look at the clock of the writer named in the manifest",
         other_engine="open the store with the engine that it names",

@@ -5,17 +5,18 @@ were. What contradicts the chain up to there, or goes beyond it, is the trace of
 other means that ended half way.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 from holdfast.base import codec
 from holdfast.base.errors import Corrupt
 from holdfast.objects.store import Store
-from holdfast.ontology.chain.catalog import DERIVED
+from holdfast.ontology.chain.catalog import DERIVED, alike, chained_schema
+from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import Ledger
+from holdfast.ontology.format.schema_objects import Versions
 from holdfast.ontology.maintain.verify.findings import Finding
-from holdfast.ontology.types.refs import SchemaRef, TypeId
+from holdfast.ontology.types.refs import TypeId
 
 _LISTS = {"entity": "entities", "relation": "relations"}
 
@@ -24,6 +25,7 @@ async def check_schemas(store: Store, ledger: Ledger) -> list[Finding]:
     if not ledger.schemas:
         return []  # a plain store: nothing on the chain to compare with
     found: list[Finding] = []
+    chain = Chain(store)
     try:
         types = await _document(store, layout.TYPES)
     except Corrupt as error:
@@ -38,31 +40,31 @@ async def check_schemas(store: Store, ledger: Ledger) -> list[Finding]:
             found.append(Finding("schema_objects_differ", layout.TYPES, f"it does not know {type_id.label}"))
         key = layout.versions_key(*type_id)
         try:
-            found += _versions(await _document(store, key), type_id, ref, key)
+            versions = Versions.parse(await _document(store, key), key=key)
+            found += await _versions(chain, ledger, type_id, versions, key)
         except Corrupt as error:
             found.append(Finding("schema_objects_differ", key, str(error)))
     return found
 
 
-def _versions(document: dict[str, Any], type_id: TypeId, ref: SchemaRef, key: str) -> Iterator[Finding]:
-    versions = document.get("versions", ())
-    listed = {
-        each["schema_version_id"]: each
-        for each in (versions if isinstance(versions, list) else ())
-        if isinstance(each, dict) and isinstance(each.get("schema_version_id"), int)
-    }
-    own = listed.get(ref.version_id)
+async def _versions(chain: Chain, ledger: Ledger, type_id: TypeId, known: Versions, key: str) -> list[Finding]:
+    found: list[Finding] = []
+    name, ref = type_id.label, ledger.schemas[type_id]
+    own = next((each for each in known.versions if each.schema_version_id == ref.version_id), None)
     if own is None:
-        yield Finding("schema_objects_differ", key, f"{type_id.label}: it lacks version {ref.version_id}")
-    elif own.get("schema_hash") != ref.hash:
-        message = f"{type_id.label}: version {ref.version_id} is another schema than the chain's"
-        yield Finding("schema_objects_differ", key, message)
-    later = [number for number in listed if number > ref.version_id]
-    if later:
-        message = (
-            f"{type_id.label}: it lists version {max(later)}, and the chain has {ref.version_id}: half a migration"
-        )
-        yield Finding("schema_objects_differ", key, message)
+        found.append(Finding("schema_objects_differ", key, f"{name}: it lacks version {ref.version_id}"))
+    elif (
+        not ref.plain
+        and own.schema_hash != ref.hash
+        and not alike(own, await chained_schema(chain, ledger, type_id, ref))
+    ):
+        message = f"{name}: version {ref.version_id} is another schema than the chain's"
+        found.append(Finding("schema_objects_differ", key, message))
+    latest = known.latest
+    if latest is not None and latest.schema_version_id > ref.version_id:
+        message = f"{name}: it lists version {latest.schema_version_id}, and the chain has {ref.version_id}"
+        found.append(Finding("schema_version_ahead", key, f"{message}: half a migration"))
+    return found
 
 
 async def _document(store: Store, key: str) -> dict[str, Any]:

@@ -20,11 +20,11 @@ from holdfast.base.aio import blocking
 from holdfast.ontology.chain.redaction_fence import RedactionFence
 from holdfast.ontology.filters.operand import fill
 from holdfast.ontology.filters.scope import Sql, quoted
-from holdfast.ontology.format.data.shape import Shape
 from holdfast.ontology.format.index import Entry
 from holdfast.ontology.format.stats import FileStats, Span
 from holdfast.ontology.query.cache.loaded import Loaded, tells_numbers
 from holdfast.ontology.types.refs import TypeId
+from holdfast.ontology.types.typeinfo import TypeInfo
 from holdfast.sql.duck import Duck, MissingFile, OutOfMemory
 
 AFTER = 8
@@ -87,7 +87,7 @@ class Gatherer:
         """Whether these files are not too large."""
         return sum(0 if each.stats is None else each.stats.size for each in entries) <= self._most_bytes
 
-    def begin(self, shape: Shape, files: Sequence[Loaded], rows: Sql, ends: Sql | None) -> None:
+    def begin(self, shape: TypeInfo, files: Sequence[Loaded], rows: Sql, ends: Sql | None) -> None:
         """Gather these files, the first ones of the type's list, in the background."""
         self._asked[shape.type_id] = 0
         if sum(each.size for each in files) > self._most_bytes:
@@ -115,7 +115,7 @@ class Gatherer:
             if not task.cancelled():
                 task.result()
 
-    async def _gather(self, shape: Shape, files: Sequence[Loaded], statement: Sql, epoch: int) -> None:
+    async def _gather(self, shape: TypeInfo, files: Sequence[Loaded], statement: Sql, epoch: int) -> None:
         type_id = shape.type_id
         self._count += 1
         name = f"gathered_{self._count}"
@@ -156,7 +156,7 @@ def ended(keys: Sequence[str], base: Sql | None, rest: Sql) -> Sql:
     )
 
 
-def _statement(shape: Shape, rows: Sql, ends: Sql | None) -> Sql:
+def _statement(shape: TypeInfo, rows: Sql, ends: Sql | None) -> Sql:
     if ends is None:
         return rows
     by = " AND ".join(f"r.{quoted(name)} = e.{quoted(name)}" for name in (*shape.keys, "commit_id"))
@@ -168,7 +168,7 @@ def _statement(shape: Shape, rows: Sql, ends: Sql | None) -> Sql:
     )
 
 
-def _loaded(files: Sequence[Loaded], shape: Shape, table: str, number: int) -> Loaded:
+def _loaded(files: Sequence[Loaded], shape: TypeInfo, table: str, number: int) -> Loaded:
     rows, size = sum(each.rows for each in files), sum(each.size for each in files)
     stats = FileStats(rows, size, unique=False, keys=_key_spans([each.entry for each in files], len(shape.keys)))
     return Loaded(

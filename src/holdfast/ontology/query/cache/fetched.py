@@ -19,12 +19,13 @@ from holdfast.ontology.filters.scope import quoted
 from holdfast.ontology.format.data.lifespans import ORIGIN, known, lasting_in
 from holdfast.ontology.format.data.redacted import mark_in
 from holdfast.ontology.format.data.rows import column_forms
-from holdfast.ontology.format.data.shape import Shape
 from holdfast.ontology.format.data.upgrade import upgrade_file, versions_in
 from holdfast.ontology.format.index import Entry
 from holdfast.ontology.query.cache.loaded import Loaded, tells_numbers, usable
 from holdfast.ontology.types import names
 from holdfast.ontology.types.refs import TypeHead
+from holdfast.ontology.types.typeinfo import TypeInfo
+from holdfast.ontology.types.upgrade import concerned
 from holdfast.sql.duck import Duck
 
 SWELL = 3
@@ -70,14 +71,14 @@ class Reader(NamedTuple):
     duck: Duck
 
 
-async def arrived(shape: Shape, arrivals: Sequence[Arrival], reader: Reader) -> list[Arrived]:
+async def arrived(shape: TypeInfo, arrivals: Sequence[Arrival], reader: Reader) -> list[Arrived]:
     found = await blocking(lambda: [_looked_at(shape, each, reader) for each in arrivals])
     if any(each.doubtful for each in found):
         found = await blocking(lambda: [_once(shape, each, reader.duck) if each.doubtful else each for each in found])
     return found
 
 
-def _looked_at(shape: Shape, arrival: Arrival, reader: Reader) -> Arrived:
+def _looked_at(shape: TypeInfo, arrival: Arrival, reader: Reader) -> Arrived:
     fence, proved, duck = reader
     folder = duck.folder
     number, entry, path = arrival
@@ -127,7 +128,7 @@ def _looked_at(shape: Shape, arrival: Arrival, reader: Reader) -> Arrived:
     return Arrived(loaded, swollen, signature, path, doubtful=not column_forms(schema))
 
 
-def _once(shape: Shape, found: Arrived, duck: Duck) -> Arrived:
+def _once(shape: TypeInfo, found: Arrived, duck: Duck) -> Arrived:
     """The same without rows that another one of their identity and commit follows."""
     loaded, target = found.loaded, duck.folder / "once" / f"{found.loaded.number}.parquet"
     path, rows = _without_doubles(shape, found.path, loaded.rows, duck, target)
@@ -137,7 +138,7 @@ def _once(shape: Shape, found: Arrived, duck: Duck) -> Arrived:
     return found._replace(loaded=here, path=path)
 
 
-def _carried_out(shape: Shape, arrival: Arrival, fence: RedactionFence, folder: Path) -> tuple[Path, int]:
+def _carried_out(shape: TypeInfo, arrival: Arrival, fence: RedactionFence, folder: Path) -> tuple[Path, int]:
     """The file, or one of our own without what was ordered to be destroyed and may not be yet; and its mark."""
     if not fence.concerns(shape.type_id):
         return arrival.path, 0
@@ -156,19 +157,18 @@ def _instead(path: Path, target: Path, body: bytes) -> Path:
     return target
 
 
-def _upgraded(shape: Shape, number: int, path: Path, folder: Path) -> Path:
+def _upgraded(shape: TypeInfo, number: int, path: Path, folder: Path) -> Path:
     """The file, or one of our own with the rows as the class of now has them."""
-    upgrades = shape.upgrades
-    if upgrades is None or not any(map(upgrades.concerns, versions_in(path))):
+    if not shape.upgraders or not any(concerned(shape, version) for version in versions_in(path)):
         return path
     target = folder / "upgraded" / f"{number}.parquet"
-    upgrade_file(path, target, upgrades, {name: shape.nodes[name] for name in shape.payload})
+    upgrade_file(path, target, shape)
     if path.is_relative_to(folder):
         path.unlink()
     return target
 
 
-def _without_doubles(shape: Shape, path: Path, rows: int, duck: Duck, target: Path) -> tuple[Path, int]:
+def _without_doubles(shape: TypeInfo, path: Path, rows: int, duck: Duck, target: Path) -> tuple[Path, int]:
     """The file, or one of our own in which each identity has the last of its rows of a commit; how many there are.
 
     The file itself is not ours to change: it may be the store's, under another name.

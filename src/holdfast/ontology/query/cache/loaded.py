@@ -7,8 +7,8 @@ import pyarrow as pa
 
 from holdfast.ontology.format.data.columns import arrow_type
 from holdfast.ontology.format.data.rows import column_forms, partial_columns
-from holdfast.ontology.format.data.shape import Shape
 from holdfast.ontology.format.index import Entry
+from holdfast.ontology.types.typeinfo import TypeInfo
 
 NUMBER = "file_row_number"
 """What DuckDB calls the number of a row in its file."""
@@ -78,7 +78,7 @@ class Loaded:
         return self.unique or self.until
 
 
-def usable(shape: Shape, schema: pa.Schema) -> tuple[tuple[str, ...], frozenset[str]]:
+def usable(shape: TypeInfo, schema: pa.Schema) -> tuple[tuple[str, ...], frozenset[str]]:
     """The typed columns of a file that count, and the fields whose column lacks something."""
     forms, partial = column_forms(schema), partial_columns(schema)
     columns: list[str] = []

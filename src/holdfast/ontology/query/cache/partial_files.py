@@ -25,11 +25,9 @@ import pyarrow as pa
 from holdfast.base.aio import blocking, map_bounded
 from holdfast.base.errors import Corrupt, NotFound
 from holdfast.objects.store import Store
-from holdfast.ontology.filters.ast import And
 from holdfast.ontology.format.data.footer import of_groups
 from holdfast.ontology.format.data.lifespans import ORIGIN, known, lasting_in
 from holdfast.ontology.format.data.rows import column_forms
-from holdfast.ontology.format.data.shape import Shape
 from holdfast.ontology.format.index import Entry
 from holdfast.ontology.format.parquet.byte_ranges import Placed, Reading, chunks_of, more_than_chunks
 from holdfast.ontology.format.parquet.column_order import FROM_BYTES
@@ -41,7 +39,9 @@ from holdfast.ontology.query.cache.prune import may_match, paths
 from holdfast.ontology.query.cache.sparse_file import Sparse
 from holdfast.ontology.types import names
 from holdfast.ontology.types.errors import Overtaken, SnapshotGone
+from holdfast.ontology.types.expressions.ast import And
 from holdfast.ontology.types.refs import TypeHead
+from holdfast.ontology.types.typeinfo import TypeInfo
 from holdfast.sql.duck import MissingFile
 
 SHARE = 2
@@ -56,7 +56,7 @@ FILLED = 4
 class Wanted:
     """Which rows a question needs of the files of a type."""
 
-    shape: Shape
+    shape: TypeInfo
     keys: And
     """What concerns keys alone."""
     rest: And
@@ -127,7 +127,7 @@ class Narrower:
                 return None
             groups, number = await self._groups(file, arrival.entry, reader, wanted), reader.fence.number
             if groups is None:
-                if wanted.shape.upgrades is not None:
+                if wanted.shape.upgraders:
                     return None
                 if file.every is None or file.every.heeded < number:
                     file.every = await self._begun(file, range(len(file.chunks)), arrival, reader, wanted.shape)
@@ -150,12 +150,12 @@ class Narrower:
         return None if many or len(file.pieces) >= PIECES else groups
 
     async def _begun(
-        self, file: _File, groups: Sequence[int], arrival: Arrival, reader: Reader, shape: Shape
+        self, file: _File, groups: Sequence[int], arrival: Arrival, reader: Reader, shape: TypeInfo
     ) -> Loaded:
         rows = sum(file.metadata.row_group(number).num_rows for number in groups)
         sparse = Sparse(file.distant, file.chunks, groups, rows, arrival.path)
         await sparse.begin()
-        if shape.upgrades is not None:
+        if shape.upgraders:
             await sparse.fill(None)  # its rows are gone through before anybody asks
         ((loaded, *_),) = await arrived(shape, [arrival], reader)
         self._sparse[loaded.path or ""] = sparse

@@ -14,7 +14,9 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from holdfast.ontology.chain.times import Window
-from holdfast.ontology.filters.ast import (
+from holdfast.ontology.format.index import Entry
+from holdfast.ontology.format.stats import FileStats, Span, may_hold
+from holdfast.ontology.types.expressions.ast import (
     And,
     Between,
     Comparison,
@@ -27,10 +29,8 @@ from holdfast.ontology.filters.ast import (
     Quantified,
     Text,
 )
-from holdfast.ontology.format.data.shape import Shape
-from holdfast.ontology.format.index import Entry
-from holdfast.ontology.format.stats import FileStats, Span, may_hold
 from holdfast.ontology.types.readings import Reading
+from holdfast.ontology.types.typeinfo import TypeInfo
 
 UNKNOWN = Span(None, None)
 _NUMBERS: tuple[Reading, ...] = ("number", "real", "float", "decimal")
@@ -53,7 +53,7 @@ class Split:
     rest: And
 
 
-def split(predicate: Predicate, shape: Shape) -> Split:
+def split(predicate: Predicate, shape: TypeInfo) -> Split:
     """What concerns keys alone is true of all rows of an identity or of none, so it may be asked of each row."""
     own = key_fields(shape)
     keys: list[Predicate] = []
@@ -63,7 +63,7 @@ def split(predicate: Predicate, shape: Shape) -> Split:
     return Split(And(tuple(keys)), And(tuple(rest)))
 
 
-def key_fields(shape: Shape) -> frozenset[str]:
+def key_fields(shape: TypeInfo) -> frozenset[str]:
     """The columns of the identity, and the field that is its key."""
     return frozenset((*shape.keys, *(() if shape.key_field is None else (shape.key_field,))))
 
@@ -88,7 +88,7 @@ def paths(predicate: Predicate) -> Iterable[FieldPath]:
             yield predicate.path
 
 
-def choose(entries: Sequence[Entry], window: Window, predicate: Predicate, shape: Shape) -> list[Choice]:
+def choose(entries: Sequence[Entry], window: Window, predicate: Predicate, shape: TypeInfo) -> list[Choice]:
     """What becomes of each file of a type, in the order of commits."""
     parts = split(predicate, shape)
     found: list[Choice] = []
@@ -128,7 +128,7 @@ def disjoint(entries: Sequence[Entry]) -> bool:
     return all(before[1] < after[0] for before, after in pairwise(ordered))
 
 
-def may_match(predicate: Predicate, stats: FileStats, shape: Shape) -> bool:
+def may_match(predicate: Predicate, stats: FileStats, shape: TypeInfo) -> bool:
     """False only if no row of the file can satisfy the predicate."""
     match predicate:
         case And(terms=terms):
@@ -157,7 +157,7 @@ def may_match(predicate: Predicate, stats: FileStats, shape: Shape) -> bool:
             return True
 
 
-def _held(path: FieldPath, value: Any, stats: FileStats, shape: Shape) -> bool:
+def _held(path: FieldPath, value: Any, stats: FileStats, shape: TypeInfo) -> bool:
     """False only if the path is a key, and the sketch of the file's keys says that this one is not there."""
     if path.end != "own" or path.steps or not stats.sketches:
         return True
@@ -174,7 +174,7 @@ def _held(path: FieldPath, value: Any, stats: FileStats, shape: Shape) -> bool:
     return True
 
 
-def _span(path: FieldPath, stats: FileStats, shape: Shape) -> Span:
+def _span(path: FieldPath, stats: FileStats, shape: TypeInfo) -> Span:
     if path.end != "own" or path.steps:
         return UNKNOWN
     if path.field in stats.columns:
@@ -186,7 +186,7 @@ def _span(path: FieldPath, stats: FileStats, shape: Shape) -> Span:
     return Span(stats.keys[column].low, stats.keys[column].high, 0) if known and column is not None else UNKNOWN
 
 
-def _key_column(name: str, shape: Shape) -> int | None:
+def _key_column(name: str, shape: TypeInfo) -> int | None:
     """The place of a column among those of the identity."""
     return shape.keys.index(name) if name in shape.keys else None
 

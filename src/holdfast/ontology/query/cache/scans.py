@@ -8,10 +8,10 @@ import pyarrow as pa
 
 from holdfast.ontology.filters.scope import Sql, quoted
 from holdfast.ontology.format.data.columns import arrow_type
-from holdfast.ontology.format.data.shape import Shape
 from holdfast.ontology.format.parquet.byte_ranges import Reading
 from holdfast.ontology.query.cache.loaded import NUMBER, Loaded, duck_type
 from holdfast.ontology.types import names
+from holdfast.ontology.types.typeinfo import TypeInfo
 
 SYSTEM = ("commit_id", "schema_version_id", "fields_json", "_retracted")
 """The columns that every scan has, besides keys and fields."""
@@ -22,7 +22,7 @@ LISTED = 16
 """Files that a condition names one by one."""
 
 
-def projected(shape: Shape, loaded: Loaded, columns: Sequence[str]) -> list[str]:
+def projected(shape: TypeInfo, loaded: Loaded, columns: Sequence[str]) -> list[str]:
     """The columns of a file as every scan of the type has them."""
     found = [quoted(name) for name in shape.keys]
     for name in columns:
@@ -42,14 +42,14 @@ def projected(shape: Shape, loaded: Loaded, columns: Sequence[str]) -> list[str]
     return found
 
 
-def reading(shape: Shape, file: Loaded, columns: Sequence[str]) -> Reading:
+def reading(shape: TypeInfo, file: Loaded, columns: Sequence[str]) -> Reading:
     """Where a file lies, for a scan of these columns: those that the scan may read, whatever other files it reads."""
     ends = (names.UNTIL, "commit_id") if file.until else ()
     found = (name for name in columns if name in SYSTEM or name in file.columns)
     return Reading.of(file.path or "", (*shape.keys, *ends, *found))
 
 
-def declared(shape: Shape) -> list[str]:
+def declared(shape: TypeInfo) -> list[str]:
     """The same columns, as those of a table."""
     columns = [f"{quoted(name)} VARCHAR" for name in shape.keys]
     columns += ["commit_id BIGINT", "schema_version_id BIGINT", "fields_json VARCHAR", "_retracted BOOLEAN"]
@@ -57,7 +57,7 @@ def declared(shape: Shape) -> list[str]:
     return [*columns, *(f"{quoted(name)} {duck_type(arrow_type(shape.nodes[name]))}" for name in shape.payload)]
 
 
-def numbered(shape: Shape, file: Loaded, columns: Sequence[str], latest_at: int) -> Sql:
+def numbered(shape: TypeInfo, file: Loaded, columns: Sequence[str], latest_at: int) -> Sql:
     """The rows of one large file with their numbers, without those of which it says that they are replaced."""
     latest = lasting([file], latest_at)
     condition = f" WHERE {latest}" if latest else ""
@@ -75,7 +75,7 @@ def written(file: Loaded) -> str:
     return "'{}'".format((file.path or "").replace("'", "''"))
 
 
-def _names(files: Sequence[Loaded], shape: Shape, columns: Sequence[str]) -> tuple[str, list[Reading]]:
+def _names(files: Sequence[Loaded], shape: TypeInfo, columns: Sequence[str]) -> tuple[str, list[Reading]]:
     """Names of files in SQL. Those of which only parts are here are bound, so that their readings go with them."""
     names_of = ", ".join("?::VARCHAR" if each.partly else written(each) for each in files)
     return names_of, [reading(shape, each, columns) for each in files if each.partly]
@@ -146,7 +146,7 @@ class Pool(NamedTuple):
 
 
 def scans(
-    shape: Shape, files: Sequence[Loaded], columns: Sequence[str], latest_at: int | None, pool: Pool
+    shape: TypeInfo, files: Sequence[Loaded], columns: Sequence[str], latest_at: int | None, pool: Pool
 ) -> list[tuple[str, list[Any]]]:
     """See ``Warm.scans``."""
     found: list[tuple[str, list[Any]]] = []

@@ -26,7 +26,6 @@ from holdfast.objects.store import Store
 from holdfast.ontology.chain.redaction_fence import RedactionFence
 from holdfast.ontology.filters.operand import joined
 from holdfast.ontology.filters.scope import Sql
-from holdfast.ontology.format.data.shape import Shape
 from holdfast.ontology.format.index import Entry
 from holdfast.ontology.format.parquet.byte_ranges import Reading, readings
 from holdfast.ontology.query.cache.combined import AFTER, Gathered, Gatherer, ended
@@ -37,6 +36,7 @@ from holdfast.ontology.query.cache.scans import SYSTEM, Pool, declared, projecte
 from holdfast.ontology.query.cache.superseded import MOST, ROW_BYTES, Replaced
 from holdfast.ontology.types import names
 from holdfast.ontology.types.refs import TypeHead, TypeId
+from holdfast.ontology.types.typeinfo import TypeInfo
 from holdfast.sql.duck import Duck
 from holdfast.sql.files import LocalFiles
 from holdfast.sql.session import Session
@@ -165,7 +165,7 @@ class Warm:
 
     async def load(
         self,
-        shape: Shape,
+        shape: TypeInfo,
         entries: Sequence[Entry],
         fence: RedactionFence,
         proved: Callable[[TypeHead], bool] = lambda _: False,
@@ -225,7 +225,7 @@ class Warm:
         fence.check(found.redacted, entry.path)
         return True
 
-    async def settle(self, shape: Shape, files: Sequence[Loaded]) -> bool:
+    async def settle(self, shape: TypeInfo, files: Sequence[Loaded]) -> bool:
         """Find out which rows of large files are replaced by newer files; False if that would not help."""
         large = sorted((each for each in files if not each.pooled), key=_commits)
         small = [each for each in files if each.pooled]
@@ -247,11 +247,11 @@ class Warm:
                     self._changes += 1
         return True
 
-    def gathered(self, shape: Shape, entries: Sequence[Entry], fence: RedactionFence) -> Gathered | None:
+    def gathered(self, shape: TypeInfo, entries: Sequence[Entry], fence: RedactionFence) -> Gathered | None:
         """One table instead of the first of these files, if there is one."""
         return self._gatherer.find(shape.type_id, entries, fence) if self._gatherer is not None else None
 
-    def asked(self, shape: Shape, entries: Sequence[Entry], fence: RedactionFence) -> bool:
+    def asked(self, shape: TypeInfo, entries: Sequence[Entry], fence: RedactionFence) -> bool:
         """These are all files of a type, and there was a question about it; after some of them they are gathered.
 
         Whether it was not the first one.
@@ -263,7 +263,7 @@ class Warm:
         self._gather(shape, entries, fence)
         return again
 
-    def _gather(self, shape: Shape, entries: Sequence[Entry], fence: RedactionFence) -> None:
+    def _gather(self, shape: TypeInfo, entries: Sequence[Entry], fence: RedactionFence) -> None:
         gatherer = self._gatherer
         if gatherer is None or not entries or not gatherer.due(shape.type_id, entries, fence, after=self.gather_after):
             return
@@ -284,7 +284,7 @@ class Warm:
         if self._gatherer is not None:
             await self._gatherer.done()
 
-    def _all(self, shape: Shape, files: Sequence[Loaded], columns: Sequence[str]) -> Sql:
+    def _all(self, shape: TypeInfo, files: Sequence[Loaded], columns: Sequence[str]) -> Sql:
         scans = self.scans(shape, files, columns)
         return joined(" UNION ALL ", [Sql(text, tuple(params)) for text, params in scans])
 
@@ -294,7 +294,7 @@ class Warm:
             raise RuntimeError("the session is closed")
         return self._replaced.rows(older.number, [each.number for each in newer], upper)
 
-    def _turn(self, shape: Shape) -> asyncio.Lock:
+    def _turn(self, shape: TypeInfo) -> asyncio.Lock:
         return self._turns.setdefault(shape.type_id, asyncio.Lock())
 
     async def _fetch(self, entry: Entry) -> Arrival:
@@ -304,7 +304,7 @@ class Warm:
         size = entry.stats.size if entry.stats is not None else None
         return Arrival(number, entry, await self._files.place(entry.path, f"{number}.parquet", size))
 
-    async def _take_in(self, shape: Shape, found: Sequence[Arrived]) -> None:
+    async def _take_in(self, shape: TypeInfo, found: Sequence[Arrived]) -> None:
         self._changes += 1
         small: list[Arrived] = []
         for each in found:
@@ -319,13 +319,13 @@ class Warm:
         self._loaded |= {each.loaded.entry.path: each.loaded for each in small}
         self._waiting.setdefault(shape.type_id, []).extend(small)
 
-    async def _pool_waiting(self, shape: Shape) -> None:
+    async def _pool_waiting(self, shape: TypeInfo) -> None:
         """Few files of a first question are scanned where they lie; who asks again has them in a table."""
         if shape.type_id in self._asked and (waiting := self._waiting.pop(shape.type_id, [])):
             still = [each for each in waiting if self._loaded.get(each.loaded.entry.path) is each.loaded]
             await self._pool(shape, still, keep=True)
 
-    async def _pool(self, shape: Shape, small: Sequence[Arrived], *, keep: bool = False) -> None:
+    async def _pool(self, shape: TypeInfo, small: Sequence[Arrived], *, keep: bool = False) -> None:
         """``keep``: statements may be on their way to the files."""
         async with self._one:
             await blocking(self._pool_all, shape, small, keep=keep)
@@ -333,7 +333,7 @@ class Warm:
 
     # --- blocking, one at a time ---
 
-    def _pool_all(self, shape: Shape, small: Sequence[Arrived], *, keep: bool) -> None:
+    def _pool_all(self, shape: TypeInfo, small: Sequence[Arrived], *, keep: bool) -> None:
         ordered = sorted(small, key=lambda each: each.signature)
         for _, group in groupby(ordered, key=lambda each: each.signature):
             alike = list(group)
@@ -346,14 +346,14 @@ class Warm:
         numbers = set(self._replaced.lacks(older.number, [each.number for each in newer]))
         return [each for each in newer if each.number in numbers]
 
-    def _compare(self, shape: Shape, older: Loaded, newer: Sequence[Loaded]) -> None:
+    def _compare(self, shape: TypeInfo, older: Loaded, newer: Sequence[Loaded]) -> None:
         lacking = self._lacking(older, newer)
         if self._replaced is None or older.pooled or not lacking:
             return
         pool = self._pools.get(shape.type_id, ""), self._pooled.get(shape.type_id, set())
         self._replaced.compare(older, shape.keys, lacking, pool)
 
-    def _insert(self, shape: Shape, group: Sequence[Arrived], *, keep: bool) -> None:
+    def _insert(self, shape: TypeInfo, group: Sequence[Arrived], *, keep: bool) -> None:
         pool = self._pool_of(shape)
         first = group[0].loaded
         listed = ", ".join(projected(shape, first, (*SYSTEM, names.UNTIL, *shape.payload)))
@@ -370,7 +370,7 @@ class Warm:
             self._loaded[loaded.entry.path] = replace(loaded, path=None, beyond=False, lasting=None)
             self._pooled.setdefault(shape.type_id, set()).add(loaded.number)
 
-    def _pool_of(self, shape: Shape) -> str:
+    def _pool_of(self, shape: TypeInfo) -> str:
         pool = self._pools.get(shape.type_id)
         if pool is None:
             pool = f"store.pool_{self._tables}"
@@ -384,7 +384,7 @@ class Warm:
     # --- SQL ---
 
     def scans(
-        self, shape: Shape, files: Sequence[Loaded], columns: Sequence[str], latest_at: int | None = None
+        self, shape: TypeInfo, files: Sequence[Loaded], columns: Sequence[str], latest_at: int | None = None
     ) -> list[tuple[str, list[Any]]]:
         """SELECTs that together give all rows of these files, by keys and these columns, and their parameters.
 

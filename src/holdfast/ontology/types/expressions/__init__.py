@@ -1,0 +1,1 @@
+"""What conditions, orders and aggregates are made of: a field of a class is a term of the query language. Pure."""

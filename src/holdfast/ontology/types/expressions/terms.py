@@ -1,0 +1,334 @@
+"""Operators: from ``Customer.tier == "Gold"`` to a predicate. Pure.
+
+A ``Term`` is a place in a row and its declared type; comparing it gives a ``Condition``, which combines with ``&``,
+``|`` and ``~``. Everything is checked here, when the query is written down: names, types and values.
+
+Type checkers know the type of a field, so they refuse what would be refused here.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, NoReturn, TypeVar
+
+from holdfast.ontology.types.errors import InvalidQuery
+from holdfast.ontology.types.expressions.ast import (
+    Aggregate,
+    AggregateTerm,
+    And,
+    AvgLen,
+    Between,
+    Comparison,
+    Count,
+    FieldPath,
+    In,
+    IsNotNull,
+    IsNull,
+    Length,
+    Not,
+    Operator,
+    Or,
+    Order,
+    Predicate,
+    Quantified,
+    Text,
+    TextOperator,
+)
+from holdfast.ontology.types.expressions.fitting import check_text, fitted, item_node, node_at, reading_of, require_text
+from holdfast.ontology.types.expressions.text_match import check_pattern
+from holdfast.ontology.types.readings import Reading
+from holdfast.ontology.types.typespec import Anything, Node, without_null
+
+T = TypeVar("T")
+Function = Literal["sum", "avg", "min", "max", "count_distinct", "quantile"]
+
+
+@dataclass(frozen=True, eq=False)
+class Condition:
+    """A predicate about rows of one type. Combine with ``&``, ``|`` and ``~``."""
+
+    predicate: Predicate
+    root: type
+    """The type whose rows it is about."""
+
+    def __and__(self, other: "Condition") -> "Condition":
+        before = self.predicate.terms if isinstance(self.predicate, And) else (self.predicate,)
+        return Condition(And((*before, self._same(other).predicate)), self.root)
+
+    def __or__(self, other: "Condition") -> "Condition":
+        # Flat: whoever joins thousands of conditions gets one list, not a tree of that depth.
+        before = self.predicate.terms if isinstance(self.predicate, Or) else (self.predicate,)
+        return Condition(Or((*before, self._same(other).predicate)), self.root)
+
+    def __invert__(self) -> "Condition":
+        return Condition(Not(self.predicate), self.root)
+
+    def __bool__(self) -> NoReturn:
+        raise InvalidQuery(
+            "a condition of a query is neither true nor false before it runs",
+            remedy="combine conditions with &, | and ~ in parentheses, not with and, or, not or 1 < x < 3",
+        )
+
+    def _same(self, other: "Condition") -> "Condition":
+        if not isinstance(other, Condition):
+            raise InvalidQuery(
+                f"{other!r} is not a condition", remedy="write a comparison on each side, in parentheses"
+            )
+        if other.root is not self.root:
+            raise InvalidQuery(
+                f"one condition is about {self.root.__name__}, the other about {other.root.__name__}",
+                remedy="use left(Relation) and right(Relation) for the fields at the ends of a relation",
+            )
+        return other
+
+
+@dataclass(frozen=True)
+class Ordering:
+    """A term of ``order_by``."""
+
+    order: Order
+    root: type
+
+
+@dataclass(frozen=True)
+class Figure:
+    """An aggregate over rows of one type; of any type, if ``root`` is None."""
+
+    term: AggregateTerm
+    root: type | None
+
+
+class Term(ABC, Generic[T]):
+    """What can be compared. Made by classes, ``left``, ``right``, ``path`` and ``any_path``; never by hand."""
+
+    __hash__ = object.__hash__
+
+    @property
+    @abstractmethod
+    def _path(self) -> FieldPath:
+        """Where it is."""
+
+    @property
+    @abstractmethod
+    def _node(self) -> Node:
+        """Its declared type."""
+
+    @abstractmethod
+    def _condition(self, predicate: Predicate) -> Condition:
+        """What a test of it says about the row."""
+
+    def __eq__(self, other: T) -> Condition:  # type: ignore[override]  # a term of a query, as in every such language
+        return self._compared("==", other)
+
+    def __ne__(self, other: T) -> Condition:  # type: ignore[override]  # as above
+        return self._compared("!=", other)
+
+    def __lt__(self, other: T) -> Condition:
+        return self._compared("<", other)
+
+    def __le__(self, other: T) -> Condition:
+        return self._compared("<=", other)
+
+    def __gt__(self, other: T) -> Condition:
+        return self._compared(">", other)
+
+    def __ge__(self, other: T) -> Condition:
+        return self._compared(">=", other)
+
+    def in_(self, values: Iterable[T]) -> Condition:
+        """Equal to one of the values; None among them stands for null."""
+        given = list(values)
+        rest = [fitted(self._node, value, str(self)) for value in given if value is not None]
+        readings = dict.fromkeys(reading for reading, _ in rest)
+        parts: list[Predicate] = [
+            In(self._path, tuple(value for found, value in rest if found == reading), reading) for reading in readings
+        ]
+        if len(rest) < len(given):
+            parts.append(IsNull(self._path))
+        return self._condition(parts[0] if len(parts) == 1 else Or(tuple(parts)))
+
+    def between(self, low: T, high: T) -> Condition:
+        """From ``low`` to ``high``, both included."""
+        (reading, least), (other, most) = (fitted(self._node, value, str(self)) for value in (low, high))
+        if reading != other:
+            raise InvalidQuery(f"{self}: {low!r} and {high!r} are of different types", remedy="give two of one type")
+        return self._condition(Between(self._path, least, most, reading))
+
+    def is_null(self) -> Condition:
+        return self._condition(IsNull(self._path))
+
+    def is_not_null(self) -> Condition:
+        return self._condition(IsNotNull(self._path))
+
+    def equals(self: "TextTerm", value: str, *, fold: bool = False) -> Condition:
+        return self._text("equals", value, fold)
+
+    def contains(self: "TextTerm", value: str, *, fold: bool = False) -> Condition:
+        """``fold=True`` compares without regard to case, here and below."""
+        return self._text("contains", value, fold)
+
+    def startswith(self: "TextTerm", value: str, *, fold: bool = False) -> Condition:
+        return self._text("startswith", value, fold)
+
+    def endswith(self: "TextTerm", value: str, *, fold: bool = False) -> Condition:
+        return self._text("endswith", value, fold)
+
+    def matches(self: "TextTerm", pattern: str, *, fold: bool = False) -> Condition:
+        """Whether a regular expression (RE2) is found in the text."""
+        return self._text("matches", check_pattern(pattern), fold)
+
+    def _compared(self, operator: Operator, value: Any) -> Condition:
+        if value is None:
+            if operator in ("==", "!="):
+                return self.is_null() if operator == "==" else self.is_not_null()
+            raise InvalidQuery(f"{self}: nothing is smaller or greater than None", remedy="use is_null or is_not_null")
+        reading, stored = fitted(self._node, value, str(self))
+        return self._condition(Comparison(self._path, operator, stored, reading))
+
+    def _text(self, operator: TextOperator, value: Any, fold: bool) -> Condition:
+        require_text(self._node, str(self))
+        if not isinstance(value, str):
+            raise InvalidQuery(f"{self}: {value!r} is not text")
+        check_text(value, str(self))
+        return self._condition(Text(self._path, operator, value, fold))
+
+
+class RowTerm(Term[T]):
+    """A field, or what lies at a path inside one."""
+
+    @property
+    @abstractmethod
+    def _root(self) -> type:
+        """The type whose rows have it."""
+
+    def _condition(self, predicate: Predicate) -> Condition:
+        return Condition(predicate, self._root)
+
+    def any_path(self: "ListTerm", path: str = "") -> "ItemTerm":
+        """What is compared with this must hold for one item of the list at least, or for what is at ``path`` in it."""
+        return _items(self, "any", path)
+
+    def all_path(self: "ListTerm", path: str = "") -> "ItemTerm":
+        """What is compared with this must hold for all items of the list."""
+        return _items(self, "all", path)
+
+    def length(self: "ListTerm") -> "LengthTerm":
+        item_node(without_null(self._node)[0], str(self))
+        return LengthTerm(self)
+
+    def asc(self, *, nulls: Literal["first", "last"] = "last") -> Ordering:
+        return self._ordering(False, nulls)
+
+    def desc(self, *, nulls: Literal["first", "last"] = "last") -> Ordering:
+        return self._ordering(True, nulls)
+
+    def _ordering(self, descending: bool, nulls: Literal["first", "last"]) -> Ordering:
+        reading = reading_of(self._node, str(self), "ordered")
+        return Ordering(Order(self._path, reading, descending, nulls), self._root)
+
+    def sum(self) -> Figure:
+        return self._figure("sum", ("number", "real", "float", "decimal"))
+
+    def avg(self) -> Figure:
+        return self._figure("avg", ("number", "real", "float", "decimal"))
+
+    def min(self) -> Figure:
+        return self._figure("min")
+
+    def max(self) -> Figure:
+        return self._figure("max")
+
+    def count_distinct(self) -> Figure:
+        return self._figure("count_distinct")
+
+    def quantile(self, at: float) -> Figure:
+        if not 0 <= at <= 1:
+            raise InvalidQuery(f"{self}: a quantile is asked at a share from 0 to 1, not at {at!r}")
+        return self._figure("quantile", at=at)
+
+    def avg_len(self: "ListTerm") -> Figure:
+        item_node(without_null(self._node)[0], str(self))
+        return Figure(AvgLen(self._path), self._root)
+
+    def _figure(self, function: Function, among: tuple[Reading, ...] = (), at: float | None = None) -> Figure:
+        reading = reading_of(self._node, str(self), "aggregated")
+        if reading is None and isinstance(self._node, Anything):
+            reading = "number"
+        if reading is None or (among and reading not in among):
+            raise InvalidQuery(f"{self}: {function} needs values of one kind{' that are numbers' if among else ''}")
+        return Figure(Aggregate(function, self._path, reading, at), self._root)
+
+
+TextTerm = Term[str] | Term[str | None]
+ListTerm = RowTerm[list[Any]] | RowTerm[list[Any] | None]
+
+
+def _items(term: RowTerm[Any], quantifier: Literal["any", "all"], path: str) -> "ItemTerm":
+    steps = tuple(path.split(".")) if path else ()
+    if not all(steps):
+        raise InvalidQuery(f"{term}: {path!r} is not a path", remedy='write names with dots in between, as in "a.b"')
+    return ItemTerm(term, quantifier, steps)
+
+
+class ItemTerm(Term[Any]):
+    """An item of a list, or what lies at a path inside it."""
+
+    def __init__(self, of: RowTerm[Any], quantifier: Literal["any", "all"], steps: tuple[str, ...]) -> None:
+        self._of, self._quantifier, self._steps = of, quantifier, steps
+        node_at(item_node(without_null(of._node)[0], str(of)), steps, f"{of}[]")
+
+    @property
+    def _path(self) -> FieldPath:
+        return FieldPath("item", "", self._steps)
+
+    @property
+    def _node(self) -> Node:
+        return node_at(item_node(without_null(self._of._node)[0], str(self._of)), self._steps, f"{self._of}[]")
+
+    def _condition(self, predicate: Predicate) -> Condition:
+        return self._of._condition(Quantified(self._quantifier, self._of._path, predicate))
+
+    def __str__(self) -> str:
+        return ".".join((f"{self._of}[]", *self._steps))
+
+
+class LengthTerm:
+    """The number of items of a list."""
+
+    __hash__ = object.__hash__
+
+    def __init__(self, of: RowTerm[Any]) -> None:
+        self._of = of
+
+    def _compared(self, operator: Operator, value: Any) -> Condition:
+        if type(value) is not int:
+            raise InvalidQuery(f"the length of {self._of} is a whole number, it cannot be compared with {value!r}")
+        return self._of._condition(Length(self._of._path, operator, value))
+
+    def __eq__(self, other: int) -> Condition:  # type: ignore[override]  # as in Term
+        return self._compared("==", other)
+
+    def __ne__(self, other: int) -> Condition:  # type: ignore[override]  # as in Term
+        return self._compared("!=", other)
+
+    def __lt__(self, other: int) -> Condition:
+        return self._compared("<", other)
+
+    def __le__(self, other: int) -> Condition:
+        return self._compared("<=", other)
+
+    def __gt__(self, other: int) -> Condition:
+        return self._compared(">", other)
+
+    def __ge__(self, other: int) -> Condition:
+        return self._compared(">=", other)
+
+
+def count() -> Figure:
+    """The number of rows."""
+    return Figure(Count(), None)
+
+
+def count_where(condition: Condition) -> Figure:
+    """The number of rows for which the condition holds."""
+    return Figure(Count(condition.predicate), condition.root)

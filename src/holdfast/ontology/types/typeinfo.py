@@ -1,0 +1,296 @@
+"""All that is known of one type: what sessions, commits, queries and compaction ask instead of the class itself.
+
+It comes from a class (``declaration.declare``), or from a schema document of the store (``of_schema``): then there is
+no class to make objects of, and what no document says (defaults, constraints, upgraders) is not known. ``type_info``
+finds that of a class.
+"""
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime
+from decimal import Decimal
+from enum import Enum
+from functools import cached_property
+from typing import Any
+from uuid import UUID
+
+from pydantic import StringConstraints
+
+from holdfast.base.codec import Document
+from holdfast.base.errors import Invalid
+from holdfast.ontology.types import names
+from holdfast.ontology.types.codecs import codec
+from holdfast.ontology.types.errors import InvalidQuery, InvalidValue, unknown
+from holdfast.ontology.types.expressions.ast import End
+from holdfast.ontology.types.fields import MISSING, Field
+from holdfast.ontology.types.refs import Kind, TypeId
+from holdfast.ontology.types.schema import Drift, diff, fields_of, node_of, schema_hash
+from holdfast.ontology.types.typespec import Form, Node, Primitive, form_of, to_spec, to_text, without_null
+from holdfast.ontology.types.upgrade import Step
+from holdfast.ontology.types.validation import Validator
+from holdfast.ontology.types.values import Codec
+
+_SHARED = (str, int, float, bool, bytes, type(None), Decimal, UUID, date, datetime, Enum)
+"""Defaults of these types need not be copied for each object."""
+
+NOT_EMPTY = StringConstraints(min_length=1)
+"""Constraint of a key that is a text: the empty text stands for "no instance key"."""
+
+UNKEYED = ""
+"""The instance key of a relation that has none."""
+ENDS = ("left_key", "right_key")
+"""Of a relation: the keys of its ends, which are text."""
+
+
+@dataclass(eq=False)
+class TypeInfo:
+    """One type. Keys and columns are named after ``type_id.name``, which is the class's unless it says otherwise."""
+
+    type_id: TypeId
+    fields: Mapping[str, Field[Any]]
+    nodes: Mapping[str, Node]
+    """The types of all fields, the key included."""
+    ends: "tuple[TypeInfo, TypeInfo] | None" = None
+    """Of a relation."""
+    python: Any = None
+    """The class; None where only the store's schema is known."""
+    stored: Document | None = None
+    """The schema document that it was made from."""
+    version_id: int | None = None
+    """The version of that document in the store; None for a class, and where the store has no document."""
+    upgraders: tuple[Step, ...] = field(default=(), init=False)
+    """What is done to rows of older versions when they are read; declared after the class."""
+
+    # --- names ---
+
+    @property
+    def name(self) -> str:
+        return self.type_id.name
+
+    @property
+    def kind(self) -> Kind:
+        return self.type_id.kind
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The columns that identify a row."""
+        return names.key_columns(self.kind)
+
+    @cached_property
+    def key_field(self) -> str | None:
+        """The primary key of an entity; the instance key of a relation that has one."""
+        return next((name for name, each in self.fields.items() if each.is_key), None)
+
+    @cached_property
+    def key_is_text(self) -> bool:
+        return self.key_field is not None and self.nodes[self.key_field] == Primitive(str)
+
+    @property
+    def key_text(self) -> str | None:
+        """The field of an entity that is its key as it is: a text, which nothing changes when rows are read."""
+        return self.key_field if self.kind == "entity" and self.key_is_text and not self.upgraders else None
+
+    @cached_property
+    def payload(self) -> tuple[str, ...]:
+        """The fields of ``fields_json`` that have a typed column, sorted. An instance key has a column of its own."""
+        left_out = {self.key_field if self.kind == "relation" else None, *names.SYSTEM_COLUMNS}
+        return tuple(sorted(name for name in self.nodes if name not in left_out))
+
+    @cached_property
+    def columns(self) -> Mapping[str, Node]:
+        """The types of the fields that have a typed column."""
+        return {name: self.nodes[name] for name in self.payload}
+
+    @cached_property
+    def forms(self) -> Mapping[str, Form]:
+        """What each typed column holds."""
+        return {name: form_of(node) for name, node in self.columns.items()}
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The columns of a table of this type, as users see it."""
+        return (*(() if self.ends is None else ENDS), *self.nodes)
+
+    # --- the terms of queries ---
+
+    def at_end(self, end: End) -> "TypeInfo":
+        """This type, or the entity type at an end of the relation."""
+        if end == "own":
+            return self
+        if self.ends is None:
+            raise InvalidQuery(f"{self.name} is not a relation: it has no {end} end")
+        return self.ends[0 if end == "left" else 1]
+
+    def node_of(self, end: End, name: str) -> Node:
+        """The type of a field; ``InvalidQuery`` with a suggestion if there is none of this name."""
+        whose = self.at_end(end)
+        if name in ENDS and whose.ends is not None:
+            return Primitive(str)
+        if name not in whose.nodes:
+            raise unknown(whose.name, name, [*whose.nodes, *(ENDS if whose.ends is not None else ())])
+        return whose.nodes[name]
+
+    # --- values ---
+
+    @cached_property
+    def codecs(self) -> Mapping[str, Codec]:
+        return {name: codec(node) for name, node in self.nodes.items()}
+
+    @cached_property
+    def validator(self) -> Validator:
+        return Validator(self.name, self.nodes)
+
+    def completed(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The values, and defaults for what is not among them."""
+        whole = {**self._constants, **values}
+        for name in self._made:
+            if name not in whole:
+                whole[name] = self._default(name)
+        return whole
+
+    def default_of(self, name: str) -> Any:
+        """A default that no other object shares, validated."""
+        return self.validator.one(name, self._default(name))
+
+    @cached_property
+    def _constants(self) -> Mapping[str, Any]:
+        """Immutable defaults, which all objects share."""
+        return {
+            name: each.default
+            for name, each in self.fields.items()
+            if each.default is not MISSING and isinstance(each.default, _SHARED)
+        }
+
+    @cached_property
+    def _made(self) -> tuple[str, ...]:
+        """Fields whose default is made for each object."""
+        return tuple(name for name, each in self.fields.items() if each.has_default and name not in self._constants)
+
+    def _default(self, name: str) -> Any:
+        each = self.fields[name]
+        return copy.deepcopy(each.default) if each.default_factory is None else each.default_factory()
+
+    # --- the schema ---
+
+    @cached_property
+    def schema(self) -> Document:
+        """The document of the store, or of the class."""
+        if self.stored is not None:
+            return self.stored
+        described = {name: self._described(name) for name in self.fields}
+        if self.ends is None:
+            return {"entity_name": self.name, "fields": described}
+        left, right = self.ends
+        return {
+            "relation_name": self.name,
+            "left_type": left.name,
+            "right_type": right.name,
+            "instance_key_field": self.key_field,
+            "fields": described,
+        }
+
+    def _described(self, name: str) -> Document:
+        node, each = self.nodes[name], self.fields[name]
+        described: Document = {"index": each.index, "type": to_text(node), "type_spec": to_spec(node)}
+        return {"primary_key": each.primary_key, **described} if self.kind == "entity" else described
+
+    @cached_property
+    def schema_hash(self) -> str:
+        return schema_hash(self.schema)
+
+    def drift(self, stored: Document) -> Drift:
+        """How it differs from a schema in the store. False if it does not, whatever the hashes say."""
+        defaults = [name for name, each in self.fields.items() if each.has_default]
+        return diff(stored, self.schema, with_default=defaults)
+
+
+def type_info(python: type) -> TypeInfo:
+    """What is known of a class; ``Invalid`` if it is not a concrete type."""
+    if not isinstance(python, type):
+        raise Invalid(
+            f"a {type(python).__name__} where an entity or relation type is wanted: {python!r:.80}",
+            remedy="give the types themselves, one after the other, such as hf.ontology(Customer, Order)",
+        )
+    found = vars(python).get("__type_info__")
+    if isinstance(found, TypeInfo):
+        return found
+    raise Invalid(
+        f"{python.__name__} is not an entity or relation type",
+        remedy="derive it from Entity or Relation, without abstract=True",
+    )
+
+
+# --- from the store ---
+
+
+def of_schema(
+    type_id: TypeId,
+    schema: Document,
+    ends: Mapping[str, Document] | None = None,
+    *,
+    version_id: int | None = None,
+) -> TypeInfo:
+    """From a schema document, ours or a plain writer's. ``ends`` has those of the entities that a relation relates, as
+    far as they are known. A field that may be empty may be left out of an object; every other must be given.
+    """
+    described = fields_of(schema)
+    nodes = {name: node_of(each) for name, each in described.items()}
+    key, related = None, None
+    if type_id.kind == "relation":
+        key = schema.get("instance_key_field")
+        left, right = (str(schema.get(side)) for side in ("left_type", "right_type"))
+        known = ends or {}
+        related = (
+            of_schema(TypeId("entity", left), known.get(left) or _KEYED),
+            of_schema(TypeId("entity", right), known.get(right) or _KEYED),
+        )
+    else:
+        key = next((name for name, each in described.items() if each.get("primary_key")), None)
+        if key is not None:  # a document is sorted by name; people look for the key first
+            nodes = {key: nodes[key], **nodes}
+    if key in nodes and nodes[key] == Primitive(str):
+        nodes[key] = replace(nodes[key], metadata=(NOT_EMPTY,))
+    fields = {
+        name: _field(name, node, key=type_id.kind if name == key else None, index=bool(described[name].get("index")))
+        for name, node in nodes.items()
+    }
+    return TypeInfo(type_id, fields, nodes, related, stored=schema, version_id=version_id)
+
+
+def _field(name: str, node: Node, *, key: Kind | None, index: bool) -> Field[Any]:
+    made: Field[Any]
+    if key is not None:
+        made = Field(primary_key=key == "entity", instance_key=key == "relation", index=index)
+    else:
+        made = Field(default=None, index=index) if without_null(node)[1] else Field(index=index)
+    made.name = name
+    return made
+
+
+_KEYED: Document = {"fields": {"id": {"primary_key": True, "type_spec": {"kind": "primitive", "name": "str"}}}}
+"""An entity of which nothing is known but that it has a key."""
+
+
+# --- keys ---
+
+
+def key_text(value: Any) -> str:
+    return str(value.value) if isinstance(value, Enum) else str(value)
+
+
+def end_key(end: TypeInfo, value: Any, where: str) -> str:
+    """The key of one end of a relation, from the key itself or from the entity."""
+    name = end.key_field or ""
+    if end.python is not None and isinstance(value, end.python):
+        return key_text(value.__dict__[name])
+    if type(value) is str and value and end.key_is_text:
+        return value
+    try:
+        return key_text(end.validator.one(name, value))
+    except InvalidValue as error:
+        raise InvalidValue(
+            f"{where} must be a {end.name} or its key: {error}",
+            type_name=where.partition(".")[0],
+            field=where.partition(".")[2],
+        ) from error

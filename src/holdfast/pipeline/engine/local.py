@@ -1,0 +1,143 @@
+"""The engine in this process: DuckDB for relational steps, and kernels and tasks on the caller's loop and store.
+
+No Java, no other process. DuckDB keeps to a memory limit and spills into a scratch directory below the temporary one,
+which is removed when the planner ends. It reads staged parts as local files, each fetched once.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from holdfast.base.aio import blocking, map_bounded
+from holdfast.base.codec import Document
+from holdfast.base.scratch import Scratch
+from holdfast.objects.store import Store
+from holdfast.pipeline.engine.staged import Part, Staged, Target, write_parts
+from holdfast.pipeline.tables.table import Table, Wanted
+
+if TYPE_CHECKING:
+    from holdfast.pipeline.engine.protocol import Kernel, Progress, Query, Spread, Task
+    from holdfast.sql.duck import Duck
+
+MEMORY = "256MB"
+FOLDER = "holdfast-local-"
+FILES_AT_ONCE = 4
+_TYPES = {pa.string(): "VARCHAR", pa.int64(): "BIGINT", pa.bool_(): "BOOLEAN", pa.float64(): "DOUBLE"}
+
+
+class Inline:
+    """Jobs in this process."""
+
+    def __init__(self, store: Store, *, cores: int = 1, memory: str = MEMORY) -> None:
+        self._store = store
+        self._cores = cores
+        self._memory = memory
+
+    async def cores(self) -> int:
+        return self._cores
+
+    async def run(self, name: str, task: "Task", payloads: Sequence[bytes], progress: "Progress") -> list[Document]:
+        done = 0
+
+        async def one(payload: bytes) -> list[Document]:
+            nonlocal done
+            rows = await task(self._store, payload)
+            done += 1
+            progress(done, len(payloads))
+            return rows
+
+        parts = await map_bounded(payloads, one, limit=self._cores)
+        return [row for rows in parts for row in rows]
+
+    @asynccontextmanager
+    async def planner(self, name: str) -> "AsyncIterator[LocalPlanner]":
+        planner = LocalPlanner(self._store, self._memory)
+        try:
+            yield planner
+        finally:
+            await planner.close()
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+class LocalPlanner:
+    def __init__(self, store: Store, memory: str) -> None:
+        self._store = store
+        self._memory = memory
+        self._scratch: Scratch | None = None
+        self._duck: Duck | None = None
+        self._bound: dict[str, Staged] = {}
+
+    async def scan(self, table: Table, wanted: Wanted, target: Target, progress: "Progress") -> list[Part]:
+        parts = await table.plan(self._store, wanted)
+        return await write_parts(self._store, target, self._read(table, wanted, parts, progress))
+
+    async def _read(
+        self, table: Table, wanted: Wanted, parts: Sequence[Any], progress: "Progress"
+    ) -> AsyncGenerator[pa.RecordBatch, None]:
+        for done, part in enumerate(parts, 1):
+            async for batch in table.read(self._store, part, wanted):
+                yield batch
+            progress(done, len(parts))
+
+    async def map(
+        self, query: "Query", kernel: "Kernel", spread: "Spread", target: Target, progress: "Progress"
+    ) -> list[Part]:
+        duck = await self._with(query)
+        ordered = f"SELECT * FROM (\n{query.text()}\n) ORDER BY {', '.join(spread.sorting)}"
+        async with aclosing(duck.batches(ordered)) as rows:  # type: ignore[type-var]  # it is a generator
+            return await write_parts(self._store, target, kernel.rows(self._store, rows))
+
+    async def fetch(self, query: "Query") -> pa.Table:
+        duck = await self._with(query)
+        return await duck.table(query.text())
+
+    async def explain(self, query: "Query") -> str:
+        duck = await self._with(query)
+        found = await duck.table(f"EXPLAIN {query.text()}")
+        return "\n".join(found.column(1).to_pylist())
+
+    async def _with(self, query: "Query") -> "Duck":
+        """The database, with the staged tables of a query as views."""
+        duck = await self._open()
+        for name, staged in query.tables.items():
+            if self._bound.get(name) != staged:
+                await self._bind(duck, name, staged)
+                self._bound[name] = staged
+        return duck
+
+    async def _open(self) -> "Duck":
+        from holdfast.sql.duck import Duck  # noqa: PLC0415  # loads DuckDB, which takes a while
+
+        if self._duck is None:
+            self._scratch = await blocking(Scratch, FOLDER)
+            await blocking(self._scratch.sweep)
+            self._duck = Duck(self._scratch.path, memory_limit=self._memory)
+            await blocking(self._duck.open)
+        return self._duck
+
+    async def _bind(self, duck: "Duck", name: str, staged: Staged) -> None:
+        from holdfast.sql.files import LocalFiles  # noqa: PLC0415  # as above
+
+        files = LocalFiles(self._store, duck.folder)
+
+        async def place(part: Part) -> Path:
+            return await files.place(part.key, part.key.rpartition("/")[2], part.bytes)
+
+        if not staged.parts:
+            columns = ", ".join(f"{column.name} {_TYPES[column.type]}" for column in staged.schema)
+            await duck.run(f"CREATE OR REPLACE TABLE {name} ({columns})")
+            return
+        paths = await map_bounded(staged.parts, place, limit=FILES_AT_ONCE)
+        listed = ", ".join(f"'{path}'" for path in paths)
+        await duck.run(f"CREATE OR REPLACE VIEW {name} AS SELECT * FROM read_parquet([{listed}])")
+
+    async def close(self) -> None:
+        if self._duck is not None:
+            await self._duck.close()
+        if self._scratch is not None:
+            await blocking(self._scratch.close)

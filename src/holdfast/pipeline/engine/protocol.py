@@ -1,0 +1,116 @@
+"""What a job needs of an engine: relational steps over staged tables, and tasks.
+
+**Relational steps** (``Planner``). Rows are read once from a data source, or computed by a kernel, and *staged*:
+written to the store as Parquet (``staged``). SQL runs over staged tables only, so whatever an engine does with a
+statement, twice or in any order, it sees one snapshot. The same text runs on Spark and on DuckDB.
+
+A **kernel** works on rows inside a task, with the store open: it reads manifests, checks objects, decodes frames. It is
+picklable and small: work travels as rows, never inside the kernel.
+
+**Tasks** are the older form, for jobs that have not moved to relational steps yet: a module-level async function of
+an open store and a payload of bytes, which gives small documents. Tasks and kernels may run twice, at once or one after
+the other: what they write they create, under names that follow from their input or that nobody else can have.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+
+from holdfast.base.codec import Document
+from holdfast.objects.store import Store
+from holdfast.pipeline.engine.staged import Part, Staged, Target
+from holdfast.pipeline.tables.table import Table, Wanted
+
+Task = Callable[[Store, bytes], Awaitable[list[Document]]]
+
+Progress = Callable[[int, int], None]
+"""Called with how many tasks have ended, and of how many."""
+
+
+def unwatched(done: int, total: int) -> None:
+    """For callers that show no progress."""
+
+
+@dataclass(frozen=True)
+class Query:
+    """A SELECT over staged tables. ``views`` are named SELECTs that it may use, each only those before it."""
+
+    select: str
+    views: tuple[tuple[str, str], ...] = ()
+    tables: Mapping[str, Staged] = field(default_factory=dict)
+
+    def text(self, names: Mapping[str, str] | None = None) -> str:
+        """One statement. ``names`` says what an engine calls the staged tables, if not by their own names."""
+        bound = [(name, f"SELECT * FROM {other}") for name, other in (names or {}).items()]
+        steps = ",\n".join(f"{name} AS (\n{text}\n)" for name, text in (*bound, *self.views))
+        return f"WITH {steps}\n{self.select}" if steps else self.select
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How rows are divided among the tasks of a kernel."""
+
+    by: tuple[str, ...]
+    """Rows that are equal in these columns go to the same task, one after the other."""
+    worth: int
+    """About so much work is worth a task of its own."""
+    order: tuple[str, ...] = ()
+    """Within equal rows; the columns of ``by`` come first."""
+    work: str = "1"
+    """The work of a row: an SQL expression over its columns."""
+
+    @property
+    def sorting(self) -> tuple[str, ...]:
+        return (*self.by, *self.order)
+
+    def tasks(self, work: int) -> int:
+        return max(1, min(MOST_TASKS, -(-work // self.worth)))
+
+
+MOST_TASKS = 10_000
+
+
+class Kernel(Protocol):
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the rows that it gives."""
+        ...
+
+    def rows(self, store: Store, given: AsyncIterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]: ...
+
+
+class Planner(Protocol):
+    """Plans and runs the relational steps of one job."""
+
+    async def scan(self, table: Table, wanted: Wanted, target: Target, progress: Progress) -> list[Part]:
+        """Read a data source once, its parts spread over tasks, and write the rows as parts of a staged table."""
+        ...
+
+    async def map(self, query: Query, kernel: Kernel, spread: Spread, target: Target, progress: Progress) -> list[Part]:
+        """Run the rows of a query through a kernel, and write what it gives as parts of a staged table."""
+        ...
+
+    async def fetch(self, query: Query) -> pa.Table:
+        """The rows of a query, all in this process."""
+        ...
+
+    async def explain(self, query: Query) -> str:
+        """The engine's physical plan."""
+        ...
+
+
+class Engine(Protocol):
+    async def cores(self) -> int:
+        """How many tasks run at the same time. What has to be started is started by the first call."""
+        ...
+
+    async def run(self, name: str, task: Task, payloads: Sequence[bytes], progress: Progress) -> list[Document]:
+        """The rows of all tasks. A task that fails for good fails the call."""
+        ...
+
+    def planner(self, name: str) -> AbstractAsyncContextManager[Planner]: ...
+
+    async def close(self) -> None: ...

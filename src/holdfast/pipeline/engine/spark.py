@@ -1,0 +1,404 @@
+"""The engine on Spark: relational steps as DataFrames, kernels by ``mapInArrow``, on whatever master the session has.
+
+The DataFrame API alone, so that the same code runs on one machine, on a cluster and through Spark Connect. Work lists
+are rows of a DataFrame: a task receives its own rows and no others. Kernels and the store's spec, with its settings and
+credentials, travel inside the function; each task opens the store on an event loop of its own, and closes it.
+
+A staged table is a cached DataFrame over its parts in the store. The cache may be lost with an executor: what is read
+again are the same parts, so the rows stay those of the snapshot.
+
+Errors: ``SparkFailed``, in one line, for a task that failed for good, and for a session that is gone (a JVM that was
+killed, a cluster that gave up). Of such a session nothing is kept: the next call starts another.
+"""
+
+import asyncio
+import json
+import os
+import pickle
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+
+from holdfast.base import codec
+from holdfast.base.aio import blocking
+from holdfast.base.codec import Document
+from holdfast.base.errors import HoldfastError
+from holdfast.base.telemetry import logger
+from holdfast.objects.client import Client
+from holdfast.objects.open import open_store
+from holdfast.objects.store import Store
+from holdfast.objects.uri import StoreSpec
+from holdfast.pipeline.engine.protocol import Kernel, Progress, Query, Spread, Task, unwatched
+from holdfast.pipeline.engine.staged import Part, Staged, Target, read_part, write_parts
+from holdfast.pipeline.errors import SparkFailed
+from holdfast.pipeline.partition import TURNS
+from holdfast.pipeline.session import Spark, check_master, start, unanswered
+from holdfast.pipeline.tables.table import Table, Wanted
+
+_log = logger("pipeline")
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ROWS = pa.schema([pa.field("row", pa.binary(), nullable=False)])
+PARTS = pa.schema([("key", pa.string()), ("rows", pa.int64()), ("bytes", pa.int64())])
+WATCH_S = 0.2
+DECLARED_ROWS = 1_000_000_000
+MORE_MEMORY = "the next job starts another; if that goes too, give it more: --conf spark.driver.memory=2g"
+T = TypeVar("T")
+FAILED = "holdfast-task-failed:"
+"""Before a named error in what Spark says of a failed task."""
+
+Work = Callable[[Store, AsyncIterator[pa.RecordBatch]], AsyncIterator[pa.RecordBatch]]
+
+
+@dataclass(frozen=True)
+class InTask:
+    """A function for ``mapInArrow``: work on the rows of one partition, with the store open. Picklable."""
+
+    spec: StoreSpec
+    work: Work
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        first = next(batches, None)
+        if first is None:
+            return  # a partition without rows opens no store
+        with asyncio.Runner() as runner:
+            store: Client | None = None
+            try:
+                store = runner.run(_opened(self.spec))
+                found = self.work(store, _given(first, batches))
+                while (batch := runner.run(_following(found))) is not None:
+                    yield batch
+            except HoldfastError as error:
+                raise RuntimeError(f"{FAILED}{error.kind}:{error}") from error
+            finally:
+                if store is not None:
+                    runner.run(store.close())
+
+
+async def _opened(spec: StoreSpec) -> Client:
+    return await open_store(spec)
+
+
+async def _following(found: AsyncIterator[pa.RecordBatch]) -> pa.RecordBatch | None:
+    return await anext(found, None)
+
+
+async def _given(first: pa.RecordBatch, others: Iterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:
+    yield first
+    for batch in others:
+        yield batch
+
+
+@dataclass(frozen=True)
+class Payloads:
+    """Run a task for each payload."""
+
+    task: Task
+
+    async def __call__(self, store: Store, given: AsyncIterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:
+        async for batch in given:
+            for payload in batch.column("payload").to_pylist():
+                rows = await self.task(store, payload)
+                encoded = pa.array([codec.encode(row) for row in rows], pa.binary())
+                yield pa.RecordBatch.from_arrays([encoded], schema=ROWS)
+
+
+@dataclass(frozen=True)
+class Scan:
+    """Read parts of a data source, and write their rows."""
+
+    table: Table
+    wanted: Wanted
+    target: Target
+
+    async def __call__(self, store: Store, given: AsyncIterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:
+        async def rows() -> AsyncIterator[pa.RecordBatch]:
+            async for batch in given:
+                for payload in batch.column("payload").to_pylist():
+                    part = pickle.loads(payload)  # noqa: S301  # the driver of this job has made it
+                    async for found in self.table.read(store, part, self.wanted):
+                        yield found
+
+        yield _of_parts(await write_parts(store, self.target, rows()))
+
+
+@dataclass(frozen=True)
+class Map:
+    """Run rows through a kernel, and write what it gives."""
+
+    kernel: Kernel
+    target: Target
+
+    async def __call__(self, store: Store, given: AsyncIterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:
+        yield _of_parts(await write_parts(store, self.target, self.kernel.rows(store, given)))
+
+
+async def read_parts(store: Store, given: AsyncIterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:
+    """The rows of the parts whose keys are given."""
+    async for batch in given:
+        for key in batch.column("key").to_pylist():
+            async for rows in read_part(store, key):
+                yield rows
+
+
+def _of_parts(parts: Sequence[Part]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([{"key": p.key, "rows": p.rows, "bytes": p.bytes} for p in parts], PARTS)
+
+
+class SparkEngine:
+    """``spark`` is a session, or what starts one when the first task is due: hours without work cost no JVM."""
+
+    def __init__(self, spark: Spark | Callable[[], Spark], spec: StoreSpec) -> None:
+        self._started = spark if isinstance(spark, Spark) else None
+        self._start = spark if not isinstance(spark, Spark) else None
+        self._spec = spec
+
+    @classmethod
+    def at(
+        cls, spec: StoreSpec, master: str | None = None, conf: Mapping[str, str] | None = None, *, verbose: bool = False
+    ) -> "SparkEngine":
+        """Spark at this master, started when it is needed. A master that cannot be one is refused now."""
+        check_master(master)
+        return cls(lambda: start(master, conf, verbose=verbose), spec)
+
+    async def cores(self) -> int:
+        spark = await self.spark()
+        return await self._asked(spark, lambda: spark.cores)
+
+    async def spark(self) -> Spark:
+        """The session, which is started by the first who asks."""
+        if self._started is None and self._start is not None:
+            self._started = await blocking(self._start)
+        if self._started is None:
+            raise SparkFailed("this engine was closed")
+        return self._started
+
+    async def run(self, name: str, task: Task, payloads: Sequence[bytes], progress: Progress) -> list[Document]:
+        if not payloads:
+            return []
+        spark = await self.spark()
+        work = InTask(self._spec, Payloads(task))
+
+        def frame() -> "DataFrame":
+            return spread_payloads(spark.session, payloads, len(payloads)).mapInArrow(work, "row binary")
+
+        table = await self.collect(name, frame, len(payloads), progress)
+        return [json.loads(row) for row in table.column(0).to_pylist()]
+
+    async def collect(self, name: str, frame: "Callable[[], DataFrame]", tasks: int, progress: Progress) -> pa.Table:
+        """The rows of a DataFrame, which is made in a worker thread. Cancelling the caller cancels the Spark job."""
+        spark = await self.spark()
+        group = f"holdfast {name} {os.getpid()} {id(frame)}"
+        working = asyncio.ensure_future(self._asked(spark, lambda: _collected(spark, group, name, frame)))
+        try:
+            while not working.done():
+                await asyncio.wait({working}, timeout=WATCH_S)
+                ended = tasks if working.done() else await blocking(_ended, spark, group)
+                progress(min(ended, tasks), tasks)
+        except asyncio.CancelledError:
+            await blocking(_cancel, spark, group)
+            await asyncio.wait({working})
+            raise
+        return await working
+
+    @asynccontextmanager
+    async def planner(self, name: str) -> "AsyncIterator[SparkPlanner]":
+        planner = SparkPlanner(self, self._spec, name)
+        try:
+            yield planner
+        finally:
+            await planner.close()
+
+    async def _asked(self, spark: Spark, call: Callable[[], T]) -> T:
+        """What Spark answers, if it is still there."""
+        try:
+            return await blocking(call)
+        except Exception as error:  # py4j, the socket to the JVM and Spark Connect each have their own
+            told = await blocking(spark.lost)
+            if told is None:
+                raise
+            again = spark.ours and self._start is not None
+            if again and self._started is spark:
+                self._started = None
+                await blocking(spark.stop)
+            remedy = "the next job connects again" if spark.remote else MORE_MEMORY
+            raise SparkFailed(
+                f"the Spark session is gone: {told}", remedy=remedy if again else "start a session again"
+            ) from error
+
+    async def close(self) -> None:
+        """End the session, if it is ours. Idempotent."""
+        started, self._started, self._start = self._started, None, None
+        if started is not None:
+            await blocking(started.stop)
+
+
+class SparkPlanner:
+    """Staged tables are temporary views whose names no other planner of the session uses."""
+
+    def __init__(self, engine: SparkEngine, spec: StoreSpec, name: str) -> None:
+        self._engine = engine
+        self._spec = spec
+        self._name = name
+        self._views = f"holdfast_{os.getpid()}_{id(self):x}_"
+        self._bound: dict[str, tuple[Staged, DataFrame]] = {}
+
+    async def scan(self, table: Table, wanted: Wanted, target: Target, progress: Progress) -> list[Part]:
+        async with await open_store(self._spec) as store:
+            parts = [pickle.dumps(part) for part in await table.plan(store, wanted)]
+        spark = await self._engine.spark()
+        tasks = min(len(parts), await self._engine.cores() * TURNS)
+        work = InTask(self._spec, Scan(table, wanted, target))
+
+        def frame() -> "DataFrame":
+            return spread_payloads(spark.session, parts, tasks).mapInArrow(work, _ddl(PARTS))
+
+        return _parts(await self._engine.collect(self._step(target), frame, tasks, progress)) if parts else []
+
+    async def map(self, query: Query, kernel: Kernel, spread: Spread, target: Target, progress: Progress) -> list[Part]:
+        spark = await self._engine.spark()
+        text = await self._bind(query)
+        counting = f"SELECT sum({spread.work}) FROM (\n{text}\n)"
+        counted = await self._engine.collect(
+            f"{self._step(target)}: count", lambda: spark.session.sql(counting), 1, progress
+        )
+        total = counted.column(0)[0].as_py()
+        if total is None:
+            return []  # no rows
+        tasks = spread.tasks(total)
+        work = InTask(self._spec, Map(kernel, target))
+
+        def frame() -> "DataFrame":
+            # An explicit number of partitions: adaptive execution would put a thousand small rows into one task.
+            rows: DataFrame = spark.session.sql(text).repartition(tasks, *spread.by)
+            return rows.sortWithinPartitions(*spread.sorting).mapInArrow(work, _ddl(PARTS))
+
+        return _parts(await self._engine.collect(self._step(target), frame, tasks, progress))
+
+    async def fetch(self, query: Query) -> pa.Table:
+        spark = await self._engine.spark()
+        text = await self._bind(query)
+        return await self._engine.collect(f"{self._name} query", lambda: spark.session.sql(text), 1, unwatched)
+
+    async def explain(self, query: Query) -> str:
+        spark = await self._engine.spark()
+        text = f"EXPLAIN FORMATTED {await self._bind(query)}"
+        found = await self._engine.collect(f"{self._name} explain", lambda: spark.session.sql(text), 1, unwatched)
+        return str(found.column(0)[0].as_py())
+
+    def _step(self, target: Target) -> str:
+        return f"{self._name} {target.name}"
+
+    async def _bind(self, query: Query) -> str:
+        """The statement of a query, over views of its staged tables."""
+        spark = await self._engine.spark()
+        for name, staged in query.tables.items():
+            if name not in self._bound or self._bound[name][0] != staged:
+                frame = await blocking(self._table, spark.session, name, staged)
+                self._bound[name] = staged, frame
+                if staged.parts:
+                    # Spark knows how large a table is once it is cached; before, it would broadcast any table.
+                    await self._engine.collect(f"{self._name} read {name}", _counting(frame), 1, unwatched)
+        return query.text({name: f"{self._views}{name}" for name in query.tables})
+
+    def _table(self, session: "SparkSession", name: str, staged: Staged) -> "DataFrame":
+        from pyspark import StorageLevel  # noqa: PLC0415  # an extra, and slow to import
+
+        keys = pa.table({"key": pa.array([part.key for part in staged.parts], pa.string())})
+        # A table that is only declared stands for a large one: its queries are explained, and never run.
+        parts = numbered(session, keys, len(staged.parts)) if staged.parts else session.range(DECLARED_ROWS)
+        frame = parts.mapInArrow(InTask(self._spec, read_parts), _ddl(staged.schema)).persist(StorageLevel.DISK_ONLY)
+        frame.createOrReplaceTempView(f"{self._views}{name}")
+        return frame
+
+    async def close(self) -> None:
+        """Drop the views and what is cached of them."""
+        bound, self._bound = self._bound, {}
+        for name, (_, frame) in bound.items():
+            await blocking(self._drop, name, frame)
+
+    def _drop(self, name: str, frame: "DataFrame") -> None:
+        from pyspark.errors import PySparkException  # noqa: PLC0415  # an extra, and slow to import
+
+        gone: tuple[type[Exception], ...] = (PySparkException, *unanswered())
+        try:
+            frame.unpersist()
+            frame.sparkSession.catalog.dropTempView(f"{self._views}{name}")
+        except gone as error:  # the session, and all with it
+            _log.debug("%s: its cached table is not dropped: %s", name, error)
+
+
+def _counting(frame: "DataFrame") -> "Callable[[], DataFrame]":
+    return lambda: frame.groupBy().count()
+
+
+def spread_payloads(session: "SparkSession", payloads: Sequence[bytes], tasks: int) -> "DataFrame":
+    """Payloads as rows, evenly over so many tasks; each task receives its own alone."""
+    return numbered(session, pa.table({"payload": pa.array(payloads, pa.binary())}), tasks)
+
+
+def numbered(session: "SparkSession", rows: pa.Table, tasks: int) -> "DataFrame":
+    """Rows in turn over so many partitions."""
+    places = pa.array([number % tasks for number in range(rows.num_rows)], pa.int32())
+    frame = session.createDataFrame(rows.append_column("task", places))
+    return frame.repartitionById(tasks, "task").drop("task")
+
+
+def _ddl(schema: pa.Schema) -> Any:
+    from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415  # an extra, and slow to import
+
+    return from_arrow_schema(schema)
+
+
+def _parts(table: pa.Table) -> list[Part]:
+    return [Part(**row) for row in table.to_pylist()]
+
+
+def _collected(spark: Spark, group: str, name: str, frame: "Callable[[], DataFrame]") -> pa.Table:
+    try:
+        if not spark.remote:
+            spark.session.sparkContext.setJobGroup(group, name, interruptOnCancel=True)
+        return frame().toArrow()
+    except Exception as error:  # py4j and Spark Connect each have their own
+        raise SparkFailed(f"{name}: a task failed for good ({reason(error)})") from error
+
+
+def _ended(spark: Spark, group: str) -> int:
+    """Tasks that have ended, as far as Spark tells."""
+    if spark.remote:
+        return 0
+    ended = 0
+    try:
+        tracker = spark.session.sparkContext.statusTracker()
+        for job in tracker.getJobIdsForGroup(group):
+            info: Any = tracker.getJobInfo(job)
+            for stage in info.stageIds if info is not None else ():
+                known: Any = tracker.getStageInfo(stage)
+                ended += known.numCompletedTasks if known is not None else 0
+    except unanswered() as error:  # whoever waits for the tasks is told
+        _log.debug("progress is not known: %s", error)
+    return ended
+
+
+def _cancel(spark: Spark, group: str) -> None:
+    if spark.remote:
+        return
+    try:
+        spark.session.sparkContext.cancelJobGroup(group)
+    except unanswered() as error:  # its tasks are gone with it
+        _log.debug("nothing is left to cancel: %s", error)
+
+
+def reason(error: Exception) -> str:
+    text = str(error)
+    named = text.partition(FAILED)[2]
+    if named:
+        return named.partition("\n")[0][:500]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    telling = [line for line in lines if "Error" in line or "Exception" in line]
+    return (telling or lines or [type(error).__name__])[-1][:500]

@@ -1,0 +1,336 @@
+"""Kernels of an audit: what manifests name (``Claims``), and the checks of single things (``Judge``).
+
+The SQL of the job finds what may be wrong; a check here reads the objects themselves and decides. So a suspicion costs
+requests, and never a wrong finding: somebody may have been at work between two listings.
+
+Errors: whatever is wrong with one object is a finding about it; only a store that does not answer fails a task.
+"""
+
+import hashlib
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from holdfast.base import codec
+from holdfast.base.aio import map_bounded, stream_bounded
+from holdfast.base.audit import WEIGHT, Finding, Look, Rule, Severity, Tally
+from holdfast.base.codec import Document
+from holdfast.base.errors import Corrupt, Incompatible, check
+from holdfast.base.ids import Ambient
+from holdfast.bus import layout as bus
+from holdfast.bus.audit import NamespaceCheck
+from holdfast.objects.store import OVERWRITE, Entry, Store
+from holdfast.ontology.maintain.verify.findings import Finding as OntologyFinding
+from holdfast.ontology.maintain.verify.verify import verify
+from holdfast.pipeline.audited import list_key
+from holdfast.pipeline.jobs.audit_hours import Desk, Hours, check_day, check_listed
+from holdfast.runs import layout as runs
+from holdfast.runs.admin.audit import Folder, RunCheck
+from holdfast.telemetry.accept import layout, references
+from holdfast.telemetry.accept.audit import BLOB_BY_TIME, BY_BLOB, BY_TIME, CONFLICT_BY_BLOB, BatchCheck
+from holdfast.telemetry.accept.audit_back import Back
+from holdfast.telemetry.accept.audit_gatherings import GatheringCheck
+from holdfast.telemetry.accept.audit_rules import RULES
+from holdfast.telemetry.accept.manifest import AcceptedManifest
+from holdfast.telemetry.accept.resolutions import Resolutions
+from holdfast.telemetry.frame import Limits
+
+READS = 16
+GROUPS_AT_ONCE = 64
+LINES_AT_ONCE = 20_000
+
+REFERENCES = {
+    layout.ACCEPTED_BY_TIME: BY_TIME,
+    layout.ACCEPTED_BY_BLOB: BY_BLOB,
+    layout.BLOBS_BY_TIME: BLOB_BY_TIME,
+    layout.CONFLICTS_BY_BLOB: CONFLICT_BY_BLOB,
+}
+
+
+@dataclass(frozen=True)
+class Order:
+    """What every task of an audit needs to know."""
+
+    audit_id: str
+    through_ns: int
+    one_in: int
+    reconciled_ns: int
+    windows: tuple[str, ...]
+    limits: tuple[int, ...]
+
+    def document(self) -> Document:
+        return {**vars(self), "windows": list(self.windows), "limits": list(self.limits)}
+
+    @classmethod
+    def of(cls, document: Document) -> "Order":
+        plain: Document = {name: tuple(value) if isinstance(value, list) else value for name, value in document.items()}
+        return cls(**plain)
+
+    @property
+    def look(self) -> Look:
+        return Look(self.through_ns, self.one_in, self.audit_id)
+
+
+# --- what manifests name ---
+
+CLAIMS = pa.schema(
+    [
+        ("source", pa.string()),  # a manifest, a conflict or a resolution
+        ("target", pa.string()),  # the object that must be there; NULL: the source has to be checked in any case
+        ("bytes", pa.int64()),  # its length, where the source implies one
+        ("unless", pa.string()),  # the object that excuses its absence: the record of an expiry
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Claims:
+    """Read manifests, and give what each of them says must be there. One GET for each accepted manifest."""
+
+    order: Order
+    schema: pa.Schema = CLAIMS
+
+    async def rows(self, store: Store, given: AsyncIterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:
+        async for batch in given:
+            found: list[Document] = []
+            async for claims in stream_bounded(
+                batch.column("key").to_pylist(), lambda key: self._claims(store, key), limit=READS
+            ):
+                found += claims
+            yield pa.RecordBatch.from_pylist(found, CLAIMS)
+
+    async def _claims(self, store: Store, key: str) -> list[Document]:
+        if key.startswith(layout.RESOLUTIONS):
+            return [_claim(key, f"{layout.CONFLICTS}{key.removeprefix(layout.RESOLUTIONS)}")]
+        if key.startswith(layout.CONFLICTS):
+            return _of_conflict(key)
+        identity = layout.identity_in(key)
+        if identity is None or key != layout.accepted_key(identity):
+            return [_claim(key)]
+        found = await store.find(key)
+        if found is None:
+            return []  # removed since it was listed
+        try:
+            manifest = AcceptedManifest.read(found)
+        except (Corrupt, Incompatible):
+            return [_claim(key)]
+        return list(self._of_manifest(manifest))
+
+    def _of_manifest(self, manifest: AcceptedManifest) -> Iterable[Document]:
+        key, blob = manifest.key, manifest.raw_blob_key
+        if self.order.look.closely(blob) or layout.blob_hash(blob) != manifest.frame_sha256:
+            yield _claim(key)
+        expired = layout.expired_key(manifest.identity)
+        yield _claim(key, blob, manifest.frame_bytes, expired)
+        by_time, *of_bytes = references.of_accepted(manifest)
+        yield _claim(key, by_time.key, len(by_time.body))
+        for reference in of_bytes:  # these go with the bytes
+            yield _claim(key, reference.key, len(reference.body), expired)
+
+
+def _claim(source: str, target: str | None = None, size: int | None = None, unless: str | None = None) -> Document:
+    return {"source": source, "target": target, "bytes": size, "unless": unless}
+
+
+def _of_conflict(key: str) -> list[Document]:
+    """Conflicts are few: each is checked. Its targets follow from its name."""
+    identity, sha256 = layout.identity_in(key), key.rpartition("/")[2].removesuffix(".json")
+    if identity is None or len(sha256) != 64:
+        return [_claim(key)]
+    targets = layout.blob_key(sha256), layout.conflict_by_blob_key(sha256, identity)
+    return [_claim(key), *(_claim(key, target) for target in targets)]
+
+
+# --- checks ---
+
+FINDINGS = pa.schema(
+    [
+        ("rule", pa.string()),
+        ("severity", pa.string()),
+        ("weight", pa.int64()),  # the gravest is 0
+        ("key", pa.string()),
+        ("message", pa.string()),
+        ("remedy", pa.string()),
+        ("checked", pa.string()),  # instead of a rule: what was counted
+        ("n", pa.int64()),
+    ]
+)
+COUNTED_BY_SQL = frozenset(("accepted", "references", "expired"))
+"""Of accepted batches the checks see only those that may be wrong."""
+
+Group = tuple[str, str, list[Entry]]
+"""A space, what is to be checked in it, and its objects."""
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Check what the SQL has chosen: rows of (space, part, key, size, modified_ns), the rows of a part together."""
+
+    order: Order
+    schema: pa.Schema = FINDINGS
+
+    async def rows(self, store: Store, given: AsyncIterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:
+        checks = Checks(store, self.order)
+        groups: list[Group] = []
+        async for group in _grouped(given):
+            groups.append(group)
+            if len(groups) >= GROUPS_AT_ONCE:
+                yield await checks.judge(groups)
+                groups = []
+        yield await checks.judge(groups)
+
+
+async def _grouped(given: AsyncIterator[pa.RecordBatch]) -> AsyncIterator[Group]:
+    group: Group | None = None
+    async for batch in given:
+        for row in batch.to_pylist():
+            if group is None or group[:2] != (row["space"], row["part"]):
+                if group is not None:
+                    yield group
+                group = row["space"], row["part"], []
+            group[2].append(Entry(row["key"], row["size"], row["modified_ns"]))
+    if group is not None:
+        yield group
+
+
+class Checks(Desk):
+    """The check of each space. One for each task: what namespaces and hours say is read once."""
+
+    def __init__(self, store: Store, order: Order) -> None:
+        super().__init__(store, order.look, Limits(*order.limits), order.windows)
+        resolutions = Resolutions(store, Ambient.system())  # it only reads
+        self._batches = BatchCheck(store, self.look, self.limits, resolutions, order.reconciled_ns)
+        self._hours = Hours(store)
+        self._namespaces: dict[str, NamespaceCheck] = {}
+
+    async def judge(self, groups: list[Group]) -> pa.RecordBatch:
+        self.tally = Tally()
+        await map_bounded(groups, self._check, limit=READS)
+        rows = [_row(each) for each in self.tally.findings]
+        rows += [{"checked": name, "n": count} for name, count in self.tally.checked.items() if count]
+        return pa.RecordBatch.from_pylist(rows, FINDINGS)
+
+    async def _check(self, group: Group) -> None:
+        space, part, entries = group
+        match space:
+            case "accepted":
+                await self.sure(lambda tally: self._accepted(entries[0], tally))
+            case "run":
+                await self._run(Folder.of(part, entries))
+            case "run index":
+                await self.sure(lambda tally: RunCheck(self.store, self.look).indexed(entries[0], tally))
+            case "event":
+                await self._event(entries[0])
+            case "day":
+                await check_day(self, part)
+            case "namespace":
+                found = await NamespaceCheck.of(self.store, self.look, part)
+                await self.sure(found.knowledge)
+            case "ontology":
+                await self.sure(self._ontology)
+            case _:
+                check(False, f"an audit has no check of {space!r}")
+
+    # --- accepted batches, and what hangs on them ---
+
+    async def _accepted(self, entry: Entry, tally: Tally) -> None:
+        own = Tally()
+        await self._in_ingest(entry, own)
+        for name in COUNTED_BY_SQL:
+            own.checked.pop(name, None)
+        tally.take(own)
+
+    async def _in_ingest(self, entry: Entry, tally: Tally) -> None:
+        key, back = entry.key, Back(self.store, self.look)
+        for prefix, kind in REFERENCES.items():
+            if key.startswith(prefix):
+                await (back.follow(kind, key, tally) if back.is_ours(kind, key) else _foreign(key, tally))
+                return
+        if key.startswith(layout.ACCEPTED):
+            seen = await self._batches.accepted(entry, tally)
+            if seen.manifest is not None and seen.batch is not None and seen.reconciled:
+                await check_listed(self._hours, seen.manifest, seen.batch, tally)
+        elif key.startswith(layout.CONFLICTS):
+            await self._batches.conflict(entry, tally)
+            blob = layout.blob_key(key.rpartition("/")[2].removesuffix(".json")) if not tally.findings else ""
+            if blob and self.look.closely(blob):
+                await back.evidence(Entry(blob, 0, 0), tally)
+        elif key.startswith(layout.RESOLUTIONS):
+            await self._batches.resolution(entry, tally)
+        elif key.startswith(layout.GATHERINGS):
+            await GatheringCheck(self.store, self.look).gathering(entry, tally)
+        else:
+            await (back.loose(entry, tally) if layout.blob_hash(key) is not None else _foreign(key, tally))
+
+    # --- runs, events, ontology ---
+
+    async def _run(self, folder: Folder) -> None:
+        listed: Folder | None = folder
+
+        async def run(tally: Tally) -> None:
+            nonlocal listed
+            if listed is None:  # the second check is of what is there now
+                prefix = runs.run_folder(folder.run_id)
+                entries = [entry async for page in self.store.list(prefix) for entry in page.entries]
+                listed = Folder.of(folder.run_id, entries)
+            current, listed = listed, None
+            await RunCheck(self.store, self.look).run(current, tally)
+
+        await self.sure(run)
+
+    async def _event(self, entry: Entry) -> None:
+        namespace = entry.key.split("/")[1]
+        if namespace not in self._namespaces:
+            self._namespaces[namespace] = await NamespaceCheck.of(self.store, self.look, namespace)
+        found = self._namespaces[namespace]
+        checks = {bus.EVENTS: found.event, bus.CLAIMS: found.claim, bus.DEAD_LETTERS: found.letter}
+        (one,) = [each for prefix, each in checks.items() if entry.key.startswith(prefix)]
+        await self.sure(lambda tally: one(entry, tally))
+
+    async def _ontology(self, tally: Tally) -> None:
+        """All of it at once: whether an object is wrong is decided by the chain, and there is one."""
+        report = await verify(self.store, deep=self.look.deep)
+        tally.checked.update({f"ontology {name}": count for name, count in report.checked.items()})
+        tally.findings += [_of_ontology(each) for each in report.findings]
+
+
+async def _foreign(key: str, tally: Tally) -> None:
+    tally.find(RULES["foreign_object"], key, "its name is none of ours")
+
+
+def _of_ontology(found: OntologyFinding) -> Finding:
+    severity = Severity(found.severity.value)
+    return Finding(Rule(f"ontology_{found.kind}", severity, found.kind, found.remedy), found.key, found.message)
+
+
+def _row(found: Finding) -> dict[str, Any]:
+    return {**found.document(), "weight": WEIGHT[found.severity]}
+
+
+# --- lists of findings ---
+
+
+@dataclass(frozen=True)
+class WriteLists:
+    """Write findings as lines of JSON into objects beside the record. A task that runs twice writes the same."""
+
+    audit_id: str
+    schema: pa.Schema = field(default_factory=lambda: pa.schema([("key", pa.string())]))
+
+    async def rows(self, store: Store, given: AsyncIterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:
+        lines: list[bytes] = []
+        async for batch in given:
+            lines += [codec.encode(row) for row in batch.to_pylist()]
+            if len(lines) >= LINES_AT_ONCE:
+                yield await self._write(store, lines)
+                lines = []
+        if lines:
+            yield await self._write(store, lines)
+
+    async def _write(self, store: Store, lines: list[bytes]) -> pa.RecordBatch:
+        body = b"\n".join(lines) + b"\n"
+        key = list_key(self.audit_id, hashlib.sha256(body).hexdigest()[:32])
+        await store.put(key, body, OVERWRITE)
+        return pa.RecordBatch.from_pylist([{"key": key}], self.schema)

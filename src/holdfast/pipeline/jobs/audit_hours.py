@@ -1,0 +1,205 @@
+"""The audit of derived data, a day at a time; and whether accepted batches are listed in the hours of their records."""
+
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.base.aio import blocking
+from holdfast.base.audit import Look, Tally
+from holdfast.base.errors import Corrupt, HoldfastError, Incompatible, NotFound
+from holdfast.objects.store import Store
+from holdfast.pipeline.layout import hour_name
+from holdfast.pipeline.plan import Work, read_generation, version_of
+from holdfast.pipeline.unit import derive_again
+from holdfast.telemetry.accept.manifest import AcceptedManifest
+from holdfast.telemetry.accept.reconcile import shares
+from holdfast.telemetry.frame import Batch, Limits
+from holdfast.telemetry.rollup import chunk, index, layout, listing
+from holdfast.telemetry.rollup.audit import Hour, HourCheck
+from holdfast.telemetry.rollup.audit_rules import RULES
+from holdfast.telemetry.rollup.derive import Chunk
+from holdfast.telemetry.rollup.manifest import ChunkRef, Kind, Table, UnitManifest
+from holdfast.telemetry.rollup.windows import Windows
+
+HOURS_KEPT = 16
+SHORT = 12
+"""Bytes of a manifest id that tell it from others."""
+
+
+@dataclass(slots=True)
+class Desk:
+    """What checks work with."""
+
+    store: Store
+    look: Look
+    limits: Limits
+    windows: tuple[str, ...] = ()
+    tally: Tally = field(default_factory=Tally)
+
+    async def sure(self, look: Callable[[Tally], Awaitable[object]]) -> None:
+        """Make a check. What it finds is believed if it finds it again: a writer may have been at work."""
+        tally = Tally()
+        await look(tally)
+        if tally.findings:
+            again = Tally()
+            await look(again)
+            again.keep(tally.findings)
+            tally = again
+        self.tally.take(tally)
+
+
+async def days(store: Store) -> list[str]:
+    """Days that have anything derived or listed, as they stand in keys."""
+    found: set[str] = set()
+    for prefix in (layout.BATCHES_BY_HOUR, layout.MANIFESTS):
+        async for page in store.list(prefix, delimiter=True):
+            found |= {folder.removeprefix(prefix) for folder in page.folders}
+    return sorted(found)
+
+
+async def check_day(desk: Desk, day: str) -> None:
+    windows = Windows.of(desk.windows)
+    sizes = set(windows.all) | {size async for size in _windows(desk.store)}
+    check = HourCheck(desk.store, desk.look, sizes)
+    for hour in [hour async for hour in _hours(desk.store, day)]:
+
+        async def one(tally: Tally, hour: int = hour) -> None:
+            found = await check.check(hour, tally)
+            if desk.look.deep:
+                for manifest in found.units:
+                    await _again(desk, found, manifest, windows, tally)
+
+        await desk.sure(one)
+
+
+async def _hours(store: Store, day: str) -> AsyncIterator[int]:
+    found: set[int] = set()
+    for prefix in (layout.BATCHES_BY_HOUR, layout.MANIFESTS):
+        async for page in store.list(f"{prefix}{day}", delimiter=True):
+            found |= {hour for hour in map(layout.hour_in, page.folders) if hour is not None}
+    for hour in sorted(found):
+        yield hour
+
+
+async def _windows(store: Store) -> AsyncIterator[int]:
+    """Windows that rollups lie in, today's or of before."""
+    async for page in store.list(layout.ROLLUP, delimiter=True):
+        for folder in page.folders:
+            try:
+                yield layout.window_of(folder.removeprefix(f"{layout.ROLLUP}window=").rstrip("/"))
+            except HoldfastError:
+                continue  # a foreign folder
+
+
+# --- deep: derived again ---
+
+
+async def _again(desk: Desk, found: Hour, manifest: UnitManifest, windows: Windows, tally: Tally) -> None:
+    """The same batches give the same rows; Parquet may have packed them in another way."""
+    unit = manifest.unit
+    rows = [found.rows.get(each.id) for each in unit.inputs]
+    if (
+        unit.kind is Kind.DAILY
+        or unit.over
+        or unit.parts
+        or unit.version != version_of(unit.kind, windows)
+        or None in rows
+    ):
+        tally.checked["units not derived again"] += 1
+        return
+    work = Work.of_batches(unit, [row for row in rows if row is not None])
+    chunks, counted, unreadable = await derive_again(desk.store, work, windows, desk.limits)
+    tally.checked["units derived again"] += 1
+    if tuple(unreadable) != manifest.unreadable:
+        return  # the batches are not what they were, which is a finding of their own
+    if (counted.records, counted.repeated) != (manifest.records, manifest.repeated):
+        told = f"its batches have {counted.records} records, and it counted {manifest.records}"
+        tally.find(RULES["wrong_count"], manifest.key, told)
+    made = {each.ref.key: each for each in chunks}
+    for ref in manifest.chunks:
+        told = await _differs(desk.store, ref, made.pop(ref.key, None))
+        if told:
+            tally.find(RULES["wrong_rows"], ref.key, told)
+    for key in made:
+        tally.find(RULES["wrong_rows"], key, f"{manifest.key} ought to name it")
+
+
+async def _differs(store: Store, ref: ChunkRef, made: Chunk | None) -> str:
+    if made is None:
+        return "its batches give no such chunk"
+    if ref.crc32 == made.ref.crc32 and ref.bytes == made.ref.bytes:
+        return ""
+    try:
+        there = (await store.get(ref.key)).body
+        same = await blocking(_table, ref, there) == await blocking(_table, ref, made.body)
+    except (NotFound, Corrupt, Incompatible):
+        return ""  # a finding of the chunk itself
+    return "" if same else "its rows are not those that its batches give"
+
+
+def _table(ref: ChunkRef, body: bytes) -> Any:
+    if ref.table is Table.ROLLUP:
+        return chunk.table_of(chunk.decode(body, key=ref.key))
+    return index.decode(ref.table, body, key=ref.key)
+
+
+# --- batches against listings ---
+
+
+class Hours:
+    """Which batches are known to matter to an hour; the latest few hours are kept."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._kept: OrderedDict[int, frozenset[bytes]] = OrderedDict()
+
+    async def knows(self, hour: int, manifest_id: str) -> bool:
+        """What the current generation counts is known from its units, one GET for each; else all listings are read."""
+        short = bytes.fromhex(manifest_id)[:SHORT]
+        for read in (self._kept_of, self._counted, self._listed):
+            known = await read(hour)
+            if known is not None and short in known:
+                self._kept[hour] = known
+                self._kept.move_to_end(hour)
+                while len(self._kept) > HOURS_KEPT:
+                    self._kept.popitem(last=False)
+                return True
+        return False
+
+    async def _kept_of(self, hour: int) -> frozenset[bytes] | None:
+        return self._kept.get(hour)
+
+    async def _counted(self, hour: int) -> frozenset[bytes] | None:
+        found: set[str] = set()
+        try:
+            generation = await read_generation(self._store, Kind.ROLLUP, hour)
+            for unit in generation.units if generation is not None else ():
+                manifest = UnitManifest.read(await self._store.get(layout.unit_key(hour, unit.unit_id)))
+                found |= {each.id for each in manifest.unit.inputs}
+        except (NotFound, Corrupt, Incompatible):
+            return None  # a finding of the hour
+        return _short(found)
+
+    async def _listed(self, hour: int) -> frozenset[bytes] | None:
+        found: set[str] = set()
+        for ident in listing.ids(await listing.listings(self._store, hour)):
+            try:
+                found |= {row.manifest_id for row in await listing.read(self._store, [layout.batches_key(hour, ident)])}
+            except (NotFound, Corrupt):
+                continue  # a finding of the hour
+        return _short(found)
+
+
+def _short(manifest_ids: Iterable[str]) -> frozenset[bytes]:
+    return frozenset(bytes.fromhex(each)[:SHORT] for each in manifest_ids)
+
+
+async def check_listed(hours: Hours, manifest: AcceptedManifest, batch: Batch, tally: Tally) -> None:
+    """Of a batch that the reconciler has followed: every hour that it has records in knows it."""
+    own, _ = shares(batch, manifest.limits)
+    for share in own:
+        tally.checked["batches in hours"] += 1
+        if not await hours.knows(share.hour, manifest.identity.manifest_id):
+            told = f"it has {share.records} records in {hour_name(share.hour)}, which does not list it"
+            tally.find(RULES["unlisted_batch"], manifest.key, told)

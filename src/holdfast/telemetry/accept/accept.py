@@ -1,0 +1,144 @@
+"""What acceptance decides. Pure: the collector reads and writes, and asks here what follows.
+
+A batch is accepted by creating the manifest of its identity, and by nothing else. So the bytes go first (a manifest
+never names bytes that are not there), and whatever must happen once per accepted batch happens after.
+
+    blob created            create the manifest
+    blob was there          read the manifest: most likely this is a duplicate, which then costs one PUT and one GET
+    manifest created        accepted
+    manifest is ours        accepted: an earlier attempt landed and nobody was told
+    manifest, same bytes    duplicate
+    manifest, other bytes   identity conflict
+    no manifest             create it
+"""
+
+import hashlib
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from holdfast.base.errors import Invalid
+from holdfast.telemetry.accept import layout
+from holdfast.telemetry.accept.manifest import AcceptedManifest, ConflictManifest
+from holdfast.telemetry.accept.record_times import TimeLimits
+from holdfast.telemetry.identity import BatchIdentity
+
+
+@dataclass(frozen=True, slots=True)
+class FrameHead:
+    """What a stored frame says of itself, as far as acceptance needs it."""
+
+    identity: BatchIdentity
+    frame_version: int = 1
+    records: Mapping[str, int] = field(default_factory=dict)
+
+
+Inspect = Callable[[bytes], FrameHead | None]
+"""The head of a valid frame; None for other bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A validated frame on its way to acceptance."""
+
+    identity: BatchIdentity
+    body: bytes
+    frame_sha256: str
+    wire_version: int = 1
+    frame_version: int = 1
+    records: Mapping[str, int] = field(default_factory=dict)
+    accepted_at_unix_ns: int | None = None
+    """When a spool accepted it, before it came here; None if it is accepted here or nowhere."""
+    batch: Any = field(default=None, compare=False, repr=False)
+    """The decoded batch, for those who are told of its acceptance; acceptance itself never looks inside."""
+    blob_key: str = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "blob_key", layout.blob_key(self.frame_sha256))
+
+    @classmethod
+    def of(
+        cls,
+        identity: BatchIdentity,
+        body: bytes,
+        *,
+        declared_sha256: str | None = None,
+        frame_sha256: str | None = None,
+        **rest: Any,
+    ) -> "Submission":
+        """The hash is taken over the exact bytes that will be stored, and must be the one that the sender declared."""
+        found = hashlib.sha256(body).hexdigest() if frame_sha256 is None else frame_sha256
+        if declared_sha256 is not None and declared_sha256.lower() != found:
+            raise Invalid(
+                f"batch {identity}: its bytes have the hash {found}, and {declared_sha256[:64]} was declared",
+                remedy="send the bytes that were hashed",
+            )
+        return cls(identity, body, found, **rest)
+
+    def manifest(
+        self,
+        *,
+        accepted_at_unix_ns: int,
+        collector_id: str,
+        authority_id: str | None,
+        write_id: str | None,
+        time_limits: TimeLimits | None = None,
+    ) -> AcceptedManifest:
+        """The manifest that accepts this submission."""
+        return AcceptedManifest(
+            identity=self.identity,
+            frame_sha256=self.frame_sha256,
+            frame_bytes=len(self.body),
+            raw_blob_key=self.blob_key,
+            accepted_at_unix_ns=accepted_at_unix_ns,
+            collector_id=collector_id,
+            wire_version=self.wire_version,
+            frame_version=self.frame_version,
+            records=self.records,
+            authority_id=authority_id,
+            write_id=write_id,
+            time_limits=time_limits,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The batch is accepted. ``duplicate`` if that was so before this submission."""
+
+    manifest: AcceptedManifest
+    duplicate: bool
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityConflict:
+    """Other bytes were accepted under this identity before. The sender must keep the batch."""
+
+    accepted: AcceptedManifest
+    quarantine: ConflictManifest | None
+    """None if the store failed before the conflict could be recorded."""
+    resolution: str | None = None
+    """What an operator has decided about it, where that is known (see ``resolutions``)."""
+
+
+Answer = Accepted | IdentityConflict
+
+
+class Standing(Enum):
+    """What the manifest of an identity says of a submission."""
+
+    FREE = "nobody has accepted this identity"
+    OURS = "an earlier attempt of this collector accepted it, and its sender was never told"
+    SAME = "the same bytes were accepted"
+    OTHER = "other bytes were accepted"
+
+
+def standing(found: AcceptedManifest | None, frame_sha256: str, in_doubt: Collection[str] = ()) -> Standing:
+    """``in_doubt`` are the write ids of this collector's attempts that ended without an answer."""
+    if found is None:
+        return Standing.FREE
+    if found.frame_sha256 != frame_sha256:
+        return Standing.OTHER
+    if found.write_id is not None and found.write_id in in_doubt:
+        return Standing.OURS
+    return Standing.SAME

@@ -1,0 +1,213 @@
+"""Accepted batches and conflicts, each against everything that it names and that should name it. Reads alone.
+
+A batch costs one GET for its manifest, one HEAD for its bytes (one GET where they are read) and one GET for each of its
+three references, which are compared with what follows from the manifest. An audit asks this of batches for which its
+listings do not agree with their manifests, and of a sample.
+
+Errors: whatever is wrong with one batch is a finding about it; only a store that does not answer fails a look.
+"""
+
+import hashlib
+from dataclasses import dataclass, field
+
+from holdfast.base import codec
+from holdfast.base.aio import blocking
+from holdfast.base.audit import Look, Tally
+from holdfast.base.errors import Corrupt, Incompatible, Invalid, NotFound
+from holdfast.objects.store import Entry, Object, Store
+from holdfast.telemetry.accept import layout, references
+from holdfast.telemetry.accept.audit_rules import RULES
+from holdfast.telemetry.accept.expired import find_expired
+from holdfast.telemetry.accept.gathering import Gathered
+from holdfast.telemetry.accept.manifest import AcceptedManifest, ConflictManifest
+from holdfast.telemetry.accept.references import Reference
+from holdfast.telemetry.accept.resolutions import Resolutions
+from holdfast.telemetry.accept.submit import identity_of
+from holdfast.telemetry.frame import Batch, FrameInvalid, Limits, decode
+
+BY_TIME, BY_BLOB, BLOB_BY_TIME, CONFLICT_BY_BLOB = "by-time", "by-blob", "blob-by-time", "conflict-by-blob"
+
+
+@dataclass(slots=True)
+class Seen:
+    """What a look at a batch gave."""
+
+    manifest: AcceptedManifest | None = None
+    batch: Batch | None = None
+    """If its bytes were read, and are right."""
+    reconciled: bool = False
+    """The reconciler has followed it."""
+
+
+@dataclass(slots=True)
+class BatchCheck:
+    store: Store
+    look: Look
+    limits: Limits
+    resolutions: Resolutions
+    reconciled_ns: int = 0
+    """What the store had of references by time before then, the reconciler has followed."""
+    gathered: Gathered = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.gathered = Gathered(self.store)
+
+    async def accepted(self, entry: Entry, tally: Tally) -> Seen:
+        """One accepted manifest, and what hangs on it."""
+        key = entry.key
+        identity = layout.identity_in(key)
+        if identity is None or key != layout.accepted_key(identity):
+            tally.find(RULES["foreign_object"], key, "its name is not that of a manifest")
+            return Seen()
+        found = await self.store.find(key)
+        if found is None:
+            return Seen()  # listed and gone: who lists again does not find it
+        tally.checked["accepted"] += 1
+        try:
+            manifest = AcceptedManifest.read(found)
+        except Incompatible as error:
+            tally.find(RULES["unknown_schema"], key, str(error))
+            return Seen()
+        except Corrupt as error:
+            tally.find(RULES["corrupt_manifest"], key, str(error))
+            return Seen()
+        seen = Seen(manifest)
+        seen.batch = await self._blob(manifest, tally)
+        seen.reconciled = await self._references(manifest, tally)
+        return seen
+
+    async def _blob(self, manifest: AcceptedManifest, tally: Tally) -> Batch | None:
+        key, blob = manifest.key, manifest.raw_blob_key
+        if layout.blob_hash(blob) != manifest.frame_sha256:
+            tally.find(RULES["wrong_blob_key"], key, f"{blob} is not where bytes of {manifest.frame_sha256} lie")
+            return None
+        closely = self.look.closely(blob)
+        try:
+            body = (await self.store.get(blob)).body if closely else None
+            size = len(body) if body is not None else (await self.store.head(blob)).size
+        except NotFound:
+            if await find_expired(self.store, manifest.identity) is not None:
+                tally.checked["expired"] += 1  # on record: they were let go
+            else:
+                tally.find(RULES["missing_blob"], key, f"its bytes are not at {blob}")
+            return None
+        if size != manifest.frame_bytes:
+            told = f"{blob} has {size} bytes, and {manifest.frame_bytes} were accepted"
+            tally.find(RULES["wrong_length"], key, told)
+            return None
+        if body is None:
+            return None
+        tally.checked["blobs read"] += 1
+        return await self._bytes(manifest, body, tally)
+
+    async def _bytes(self, manifest: AcceptedManifest, body: bytes, tally: Tally) -> Batch | None:
+        key = manifest.key
+        if await blocking(lambda: hashlib.sha256(body).hexdigest()) != manifest.frame_sha256:
+            tally.find(
+                RULES["corrupt_blob"], key, f"{manifest.raw_blob_key}: its bytes are not those that were accepted"
+            )
+            return None
+        try:
+            batch = await blocking(decode, body, self.limits)
+            identity = identity_of(batch.identity)
+        except (FrameInvalid, Invalid) as error:
+            tally.find(RULES["unreadable_frame"], key, f"{manifest.raw_blob_key}: {error}")
+            return None
+        if identity != manifest.identity:
+            tally.find(RULES["other_identity"], key, f"its bytes are those of {identity}")
+            return None
+        counted = sum(manifest.records.values())
+        if manifest.records and counted != len(batch):
+            tally.find(RULES["wrong_records"], key, f"it counts {counted} records, and its bytes have {len(batch)}")
+        return batch
+
+    async def _references(self, manifest: AcceptedManifest, tally: Tally) -> bool:
+        """Whether the reconciler has followed the batch. Its own two references are asked for only then."""
+        by_time, by_blob, blob_by_time = references.of_accepted(manifest)
+        found = await self._reference(by_time, manifest.key, tally)
+        # The reference by time of a batch that was gathered is the reconciler's to write.
+        known_ns = found.modified_ns if found is not None else await self.gathered.at_ns(manifest)
+        followed = known_ns is not None and known_ns < self.reconciled_ns
+        if found is None and (known_ns is None or followed):
+            tally.find(RULES["missing_by_time"], manifest.key, f"there is no {by_time.key}")
+        tally.checked["not reconciled yet"] += known_ns is not None and not followed
+        for reference, rule in ((by_blob, "missing_by_blob"), (blob_by_time, "missing_blob_by_time")):
+            missing = await self._reference(reference, manifest.key, tally) is None
+            if missing and followed and await find_expired(self.store, manifest.identity) is None:
+                tally.find(RULES[rule], manifest.key, f"there is no {reference.key}")
+        return followed
+
+    async def _reference(self, wanted: Reference, of: str, tally: Tally) -> Object | None:
+        found = await self.store.find(wanted.key)
+        if found is None:
+            return None
+        tally.checked["references"] += 1
+        if not _says_the_same(found, wanted):
+            tally.find(RULES["wrong_reference"], wanted.key, f"it does not say what follows from {of}")
+        return found
+
+    # --- conflicts ---
+
+    async def conflict(self, entry: Entry, tally: Tally) -> None:
+        """One conflict on record: with what was accepted, and with the bytes that were refused."""
+        key = entry.key
+        identity, sha256 = layout.identity_in(key), key.rpartition("/")[2].removesuffix(".json")
+        if identity is None or len(sha256) != 64 or key != f"{layout.conflict_folder(identity)}{sha256}.json":
+            tally.find(RULES["foreign_object"], key, "its name is not that of a conflict")
+            return
+        found = await self.store.find(key)
+        if found is None:
+            return
+        tally.checked["conflicts"] += 1
+        try:
+            conflict = ConflictManifest.read(found)
+        except Incompatible as error:
+            tally.find(RULES["unknown_schema"], key, str(error))
+            return
+        except Corrupt as error:
+            tally.find(RULES["corrupt_conflict"], key, str(error))
+            return
+        await self._contested(conflict, tally)
+        (wanted,) = references.of_conflict(conflict)
+        if await self._reference(wanted, key, tally) is None:
+            tally.find(RULES["missing_conflict_by_blob"], key, f"there is no {wanted.key}")
+
+    async def _contested(self, conflict: ConflictManifest, tally: Tally) -> None:
+        accepted = await self.store.find(layout.accepted_key(conflict.identity))
+        if accepted is None:
+            tally.find(RULES["conflict_without_accepted"], conflict.key, "nothing was accepted under this identity")
+        else:
+            try:
+                stands = AcceptedManifest.read(accepted).frame_sha256
+            except (Corrupt, Incompatible):
+                stands = conflict.accepted_frame_sha256  # told of the manifest itself
+            if stands != conflict.accepted_frame_sha256 or stands == conflict.submitted_frame_sha256:
+                told = f"{stands} was accepted, and it says that {conflict.accepted_frame_sha256} was"
+                tally.find(RULES["conflict_without_accepted"], conflict.key, told)
+        try:
+            await self.store.head(layout.blob_key(conflict.submitted_frame_sha256))
+        except NotFound:
+            if not await self.resolutions.may_go(conflict):
+                told = f"{conflict.submitted_raw_blob_key} is not there, and nobody has decided"
+                tally.find(RULES["missing_evidence"], conflict.key, told)
+
+    async def resolution(self, entry: Entry, tally: Tally) -> None:
+        """A decision: its conflict is on record."""
+        tally.checked["resolutions"] += 1
+        path = entry.key.removeprefix(layout.RESOLUTIONS)
+        if layout.identity_in(entry.key) is None:
+            tally.find(RULES["foreign_object"], entry.key, "its name is not that of a resolution")
+        elif await self.store.find(f"{layout.CONFLICTS}{path}") is None:
+            tally.find(RULES["resolution_of_nothing"], entry.key, f"there is no {layout.CONFLICTS}{path}")
+
+
+def _says_the_same(found: Object, wanted: Reference) -> bool:
+    """What follows from the manifest is there, whatever else is; a plain writer's reference may say more."""
+    if found.body == wanted.body:
+        return True
+    try:
+        document = codec.decode(found.body, key=found.key)
+    except Corrupt:
+        return False
+    expected = codec.decode(wanted.body, key=wanted.key)
+    return all(document.get(name) == value for name, value in expected.items())

@@ -1,0 +1,266 @@
+"""Which store accepts: one object per prefix says where it is, how batches are accepted here, and its id.
+
+Conditional creates exclude each other only within one bucket and prefix. A replicated copy, a second bucket or a second
+way of accepting would each accept the same identities again. So ``meta/authority.json`` is created once, names its own
+place, and a collector that reaches it at another address, or wants another mode, is refused (correction 12).
+
+A copy carries the document of its original and so is read-only, until ``promote`` issues a new authority for the place
+where the copy is. The new one names the one before; nothing tells the original, so it must be out of service first.
+
+Errors: ``Refused`` with the two places in its message; ``Corrupt`` and ``Incompatible`` as every document of ours.
+"""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from holdfast.base import codec
+from holdfast.base.clock import iso
+from holdfast.base.codec import Document
+from holdfast.base.errors import Corrupt, Invalid, NotFound, Refused
+from holdfast.base.ids import Ambient
+from holdfast.objects.place import Place
+from holdfast.objects.register import UNCHANGED, Register, Unchanged
+from holdfast.objects.store import Store
+from holdfast.telemetry.accept import layout
+
+FORMAT = "holdfast.authority"
+VERSION = 1
+OWN_SPOOL = (
+    "start the collector on the folder of that spool; if it is lost for good,"
+    " `holdfast authority promote --spool DIR` lets another one accept"
+)
+
+
+class Acceptance(StrEnum):
+    S3_MANIFEST = "s3_manifest"
+    """A batch is accepted when its manifest is in the object store; any number of collectors."""
+    LOCAL_SPOOL = "local_spool"
+    """A batch is accepted when it is on the one collector's disk, and lands in the object store later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Authority:
+    authority_id: str
+    place: Place
+    acceptance: Acceptance
+    created_at: str
+    aliases: tuple[Place, ...] = ()
+    """Other addresses that are known to lead to the very same bucket and prefix."""
+    spool_id: str | None = None
+    """In ``local_spool``: the one spool that accepts."""
+    former: tuple[Document, ...] = ()
+    """The authorities of which this store was a copy, oldest first."""
+
+    def covers(self, place: Place) -> bool:
+        return place == self.place or place in self.aliases
+
+
+class _Shape:
+    """How an authority stands in its document: plain fields, beside those of the register."""
+
+    def read(self, document: Document, key: str) -> Authority:
+        codec.expect(document, format_name=FORMAT, newest=VERSION, key=key)
+        try:
+            return Authority(
+                authority_id=str(document["authority_id"]),
+                place=_read_place(document),
+                acceptance=Acceptance(document["acceptance"]),
+                created_at=str(document["created_at"]),
+                aliases=tuple(_read_place(alias) for alias in document.get("aliases", [])),
+                spool_id=document.get("spool_id"),
+                former=tuple(document.get("former", [])),
+            )
+        except codec.MALFORMED as error:
+            raise Corrupt(f"{key}: {error} is missing or unknown") from error
+
+    def write(self, value: Authority, previous: Document | None) -> Document:
+        return {
+            **(previous or {}),
+            "format": FORMAT,
+            "version": VERSION,
+            "authority_id": value.authority_id,
+            **value.place.document(),
+            "acceptance": value.acceptance.value,
+            "created_at": value.created_at,
+            "aliases": [alias.document() for alias in value.aliases],
+            "spool_id": value.spool_id,
+            "former": list(value.former),
+        }
+
+
+def _read_place(document: Any) -> Place:
+    """A place as it is stored here. Older versions stored no ``account``, and the endpoint as the URI had it.
+
+    An old document has an empty endpoint if the URI named none, also where a variable or a profile named a server.
+    Which one is not known, so it is read as the provider's own. At any other server the store is refused until
+    ``holdfast authority alias`` confirms that it is the original: a copy from AWS to that server looks the same.
+    For Azure the old endpoint may be the account alone. An old address of a server says no account, and is refused too.
+    """
+    names = ("scheme", "endpoint", "bucket", "prefix")
+    if not isinstance(document, dict) or not all(isinstance(document.get(name), str) for name in names):
+        raise Corrupt(f"{layout.AUTHORITY}: {document!r} is not the address of a store")
+    scheme, endpoint, bucket, prefix = (document[name] for name in names)
+    account = document.get("account", "")
+    if scheme == "az" and "account" not in document and "://" not in endpoint:
+        endpoint, account = "", endpoint
+    try:
+        return Place.at(scheme, endpoint, bucket, prefix, str(account))
+    except Invalid as error:
+        raise Corrupt(f"{layout.AUTHORITY}: {error}") from error
+
+
+def _register(store: Store, ambient: Ambient) -> Register[Authority]:
+    return Register(store, layout.AUTHORITY, _Shape(), ambient)
+
+
+async def read_authority(store: Store, ambient: Ambient) -> Authority | None:
+    found = await _register(store, ambient).read()
+    return None if found is None else found.value
+
+
+async def open_authority(
+    store: Store,
+    ambient: Ambient,
+    place: Place,
+    acceptance: Acceptance,
+    *,
+    expected_id: str | None = None,
+    spool_id: str | None = None,
+    unsafe_any_place: bool = False,
+) -> Authority:
+    """The authority of this store, created if there is none, once it is sure that we may accept here in this mode.
+
+    Pin ``expected_id`` where a fleet is configured: an empty second bucket then is refused too, instead of founded.
+    """
+    pinned = {"expected_id": expected_id, "spool_id": spool_id}
+    found = await standing_authority(store, ambient, place, acceptance, **pinned, unsafe_any_place=unsafe_any_place)
+    if found is not None:
+        return found
+    created = await _create(store, ambient, place, acceptance, spool_id)
+    problem = objection(created, created.place if unsafe_any_place else place, acceptance, **pinned)
+    if problem is not None:  # somebody else has begun one at the same time
+        raise problem
+    return created
+
+
+async def standing_authority(
+    store: Store,
+    ambient: Ambient,
+    place: Place,
+    acceptance: Acceptance,
+    *,
+    expected_id: str | None = None,
+    spool_id: str | None = None,
+    unsafe_any_place: bool = False,
+) -> Authority | None:
+    """As ``open_authority``, and None where that would create one. Writes nothing: what is refused leaves no trace."""
+    found = await read_authority(store, ambient)
+    if found is None:
+        if expected_id is not None:
+            raise Refused(
+                f"{place}: has no authority, and {expected_id} is expected",
+                remedy="name the store that holds it, or leave the expected id out to begin a new authority here",
+            )
+        return None
+    claimed = found.place if unsafe_any_place else place
+    problem = objection(found, claimed, acceptance, expected_id=expected_id, spool_id=spool_id)
+    if problem is not None:
+        raise problem
+    return found
+
+
+def objection(
+    found: Authority,
+    place: Place,
+    acceptance: Acceptance,
+    *,
+    expected_id: str | None = None,
+    spool_id: str | None = None,
+) -> Refused | None:
+    """Why nothing may be accepted under this authority from here; None if it may."""
+    if not found.covers(place):
+        return Refused(
+            f"this store is at {place}, and its authority {found.authority_id} is for {found.place}: it is a copy, or"
+            " another way to the same bucket",
+            remedy="a copy: `holdfast authority promote`, once the original is out of service; the same bucket:"
+            " `holdfast authority alias`",
+        )
+    if expected_id is not None and expected_id != found.authority_id:
+        return Refused(
+            f"{place}: the authority is {found.authority_id}, and {expected_id} is expected",
+            remedy="name the store that holds the expected one",
+        )
+    if acceptance != found.acceptance:
+        return Refused(
+            f"{place}: batches are accepted by {found.acceptance} here, not by {acceptance}",
+            remedy=f"start every collector of this store with --acceptance {found.acceptance}",
+        )
+    if spool_id is not None and found.spool_id is not None and spool_id != found.spool_id:
+        return Refused(
+            f"{place}: the spool {found.spool_id} accepts here, and this one is {spool_id}",
+            remedy=OWN_SPOOL,
+        )
+    return None
+
+
+async def _create(
+    store: Store, ambient: Ambient, place: Place, acceptance: Acceptance, spool_id: str | None
+) -> Authority:
+    """Of many that begin at once one creates it, and all get that one."""
+    ours = Authority(ambient.ids.unique(), place, acceptance, iso(ambient.clock.wall_ns()), spool_id=spool_id)
+
+    def change(current: Authority | None) -> Authority | Unchanged:
+        return ours if current is None else UNCHANGED
+
+    return (await _register(store, ambient).edit(f"create {ours.authority_id}", change)).value
+
+
+async def promote(
+    store: Store,
+    ambient: Ambient,
+    place: Place,
+    *,
+    reason: str,
+    acceptance: Acceptance | None = None,
+    spool_id: str | None = None,
+) -> Authority:
+    """A new authority for the copy at ``place``. Only its callers can know that the original accepts no more."""
+    new_id = ambient.ids.unique()
+    now = iso(ambient.clock.wall_ns())
+
+    def change(current: Authority | None) -> Authority | Unchanged:
+        if current is None:
+            raise NotFound(f"{place}: has no authority to promote", remedy="start a collector; it begins one")
+        if current.covers(place) and acceptance in (None, current.acceptance) and spool_id == current.spool_id:
+            raise Refused(
+                f"{place}: the authority {current.authority_id} is for this very place", remedy="nothing is to be done"
+            )
+        past: Document = {
+            "authority_id": current.authority_id,
+            **current.place.document(),
+            "acceptance": current.acceptance.value,
+            "ended_at": now,
+            "reason": reason,
+        }
+        return Authority(
+            authority_id=new_id,
+            place=place,
+            acceptance=acceptance or current.acceptance,
+            created_at=now,
+            spool_id=spool_id,
+            former=(*current.former, past),
+        )
+
+    return (await _register(store, ambient).edit(f"promote {new_id}", change)).value
+
+
+async def add_alias(store: Store, ambient: Ambient, alias: Place) -> Authority:
+    """Say that ``alias`` is another address of the very same bucket and prefix. Nothing can check that."""
+
+    def change(current: Authority | None) -> Authority | Unchanged:
+        if current is None:
+            raise NotFound(f"{layout.AUTHORITY}: there is no authority", remedy="start a collector; it begins one")
+        return UNCHANGED if current.covers(alias) else replace(current, aliases=(*current.aliases, alias))
+
+    return (await _register(store, ambient).edit(f"alias {alias} {ambient.ids.attempt()}", change)).value

@@ -1,0 +1,211 @@
+"""What a bucket must enforce so that nobody, by mistake or by a wrong key, can break acceptance: documents for AWS.
+
+The protocol is safe among collectors without any of this. A policy guards it against everybody else: an overwrite or a
+delete under ``accepted/v1/`` would let an identity be accepted twice, and under versioning a delete marker does too; a
+lifecycle rule or a broad delete under ``raw-blobs/v1/`` would leave manifests without their bytes.
+
+A Deny in the bucket's policy binds every principal, administrators too. What a role may do is in its own policy.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.base.errors import Invalid
+from holdfast.objects.client import START_CHECK_PREFIX
+from holdfast.objects.conformance.certificate import CERTIFICATE_KEY
+from holdfast.objects.open import FORMAT_KEY
+from holdfast.telemetry.accept import layout
+
+Policy = dict[str, Any]
+VERSION = "2012-10-17"
+RAW_BLOBS = "raw-blobs/v1/"
+QUARANTINE = "quarantine/v1/"
+DERIVED = (
+    layout.BLOBS_BY_TIME,
+    layout.ACCEPTED_BY_TIME,
+    layout.GATHERINGS,
+    layout.MARKS,
+    "accepted-by-blob/v1/",
+    "quarantine-by-blob/v1/",
+)
+CONTROL = (layout.AUTHORITY, layout.HOLDS, layout.RECONCILED, CERTIFICATE_KEY, FORMAT_KEY)
+COLLECTED = (
+    *("rollup/v1/", "index/v1/", "manifests/v1/", "snapshots/", "commits/", "meta/staging/", "meta/loads/"),
+    *("runs/", "runs-index/v1/", "events/", "claims/", "bus/", "meta/pipeline/"),
+)
+"""Where else garbage lies: garbage collection reads there, records what it does, and deletes. The rooms that these
+belong to are not known here, so they are named."""
+OVERSEEN = ("batches-by-hour/v1/", "meta/", "dead_letters/", "sessions/")
+"""What it reads besides, to know what is still referred to."""
+DELETES = ["s3:DeleteObject", "s3:DeleteObjectVersion"]
+ENCRYPTIONS = ("AES256", "aws:kms")
+LOCK_MODES = ("GOVERNANCE", "COMPLIANCE")
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Where the authority is, and what its owner wants of it."""
+
+    bucket: str
+    prefix: str = ""
+    gc_role_arn: str | None = None
+    sse: str | None = None
+    sse_kms_key_id: str | None = None
+    conditional_blobs: bool = False
+    """Also require If-None-Match under ``raw-blobs/v1/``."""
+    abort_uploads_after_days: int = 7
+    lock_mode: str | None = None
+    lock_days: int = 0
+
+    def __post_init__(self) -> None:
+        if self.sse is not None and self.sse not in ENCRYPTIONS:
+            raise Invalid(f"{self.sse!r} is no encryption of S3", remedy=f"write {' or '.join(ENCRYPTIONS)}")
+        if self.lock_mode is not None and (self.lock_mode not in LOCK_MODES or self.lock_days < 1):
+            raise Invalid(
+                f"Object Lock {self.lock_mode!r} for {self.lock_days} days is no retention",
+                remedy=f"write {' or '.join(LOCK_MODES)}, and one day or more",
+            )
+
+    def key(self, name: str) -> str:
+        return f"{self.prefix.strip('/')}/{name}" if self.prefix.strip("/") else name
+
+    def arn(self, name: str) -> str:
+        star = "*" if name.endswith(("/", "-")) else ""
+        return f"arn:aws:s3:::{self.bucket}/{self.key(name)}{star}"
+
+    @property
+    def bucket_arn(self) -> str:
+        return f"arn:aws:s3:::{self.bucket}"
+
+
+def bucket_policy(bucket: Bucket) -> Policy:
+    """Binds everybody who reaches the bucket."""
+    accepted, blobs = bucket.arn(layout.ACCEPTED), bucket.arn(RAW_BLOBS)
+    statements = [
+        # Only what creates an object carries the condition: parts of an upload do not, and need not.
+        _deny("AcceptedOnlyByCreation", ["s3:PutObject"], [accepted], _unconditional()),
+        _deny("AcceptedNeverCopied", ["s3:PutObject"], [accepted], {"Null": {"s3:x-amz-copy-source": "false"}}),
+        _deny("AcceptedNeverDeleted", DELETES, [accepted]),
+        _deny("ExpiriesNeverForgotten", DELETES, [bucket.arn(layout.EXPIRED), bucket.arn(layout.SETTLED)]),
+        _deny("BlobsDeletedByGarbageCollectionAlone", DELETES, [blobs], _everybody_but(bucket.gc_role_arn)),
+        _deny("NothingUnencryptedOnTheWire", ["s3:*"], [bucket.bucket_arn, f"{bucket.bucket_arn}/*"], _plain_http()),
+    ]
+    if bucket.conditional_blobs:
+        statements.append(_deny("BlobsOnlyByCreation", ["s3:PutObject"], [blobs], _unconditional()))
+    if bucket.sse is not None:
+        other = {"StringNotEqualsIfExists": {"s3:x-amz-server-side-encryption": bucket.sse}}
+        # Whoever asks for nothing gets the bucket's default, which is the same (see encryption).
+        statements.append(_deny("NoOtherEncryption", ["s3:PutObject"], [bucket.arn("") + "*"], other))
+    if bucket.sse_kms_key_id is not None:
+        other = {"StringNotEqualsIfExists": {"s3:x-amz-server-side-encryption-aws-kms-key-id": bucket.sse_kms_key_id}}
+        statements.append(_deny("NoOtherKey", ["s3:PutObject"], [bucket.arn("") + "*"], other))
+    return {"Version": VERSION, "Statement": statements}
+
+
+def role_policies(bucket: Bucket) -> dict[str, Policy]:
+    """What each role may do, and nothing else."""
+    read = [layout.ACCEPTED, RAW_BLOBS, QUARANTINE, layout.EXPIRED, layout.SETTLED, *DERIVED, *CONTROL]
+    written = [layout.ACCEPTED, RAW_BLOBS, layout.CONFLICTS, *DERIVED]
+    return {
+        "collector": _role(
+            bucket,
+            read=[*read, START_CHECK_PREFIX],
+            # The authority is begun by the first collector; the probe at start writes and deletes its own key.
+            write=[*written, layout.AUTHORITY, START_CHECK_PREFIX],
+            delete=[START_CHECK_PREFIX],
+        ),
+        "gc": _role(
+            bucket,
+            read=[*read, *COLLECTED, *OVERSEEN],
+            # It closes identities, records what it lets go, publishes fences, and keeps a journal of its own.
+            write=[
+                *(layout.ACCEPTED, layout.CONFLICTS, layout.EXPIRED, layout.SETTLED, *DERIVED),
+                *("manifests/v1/", "runs/", "runs-index/v1/", "bus/", "meta/pipeline/"),
+            ],
+            delete=[RAW_BLOBS, *DERIVED, *COLLECTED],
+        ),
+        "reader": _role(bucket, read=read),
+        "operator": _role(bucket, read=read, write=[layout.AUTHORITY, layout.HOLDS, layout.RESOLUTIONS]),
+    }
+
+
+def lifecycle(bucket: Bucket) -> Policy:
+    """The only rule there may be over these prefixes: nothing expires, uploads that nobody finishes are given up."""
+    return {
+        "Rules": [
+            {
+                "ID": "give-up-unfinished-uploads",
+                "Status": "Enabled",
+                "Filter": {"Prefix": bucket.key("") if bucket.prefix.strip("/") else ""},
+                "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": bucket.abort_uploads_after_days},
+            }
+        ]
+    }
+
+
+def encryption(bucket: Bucket) -> Policy | None:
+    if bucket.sse is None:
+        return None
+    default: dict[str, Any] = {"SSEAlgorithm": bucket.sse}
+    if bucket.sse_kms_key_id is not None:
+        default["KMSMasterKeyID"] = bucket.sse_kms_key_id
+    return {"Rules": [{"ApplyServerSideEncryptionByDefault": default, "BucketKeyEnabled": bucket.sse == "aws:kms"}]}
+
+
+def object_lock(bucket: Bucket) -> Policy | None:
+    if bucket.lock_mode is None:
+        return None
+    retention = {"Mode": bucket.lock_mode, "Days": bucket.lock_days}
+    return {"ObjectLockEnabled": "Enabled", "Rule": {"DefaultRetention": retention}}
+
+
+def documents(bucket: Bucket) -> dict[str, Policy]:
+    """All of it, by name."""
+    found: dict[str, Policy | None] = {
+        "bucket": bucket_policy(bucket),
+        **role_policies(bucket),
+        "lifecycle": lifecycle(bucket),
+        "encryption": encryption(bucket),
+        "object-lock": object_lock(bucket),
+    }
+    return {name: document for name, document in found.items() if document is not None}
+
+
+def _deny(sid: str, actions: list[str], resources: list[str], condition: Mapping[str, Any] | None = None) -> Policy:
+    statement: Policy = {"Sid": sid, "Effect": "Deny", "Principal": "*", "Action": actions, "Resource": resources}
+    return {**statement, "Condition": dict(condition)} if condition else statement
+
+
+def _role(bucket: Bucket, *, read: Sequence[str], write: Sequence[str] = (), delete: Sequence[str] = ()) -> Policy:
+    statements: list[Policy] = [
+        _allow("List", ["s3:ListBucket"], [bucket.bucket_arn], _listing(bucket, read)),
+        _allow("Read", ["s3:GetObject"], [bucket.arn(name) for name in read]),
+    ]
+    if write:
+        uploads = ["s3:PutObject", "s3:AbortMultipartUpload", "s3:ListMultipartUploadParts"]
+        statements.append(_allow("Write", uploads, [bucket.arn(name) for name in write]))
+    if delete:
+        statements.append(_allow("Delete", ["s3:DeleteObject"], [bucket.arn(name) for name in delete]))
+    return {"Version": VERSION, "Statement": statements}
+
+
+def _allow(sid: str, actions: list[str], resources: list[str], condition: Mapping[str, Any] | None = None) -> Policy:
+    statement: Policy = {"Sid": sid, "Effect": "Allow", "Action": actions, "Resource": resources}
+    return {**statement, "Condition": dict(condition)} if condition else statement
+
+
+def _listing(bucket: Bucket, names: Sequence[str]) -> Policy:
+    return {"StringLike": {"s3:prefix": [bucket.key(name) + "*" for name in names if name.endswith("/")]}}
+
+
+def _unconditional() -> Policy:
+    return {"Null": {"s3:if-none-match": "true"}, "Bool": {"s3:ObjectCreationOperation": "true"}}
+
+
+def _everybody_but(role_arn: str | None) -> Policy | None:
+    return None if role_arn is None else {"ArnNotEquals": {"aws:PrincipalArn": role_arn}}
+
+
+def _plain_http() -> Policy:
+    return {"Bool": {"aws:SecureTransport": "false"}}

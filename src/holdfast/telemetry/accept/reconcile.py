@@ -1,0 +1,194 @@
+"""What the reconciler decides. Pure: the pipeline reads and writes, and asks here what follows.
+
+A **finding** is what the operator should know of: bytes that are missing or wrong, objects that are none of ours,
+clocks that are ahead, ranges that overlap. It stops nothing: the rest goes on.
+
+**Coverage** knows which sequence numbers of each (agent, boot) have been seen. It may say yes of a number that was not
+seen (many gaps become one stretch), never no of one that was. So a batch that it does not know overlaps no other, and
+of one that it does know somebody must look closely.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+
+from holdfast.base.codec import MALFORMED, Document
+from holdfast.base.errors import Corrupt
+from holdfast.telemetry.accept import layout
+from holdfast.telemetry.accept.record_times import AHEAD_NS, HOUR_NS, TimeLimits, times_of
+from holdfast.telemetry.frame import Batch
+from holdfast.telemetry.identity import BatchIdentity
+
+FUTURE_NS = AHEAD_NS + HOUR_NS
+"""How far ahead of its acceptance a record that counts may be dated."""
+MOST_STRETCHES = 256
+"""Of numbers, per agent and boot; beyond them the smallest gaps are forgotten."""
+
+
+class Finding(StrEnum):
+    MISSING_BLOB = "missing_blob"
+    """An accepted manifest names bytes that are not there."""
+    CORRUPT_BLOB = "corrupt_blob"
+    """They are there, and are not those that were accepted."""
+    UNREADABLE_FRAME = "unreadable_frame"
+    """They are those that were accepted, and no frame that this version can read."""
+    UNKNOWN_SCHEMA = "unknown_schema"
+    CORRUPT_MANIFEST = "corrupt_manifest"
+    FOREIGN_OBJECT = "foreign_object"
+    """An object in a prefix of ours whose name is none of ours."""
+    FUTURE_CLOCK = "future_clock"
+    """Records outside of the times that were allowed when they were accepted; they are in no hour."""
+    NOT_COVERED = "not_covered"
+    """What is known of its agent's numbers cannot be read, so nobody can tell whether it overlaps another batch."""
+    CORRUPT_DERIVED = "corrupt_derived"
+    """Something that was derived for an hour cannot be read; the hour stays as it is."""
+    OVERLAP = "overlap"
+    """Two batches of one agent and boot share sequence numbers; each number counts once."""
+
+
+BROKEN = frozenset(
+    {
+        Finding.MISSING_BLOB,
+        Finding.CORRUPT_BLOB,
+        Finding.UNREADABLE_FRAME,
+        Finding.UNKNOWN_SCHEMA,
+        Finding.CORRUPT_MANIFEST,
+        Finding.NOT_COVERED,
+    }
+)
+"""A batch with one of these is in no hour; it is looked at again in every run, until it can be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A finding about one object."""
+
+    finding: Finding
+    key: str
+    message: str
+
+    @property
+    def id(self) -> str:
+        return hashlib.sha256(f"{self.finding}\x00{self.key}".encode()).hexdigest()
+
+    def document(self) -> Document:
+        return {"finding": str(self.finding), "key": self.key, "message": self.message}
+
+    @classmethod
+    def of(cls, document: Document) -> "Problem":
+        return cls(Finding(document["finding"]), str(document["key"]), str(document["message"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a batch has in one hour of sample time."""
+
+    hour: int
+    records: int
+    first_ns: int
+    last_ns: int
+
+
+def shares(batch: Batch, limits: TimeLimits) -> tuple[list[Share], int]:
+    """The hours in which the batch has records, in order, and how many records lie outside of the limits: those are in
+    no hour."""
+    times = times_of(batch)
+    inside = times < limits.until_ns
+    if limits.from_ns is not None:
+        inside &= times >= limits.from_ns
+    sound = times[inside]
+    if not len(sound):
+        return [], len(times)
+    ordered = np.sort(sound)
+    hours, starts = np.unique(ordered // HOUR_NS, return_index=True)
+    ends = np.append(starts[1:], len(ordered))
+    found = [
+        Share(int(hour), int(end - start), int(ordered[start]), int(ordered[end - 1]))
+        for hour, start, end in zip(hours, starts, ends, strict=True)
+    ]
+    return found, len(times) - len(sound)
+
+
+@dataclass(slots=True)
+class _Source:
+    stretches: list[list[int]] = field(default_factory=list)
+    """First and last number of each, in order, with gaps between them."""
+    longest: int = 0
+    """The most numbers that one batch has had."""
+
+    def add(self, start: int, end: int) -> bool:
+        """Whether any of the numbers was covered before."""
+        self.longest = max(self.longest, end - start + 1)
+        touching = [each for each in self.stretches if each[0] <= end + 1 and each[1] >= start - 1]
+        again = any(each[0] <= end and each[1] >= start for each in touching)
+        low = min([start, *(each[0] for each in touching)])
+        high = max([end, *(each[1] for each in touching)])
+        kept = [each for each in self.stretches if each not in touching]
+        self.stretches = sorted([*kept, [low, high]])
+        while len(self.stretches) > MOST_STRETCHES:
+            gaps = [after[0] - before[1] for before, after in zip(self.stretches, self.stretches[1:], strict=False)]
+            place = gaps.index(min(gaps))
+            self.stretches[place : place + 2] = [[self.stretches[place][0], self.stretches[place + 1][1]]]
+        return again
+
+
+class Coverage:
+    """Sequence numbers that are known, by (agent, boot)."""
+
+    def __init__(self) -> None:
+        self._sources: dict[str, _Source] = {}
+
+    def add_all(self, identities: Iterable[BatchIdentity]) -> set[BatchIdentity]:
+        """Cover these batches; those that were covered before, in part or wholly, each by any other."""
+        ordered = sorted(set(identities))
+        again: set[BatchIdentity] = set()
+        for each in ordered:
+            source = self._sources.setdefault(layout.boot_path(each.agent_id, each.boot_id), _Source())
+            if source.add(each.seq_start, each.seq_end):
+                again.add(each)
+        return again
+
+    def longest(self, identity: BatchIdentity) -> int:
+        """The most numbers that one batch of this agent and boot has had."""
+        source = self._sources.get(layout.boot_path(identity.agent_id, identity.boot_id))
+        return 0 if source is None else source.longest
+
+    def document(self) -> Document:
+        return {
+            "sources": {
+                name: {"stretches": each.stretches, "longest": each.longest} for name, each in self._sources.items()
+            }
+        }
+
+    @classmethod
+    def of(cls, document: Mapping[str, object] | None, key: str) -> "Coverage":
+        coverage = cls()
+        try:
+            for name, each in (document or {}).get("sources", {}).items():  # type: ignore[attr-defined]  # see below
+                stretches = [[int(first), int(last)] for first, last in each["stretches"]]
+                coverage._sources[name] = _Source(stretches, int(each["longest"]))
+        except MALFORMED as error:
+            raise Corrupt(f"{key}: not the coverage that was written ({error!r})") from error
+        return coverage
+
+
+def overlapping(identity: BatchIdentity, others: Iterable[BatchIdentity]) -> list[BatchIdentity]:
+    """Those of the others that share a number with this batch."""
+    return [
+        other
+        for other in others
+        if other != identity
+        and (other.agent_id, other.boot_id) == (identity.agent_id, identity.boot_id)
+        and other.seq_start <= identity.seq_end
+        and other.seq_end >= identity.seq_start
+    ]
+
+
+def neighbours_after(identity: BatchIdentity, longest: int) -> str:
+    """Where a listing of manifests must begin to find every batch that can overlap this one."""
+    first = max(0, identity.seq_start - max(longest, 1))
+    path = layout.boot_path(identity.agent_id, identity.boot_id)
+    return f"{layout.ACCEPTED}{path}{first:020d}-"

@@ -1,0 +1,318 @@
+"""Accepted batches that no listing has yet: what came after the reconciler's latest checkpoint.
+
+They are found by time of acceptance. A record may be dated up to a day after its batch was accepted, so who asks for
+times from ``since`` on looks at batches accepted from a day before. Without a reconciler every batch is fresh: answers
+are complete all the same, and cost a look at every batch of that time.
+
+A batch whose numbers overlap those of another matters wherever the other has records. Overlaps among fresh batches and
+with batches in the hours at hand are seen by whoever puts them together; for others, ``neighbours`` asks what the
+reconciler has covered, and looks close where a number was known.
+
+Errors: a batch that cannot be read is counted in ``unreadable``, and the rest goes on.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from holdfast.base import codec
+from holdfast.base.aio import blocking, map_bounded
+from holdfast.base.errors import Corrupt, HoldfastError, Incompatible, Invalid, NotFound
+from holdfast.base.telemetry import logger
+from holdfast.objects.store import Object, Store
+from holdfast.telemetry.accept import layout
+from holdfast.telemetry.accept.expired import find_expired
+from holdfast.telemetry.accept.gathering import manifests_in
+from holdfast.telemetry.accept.manifest import AcceptedManifest
+from holdfast.telemetry.accept.reconcile import FUTURE_NS, Coverage, neighbours_after, overlapping, shares
+from holdfast.telemetry.frame import Batch, FrameInvalid, Limits, decode
+from holdfast.telemetry.identity import BatchIdentity
+from holdfast.telemetry.live.state import size_of
+from holdfast.telemetry.rollup.layout import CHECKPOINT, CHECKPOINT_FORMAT, HOUR_NS, coverage_key
+from holdfast.telemetry.rollup.listing import Listed
+from holdfast.telemetry.rollup.taken import identity_of_row
+
+AT_ONCE = 16
+DECODERS = 2
+OVERLAP_NS = 600 * 1_000_000_000
+"""How far before its cursor a checkpoint says less than that all was followed: ``pipeline.overlap_s``."""
+LOOKBACK_NS = HOUR_NS
+"""How far behind the others a collector's clock may be."""
+SHORT = 12
+
+_log = logger("metrics")
+
+
+@dataclass(slots=True)
+class Known:
+    """A batch that was looked into, and what it has in each hour."""
+
+    manifest: AcceptedManifest
+    rows: dict[int, Listed]
+
+
+@dataclass(slots=True)
+class Memory:
+    """Batches that were decoded lately, for the questions that follow; within a bound of bytes."""
+
+    most_bytes: int = 64 << 20
+    _kept: dict[str, Batch] = field(default_factory=dict)
+    _bytes: int = 0
+
+    def get(self, manifest_id: str) -> Batch | None:
+        return self._kept.get(manifest_id)
+
+    def keep(self, manifest_id: str, batch: Batch) -> None:
+        """The oldest go first."""
+        size = size_of(batch)
+        if manifest_id in self._kept or size > self.most_bytes:
+            return
+        self._kept[manifest_id] = batch
+        self._bytes += size
+        while self._bytes > self.most_bytes:
+            self._bytes -= size_of(self._kept.pop(next(iter(self._kept))))
+
+
+@dataclass(slots=True)
+class Batches:
+    """The batches that one answer looks into, and which of them could not be read."""
+
+    store: Store
+    limits: Limits
+    overlap_ns: int = OVERLAP_NS
+    memory: Memory = field(default_factory=Memory)
+    unreadable: set[str] = field(default_factory=set)
+    """Manifest ids; of a reference that cannot be read, its key."""
+    expired: set[str] = field(default_factory=set)
+    """Manifest ids of batches whose bytes were let go."""
+    _decoders: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(DECODERS))
+
+    async def load(self, identity: BatchIdentity, blob_key: str, sha256: str) -> Batch | None:
+        """None if it cannot be read, or was expired."""
+        manifest_id = identity.manifest_id
+        kept = self.memory.get(manifest_id)
+        if kept is not None:
+            return kept
+        try:
+            body = (await self.store.get(blob_key)).body
+            async with self._decoders:
+                batch = await blocking(_decode, body, sha256, blob_key, self.limits)
+        except NotFound as error:
+            if await find_expired(self.store, identity) is not None:
+                self.expired.add(manifest_id)
+            else:
+                self.lost(manifest_id, blob_key, error)
+            return None
+        except (FrameInvalid, Corrupt, Invalid) as error:
+            self.lost(manifest_id, blob_key, error)
+            return None
+        self.memory.keep(manifest_id, batch)
+        return batch
+
+    async def all(self, rows: Iterable[Listed]) -> list[Batch]:
+        """Those of these batches that can be read."""
+        found = await map_bounded(rows, self.of_row, limit=AT_ONCE)
+        return [each for each in found if each is not None]
+
+    async def of_row(self, row: Listed) -> Batch | None:
+        return await self.load(identity_of_row(row), row.blob_key, row.frame_sha256)
+
+    def lost(self, what: str, key: str, error: HoldfastError) -> None:
+        _log.warning("%s: left out of an answer: %s", key, error)
+        self.unreadable.add(what)
+
+
+def _decode(body: bytes, sha256: str, key: str, limits: Limits) -> Batch:
+    if hashlib.sha256(body).hexdigest() != sha256:
+        raise Corrupt(f"{key}: its bytes are not those that were accepted")
+    return decode(body, limits)
+
+
+@dataclass(frozen=True, slots=True)
+class _Checkpoint:
+    follow_ns: int
+    """Of hours before, references were followed."""
+    floor_ns: int
+    """By the store's clock: what was written before has been followed."""
+    recent: frozenset[bytes]
+
+
+async def fresh(store: Store, batches: Batches, since_ns: int, wants_agent: Callable[[str], bool]) -> list[Known]:
+    """Batches that no listing has, as far as anybody knows, and that may have records from ``since`` on."""
+
+    def lost(key: str, error: HoldfastError) -> None:
+        batches.lost(key, key, error)
+
+    found = await fresh_manifests(store, batches.overlap_ns, since_ns, lost)
+    known = await map_bounded(found, lambda each: _looked_into(batches, each, wants_agent), limit=AT_ONCE)
+    return [each for each in known if each is not None]
+
+
+async def is_reconciled(store: Store) -> bool:
+    """Whether a reconciler has ever run, so that there are listings."""
+    return await store.find(CHECKPOINT) is not None
+
+
+async def fresh_manifests(
+    store: Store, overlap_ns: int, since_ns: int, lost: Callable[[str, HoldfastError], None]
+) -> list[AcceptedManifest]:
+    """Their manifests; nothing is read of the batches. ``lost`` is told of what cannot be read."""
+    checkpoint = await _checkpoint(store, overlap_ns)
+    begin_ns = max(0, since_ns - FUTURE_NS)
+    if checkpoint is not None:
+        begin_ns = max(begin_ns, checkpoint.follow_ns - overlap_ns - LOOKBACK_NS)
+    gathered = await _since(store, layout.GATHERINGS, begin_ns, checkpoint)
+    referred = await _since(store, layout.ACCEPTED_BY_TIME, begin_ns, checkpoint)
+    recent = frozenset[bytes]() if checkpoint is None else checkpoint.recent
+    manifests: dict[bytes, AcceptedManifest] = {}
+    for several in await map_bounded(gathered.values(), lambda key: _read(store, key, lost), limit=AT_ONCE):
+        fresh_ones = {bytes.fromhex(each.identity.manifest_id)[:SHORT]: each for each in several}
+        manifests |= {short: each for short, each in fresh_ones.items() if short not in recent}
+    keys = [key for short, key in referred.items() if short not in manifests]
+    alone = await map_bounded(keys, lambda key: _read(store, key, lost), limit=AT_ONCE)
+    return [*manifests.values(), *(each for several in alone for each in several)]
+
+
+async def _since(store: Store, family: str, begin_ns: int, checkpoint: _Checkpoint | None) -> dict[bytes, str]:
+    """Keys that nobody has followed, by the short form of the id in each; of hours from that time on."""
+    found: dict[bytes, str] = {}
+    async for page in store.list(family, after=f"{family}{layout.hour_path(begin_ns)}".rstrip("/")):
+        for entry in page.entries:
+            short = _short(entry.key)
+            followed = checkpoint is not None and (
+                entry.modified_ns < checkpoint.floor_ns or short in checkpoint.recent
+            )
+            if short is not None and not followed:
+                found[short] = entry.key
+    return found
+
+
+async def neighbours(store: Store, batches: Batches, found: Iterable[Known]) -> list[Known]:
+    """Accepted batches, wherever they are, that share a number with one of these."""
+    keys = await neighbour_keys(store, [each.manifest.identity for each in found])
+    others = await map_bounded(keys, lambda key: _known(store, batches, key), limit=AT_ONCE)
+    return [each for each in others if each is not None]
+
+
+async def neighbour_keys(store: Store, found: Iterable[BatchIdentity]) -> list[str]:
+    """The manifests of these, as far as a reconciler has met their numbers."""
+    groups: dict[str, list[BatchIdentity]] = {}
+    own: set[str] = set()
+    for identity in found:
+        own.add(layout.accepted_key(identity))
+        groups.setdefault(coverage_key(identity.agent_id), []).append(identity)
+
+    async def one(key: str) -> set[str]:
+        document = await store.find(key)
+        if document is None:
+            return set()
+        coverage = Coverage.of(codec.decode(document.body, key=key), key)
+        keys: set[str] = set()
+        for identity in sorted(coverage.add_all(groups[key])):
+            keys |= await _around(store, identity, coverage.longest(identity))
+        return keys
+
+    parts = await map_bounded(sorted(groups), one, limit=AT_ONCE)
+    return sorted(set().union(*parts) - own)
+
+
+async def _around(store: Store, identity: BatchIdentity, longest: int) -> set[str]:
+    folder = f"{layout.ACCEPTED}{layout.boot_path(identity.agent_id, identity.boot_id)}"
+    found: list[BatchIdentity] = []
+    async for key in store.keys(folder, after=neighbours_after(identity, longest)):
+        other = layout.identity_in(key)
+        if other is None or key != layout.accepted_key(other):
+            continue
+        if other.seq_start > identity.seq_end:
+            break
+        found.append(other)
+    return {layout.accepted_key(each) for each in overlapping(identity, found)}
+
+
+async def _checkpoint(store: Store, overlap_ns: int) -> _Checkpoint | None:
+    found = await store.find(CHECKPOINT)
+    if found is None:
+        return None
+    document = codec.decode(found.body, key=CHECKPOINT)
+    codec.expect(document, format_name=CHECKPOINT_FORMAT, newest=1, key=CHECKPOINT)
+    through, cursor, recent = (document.get(name) for name in ("through_unix_ns", "cursor_ns", "recent"))
+    follow = document.get("follow_ns")
+    follow = through if follow is None else follow
+    if not isinstance(cursor, int) or not isinstance(recent, str | None) or not isinstance(follow, int):
+        raise Corrupt(f"{CHECKPOINT}: not the checkpoint of a reconciler")
+    seen = await store.find(recent) if recent is not None else None
+    body = b"" if seen is None else seen.body
+    ids = frozenset(body[at : at + SHORT] for at in range(0, len(body), SHORT))
+    return _Checkpoint(follow, cursor - overlap_ns, ids)
+
+
+async def _known(store: Store, batches: Batches, key: str) -> Known | None:
+    """By the key of its manifest, or of its reference."""
+    found = await _read(store, key, lambda key, error: batches.lost(key, key, error))
+    return await _looked_into(batches, found[0], lambda _: True) if found else None
+
+
+async def _read(store: Store, key: str, lost: Callable[[str, HoldfastError], None]) -> list[AcceptedManifest]:
+    """The manifests at this key; none if it cannot be read."""
+    try:
+        found = await store.get(key)
+        return [manifest_in(found)] if key.startswith(layout.ACCEPTED) else manifests_in(found)
+    except (NotFound, Corrupt, Incompatible, Invalid) as error:
+        lost(key, error)
+        return []
+
+
+async def _looked_into(
+    batches: Batches, manifest: AcceptedManifest, wants_agent: Callable[[str], bool]
+) -> Known | None:
+    identity = manifest.identity
+    if not wants_agent(identity.agent_id):
+        return None
+    batch = await batches.load(identity, manifest.raw_blob_key, manifest.frame_sha256)
+    if batch is None:  # an expired one has no records to be read, but keeps its numbers
+        return Known(manifest, {}) if identity.manifest_id in batches.expired else None
+    own, _ = shares(batch, manifest.limits)
+    rows = {each.hour: listed(manifest, each.records, each.first_ns, each.last_ns) for each in own}
+    return Known(manifest, rows)
+
+
+def manifest_in(found: Object) -> AcceptedManifest:
+    """The manifest, or the one that a reference by time holds."""
+    return AcceptedManifest.read(found) if found.key.startswith(layout.ACCEPTED) else manifests_in(found)[0]
+
+
+def row_of(known: Known) -> Listed:
+    """The batch in an hour in which it has no records of its own, but may take numbers away."""
+    return listed(known.manifest, 0, None, None)
+
+
+def listed(manifest: AcceptedManifest, records: int, first_ns: int | None, last_ns: int | None) -> Listed:
+    """An accepted batch, as an hour lists it."""
+    identity = manifest.identity
+    return Listed(
+        identity.manifest_id,
+        identity.agent_id,
+        identity.boot_id,
+        identity.seq_start,
+        identity.seq_end,
+        manifest.frame_sha256,
+        manifest.raw_blob_key,
+        manifest.frame_bytes,
+        manifest.accepted_at_unix_ns,
+        records,
+        first_ns,
+        last_ns,
+    )
+
+
+def _short(key: str) -> bytes | None:
+    """Of the id in a key, of a manifest or of a gathering; None if there is none."""
+    gathering = layout.gathering_in(key)
+    if gathering is not None:
+        return bytes.fromhex(gathering.id)[:SHORT]
+    name = key.rpartition("/")[2].removesuffix(".json")
+    try:
+        return bytes.fromhex(name)[:SHORT] if len(name) == 64 else None
+    except ValueError:
+        return None

@@ -1,0 +1,274 @@
+"""What is known of some hours: which chunks may be used, and which batches must be read instead.
+
+A unit's chunks answer for its bucket if they were made from exactly the batches that are known of it. Whatever else
+there is, listed since or fresh, makes its bucket one that is read from batches. So an answer is the same whatever has
+been derived, and complete without waiting for it.
+
+A sealed unit counts for ever as it is: its chunks are used whatever else is known, and what they counted is left out of
+the batches that are read besides.
+
+The order of reading: fresh batches, then which generations there are, then listings. Listings only grow and generations
+are made from listings before them, so what is listed contains what a generation was made from; a batch that is listed
+between two of these reads is met as fresh, and counts once.
+"""
+
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from holdfast.base.aio import map_bounded
+from holdfast.base.errors import Corrupt
+from holdfast.objects.store import Store
+from holdfast.telemetry.query.fresh import Batches, Known, fresh, neighbours, row_of
+from holdfast.telemetry.rollup import layout, listing, manifest
+from holdfast.telemetry.rollup.listing import Listed
+from holdfast.telemetry.rollup.manifest import Current, Generation, Kind, bucket_of
+from holdfast.telemetry.rollup.taken import Order, order_of, sealed_inputs
+
+T = TypeVar("T")
+
+AT_ONCE = 16
+DAY_HOURS = 24
+LOOKS = 4
+"""How often an answer is begun anew because what it was to be made from was superseded and removed."""
+
+
+class Overtaken(Corrupt):
+    """An object that was current is gone. Others may be current by now; if the same one is, it is lost."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"{key}: an object that is current is missing", remedy=manifest.MAKE_ANEW)
+        self.key = key
+
+
+async def resolved(answer: Callable[[], Awaitable[T]]) -> T:
+    """What an answer gives. One that was overtaken is begun anew, with whatever is current by then."""
+    missed: str | None = None
+    for looks_left in reversed(range(LOOKS)):
+        try:
+            return await answer()
+        except Overtaken as error:
+            if error.key == missed or not looks_left:
+                raise Corrupt(str(error), remedy=error.remedy) from error
+            missed = error.key
+    raise Corrupt("answers are overtaken again and again")
+
+
+@dataclass(slots=True)
+class Raw:
+    """Batches of one bucket that must be read."""
+
+    bucket: int
+    rows: list[Listed]
+    taken: list[Listed] = field(default_factory=list)
+    """Batches that share numbers with them, and have counted these already."""
+
+
+@dataclass(slots=True)
+class Hour:
+    """One hour as a reader may use it."""
+
+    hour: int
+    units: list[Current] = field(default_factory=list)
+    """Whose chunks say all about their buckets."""
+    buckets: int = 1
+    """Into how many the agents are divided."""
+    raw: list[Raw] = field(default_factory=list)
+    """The batches of each other bucket, and of buckets that are sealed in part."""
+    listed: list[Listed] | None = None
+    """Every batch of the hour, where it had to be read."""
+    keys: list[str] = field(default_factory=list)
+    """Of the listings, merged ones too."""
+    lost: list[str] = field(default_factory=list)
+    """Of listings from which its generation was made, and which are gone."""
+
+    @property
+    def layered(self) -> set[int]:
+        """Buckets of which several say something: a series may have a window more than once in what they say."""
+        told = [*(unit.bucket for unit in self.units), *(raw.bucket for raw in self.raw)]
+        return {bucket for bucket in told if told.count(bucket) > 1}
+
+
+class Looked:
+    """One look at the store, for one answer."""
+
+    def __init__(self, store: Store, batches: Batches) -> None:
+        self.store = store
+        self.batches = batches
+        self._fresh: list[Known] = []
+        """With the batches that share numbers with them."""
+
+    async def hours(
+        self,
+        kind: Kind,
+        since_ns: int,
+        until_ns: int,
+        *,
+        wants_agent: Callable[[str], bool],
+        wants_bucket: Callable[[int, int], bool],
+        usable: Callable[[Generation], bool] = lambda _: True,
+        by_day: bool = False,
+    ) -> list[Hour]:
+        """The hours that have a part in [since, until) and anything in them, the earliest first.
+
+        ``by_day``, a day whose own chunks say all stands for its hours, as its first."""
+        wanted = layout.hours_between(since_ns, until_ns)
+        # Not for the batches of other agents: a number is taken away by a batch of the same.
+        self._fresh = await fresh(self.store, self.batches, since_ns, wants_agent)
+        self._fresh += await neighbours(self.store, self.batches, self._fresh)
+        touched = {hour for each in self._fresh for hour in each.rows if hour in wanted}
+        keys = [key async for key in _between(self.store, layout.MANIFESTS, wanted)]
+        listings = await self._listings(wanted)
+        days: dict[int, Generation] = {}
+        if by_day:
+            found = await self._read(_days_within(wanted, manifest.current(keys, Kind.DAILY)))
+            days = {day: each for day, each in found.items() if usable(each) and _whole(day, each, listings, touched)}
+        done = {hour for day in days for hour in _day(day)}
+        hourly = {hour: key for hour, key in manifest.current(keys, kind).items() if hour not in done}
+        generations = await self._read(hourly)
+        hours = sorted(((hourly.keys() | listings.keys() | touched) - done) | days.keys())
+
+        async def one(number: int) -> Hour:
+            if number in days:
+                day = days[number]
+                units = [each for each in day.units if wants_bucket(each.bucket, day.buckets)]
+                return Hour(number, units, day.buckets)
+            current = generations.get(number)
+            hour = Hour(number, keys=listings.get(number, []))
+            if current is not None:
+                there = set(listing.ids(hour.keys))
+                hour.lost = [layout.batches_key(number, each) for each in current.listings if each not in there]
+                current = current if usable(current) else None
+            await self._divide(hour, current, wants_agent, wants_bucket)
+            return hour
+
+        return await map_bounded(hours, one, limit=AT_ONCE)
+
+    async def read_listed(self, hour: Hour) -> list[Listed]:
+        """Every batch of the hour. Errors: ``Corrupt`` if it is known that a listing is missing."""
+        if hour.lost:
+            raise Corrupt(
+                f"{hour.lost[0]}: a list of batches that are accepted is missing",
+                remedy="holdfast pipeline run --full makes it anew",
+            )
+        if hour.listed is None:
+            hour.listed = self._with_fresh(hour.hour, await listing.read(self.store, hour.keys))
+        return hour.listed
+
+    async def _divide(
+        self,
+        hour: Hour,
+        current: Generation | None,
+        wants_agent: Callable[[str], bool],
+        wants_bucket: Callable[[int, int], bool],
+    ) -> None:
+        hour.buckets = size = 1 if current is None else current.buckets
+        if current is not None and _covers(current, hour.keys) and not self._touched(hour):
+            hour.units = [unit for unit in current.units if wants_bucket(unit.bucket, current.buckets)]
+            return
+        buckets: dict[int, list[Listed]] = defaultdict(list)
+        rows = await self.read_listed(hour)
+        for row in rows:
+            buckets[bucket_of(row.agent, size)].append(row)
+        order = await order_of(self.store, rows, await sealed_inputs(self.store, current))
+        for bucket, every in sorted(buckets.items()):
+            if wants_bucket(bucket, size):
+                self._choose(hour, current, bucket, every, order, wants_agent)
+
+    def _choose(
+        self,
+        hour: Hour,
+        current: Generation | None,
+        bucket: int,
+        rows: Sequence[Listed],
+        order: Order,
+        wants_agent: Callable[[str], bool],
+    ) -> None:
+        """What answers for one bucket: its chunks, sealed ones in any case, or batches."""
+        own = order.own(rows)
+        unit = None if current is None else current.unit(bucket)
+        hour.units += [] if current is None else current.sealed(bucket)
+        if not own:
+            return
+        inputs = [row.input for row in own]
+        if current is not None and unit is not None and current.covers(bucket, inputs, order.over(rows)):
+            hour.units.append(unit)
+        elif chosen := [row for row in own if wants_agent(row.agent)]:
+            hour.raw.append(Raw(bucket, chosen, order.taken(rows, chosen)))
+
+    def _touched(self, hour: Hour) -> bool:
+        """Whether a fresh batch has records in the hour, or a batch from which a fresh one may take numbers away."""
+        return any(hour.hour in each.rows for each in self._fresh)
+
+    def _with_fresh(self, hour: int, listed: Sequence[Listed]) -> list[Listed]:
+        found = {row.manifest_id: row for row in listed}
+        for each in self._fresh:
+            if hour in each.rows:
+                row = each.rows[hour]
+                found.setdefault(row.manifest_id, row)
+        ranges: dict[tuple[str, str], list[Listed]] = defaultdict(list)
+        for row in found.values():
+            ranges[row.agent, row.boot].append(row)
+        for each in self._fresh:
+            own = row_of(each)
+            if any(_overlap(own, other) for other in ranges.get((own.agent, own.boot), ())):
+                found.setdefault(own.manifest_id, own)
+        return sorted(found.values())
+
+    async def _read(self, keys: Mapping[int, str]) -> dict[int, Generation]:
+        async def one(key: str) -> Generation:
+            found = await self.store.find(key)
+            if found is None:
+                raise Overtaken(key)
+            return Generation.read(found)
+
+        found = await map_bounded(keys.values(), one, limit=AT_ONCE)
+        return dict(zip(keys, found, strict=True))
+
+    async def _listings(self, wanted: range) -> dict[int, list[str]]:
+        found: dict[int, list[str]] = defaultdict(list)
+        async for key in _between(self.store, layout.BATCHES_BY_HOUR, wanted):
+            hour = layout.hour_in(key)
+            if hour is not None and listing.is_listing(key, hour):
+                found[hour].append(key)
+        return found
+
+
+def _day(first: int) -> range:
+    """The hours of a day, by its first."""
+    return range(first, first + DAY_HOURS)
+
+
+def _days_within(hours: range, keys: Mapping[int, str]) -> dict[int, str]:
+    """Generations of days of which all hours are wanted."""
+    return {
+        day: key
+        for day, key in keys.items()
+        if day % DAY_HOURS == 0 and hours.start <= day and day + DAY_HOURS <= hours.stop
+    }
+
+
+def _whole(day: int, generation: Generation, listings: Mapping[int, list[str]], touched: set[int]) -> bool:
+    """Whether a day's generation was made from all that is known of its hours."""
+    hours = _day(day)
+    known = [key for hour in hours for key in listings.get(hour, ())]
+    return touched.isdisjoint(hours) and _covers(generation, known)
+
+
+def _covers(generation: Generation, keys: Iterable[str]) -> bool:
+    return set(listing.ids(keys)) <= set(generation.listings)
+
+
+def _overlap(one: Listed, other: Listed) -> bool:
+    return one.manifest_id != other.manifest_id and one.seq_start <= other.seq_end and other.seq_start <= one.seq_end
+
+
+async def _between(store: Store, prefix: str, hours: range) -> AsyncIterator[str]:
+    """Keys of these hours below a prefix whose keys go on with date and hour."""
+    begin, end = f"{prefix}{layout.hour_path(hours.start)}", f"{prefix}{layout.hour_path(hours.stop)}"
+    async for page in store.list(prefix, after=begin.rstrip("/")):
+        for entry in page.entries:
+            if entry.key >= end:
+                return
+            yield entry.key

@@ -1,0 +1,311 @@
+"""Questions about metrics: ``hf.metrics()``. Answers come from rollups where they say all that is known, and from the
+batches themselves elsewhere; so they are complete without a pipeline, and the same numbers with one.
+
+Times are nanoseconds since 1970, a ``datetime``, or text: ``2h`` for so long ago, or ISO 8601.
+
+Errors: ``Invalid`` for a question that makes no sense, ``NotFound`` for a metric that is not there, with names like
+it, ``Corrupt`` for a chunk that cannot be read. Batches that cannot be read are counted in ``read.unreadable``.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from math import gcd
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from holdfast.base.errors import HoldfastError, Invalid, NotFound
+from holdfast.base.ids import Ambient
+from holdfast.objects.store import Store
+from holdfast.sql.duck import OutOfMemory
+from holdfast.telemetry.frame import Limits
+from holdfast.telemetry.query.answer import answer
+from holdfast.telemetry.query.catalog import LABELS, METRICS
+from holdfast.telemetry.query.found import Answer, Listing
+from holdfast.telemetry.query.fresh import OVERLAP_NS, Batches, Memory
+from holdfast.telemetry.query.known import Hour, Looked, resolved
+from holdfast.telemetry.query.question import Question, ask, wants_bucket
+from holdfast.telemetry.query.reading import Reading, reading
+from holdfast.telemetry.query.times import Moment, moment_ns, span_ns
+from holdfast.telemetry.rollup import chunk, derive, index, rollup
+from holdfast.telemetry.rollup.labels import may_match
+from holdfast.telemetry.rollup.layout import HOUR_NS
+from holdfast.telemetry.rollup.manifest import ChunkRef, Current, Generation, Kind, Table
+from holdfast.telemetry.rollup.matchers import AGENT, Matcher, Operator, of_glob
+from holdfast.telemetry.rollup.points import HistogramPoints, Points, SeriesKey, Telemetry
+
+LONGEST_GUESS, MOST_GUESSES = 100, 2_000
+"""What is compared to find names like one: the time for it grows with the square of a name's length."""
+_Found = list[dict[str, Any]]
+Matching = Mapping[str, str] | Iterable[str | Matcher] | None
+
+
+class Metrics:
+    def __init__(
+        self,
+        store: Store,
+        ambient: Ambient,
+        limits: Limits,
+        *,
+        overlap_ns: int = OVERLAP_NS,
+        memory_limit: str = "256MB",
+    ) -> None:
+        """``limits`` are those of frames, ``overlap_ns`` is the reconciler's, ``memory_limit`` is DuckDB's."""
+        self._store = store
+        self._ambient = ambient
+        self._limits = limits
+        self._overlap_ns = overlap_ns
+        self._memory_limit = memory_limit
+        self._memory = Memory()
+
+    async def query(
+        self,
+        metric: str,
+        *,
+        since: Moment = "1h",
+        until: Moment | None = None,
+        step: int | str | None = None,
+        aggregate: str = "avg",
+        where: Matching = None,
+        agent: str | None = None,
+        by: Iterable[str] | None = None,
+        q: float | None = None,
+    ) -> Answer:
+        """The metric's values, step by step. ``by`` puts series together: by labels, or all into one with ``[]``."""
+        now = self._ambient.clock.wall_ns()
+        question = ask(
+            metric,
+            moment_ns(since, now),
+            now if until is None else moment_ns(until, now),
+            None if step is None else span_ns(step),
+            aggregate,
+            matchers_of(where, agent),
+            by,
+            q,
+            now,
+        )
+
+        async def attempt() -> Answer:
+            batches = self._batches()
+            async with reading(self._store, batches, self._memory_limit) as workshop:
+                found = await _Asked(question, workshop, Looked(self._store, batches)).answer()
+            if agent is not None and where is None and not found.series:
+                raise NotFound(
+                    f"agent {agent!r} has no samples of {metric!r} in this range",
+                    remedy=f"holdfast metrics list --agent {agent} shows what it has",
+                )
+            return found
+
+        return await resolved(attempt)
+
+    async def list(
+        self, pattern: str = "*", *, since: Moment = "1h", until: Moment | None = None, agent: str | None = None
+    ) -> Listing:
+        """The metrics that have samples in the range, by name; ``pattern`` is one as of the shell."""
+        rows, workshop = await self._series(METRICS, {"pattern": of_glob(pattern)}, since, until, agent)
+        return Listing(rows, workshop.told())
+
+    async def labels(
+        self, metric: str, *, since: Moment = "1h", until: Moment | None = None, agent: str | None = None
+    ) -> Listing:
+        """The labels of a metric, with their values and how many series have each."""
+        rows, workshop = await self._series(LABELS, {"metric": metric}, since, until, agent)
+        if not rows:
+            known, _ = await self._series(METRICS, {"pattern": of_glob("*")}, since, until, agent)
+            raise unknown(metric, [row["metric"] for row in known], len(workshop.told().unreadable))
+        return Listing(rows, workshop.told())
+
+    def _batches(self) -> Batches:
+        return Batches(self._store, self._limits, self._overlap_ns, self._memory)
+
+    async def _series(
+        self, text: str, params: dict[str, Any], since: Moment, until: Moment | None, agent: str | None
+    ) -> tuple[_Found, Reading]:
+        """Rows of a statement over the series of some hours."""
+        return await resolved(lambda: self._series_once(text, params, since, until, agent))
+
+    async def _series_once(
+        self, text: str, params: dict[str, Any], since: Moment, until: Moment | None, agent: str | None
+    ) -> tuple[_Found, Reading]:
+        matchers = matchers_of(None, agent)
+        now = self._ambient.clock.wall_ns()
+        since_ns, until_ns = moment_ns(since, now), now if until is None else moment_ns(until, now)
+        if until_ns <= since_ns:
+            raise Invalid("the range ends before it begins", remedy="give a time for until that is after since")
+        batches = self._batches()
+        async with reading(self._store, batches, self._memory_limit) as workshop:
+            looked = Looked(self._store, batches)
+            hours = await looked.hours(
+                Kind.INDEX,
+                since_ns,
+                until_ns,
+                wants_agent=agent_test(matchers),
+                wants_bucket=lambda bucket, buckets: wants_bucket(matchers, bucket, buckets),
+            )
+            refs = [ref for hour in hours for unit in hour.units for ref in unit.chunks if ref.table is Table.SERIES]
+            files = await workshop.fetch(refs)
+            for hour in hours:
+                for place, rows in enumerate(hour.raw):
+                    found = await workshop.telemetry(hour.hour, rows)
+                    files.append(await workshop.keep(index.series_table(found), f"series-{hour.hour}-{place}"))
+            workshop.read.hours = len(hours)
+            workshop.lacks(hours)
+            if not files:
+                return [], workshop
+            paths = [str(path) for path in files]
+            asked = {"files": paths, "since": since_ns, "until": until_ns, "agent": agent, **params}
+            try:
+                return (await workshop.duck.table(text, asked)).to_pylist(), workshop
+            except OutOfMemory:
+                raise
+            except HoldfastError as error:
+                raise await workshop.blame(error) from error
+
+
+class _Asked:
+    """One question on its way."""
+
+    def __init__(self, question: Question, workshop: Reading, looked: Looked) -> None:
+        self._question = question
+        self._workshop = workshop
+        self._looked = looked
+        self._names: set[str] = set()
+        """Metrics that were met on the way."""
+
+    async def answer(self) -> Answer:
+        question = self._question
+        hours = await self._looked.hours(
+            Kind.ROLLUP,
+            question.from_ns,
+            question.to_ns,
+            wants_agent=agent_test(question.matchers),
+            wants_bucket=question.wants_bucket,
+            usable=self._usable,
+            by_day=question.step_ns % HOUR_NS == 0 and question.step_ns > HOUR_NS,
+        )
+        files = await self._workshop.fetch([ref for hour in hours for unit in hour.units for ref in self._refs(unit)])
+        for hour in hours:
+            files += await self._raw(hour)
+        self._workshop.read.hours = len(hours)
+        self._workshop.lacks(hours)
+        if files:  # chunks of an older version have fewer columns
+            files.append(await self._workshop.keep(chunk.SCHEMA.empty_table(), "columns"))
+        try:
+            layered = any(hour.layered for hour in hours)
+            series, agents = await answer(self._workshop.duck, files, question, layered=layered)
+        except OutOfMemory:
+            raise
+        except HoldfastError as error:
+            raise await self._workshop.blame(error) from error
+        if not files and question.metric not in self._names:
+            told = self._workshop.told()
+            raise unknown(question.metric, self._names, len(told.unreadable), len(told.expired))
+        if not series and files and question.aggregate.grows:
+            await self._refuse_gauge(files)
+        if agents:
+            self._workshop.read.warnings.append(
+                f"several senders use one agent id at the same time: {', '.join(agents)}. Their counters are added up, "
+                "and of gauges the one that began last counts. Give each sender an id of its own"
+            )
+        return Answer(question, series, self._workshop.told())
+
+    def _usable(self, generation: Generation) -> bool:
+        """Whether its rows are those of this version, if they can be made anew, and its windows divide the step."""
+        if not derive.is_current(generation.version) and not any(unit.sealed for unit in generation.units):
+            return False
+        of_units = ({ref.window_ns for ref in unit.chunks if ref.table is Table.ROLLUP} for unit in generation.units)
+        return all(not windows or self._question.window(windows) is not None for windows in of_units)
+
+    def _refs(self, unit: Current) -> list[ChunkRef]:
+        """The chunks of the metric, of the largest window that divides the step."""
+        rolled = [ref for ref in unit.chunks if ref.table is Table.ROLLUP]
+        self._names |= {ref.metric for ref in rolled}
+        window = self._question.window({ref.window_ns for ref in rolled})
+        return [
+            ref
+            for ref in rolled
+            if ref.metric == self._question.metric
+            and ref.window_ns == window
+            and may_match(ref.labels, self._question.matchers)
+        ]
+
+    async def _raw(self, hour: Hour) -> list[Path]:
+        """Rows that are made from batches, because no chunk has all of them."""
+        window_ns = gcd(self._question.step_ns, HOUR_NS)
+        files = []
+        for place, batches in enumerate(hour.raw):
+            found = await self._workshop.telemetry(hour.hour, batches)
+            points, histograms = _only(self._question.metric, found, self._names)
+            for rows in (rollup.from_points(points, window_ns), rollup.from_histograms(histograms, window_ns)):
+                if len(rows):
+                    name = f"rows-{hour.hour}-{place}-{'samples' if rows.buckets is None else 'histograms'}"
+                    files.append(await self._workshop.keep(chunk.table_of(rows), name))
+        return files
+
+    async def _refuse_gauge(self, files: Sequence[Path]) -> None:
+        text = "SELECT DISTINCT kind FROM read_parquet($files)"
+        kinds = await self._workshop.duck.table(text, {"files": [str(path) for path in files]})
+        if kinds.column("kind").to_pylist() == ["gauge"]:
+            raise Invalid(
+                f"{self._question.metric} is a gauge: it goes up and down, and has no {self._question.aggregate}",
+                remedy="ask for avg, min, max or last",
+            )
+
+
+def _only(metric: str, found: Telemetry, names: set[str]) -> tuple[Points, HistogramPoints]:
+    """What is said about one metric; the names of all are noted."""
+    points, histograms = found.points, found.histograms
+    names |= {key.name for key in points.series} | {key.name for key in histograms.series}
+    low, high = _span(metric, points.series)
+    at = np.flatnonzero((points.series_id >= low) & (points.series_id < high))
+    some = Points(points.series[low:high], points.series_id[at] - low, points.time_ns[at], points.value[at])
+    low, high = _span(metric, histograms.series)
+    at = np.flatnonzero((histograms.series_id >= low) & (histograms.series_id < high))
+    series = histograms.series[low:high]
+    of, times = histograms.series_id[at] - low, histograms.time_ns[at]
+    return some, HistogramPoints(series, of, times, histograms.sum[at], histograms.buckets.take(at))
+
+
+def _span(metric: str, series: Sequence[SeriesKey]) -> tuple[int, int]:
+    """From where to where the series of a metric stand."""
+    return bisect_left(series, metric, key=lambda key: key.name), bisect_right(series, metric, key=lambda key: key.name)
+
+
+def matchers_of(where: Matching, agent: str | None = None) -> tuple[Matcher, ...]:
+    """Conditions from a mapping of labels, from texts such as ``cpu=0``, or as they are; and the agent's."""
+    found: list[Matcher] = []
+    if isinstance(where, Mapping):
+        found = [Matcher(name, Operator.IS, value) for name, value in where.items()]
+    elif isinstance(where, str):
+        found = [Matcher.parse(where)]
+    elif where is not None:
+        found = [each if isinstance(each, Matcher) else Matcher.parse(each) for each in where]
+    if agent is not None:
+        found.append(Matcher(AGENT, Operator.IS, agent))
+    return tuple(found)
+
+
+def agent_test(matchers: Iterable[Matcher]) -> Callable[[str], bool]:
+    """Whether the batches of an agent can be meant."""
+    conditions = [each for each in matchers if each.name == AGENT]
+    return lambda agent: all(bool(each.fits([agent])[0]) for each in conditions)
+
+
+def unknown(metric: str, names: Iterable[str], unreadable: int = 0, expired: int = 0) -> NotFound:
+    near = get_close_matches(metric[:LONGEST_GUESS], sorted(names)[:MOST_GUESSES], n=3)
+    if expired and not near:
+        return NotFound(
+            f"no metric {metric!r} has samples in this range that are kept so finely: the bytes of {expired} batches "
+            "were expired",
+            remedy="ask with a larger step, such as 1h",
+        )
+    if unreadable and not near:
+        return NotFound(
+            f"no metric {metric!r} has samples in this range, as far as can be read: batches that cannot be are "
+            f"{unreadable}",
+            remedy="holdfast pipeline run reconcile --full, then holdfast pipeline status, say what is wrong with them",
+        )
+    told = f"did you mean {' or '.join(near)}?" if near else "holdfast metrics list shows what there is"
+    return NotFound(f"no metric {metric!r} has samples in this range", remedy=told)

@@ -1,0 +1,154 @@
+"""A question about one metric over a range of time, and from which windows it can be answered. Pure.
+
+Answers stand on a grid: steps begin at multiples of the step's length since 1970, and the range is widened to whole
+steps. A value of a step says what was seen in it:
+
+    avg, sum, min, max, count   of all samples; of histograms avg, sum and count, of their observations
+    last                        the latest sample; of several series, of the one that was seen last
+    increase, rate              of counters, what they grew by across resets, and that per second; of histograms, how
+                                many observations there were; of several series, the sum
+    quantile                    the part ``q`` of samples does not exceed it, within 1 %; of histograms, by linear
+                                interpolation in the bucket
+
+What a counter grew by between two samples is spread evenly over the time between them, if they are at most ``reach_ns``
+apart: an hour, or a step where that is more. So a rate does not depend on how steps and samples lie, and the increases
+of parts add up to that of the whole. The same holds for the observations of a histogram since the one before it. A step
+that has not ended is divided by the time up to its newest sample.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from holdfast.base.errors import Invalid
+from holdfast.telemetry.rollup.layout import DAY_NS, SECOND_NS, window_name
+from holdfast.telemetry.rollup.manifest import bucket_of
+from holdfast.telemetry.rollup.matchers import AGENT, Matcher, Operator
+
+REACH_NS = 3600 * SECOND_NS
+MOST_STEPS = 11_000
+"""Of one answer."""
+LONGEST_STEP = 36_500 * DAY_NS
+AIM = 60
+"""Steps of an answer for which nobody has said how long they are, about."""
+NICE_SECONDS = (10, 30, 60, 300, 600, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86_400)
+
+
+class Aggregate(StrEnum):
+    AVG = "avg"
+    SUM = "sum"
+    MIN = "min"
+    MAX = "max"
+    COUNT = "count"
+    LAST = "last"
+    RATE = "rate"
+    INCREASE = "increase"
+    QUANTILE = "quantile"
+
+    @property
+    def grows(self) -> bool:
+        return self in (Aggregate.RATE, Aggregate.INCREASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    metric: str
+    since_ns: int
+    until_ns: int
+    """Exclusive."""
+    step_ns: int
+    aggregate: Aggregate = Aggregate.AVG
+    matchers: tuple[Matcher, ...] = ()
+    by: tuple[str, ...] | None = None
+    """Labels by which series are put together; None keeps every series on its own, nothing makes one of all."""
+    q: float = 0.5
+    now_ns: int | None = None
+    """When it was asked: a step that has not ended by then is unfinished. None if every step is taken as finished."""
+
+    @property
+    def reach_ns(self) -> int:
+        """How far apart two neighbouring samples may be."""
+        return max(self.step_ns, REACH_NS)
+
+    @property
+    def from_ns(self) -> int:
+        """Where reading begins: at whole steps, because windows of any length up to a step are read from there."""
+        return self.since_ns - self._steps_of_reach if self.aggregate.grows else self.since_ns
+
+    @property
+    def to_ns(self) -> int:
+        """Where it ends, exclusive: the last step of a counter goes on to the sample after it."""
+        return self.until_ns + self._steps_of_reach if self.aggregate.grows else self.until_ns
+
+    @property
+    def _steps_of_reach(self) -> int:
+        return -(-self.reach_ns // self.step_ns) * self.step_ns
+
+    @property
+    def unfinished_ns(self) -> int | None:
+        """Where the step begins that has not ended yet, if it is one of these."""
+        if self.now_ns is None or not self.since_ns <= self.now_ns < self.until_ns:
+            return None
+        return self.now_ns // self.step_ns * self.step_ns
+
+    def window(self, windows: Iterable[int]) -> int | None:
+        """The largest of these windows that divides the step; None if none does."""
+        return max((each for each in windows if self.step_ns % each == 0), default=None)
+
+    def wants_bucket(self, bucket: int, buckets: int) -> bool:
+        return wants_bucket(self.matchers, bucket, buckets)
+
+
+def wants_bucket(matchers: Iterable[Matcher], bucket: int, buckets: int) -> bool:
+    """Whether agents of this bucket can be meant."""
+    named = [each.value for each in matchers if each.name == AGENT and each.operator is Operator.IS]
+    return all(bucket_of(agent, buckets) == bucket for agent in named)
+
+
+def ask(
+    metric: str,
+    since_ns: int,
+    until_ns: int,
+    step_ns: int | None = None,
+    aggregate: str = "avg",
+    matchers: Iterable[Matcher] = (),
+    by: Iterable[str] | None = None,
+    q: float | None = None,
+    now_ns: int | None = None,
+) -> Question:
+    """A question that can be answered, or ``Invalid``."""
+    if not metric:
+        raise Invalid("which metric?", remedy="holdfast metrics list shows what there is")
+    if until_ns <= since_ns:
+        raise Invalid("the range ends before it begins", remedy="give a time for until that is after since")
+    try:
+        chosen = Aggregate(aggregate)
+    except ValueError:
+        names = ", ".join(Aggregate)
+        raise Invalid(f"{aggregate!r} is no way to aggregate", remedy=f"use one of {names}") from None
+    if (q is not None) != (chosen is Aggregate.QUANTILE):
+        raise Invalid("a quantile needs its part, and nothing else does", remedy="such as quantile with 0.95")
+    if q is not None and not 0.0 <= q <= 1.0:
+        raise Invalid(f"{q} is no part of a whole", remedy="give a quantile from 0 to 1, such as 0.95")
+    step = default_step(until_ns - since_ns) if step_ns is None else step_ns
+    if step > LONGEST_STEP:
+        longest = LONGEST_STEP // DAY_NS
+        raise Invalid(f"a step is longer than {longest:,} days", remedy="ask for shorter steps, such as 1d")
+    if step <= 0 or step % SECOND_NS:
+        raise Invalid(f"a step of {step} ns is not a number of whole seconds", remedy="such as 10s, 1m or 1h")
+    since, until = since_ns // step * step, -(-until_ns // step) * step
+    if (until - since) // step > MOST_STEPS:
+        raise Invalid(
+            f"{(until - since) // step:,} steps of {window_name(step)} are more than {MOST_STEPS:,}",
+            remedy="ask for longer steps or a shorter range",
+        )
+    grouped = None if by is None else tuple(dict.fromkeys(by))
+    return Question(metric, since, until, step, chosen, tuple(matchers), grouped, 0.5 if q is None else q, now_ns)
+
+
+def default_step(length_ns: int) -> int:
+    """The shortest nice step that gives no more than about ``AIM`` of them; days beyond."""
+    for seconds in NICE_SECONDS:
+        if length_ns <= AIM * seconds * SECOND_NS:
+            return seconds * SECOND_NS
+    return -(-length_ns // (AIM * DAY_NS)) * DAY_NS

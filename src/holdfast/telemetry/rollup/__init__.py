@@ -1,0 +1,5 @@
+"""Series, windows and what is derived from samples: pure functions over columns.
+
+``extract`` turns accepted batches into points, and no other module knows frames. None knows Spark: ``pipeline`` runs
+these functions in tasks and publishes their results. ``design/0050-pipeline.md`` has the plan.
+"""

@@ -1,0 +1,291 @@
+"""Acceptance, answer by answer."""
+
+import asyncio
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from holdfast.base.errors import Ambiguous, Corrupt, Incompatible, Invalid, Refused, Unavailable
+from holdfast.objects.store import CREATE, Object, Version, Written
+from holdfast.sim import ingest_kit as kit
+from holdfast.sim.ingest_kit import submission
+from holdfast.telemetry.accept import layout
+from holdfast.telemetry.accept.accept import Accepted, IdentityConflict, Standing, Submission, standing
+from holdfast.telemetry.accept.authority import Acceptance
+from holdfast.telemetry.accept.collector import Collector, CollectorOptions
+from holdfast.telemetry.accept.gathering import manifests_in
+from holdfast.telemetry.accept.manifest import AcceptedManifest, ConflictManifest
+from holdfast.telemetry.accept.quarantine import conflicts
+from holdfast.telemetry.accept.references import MOST_GATHERED, made_from, pieces
+from tests.unit.telemetry.accept.accept_desk import AcceptDesk
+
+VARYING = ("write_id", "accepted_at_unix_ns", "records_from_unix_ns", "records_until_unix_ns")
+
+
+async def test_a_new_batch_is_accepted_with_its_bytes_and_its_effects() -> None:
+    desk = AcceptDesk()
+    batch = submission(1)
+    answer = await desk.collector().accept(batch)
+    assert isinstance(answer, Accepted)
+    assert not answer.duplicate
+    assert desk.shelf.objects[answer.manifest.raw_blob_key].body == batch.body
+    assert desk.effects == [("collector-1", batch.frame_sha256)]
+    document: dict[str, Any] = json.loads(desk.shelf.objects[layout.accepted_key(batch.identity)].body)
+    assert AcceptedManifest.read(await desk.store().get(layout.accepted_key(batch.identity))) == answer.manifest
+    assert {name: document[name] for name in document if name not in VARYING} == {
+        "schema": "lightmetrics.accepted_batch.v1",
+        "agent_id": "agent",
+        "boot_id": "boot",
+        "seq_start": 10,
+        "seq_end": 19,
+        "frame_sha256": batch.frame_sha256,
+        "frame_bytes": len(batch.body),
+        "raw_blob_key": batch.blob_key,
+        "collector_id": "collector-1",
+        "wire_version": 1,
+        "frame_version": 1,
+        "authority_id": "authority",
+        "records": {"metrics": 10},
+    }
+
+
+async def test_a_duplicate_has_no_effects_wherever_it_arrives() -> None:
+    desk = AcceptDesk()
+    first = await desk.collector().accept(submission(1))
+    again = await desk.collector("collector-2").accept(submission(1))
+    assert isinstance(first, Accepted)
+    assert again == Accepted(first.manifest, duplicate=True)
+    assert len(desk.effects) == 1
+
+
+async def test_a_conflict_is_on_record_with_the_time_of_its_first_sight() -> None:
+    desk = AcceptDesk()
+    await desk.collector().accept(submission(1))
+    first = await desk.collector("collector-2").accept(submission(1, 1))
+    again = await desk.collector("collector-3").accept(submission(1, 1))
+    assert isinstance(first, IdentityConflict)
+    assert first.quarantine is not None
+    assert again == first
+    assert first.quarantine.collector_id == "collector-2"
+    assert first.quarantine.accepted_frame_sha256 == submission(1).frame_sha256
+    assert desk.shelf.objects[first.quarantine.submitted_raw_blob_key].body == submission(1, 1).body
+    assert [found async for found in conflicts(desk.store())] == [first.quarantine]
+    assert [found async for found in conflicts(desk.store(), agent_id="other")] == []
+    assert len(desk.effects) == 1
+
+
+async def test_a_conflict_that_cannot_be_recorded_is_a_conflict_all_the_same() -> None:
+    desk = AcceptDesk()
+    await desk.collector().accept(submission(1))
+    collector = desk.collector("collector-2", "ok", "ok", "busy", "busy", "busy")
+    answer = await collector.accept(submission(1, 1))
+    assert isinstance(answer, IdentityConflict)
+    assert answer.quarantine is None
+
+
+@pytest.mark.parametrize("script", [("busy",) * 3, ("drop",) * 9, ("ok", "busy", "busy", "busy")])
+async def test_a_store_that_fails_before_the_manifest_has_accepted_nothing(script: tuple[str, ...]) -> None:
+    desk = AcceptDesk()
+    with pytest.raises(Unavailable) as caught:
+        await desk.collector("collector-1", *script).accept(submission(1))
+    assert not caught.value.maybe_applied
+    assert desk.effects == []
+    assert "accepted" not in desk.families()
+    assert await desk.collector("collector-2").accept(submission(1)) is not None
+    assert desk.families()["accepted"] == 1
+
+
+@pytest.mark.parametrize("word", ["lost", "late", "twice", "clash", "drop"])
+@pytest.mark.parametrize("place", [0, 1])
+async def test_trouble_at_either_put_ends_in_one_acceptance_that_is_known(word: str, place: int) -> None:
+    desk = AcceptDesk()
+    script = ["ok"] * place + [word]
+    answer = await desk.collector("collector-1", *script).accept(submission(1))
+    assert isinstance(answer, Accepted)
+    assert not answer.duplicate
+    assert len(desk.effects) == 1
+
+
+async def test_an_attempt_in_doubt_is_known_again_when_it_turns_out_to_have_landed() -> None:
+    desk = AcceptDesk()
+    collector = desk.collector("collector-1", "ok", "late", attempts=1)
+    with pytest.raises(Ambiguous, match="may or may not be accepted") as caught:
+        await collector.accept(submission(1))
+    assert caught.value.remedy == "send the same batch again"
+    assert desk.effects == []
+    answer = await collector.accept(submission(1))  # the late write lands before this one's first put
+    assert isinstance(answer, Accepted)
+    assert not answer.duplicate
+    again = await collector.accept(submission(1))
+    assert isinstance(again, Accepted)
+    assert again.duplicate
+    assert len(desk.effects) == 1
+
+
+async def test_references_of_what_a_failure_left_behind_are_owed_too() -> None:
+    desk = AcceptDesk()
+    collector = desk.collector("collector-1", "ok", "busy", "busy", "busy")
+    with pytest.raises(Unavailable):
+        await collector.accept(submission(1))
+    await collector.references.flush()
+    assert desk.families() == {"raw-blobs": 1, "raw-blobs-by-time": 1}
+
+
+async def test_references_are_written_in_the_background_and_at_the_end() -> None:
+    desk = AcceptDesk()
+    async with desk.collector() as collector:
+        await collector.accept(submission(1))
+        while len(collector.references):
+            await asyncio.sleep(0)
+        await collector.accept(submission(2))
+    assert desk.families()["accepted-by-time"] == 2
+    assert collector.references.dropped == 0
+
+
+async def test_a_steady_load_is_gathered_hour_by_hour_and_in_objects_that_do_not_grow_without_end() -> None:
+    desk = AcceptDesk()
+    collector = desk.collector()
+    answer = await collector.accept(submission(1))
+    assert isinstance(answer, Accepted)
+    hour_ns = 3_600 * 1_000_000_000
+    sources = [
+        replace(answer.manifest, accepted_at_unix_ns=(1_000 + number % 2) * hour_ns, write_id=f"w{number}")
+        for number in range(2 * MOST_GATHERED + 3)
+    ]
+    made = [reference for piece in pieces(sources) for reference in made_from(piece, 7)]
+    names = [layout.gathering_in(each.key) for each in made]
+    assert [name and (name.batches, name.written_at_ns) for name in names[:1]] == [(MOST_GATHERED, 7)]
+    assert sorted(name.batches if name else 1 for name in names) == [1, 2, MOST_GATHERED, MOST_GATHERED]
+    held = [each for made_one in made for each in manifests_in(Object(made_one.key, made_one.body, 0, Version("")))]
+    assert sorted(held, key=lambda each: str(each.write_id)) == sorted(sources, key=lambda each: str(each.write_id))
+    hours = {layout.hour_path(1_000 * hour_ns), layout.hour_path(1_001 * hour_ns)}
+    assert {each.key.split("/", 2)[2].rpartition("/")[0] + "/" for each in made} == hours
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"{}", b'{"schema":"holdfast.acceptances.v1"}', b'{"schema":"holdfast.acceptances.v1","accepted_manifests":[3]}'],
+)
+def test_a_gathering_that_cannot_be_read_is_told_from_an_empty_one(body: bytes) -> None:
+    key = layout.gathering_key(0, layout.Gathering(1, 2, "ab" * 16))
+    with pytest.raises((Corrupt, Incompatible), match="acceptances/v1"):
+        manifests_in(Object(key, body, 0, Version("")))
+
+
+async def test_who_is_stopped_while_it_writes_references_still_owes_them() -> None:
+    desk = AcceptDesk()
+    collector = desk.collector("collector-1")
+    for number in range(3):
+        await collector.accept(submission(number))
+    writing = asyncio.create_task(collector.references.flush())
+    await asyncio.sleep(0)
+    writing.cancel()
+    await asyncio.gather(writing, return_exceptions=True)
+    assert len(collector.references) in (0, 3)
+    await collector.references.flush()
+    assert (len(collector.references), collector.references.dropped) == (0, 0)
+    assert desk.families()["acceptances"] >= 1
+
+
+async def test_references_beyond_what_may_be_owed_are_left_to_the_reconciler() -> None:
+    desk = AcceptDesk()
+    collector = Collector(
+        desk.store(), desk.ambient(), kit.authority(), CollectorOptions("collector-1", references_owed=1)
+    )
+    await collector.accept(submission(1))
+    await collector.accept(submission(2))
+    assert (len(collector.references), collector.references.dropped) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        (b"nonsense", Corrupt),
+        (b'{"schema": "lightmetrics.accepted_batch.v9"}', Incompatible),
+        (b'{"schema": "lightmetrics.accepted_batch.v1"}', Corrupt),
+    ],
+)
+async def test_a_manifest_that_cannot_be_read_is_neither_duplicate_nor_conflict(
+    body: bytes, error: type[Exception]
+) -> None:
+    desk = AcceptDesk()
+    await desk.store().put(layout.accepted_key(submission(1).identity), body)
+    with pytest.raises(error):
+        await desk.collector().accept(submission(1))
+
+
+async def test_a_manifest_of_another_batch_is_no_evidence() -> None:
+    desk = AcceptDesk()
+    await desk.collector().accept(submission(2))
+    misplaced = desk.shelf.objects[layout.accepted_key(submission(2).identity)].body
+    outcome = await desk.store().put(layout.accepted_key(submission(1).identity), misplaced, CREATE)
+    assert isinstance(outcome, Written)
+    with pytest.raises(Corrupt, match="is that of agent/boot 20-29"):
+        await desk.collector().accept(submission(1))
+
+
+def test_a_hash_that_was_declared_must_be_that_of_the_bytes() -> None:
+    batch = submission(1)
+    assert Submission.of(batch.identity, batch.body, declared_sha256=batch.frame_sha256.upper()).body == batch.body
+    with pytest.raises(Invalid, match="was declared"):
+        Submission.of(batch.identity, b"abd", declared_sha256=batch.frame_sha256)
+
+
+async def test_a_collector_refuses_the_authority_of_another_mode() -> None:
+    desk = AcceptDesk()
+    with pytest.raises(Refused, match="local_spool"):
+        Collector(desk.store(), desk.ambient(), kit.authority(Acceptance.LOCAL_SPOOL), CollectorOptions("collector-1"))
+
+
+async def test_what_a_manifest_says_of_a_submission() -> None:
+    desk = AcceptDesk()
+    answer = await desk.collector().accept(submission(1))
+    assert isinstance(answer, Accepted)
+    found = answer.manifest
+    ours = found.write_id or ""
+    assert standing(None, found.frame_sha256) is Standing.FREE
+    assert standing(found, found.frame_sha256) is Standing.SAME
+    assert standing(found, found.frame_sha256, {ours}) is Standing.OURS
+    assert standing(found, "0" * 64, {ours}) is Standing.OTHER
+
+
+def test_the_specification_s_own_manifests_are_read() -> None:
+    identity = {"agent_id": "agent-a", "boot_id": "boot-uuid", "seq_start": 10, "seq_end": 20}
+    batch = submission(1)
+    key = layout.accepted_key(type(batch.identity)("agent-a", "boot-uuid", 10, 20))
+    assert key == (
+        "accepted/v1/agent=6167656e742d61/boot=626f6f742d75756964/00000000000000000010-00000000000000000020.json"
+    )
+    plain = {
+        "schema": "lightmetrics.accepted_batch.v1",
+        **identity,
+        "frame_sha256": batch.frame_sha256,
+        "frame_bytes": 12345,
+        "raw_blob_key": batch.blob_key,
+        "accepted_at_unix_ns": 1760000000000000000,
+        "collector_id": "collector-1",
+        "wire_version": 1,
+        "frame_version": 1,
+    }
+    found = AcceptedManifest.read(stored(key, plain))
+    assert (found.identity.agent_id, found.write_id, found.records) == ("agent-a", None, {})
+    assert found.document() == plain
+    conflict = {
+        "schema": "lightmetrics.identity_conflict.v1",
+        **identity,
+        "accepted_manifest_key": key,
+        "accepted_raw_blob_key": batch.blob_key,
+        "accepted_frame_sha256": batch.frame_sha256,
+        "submitted_raw_blob_key": submission(2).blob_key,
+        "submitted_frame_sha256": submission(2).frame_sha256,
+        "observed_at_unix_ns": 1760000000000000000,
+        "collector_id": "collector-2",
+    }
+    where = layout.conflict_key(found.identity, submission(2).frame_sha256)
+    assert ConflictManifest.read(stored(where, conflict)).document() == conflict
+
+
+def stored(key: str, document: dict[str, Any]) -> Object:
+    return Object(key, json.dumps(document).encode(), 0, Version(""))

@@ -1,0 +1,124 @@
+"""Blobs without a manifest: what each becomes, and that nothing is taken that could still be accepted."""
+
+import pytest
+
+from holdfast.base.errors import Invalid
+from holdfast.objects.client import Usage
+from holdfast.sim import ingest_kit as kit
+from holdfast.sim.ingest_kit import submission
+from holdfast.telemetry.accept import layout
+from holdfast.telemetry.accept.accept import Accepted, FrameHead, IdentityConflict
+from holdfast.telemetry.accept.manifest import AcceptedManifest, ConflictManifest
+from holdfast.telemetry.accept.orphans import Fate, OrphanKeeper, fate
+from holdfast.telemetry.identity import BatchIdentity
+from tests.unit.telemetry.accept.accept_desk import AcceptDesk
+
+
+def keeper(desk: AcceptDesk, *, resolved: bool = False, held: bool = False, usage: Usage | None = None) -> OrphanKeeper:
+    async def may_go(_: ConflictManifest) -> bool:
+        return resolved
+
+    def is_held(_: BatchIdentity) -> bool:
+        return held
+
+    return OrphanKeeper(
+        desk.store(usage=usage), desk.ambient(), kit.inspect, collector_id="keeper", may_go=may_go, held=is_held
+    )
+
+
+async def test_an_orphan_whose_identity_is_free_is_adopted_and_its_sender_told_of_a_duplicate() -> None:
+    desk, batch = AcceptDesk(), submission(1)
+    await desk.store().put(batch.blob_key, batch.body)
+    treated = await keeper(desk).treat(batch.blob_key)
+    assert treated.fate is Fate.ADOPT
+    assert treated.accepted is not None
+    assert treated.accepted.collector_id == "keeper"
+    answer = await desk.collector().accept(batch)
+    assert answer == Accepted(treated.accepted, duplicate=True)
+    assert desk.effects == []
+    assert (await keeper(desk).treat(batch.blob_key)).fate is Fate.REFERENCED
+
+
+async def test_looking_at_a_blob_is_two_or_three_reads_and_at_most_one_write() -> None:
+    desk = AcceptDesk()
+    for batch in (submission(1), submission(1, 1)):
+        await desk.store().put(batch.blob_key, batch.body)
+    costs = []
+    for batch in (submission(1), submission(1), submission(1, 1), submission(1, 1)):
+        usage = Usage()
+        found = (await keeper(desk, usage=usage).treat(batch.blob_key)).fate
+        costs.append((found, usage.by_verb))
+    assert costs == [
+        (Fate.ADOPT, {"get": 2, "put": 1}),
+        (Fate.REFERENCED, {"get": 3}),
+        (Fate.RECORD, {"get": 3, "put": 1}),
+        (Fate.EVIDENCE, {"get": 3}),
+    ]
+
+
+async def test_an_agent_in_quarantine_is_not_adopted_from() -> None:
+    desk, batch = AcceptDesk(), submission(1)
+    await desk.store().put(batch.blob_key, batch.body)
+    assert (await keeper(desk, held=True).treat(batch.blob_key)).fate is Fate.HELD
+    assert desk.families() == {"raw-blobs": 1}
+
+
+async def test_the_loser_of_a_conflict_is_put_on_record_kept_and_removed_once_that_is_resolved() -> None:
+    desk, loser = AcceptDesk(), submission(1, 1)
+    await desk.collector().accept(submission(1))
+    await desk.store().put(loser.blob_key, loser.body)
+    assert (await keeper(desk, resolved=True).treat(loser.blob_key)).fate is Fate.RECORD
+    assert layout.conflict_key(loser.identity, loser.frame_sha256) in desk.shelf.objects
+    assert (await keeper(desk).treat(loser.blob_key)).fate is Fate.EVIDENCE
+    assert loser.blob_key in desk.shelf.objects
+    assert (await keeper(desk, resolved=True).treat(loser.blob_key)).fate is Fate.REMOVE
+    assert loser.blob_key not in desk.shelf.objects
+    assert (await keeper(desk, resolved=True).treat(loser.blob_key)).fate is Fate.GONE
+    answer = await desk.collector().accept(loser)
+    assert isinstance(answer, IdentityConflict)
+    assert answer.quarantine is not None
+    assert answer.quarantine.collector_id == "keeper"
+
+
+@pytest.mark.parametrize("body", [b"no frame", submission(2).body])
+async def test_bytes_that_are_no_frame_or_not_those_of_their_name_are_left_alone(body: bytes) -> None:
+    desk, key = AcceptDesk(), submission(1).blob_key
+    await desk.store().put(key, body)
+    assert (await keeper(desk, resolved=True).treat(key)).fate is Fate.FOREIGN
+    assert desk.families() == {"raw-blobs": 1}
+
+
+async def test_only_raw_blobs_are_treated() -> None:
+    with pytest.raises(Invalid, match="not the key of a raw blob"):
+        await keeper(AcceptDesk()).treat("accepted/v1/x.json")
+
+
+def test_nothing_is_removed_unless_its_identity_is_closed_by_other_bytes() -> None:
+    """The whole table."""
+    batch, other = submission(1), submission(1, 1)
+    head = FrameHead(batch.identity)
+    mine, theirs = (
+        one.manifest(accepted_at_unix_ns=0, collector_id="c", authority_id=None, write_id=None)
+        for one in (batch, other)
+    )
+    conflict = ConflictManifest(batch.identity, theirs.key, "", theirs.frame_sha256, "", batch.frame_sha256, 0, "c")
+
+    def judged(
+        head: FrameHead | None, accepted: AcceptedManifest | None, record: ConflictManifest | None
+    ) -> set[tuple[Fate, bool, bool]]:
+        return {
+            (fate(batch.frame_sha256, head, accepted, record, may_go=may_go, held=held), may_go, held)
+            for may_go in (False, True)
+            for held in (False, True)
+        }
+
+    def fates(head: FrameHead | None, accepted: AcceptedManifest | None, record: ConflictManifest | None) -> set[Fate]:
+        return {found for found, _, _ in judged(head, accepted, record)}
+
+    assert fates(None, None, None) == {Fate.FOREIGN}
+    assert fates(head, None, None) == {Fate.ADOPT, Fate.HELD}
+    assert fates(head, mine, None) == fates(head, mine, conflict) == {Fate.REFERENCED}
+    assert fates(head, theirs, None) == {Fate.RECORD}
+    assert judged(head, theirs, conflict) == {
+        (Fate.REMOVE if may_go else Fate.EVIDENCE, may_go, held) for may_go in (False, True) for held in (False, True)
+    }

@@ -1,0 +1,193 @@
+"""Policies say what the specification asks for, and the check finds out whether a store enforces it."""
+
+import fnmatch
+import random
+from typing import Any
+
+import pytest
+
+from holdfast.base.clock import SystemClock
+from holdfast.base.errors import Denied, Invalid
+from holdfast.base.ids import Ambient
+from holdfast.objects.layer import Layer
+from holdfast.objects.memory import MemoryStore
+from holdfast.objects.store import OVERWRITE, Lost, Mode, Store, Written
+from holdfast.telemetry.accept import layout
+from holdfast.telemetry.accept.policy import (
+    Bucket,
+    bucket_policy,
+    documents,
+    encryption,
+    lifecycle,
+    object_lock,
+    role_policies,
+)
+from holdfast.telemetry.accept.policy_check import BROKEN, ENFORCED, NOT_ENFORCED, NOT_TRIED, WORKS, PolicyCheck
+
+GC = "arn:aws:iam::123456789012:role/gc"
+COLLECTOR = "arn:aws:iam::123456789012:role/collector"
+BUCKET = Bucket("telemetry", "fleet", gc_role_arn=GC, sse="aws:kms", sse_kms_key_id="key-1")
+MANIFEST = "fleet/accepted/v1/agent=61/boot=62/00000000000000000000-00000000000000000001.json"
+BLOB = "fleet/raw-blobs/v1/sha256/ab/cd/abcd.lmbatch"
+
+
+def denied(action: str, key: str, **context: str) -> list[str]:
+    """A small reader of the policy language: which statements deny this request."""
+    resource = f"arn:aws:s3:::telemetry/{key}"
+    return [
+        statement["Sid"]
+        for statement in bucket_policy(BUCKET)["Statement"]
+        if any(fnmatch.fnmatch(action, pattern) for pattern in statement["Action"])
+        and any(fnmatch.fnmatch(resource, pattern) for pattern in statement["Resource"])
+        and all(holds(kind, test, context) for kind, test in statement.get("Condition", {}).items())
+    ]
+
+
+def holds(kind: str, tests: dict[str, Any], context: dict[str, str]) -> bool:
+    found = {key: context.get(key.rpartition(":")[2].replace("-", "_")) for key in tests}
+    match kind:
+        case "Null":
+            return all((found[key] is None) == (wanted == "true") for key, wanted in tests.items())
+        case "Bool":
+            return all(found[key] == wanted for key, wanted in tests.items())
+        case "ArnNotEquals":
+            return all(found[key] != wanted for key, wanted in tests.items())
+        case "StringNotEqualsIfExists":
+            return all(found[key] not in (None, wanted) for key, wanted in tests.items())
+    raise AssertionError(f"unknown condition {kind}")
+
+
+def test_manifests_are_only_created() -> None:
+    create = {"ObjectCreationOperation": "true", "SecureTransport": "true"}
+    assert denied("s3:PutObject", MANIFEST, if_none_match="*", **create) == []
+    assert denied("s3:PutObject", MANIFEST, **create) == ["AcceptedOnlyByCreation"]
+    assert denied("s3:PutObject", MANIFEST, if_match="etag", **create) == ["AcceptedOnlyByCreation"]
+    assert "AcceptedNeverCopied" in denied("s3:PutObject", MANIFEST, x_amz_copy_source="a/b", **create)
+
+
+def test_parts_of_an_upload_need_no_condition() -> None:
+    assert denied("s3:PutObject", MANIFEST, ObjectCreationOperation="false", SecureTransport="true") == []
+
+
+@pytest.mark.parametrize("action", ["s3:DeleteObject", "s3:DeleteObjectVersion"])
+def test_nobody_deletes_manifests_and_garbage_collection_alone_deletes_blobs(action: str) -> None:
+    assert denied(action, MANIFEST, PrincipalArn=GC, SecureTransport="true") == ["AcceptedNeverDeleted"]
+    assert denied(action, BLOB, PrincipalArn=GC, SecureTransport="true") == []
+    assert denied(action, BLOB, PrincipalArn=COLLECTOR, SecureTransport="true") == [
+        "BlobsDeletedByGarbageCollectionAlone"
+    ]
+
+
+def test_encryption_and_transport() -> None:
+    create = {"ObjectCreationOperation": "true", "if_none_match": "*"}
+    assert denied("s3:PutObject", BLOB, SecureTransport="false", **create) == ["NothingUnencryptedOnTheWire"]
+    wrong = denied("s3:PutObject", BLOB, SecureTransport="true", x_amz_server_side_encryption="AES256", **create)
+    assert wrong == ["NoOtherEncryption"]
+    found = encryption(BUCKET)
+    assert found is not None
+    default = found["Rules"][0]["ApplyServerSideEncryptionByDefault"]
+    assert default == {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": "key-1"}
+
+
+def test_lifecycle_only_gives_up_unfinished_uploads() -> None:
+    (rule,) = lifecycle(BUCKET)["Rules"]
+    assert set(rule) == {"ID", "Status", "Filter", "AbortIncompleteMultipartUpload"}
+    assert rule["Filter"] == {"Prefix": "fleet/"}
+
+
+def allowed(role: str, action: str, key: str) -> bool:
+    resource = f"arn:aws:s3:::telemetry/fleet/{key}"
+    return any(
+        action in statement["Action"] and any(fnmatch.fnmatch(resource, each) for each in statement["Resource"])
+        for statement in role_policies(BUCKET)[role]["Statement"]
+    )
+
+
+def test_roles_reach_their_prefixes_and_no_others() -> None:
+    manifest, blob = MANIFEST.removeprefix("fleet/"), BLOB.removeprefix("fleet/")
+    assert allowed("collector", "s3:PutObject", manifest)
+    assert allowed("collector", "s3:PutObject", blob)
+    assert allowed("collector", "s3:DeleteObject", "holdfast-start-check-1")
+    assert not allowed("collector", "s3:DeleteObject", blob)
+    assert not allowed("collector", "s3:PutObject", layout.HOLDS)
+    assert not allowed("collector", "s3:PutObject", "runs/r1/journal.jsonl")
+    assert allowed("gc", "s3:DeleteObject", blob)
+    assert not allowed("gc", "s3:DeleteObject", manifest)
+    for lasting in (layout.EXPIRED, layout.SETTLED):
+        assert allowed("gc", "s3:PutObject", f"{lasting}x.json")
+        assert not allowed("gc", "s3:DeleteObject", f"{lasting}x.json")
+        assert not allowed("collector", "s3:PutObject", f"{lasting}x.json")
+    for garbage in ("rollup/v1/x", "manifests/v1/x", "snapshots/x", "commits/x", "runs/r/payloads/p", "events/x"):
+        assert allowed("gc", "s3:DeleteObject", garbage)
+        assert not allowed("collector", "s3:DeleteObject", garbage)
+    assert allowed("reader", "s3:GetObject", blob)
+    assert not allowed("reader", "s3:PutObject", blob)
+    assert allowed("operator", "s3:PutObject", layout.HOLDS)
+    assert allowed("operator", "s3:PutObject", f"{layout.RESOLUTIONS}x.json")
+    assert not allowed("operator", "s3:PutObject", manifest)
+
+
+def test_object_lock_and_conditional_blobs_are_options() -> None:
+    assert "object-lock" not in documents(BUCKET)
+    locked = Bucket("b", lock_mode="COMPLIANCE", lock_days=30, conditional_blobs=True)
+    assert object_lock(locked) == {
+        "ObjectLockEnabled": "Enabled",
+        "Rule": {"DefaultRetention": {"Mode": "COMPLIANCE", "Days": 30}},
+    }
+    assert "BlobsOnlyByCreation" in {statement["Sid"] for statement in bucket_policy(locked)["Statement"]}
+    with pytest.raises(Invalid, match="no retention"):
+        Bucket("b", lock_mode="COMPLIANCE")
+    with pytest.raises(Invalid, match="no encryption"):
+        Bucket("b", sse="rot13")
+
+
+class Enforcing(Layer):
+    """A store with a policy: what the collector's role may not do is 403."""
+
+    def __init__(self, inner: Store, *, gc: bool = False, create: bool = True) -> None:
+        super().__init__(inner)
+        self._gc = gc
+        self._create = create
+
+    async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+        known = key.startswith((layout.ACCEPTED, "raw-blobs/v1/"))
+        if not known or (key.startswith(layout.ACCEPTED) and not (self._create and type(mode).__name__ == "Create")):
+            raise Denied(f"{key}: 403")
+        return await super().put(key, body, mode)
+
+    async def delete(self, key: str) -> None:
+        if not (self._gc and key.startswith("raw-blobs/v1/")):
+            raise Denied(f"{key}: 403")
+        await super().delete(key)
+
+
+async def verdicts(store: Store, role: str = "collector") -> list[str]:
+    ambient = Ambient(SystemClock(), random.Random(1))
+    return [each.verdict async for each in PolicyCheck(store, ambient, role=role).run()]
+
+
+async def test_a_store_without_policies_enforces_nothing_and_is_left_clean() -> None:
+    store = MemoryStore()
+    assert await verdicts(store) == [WORKS, *[NOT_ENFORCED] * 6, *[NOT_TRIED] * 4]
+    assert store.shelf.objects == {}
+
+
+async def test_a_store_with_policies_passes_again_and_again() -> None:
+    store = MemoryStore()
+    for _ in range(2):
+        assert await verdicts(Enforcing(store)) == [WORKS, *[ENFORCED] * 6, *[NOT_TRIED] * 4]
+    assert set(store.shelf.objects) == {"accepted/v1/policy-check.json", "raw-blobs/v1/policy-check.lmbatch"}
+
+
+async def test_garbage_collection_may_delete_blobs_and_nothing_else() -> None:
+    assert await verdicts(Enforcing(MemoryStore(), gc=True), "gc") == [
+        WORKS,
+        *[ENFORCED] * 4,
+        WORKS,
+        ENFORCED,
+        *[NOT_TRIED] * 4,
+    ]
+
+
+async def test_a_role_that_cannot_do_its_work_is_found() -> None:
+    assert (await verdicts(Enforcing(MemoryStore(), create=False)))[0] == BROKEN

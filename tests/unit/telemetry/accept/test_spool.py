@@ -1,0 +1,358 @@
+"""Acceptance on a real disk, landing in a store, and everything that a restart must not forget."""
+
+import asyncio
+import os
+import stat
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from holdfast.base import codec
+from holdfast.base.errors import Corrupt, Denied, Incompatible, NotFound, Refused, Unavailable
+from holdfast.objects.client import Usage
+from holdfast.objects.layer import Layer
+from holdfast.objects.local import LocalStore
+from holdfast.objects.memory import MemoryStore
+from holdfast.objects.store import CREATE, OVERWRITE, Lost, Mode, Written
+from holdfast.sim import ingest_kit as kit
+from holdfast.sim.ingest_kit import submission
+from holdfast.telemetry.accept import layout
+from holdfast.telemetry.accept.accept import Accepted, IdentityConflict
+from holdfast.telemetry.accept.authority import Acceptance
+from holdfast.telemetry.accept.collector import CollectorOptions
+from holdfast.telemetry.accept.landing import Landed, SpoolCollector, SpoolOptions
+from holdfast.telemetry.accept.lasting import lasting
+from holdfast.telemetry.accept.manifest import AcceptedManifest
+from holdfast.telemetry.accept.note import NOTE_BYTES
+from holdfast.telemetry.accept.notes import DAY_NS, Notes
+from holdfast.telemetry.accept.references import References
+from holdfast.telemetry.accept.spool import ABOUT, BALLAST, FOLDER, FORMAT, NOTES, RESERVE, Spool, open_spool
+from tests.unit.telemetry.accept.spool_desk import SpoolDesk, TightDisk
+
+
+async def test_a_batch_is_accepted_without_the_object_store_and_read_before_it_lands(tmp_path: Path) -> None:
+    desk, usage = SpoolDesk(), Usage()
+    async with open_spool(tmp_path, desk.ambient()) as spool:
+        collector = desk.spooler(spool, usage=usage)
+        answer = await collector.accept(submission(1))
+        assert isinstance(answer, Accepted)
+        assert not answer.duplicate
+        assert usage.by_verb == {}
+        assert await spool.read(submission(1).identity) == submission(1).body
+        assert [one.identity async for one in spool.pending()] == [submission(1).identity]
+        assert await collector.land() == Landed(batches=1)
+        assert usage.by_verb == {"put": 3}
+        assert [one async for one in spool.pending()] == []
+        with pytest.raises(NotFound):
+            await spool.read(submission(1).identity)
+    assert desk.families() == {"raw-blobs": 1, "accepted": 1, "accepted-by-time": 1}
+    assert len(desk.effects) == 1
+
+
+async def test_duplicates_are_known_before_and_after_landing_and_over_restarts(tmp_path: Path) -> None:
+    desk = SpoolDesk()
+    for landing in (False, True, False):
+        async with open_spool(tmp_path, desk.ambient()) as spool:
+            collector = desk.spooler(spool)
+            answers = [await collector.accept(submission(1)) for _ in range(2)]
+            assert [isinstance(answer, Accepted) for answer in answers] == [True, True]
+            if landing:
+                assert await collector.land() == Landed(batches=1)
+                again = await collector.accept(submission(1))
+                assert isinstance(again, Accepted)
+                assert again.duplicate
+                assert await collector.land() == Landed()
+    assert len(desk.effects) == 1
+    assert desk.families()["accepted"] == 1
+
+
+async def test_other_bytes_are_refused_and_put_on_record_when_the_first_have_landed(tmp_path: Path) -> None:
+    desk = SpoolDesk()
+    async with open_spool(tmp_path, desk.ambient()) as spool:
+        collector = desk.spooler(spool)
+        await collector.accept(submission(1))
+        before = await collector.accept(submission(1, 1))
+        assert isinstance(before, IdentityConflict)
+        assert before.accepted.frame_sha256 == submission(1).frame_sha256
+        assert await collector.land() == Landed(batches=1, conflicts=1)
+        after = await collector.accept(submission(1, 2))
+        assert isinstance(after, IdentityConflict)
+        assert await collector.land() == Landed(conflicts=1)
+        assert await collector.land() == Landed()
+    assert desk.families() == {"raw-blobs": 3, "accepted": 1, "accepted-by-time": 1, "quarantine": 2}
+
+
+async def test_a_conflict_met_on_landing_is_quarantined_and_the_store_s_manifest_counts(tmp_path: Path) -> None:
+    desk = SpoolDesk()
+    async with open_spool(tmp_path, desk.ambient()) as spool:
+        collector = desk.spooler(spool)
+        await collector.accept(submission(1))
+        await desk.collector("somebody").accept(submission(1, 1))
+        assert await collector.land() == Landed(conflicts=1)
+        mine = await collector.accept(submission(1))
+        assert isinstance(mine, IdentityConflict)
+        assert mine.accepted.collector_id == "somebody"
+        theirs = await collector.accept(submission(1, 1))
+        assert isinstance(theirs, Accepted)
+        assert theirs.duplicate
+    assert desk.families()["quarantine"] == 1
+
+
+async def test_what_the_store_does_not_take_stays_and_lands_later(tmp_path: Path) -> None:
+    desk = SpoolDesk()
+    async with open_spool(tmp_path, desk.ambient()) as spool:
+        collector = desk.spooler(spool, "ok", "busy", "busy", "busy")
+        await collector.accept(submission(1))
+        with pytest.raises(Unavailable):
+            await collector.land()
+        assert len([one async for one in spool.pending()]) == 1
+        assert await collector.land() == Landed(batches=1)
+
+
+async def test_it_lands_in_the_background_every_interval_and_at_the_end(tmp_path: Path) -> None:
+    desk = SpoolDesk()
+    async with (
+        open_spool(tmp_path, desk.ambient()) as spool,
+        desk.spooler(spool, "busy", "busy", "busy", interval_ms=1) as collector,
+    ):
+        await collector.accept(submission(1))
+        while len(spool):
+            await asyncio.sleep(0.001)
+        await collector.accept(submission(2))
+    assert desk.families() == Counter({"raw-blobs": 2, "accepted": 2, "accepted-by-time": 2})
+
+
+async def test_everybody_is_told_of_one_time_of_acceptance(tmp_path: Path) -> None:
+    desk = SpoolDesk()
+    async with open_spool(tmp_path, desk.ambient()) as spool:
+        collector = desk.spooler(spool)
+        first = await collector.accept(submission(1))
+        [waiting] = [one async for one in spool.pending()]
+        before = await collector.accept(submission(1))
+        await collector.land()
+        after = await collector.accept(submission(1))
+    landed = AcceptedManifest.read(await desk.store().get(layout.accepted_key(submission(1).identity)))
+    told = [answer.manifest for answer in (first, before, after) if isinstance(answer, Accepted)]
+    assert [each.accepted_at_unix_ns for each in (*told, landed)] == [waiting.accepted_at_unix_ns] * 4
+
+
+async def test_a_file_that_is_no_frame_is_kept_and_does_not_stop_the_others(tmp_path: Path) -> None:
+    desk = SpoolDesk()
+    async with open_spool(tmp_path, desk.ambient()) as spool:
+        collector = desk.spooler(spool)
+        await collector.accept(submission(1))
+        await collector.accept(submission(2))
+        [spoiled] = (tmp_path / FOLDER).rglob("*10-*19.lmbatch")
+        spoiled.write_bytes(b"spoiled")
+        assert await collector.land() == Landed(batches=1, unreadable=1)
+        assert [one.identity async for one in spool.pending()] == [submission(1).identity]
+        with pytest.raises(Corrupt, match="are no frame"):
+            await collector.accept(submission(1))
+
+
+async def test_notes_of_what_has_landed_can_be_forgotten(tmp_path: Path) -> None:
+    desk = SpoolDesk()
+    async with open_spool(tmp_path, desk.ambient()) as spool:
+        collector = desk.spooler(spool)
+        await collector.accept(submission(1))
+        await collector.land()
+        assert await spool.forget(0) == 0
+        assert await spool.forget(1 << 62) == 1
+        assert await spool.forget(1 << 62) == 0
+        late = await collector.accept(submission(1))
+        assert isinstance(late, Accepted)
+        assert not late.duplicate
+        assert await collector.land() == Landed(batches=1)
+    assert desk.families() == {"raw-blobs": 1, "accepted": 1, "accepted-by-time": 1}
+
+
+async def test_old_notes_are_forgotten_unless_bytes_wait_that_conflict_with_them(tmp_path: Path) -> None:
+    desk = SpoolDesk()
+    async with open_spool(tmp_path, desk.ambient()) as spool:
+        collector = desk.spooler(spool)
+        for number in (1, 2):
+            await collector.accept(submission(number))
+        await collector.land()
+        await collector.accept(submission(2, 1))
+        assert await spool.forget(1 << 62) == 1
+        assert isinstance(await collector.accept(submission(2, 1)), IdentityConflict)
+        await collector.land()
+        assert await spool.forget(1 << 62) == 1
+
+
+async def test_a_running_collector_forgets_old_notes(tmp_path: Path) -> None:
+    desk = SpoolDesk()
+    async with open_spool(tmp_path, desk.ambient()) as spool:
+        collector = desk.spooler(spool)
+        await collector.accept(submission(1))
+        await collector.land()
+        notes = list((tmp_path / NOTES).glob("*.log"))
+        assert [path.stat().st_size for path in notes] == [NOTE_BYTES]
+        desk.watch.ns += 40 * DAY_NS
+        async with desk.spooler(spool, interval_ms=1):
+            while notes[0].exists():  # a file sets no event
+                await asyncio.sleep(0.001)
+
+
+async def test_a_spool_belongs_to_one_process_and_has_one_id(tmp_path: Path) -> None:
+    desk = SpoolDesk()
+    async with open_spool(tmp_path, desk.ambient()) as spool:
+        first = await spool.spool_id(desk.ambient())
+        with pytest.raises(Refused, match="another collector uses this spool") as caught:
+            async with open_spool(tmp_path, desk.ambient()):
+                pass
+        assert "own folder" not in (caught.value.remedy or "")  # a store has one spool
+    async with open_spool(tmp_path, desk.ambient()) as spool:
+        assert await spool.spool_id(desk.ambient()) == first
+
+
+async def test_a_spool_is_refused_by_an_authority_of_the_other_mode(tmp_path: Path) -> None:
+    desk = SpoolDesk()
+    async with open_spool(tmp_path, desk.ambient()) as spool:
+        with pytest.raises(Refused, match="s3_manifest"):
+            SpoolCollector(
+                spool, desk.store(), desk.ambient(), kit.authority(), CollectorOptions("spooler"), kit.inspect
+            )
+
+
+async def test_a_manifest_that_cannot_be_read_keeps_no_other_batch_from_landing(tmp_path: Path) -> None:
+    desk = SpoolDesk()
+    async with open_spool(tmp_path, desk.ambient()) as spool:
+        collector = desk.spooler(spool)
+        for number in (1, 2, 3):
+            await collector.accept(submission(number))
+        await desk.store().put(layout.accepted_key(submission(1).identity), b"{}", CREATE)
+        assert await collector.land() == Landed(batches=2, stuck=1)
+        assert [one.identity async for one in spool.pending()] == [submission(1).identity]
+        await desk.store().delete(layout.accepted_key(submission(1).identity))
+        assert await collector.land() == Landed(batches=1)
+
+
+class Forbidden(Layer):
+    """A store whose permissions are taken away for a while."""
+
+    denied = True
+
+    async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+        if self.denied:
+            raise Denied(f"{key}: 403")
+        return await self.inner.put(key, body, mode)
+
+
+async def test_landing_goes_on_after_errors_that_are_no_outage(tmp_path: Path) -> None:
+    desk = SpoolDesk()
+    async with open_spool(tmp_path, desk.ambient()) as spool:
+        store = Forbidden(desk.store())
+        accepted, spooling = kit.authority(Acceptance.LOCAL_SPOOL), SpoolOptions(1)
+        options = CollectorOptions("spooler")
+        async with SpoolCollector(
+            spool, store, desk.ambient(), accepted, options, kit.inspect, spooling=spooling
+        ) as collector:
+            await collector.accept(submission(1))
+            await asyncio.sleep(0.05)
+            assert desk.families() == {}
+            store.denied = False
+            while not desk.families()["accepted"]:
+                await asyncio.sleep(0.001)
+    assert desk.families()["accepted"] == 1
+
+
+async def test_references_go_on_after_errors_that_are_no_outage() -> None:
+    desk = SpoolDesk()
+    store = Forbidden(desk.store())
+    references = References(store, desk.ambient().clock)
+    manifests = [
+        submission(number).manifest(accepted_at_unix_ns=1, collector_id="c", authority_id=None, write_id=None)
+        for number in (1, 2)
+    ]
+    references.owe(manifests[0])
+    await references.flush()
+    assert (references.dropped, len(references)) == (1, 0)
+    store.denied = False
+    references.owe(manifests[1])
+    await references.flush()
+    assert desk.families() == {"accepted-by-time": 1}
+
+
+async def test_work_that_fails_in_an_unforeseen_way_begins_again() -> None:
+    tries: list[int] = []
+
+    async def run() -> None:
+        tries.append(len(tries))
+        if len(tries) < 3:
+            raise ZeroDivisionError
+
+    await lasting("counting", run, pause_s=0)
+    assert tries == [0, 1, 2]
+
+
+async def test_a_spool_on_a_full_disk_lands_what_it_holds_and_accepts_again(tmp_path: Path) -> None:
+    desk = SpoolDesk()
+    size = len(submission(10).body)
+    disk = TightDisk(MemoryStore(clock=desk.watch), tmp_path, room=len(BALLAST) + 10 * size)
+    spool = Spool(disk, Notes(disk.notes, desk.watch))
+    await spool.load()
+    await spool.keep_reserve()
+    collector = desk.spooler(spool)
+    for number in range(10, 20):
+        assert isinstance(await collector.accept(submission(number)), Accepted)
+    with pytest.raises(Unavailable, match="No space"):
+        await collector.accept(submission(20))
+    assert await collector.land() == Landed(batches=10)
+    assert [one async for one in spool.pending()] == []
+    with pytest.raises(Unavailable, match="land first"):  # the room is that of notes
+        await collector.accept(submission(20))
+    await spool.keep_reserve()
+    assert RESERVE not in disk.objects
+    assert list(tmp_path.glob("*.log")) == []  # they were all that took room, and the store knows what they said
+    await spool.keep_reserve()
+    assert RESERVE in disk.objects
+    answer = await collector.accept(submission(20))
+    assert isinstance(answer, Accepted)
+    assert not answer.duplicate
+
+
+async def test_a_spool_that_runs_keeps_room_in_reserve(tmp_path: Path) -> None:
+    desk = SpoolDesk()
+    async with open_spool(tmp_path, desk.ambient()) as spool:
+        async with desk.spooler(spool):
+            while not (tmp_path / FOLDER / RESERVE).exists():
+                await asyncio.sleep(0.01)
+        assert (tmp_path / FOLDER / RESERVE).stat().st_size == len(BALLAST)
+
+
+async def test_a_batch_takes_three_syncs_to_accept_and_two_for_all_that_land_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk, forced, fsync = SpoolDesk(), Counter[str](), os.fsync
+
+    def counted(file: int) -> None:
+        forced["folder" if stat.S_ISDIR(os.fstat(file).st_mode) else "file"] += 1
+        fsync(file)
+
+    async with open_spool(tmp_path, desk.ambient()) as spool:
+        collector = desk.spooler(spool)
+        await collector.accept(submission(0))
+        await collector.land()
+        monkeypatch.setattr(os, "fsync", counted)
+        for number in (1, 2, 3):
+            await collector.accept(submission(number))
+        assert forced == {"file": 3, "folder": 3}
+        forced.clear()
+        assert await collector.land() == Landed(batches=3)
+        assert forced == {"file": 1, "folder": 1}
+
+
+async def test_a_spool_of_an_earlier_version_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    desk = SpoolDesk()
+    store = LocalStore(tmp_path / FOLDER, clock=desk.watch)
+    waits = f"pending/v1/{layout.identity_path(submission(1).identity)}.lmbatch"
+    await store.put(waits, submission(1).body, CREATE)
+    about = codec.encode(codec.stamp({"spool_id": "disk-1"}, format_name=FORMAT, version=1, write_id="w"))
+    await store.put(ABOUT, about, CREATE)
+    async with open_spool(tmp_path, desk.ambient()) as spool:
+        with pytest.raises(Incompatible, match="version 1"):
+            await spool.spool_id(desk.ambient())
+    assert (await store.get(waits)).body == submission(1).body
+    assert (await store.get(ABOUT)).body == about

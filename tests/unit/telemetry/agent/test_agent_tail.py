@@ -1,0 +1,300 @@
+"""Lines of logs: complete ones, each once, through rotation, truncation and restarts."""
+
+import logging
+import os
+from pathlib import Path
+
+import pytest
+
+from holdfast.base.config import LogSource
+from holdfast.telemetry.agent import tail
+from holdfast.telemetry.agent.logfiles import LogFile, found_files
+from holdfast.telemetry.agent.tail import CUT, MOST_LINE, PATH, Tailer
+
+
+class Desk:
+    """A log, and an agent that can die."""
+
+    def __init__(self, log: Path, *, from_start: bool = True) -> None:
+        self.log = log
+        self.source = LogSource(path=str(log), from_start=from_start, attributes={"app": "shop"})
+        self.tailer = Tailer([self.source], {})
+
+    def write(self, text: str) -> None:
+        with self.log.open("a") as file:
+            file.write(text)
+
+    def read(self, *, commit: bool = True, most: int = 100) -> list[str]:
+        messages: list[str] = []
+        while True:
+            lines = self.tailer.read(5, most)
+            messages += [record.message for record in lines.records]
+            if commit:
+                self.tailer.commit(lines)
+            if not lines.more or not commit:
+                return messages
+
+    def die(self) -> None:
+        self.tailer = Tailer([self.source], self.tailer.positions(), self.tailer.begun)
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path / "app.log")
+
+
+def test_only_complete_lines_are_taken(desk: Desk) -> None:
+    desk.write("one\ntwo\nthr")
+    assert desk.read() == ["one", "two"]
+    assert desk.read() == []
+    desk.write("ee\r\n")
+    assert desk.read() == ["three"]
+
+
+def test_what_was_not_queued_is_read_again(desk: Desk) -> None:
+    desk.write("one\n")
+    assert desk.read(commit=False) == ["one"]
+    assert desk.read() == ["one"]
+    assert desk.read() == []
+
+
+def test_lines_carry_their_file_and_attributes(desk: Desk) -> None:
+    desk.write("one\n")
+    (record,) = desk.tailer.read(5, 10).records
+    assert record.attributes == {"app": "shop", PATH: str(desk.log)}
+    assert record.time_ns == 5
+
+
+def test_a_log_that_was_there_before_is_read_from_its_end(tmp_path: Path) -> None:
+    desk = Desk(tmp_path / "app.log", from_start=False)
+    desk.write("old\n")
+    assert desk.read() == []
+    desk.write("new\n")
+    assert desk.read() == ["new"]
+
+
+def test_a_log_that_comes_later_is_read_from_its_beginning(tmp_path: Path) -> None:
+    desk = Desk(tmp_path / "app.log", from_start=False)
+    assert desk.read() == []
+    desk.write("first\n")
+    assert desk.read() == ["first"]
+
+
+@pytest.mark.parametrize("dies", [True, False])
+def test_rotation_by_renaming_loses_nothing(desk: Desk, dies: bool) -> None:
+    desk.write("one\n")
+    assert desk.read() == ["one"]
+    desk.write("two\n")
+    desk.log.rename(desk.log.with_name("app.log.1"))
+    if dies:
+        desk.die()
+    desk.log.touch()
+    with desk.log.with_name("app.log.1").open("a") as old:
+        old.write("three, by whoever has it open still\n")
+    assert desk.read() == ["two", "three, by whoever has it open still"]
+    desk.write("four\n")
+    assert desk.read() == ["four"]
+    assert desk.read() == []
+
+
+def test_truncation_begins_anew(desk: Desk) -> None:
+    desk.write("one\ntwo\n")
+    desk.read()
+    os.truncate(desk.log, 0)
+    desk.write("new\n")
+    assert desk.read() == ["new"]
+
+
+def test_truncation_is_seen_even_if_the_file_has_grown_again(desk: Desk) -> None:
+    desk.write("one\ntwo\n")
+    desk.read()
+    os.truncate(desk.log, 0)
+    desk.write("other lines than before\nand longer\n")
+    assert desk.read() == ["other lines than before", "and longer"]
+
+
+def test_a_line_that_is_too_long_is_cut_and_marked(desk: Desk) -> None:
+    desk.write("x" * (MOST_LINE + 10) + "\nshort\n")
+    lines = desk.tailer.read(5, 10)
+    assert [len(record.message) for record in lines.records] == [MOST_LINE, 5]
+    assert lines.records[0].attributes[CUT] == "true"
+    assert CUT not in lines.records[1].attributes
+
+
+def test_the_rest_of_an_endless_line_is_passed_over(desk: Desk) -> None:
+    desk.write("x" * (3 << 20))
+    assert [len(message) for message in desk.read()] == [MOST_LINE]
+    desk.die()
+    desk.write("y" * 1_000 + "\nnext\n")
+    assert desk.read() == ["next"]
+
+
+def test_bytes_that_are_no_text_are_replaced(desk: Desk) -> None:
+    desk.log.write_bytes(b"caf\xe9\n\x00\n")
+    assert desk.read() == ["caf\ufffd", "\x00"]
+
+
+def test_a_limit_of_lines_only_puts_off_the_rest(desk: Desk) -> None:
+    desk.write("".join(f"{number}\n" for number in range(50)))
+    assert desk.tailer.read(5, 7).more
+    assert desk.read(most=7) == [str(number) for number in range(50)]
+
+
+def test_a_pattern_names_files_that_come_and_go(tmp_path: Path) -> None:
+    tailer = Tailer([LogSource(path=str(tmp_path / "*.log"))], {})
+    tailer.commit(tailer.read(5, 10))
+    (tmp_path / "a.log").write_text("a\n")
+    (tmp_path / "b.log").write_text("b\n")
+    assert [record.message for record in tailer.read(5, 10).records] == ["a", "b"]
+
+
+def test_what_cannot_be_read_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "app.log").mkdir()
+    tailer = Tailer([LogSource(path=str(tmp_path / "app.log"))], {})
+    with caplog.at_level(logging.WARNING, logger="holdfast.agent"):
+        for _ in range(3):
+            assert tailer.read(5, 10).records == []
+    assert [record.message for record in caplog.records] == [
+        f"{tmp_path / 'app.log'} cannot be read: it is not a regular file; retried every round"
+    ]
+
+
+def test_a_pipe_is_not_waited_for_and_a_name_that_is_no_text_is_passed_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    os.mkfifo(tmp_path / "pipe.log")
+    (tmp_path / "folder.log").mkdir()
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.log")).write_text("hidden\n")
+    (tmp_path / "app.log").write_text("one\n")
+    desk = Desk(tmp_path / "*.log")
+    with caplog.at_level(logging.WARNING, logger="holdfast.agent"):
+        assert desk.read() == ["one"]
+        assert desk.read() == []
+    reasons = sorted(record.message.partition("read: ")[2].partition(";")[0] for record in caplog.records)
+    assert reasons == ["it is not a regular file", "its name is not UTF-8"]
+
+
+def test_a_pattern_that_matches_rotated_names_too_takes_each_line_once(tmp_path: Path) -> None:
+    desk = Desk(tmp_path / "app.log*")
+    log = tmp_path / "app.log"
+    for turn in range(4):
+        with log.open("a") as file:
+            file.write(f"read {turn}\n")
+        assert desk.read() == [f"read {turn}"]
+        with log.open("a") as file:
+            file.write(f"rest {turn}\n")
+        for number in range(turn, 0, -1):
+            (tmp_path / f"app.log.{number}").rename(tmp_path / f"app.log.{number + 1}")
+        log.rename(tmp_path / "app.log.1")
+        log.write_text(f"new {turn}\n")
+        if turn % 2:
+            desk.die()
+        assert desk.read(most=1) == [f"rest {turn}", f"new {turn}"]
+    assert desk.read() == []
+
+
+def test_a_file_with_two_names_is_read_once(tmp_path: Path) -> None:
+    (tmp_path / "app.log").write_text("one\n")
+    os.link(tmp_path / "app.log", tmp_path / "hard.log")
+    (tmp_path / "soft.log").symlink_to(tmp_path / "app.log")
+    sources = [LogSource(path=str(tmp_path / name), from_start=True) for name in ("*.log", "app.log")]
+    tailer = Tailer(sources, {})
+    lines = tailer.read(5, 100)
+    tailer.commit(lines)
+    assert [record.message for record in lines.records] == ["one"]
+    assert tailer.read(5, 100).records == []
+
+
+def test_a_renamed_file_is_known_by_its_contents_and_not_by_its_name(desk: Desk) -> None:
+    desk.write("one\n")
+    assert desk.read() == ["one"]
+    desk.write("two\n")
+    desk.log.rename(desk.log.with_name("2024-archived"))
+    desk.write("three\n")
+    assert desk.read() == ["two", "three"]
+
+
+def test_an_inode_that_was_given_to_another_file_is_not_read_as_the_log(desk: Desk) -> None:
+    desk.write("one\n")
+    assert desk.read() == ["one"]
+    desk.log.rename(desk.log.with_name("other"))
+    desk.log.with_name("other").write_text("not a log, and longer than it was\n")
+    desk.write("two\n")
+    assert desk.read() == ["two"]
+
+
+def test_a_log_that_came_while_no_agent_ran_is_read_from_its_beginning(tmp_path: Path) -> None:
+    (tmp_path / "old.log").write_text("before\n")
+    desk = Desk(tmp_path / "*.log", from_start=False)
+    assert desk.read() == []
+    (tmp_path / "new.log").write_text("meanwhile\n")
+    desk.die()
+    assert desk.read() == ["meanwhile"]
+
+
+def test_positions_of_files_that_are_gone_are_forgotten(tmp_path: Path) -> None:
+    desk = Desk(tmp_path / "*.log")
+    for number in range(20):
+        path = tmp_path / f"{number}.log"
+        path.write_text("line\n")
+        desk.read()
+        path.unlink()
+    desk.read()
+    assert desk.tailer.positions() == {}
+
+
+def test_only_what_changed_is_noted(tmp_path: Path) -> None:
+    for number in range(50):
+        (tmp_path / f"{number:02}.log").write_text("one\n")
+    tailer = Tailer([LogSource(path=str(tmp_path / "*.log"), from_start=True)], {})
+    first = tailer.read(5, 100)
+    assert len(tailer.changes(first)) == 50
+    tailer.commit(first)
+    assert len(tailer.changes(tailer.read(5, 100))) == 50  # committed, and no batch has made it durable
+    tailer.saved()
+    with (tmp_path / "07.log").open("a") as file:
+        file.write("two\n")
+    assert list(tailer.changes(tailer.read(5, 100))) == [str(tmp_path / "07.log")]
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_files_that_are_renamed_while_they_are_looked_at_are_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies: bool
+) -> None:
+    desk = Desk(tmp_path / "app.log*")
+    written: list[str] = []
+    looked = 0
+
+    def write(name: str) -> None:
+        written.append(f"line {len(written)}")
+        with (tmp_path / name).open("a") as file:
+            file.write(f"{written[-1]}\n")
+
+    def rotate() -> None:
+        for number in range(len(written), 0, -1):
+            if (tmp_path / f"app.log.{number}").exists():
+                (tmp_path / f"app.log.{number}").rename(tmp_path / f"app.log.{number + 1}")
+        (tmp_path / "app.log").rename(tmp_path / "app.log.1")
+
+    def look(*args: object) -> list[LogFile]:
+        nonlocal looked
+        found = found_files(*args)  # type: ignore[arg-type]  # passed through
+        looked += 1
+        if looked % 5 == 0:
+            write("app.log")
+            rotate()
+            write("app.log.1")
+            write("app.log")
+        return found
+
+    monkeypatch.setattr(tail, "found_files", look)
+    read: list[str] = []
+    write("app.log")
+    for turn in range(30):
+        write("app.log")
+        read += desk.read()
+        if dies and turn % 4 == 0:
+            desk.die()
+    looked = 0
+    read += desk.read() + desk.read()
+    assert sorted(read) == sorted(written)

@@ -1,0 +1,117 @@
+"""Counters over time: every step and scrape interval, boots that follow each other, and two senders under one id."""
+
+import math
+from typing import Any
+
+import pytest
+
+from holdfast import pipeline
+from holdfast.telemetry.query.question import ask
+from holdfast.telemetry.records import Counter, Gauge, Histogram
+from tests.unit.pipeline.field import HOUR, SECOND, START, Field
+from tests.unit.telemetry.query.test_metrics_query import platform
+
+STEPS = (7, 10, 40, 45, 60, 90, 240, 420, 3600)
+SCRAPES = (1, 15, 60, 600)
+
+
+async def values(hf: Any, metric: str, **asked: Any) -> list[float]:
+    found = await hf.metrics().query(metric, **{"since": START, "until": START + HOUR, **asked})
+    return [value for each in found.series for value in each.values]
+
+
+async def test_a_steady_rate_is_steady_for_every_step_and_scrape_interval() -> None:
+    async with platform() as (hf, field):
+        for scrape in SCRAPES:
+            times = range(-3600, 2 * 3600, scrape)
+            records = {n: Counter(f"every_{scrape}", 5 * at, START + at * SECOND) for n, at in enumerate(times)}
+            await field.accept("a", str(scrape), {n: each for n, each in records.items() if each.value >= -18000})
+        for derived in (False, True):
+            for step in STEPS:
+                scrape = SCRAPES[step % len(SCRAPES)]
+                since = START // (step * SECOND) * step * SECOND
+                found = await values(hf, f"every_{scrape}", since=since, step=step * SECOND, aggregate="rate")
+                assert len(found) == math.ceil((START + HOUR - since) / (step * SECOND)), (step, scrape, derived)
+                assert all(math.isclose(each, 5.0) for each in found), (step, scrape, derived)
+            if not derived:
+                await pipeline.run(hf.store)
+
+
+async def test_observations_of_a_histogram_are_spread_like_increases() -> None:
+    async with platform() as (hf, field):
+        records = {n: Histogram("h", (1.0,), (20, 10), 9.0, START + n * 60 * SECOND) for n in range(-5, 70) if n + 5}
+        await field.accept("a", "0", {n + 5: each for n, each in records.items()})
+        for _ in range(2):
+            assert all(math.isclose(each, 0.5) for each in await values(hf, "h", step="10s", aggregate="rate"))
+            assert len(await values(hf, "h", step="10s", aggregate="rate")) == 360
+            await pipeline.run(hf.store)
+
+
+async def test_a_step_that_has_not_ended_is_divided_by_the_time_it_covers() -> None:
+    async with platform() as (hf, field):
+        now = hf.ambient.clock.wall_ns()
+        begin = now // HOUR * HOUR
+        covered = (now - begin) // 4
+        samples = (begin - 600 * SECOND, begin, begin + covered)
+        records = {n: Counter("c", round(3 * (at - samples[0]) / SECOND), at) for n, at in enumerate(samples)}
+        await field.accept("a", "0", records)
+        found = await hf.metrics().query("c", since=begin - 3 * HOUR, step="1h", aggregate="rate")
+        [series] = found.series
+        assert series.times_ns == [begin - HOUR, begin]
+        assert math.isclose(series.values[0], 600 * 3 / 3600)
+        assert math.isclose(series.values[1], 3.0, rel_tol=0.01)
+        assert found.document()["unfinished_ns"] == begin
+
+
+async def two_senders(field: Field, begin: int = START) -> None:
+    """Under one id: one counts requests from 0, the other from a million; both grow by one a minute."""
+    for boot, base in (("one", 0), ("two", 1_000_000)):
+        late = 0 if boot == "one" else 5
+        records: dict[int, Any] = {
+            n: Counter("requests", base + n, begin + (n * 60 + 7 * late) * SECOND) for n in range(late, 60)
+        }
+        records |= {1000 + n: Gauge("load", float(base), begin + (n * 60 + 7 * late) * SECOND) for n in range(late, 60)}
+        await field.accept("a", boot, records)
+
+
+async def test_two_senders_under_one_id_are_added_up_and_never_reset_each_other() -> None:
+    async with platform() as (hf, field):
+        await two_senders(field)
+        for step in ("1h", "7s", "10m"):
+            for _ in range(2):
+                grown = await values(hf, "requests", step=step, until=START + 2 * HOUR, aggregate="increase")
+                assert math.isclose(sum(grown), 59 + 54), step
+                await pipeline.run(hf.store)
+        found = await hf.metrics().query("requests", since=START, until=START + HOUR, step="1h", aggregate="rate")
+        [warning] = found.read.warnings
+        assert "one agent id" in warning
+        assert warning.count(" a.") == 1
+        assert found.document()["read"]["warnings"] == [warning]
+        assert [each.labels for each in found.series] == [{"agent": "a"}]
+        gauge = await values(hf, "load", step="1h", aggregate="avg")
+        assert gauge == [1_000_000.0]
+        assert await values(hf, "load", step="1m", aggregate="last") == [0.0] * 5 + [1_000_000.0] * 55
+
+
+async def test_boots_that_follow_each_other_are_one_series() -> None:
+    async with platform() as (hf, field):
+        for boot in range(3):
+            begin = START + boot * 1000 * SECOND
+            counters = {n: Counter("c", n + 1, begin + n * 10 * SECOND) for n in range(90)}
+            gauges = {100 + n: Gauge("g", float(boot), begin + n * 10 * SECOND) for n in range(90)}
+            await field.accept("a", f"boot-{9 - boot}", counters | gauges)
+        for _ in range(2):
+            found = await hf.metrics().query("c", since=START, until=START + HOUR, step="1h", aggregate="increase")
+            assert [each.values for each in found.series] == [[3 * 89.0 + 2]]
+            assert found.read.warnings == []
+            assert await values(hf, "g", step="1h", aggregate="avg") == [1.0]
+            assert await values(hf, "g", step="1h", aggregate="count") == [270.0]
+            await pipeline.run(hf.store)
+
+
+@pytest.mark.parametrize("step", [1, 59, 60, 61, 7200])
+def test_what_is_read_begins_and_ends_at_whole_steps(step: int) -> None:
+    asked = ask("c", START, START + HOUR, step * SECOND, "rate")
+    for edge, inner in ((asked.from_ns, asked.since_ns), (asked.to_ns, asked.until_ns)):
+        assert edge % asked.step_ns == 0
+        assert abs(edge - inner) >= asked.reach_ns

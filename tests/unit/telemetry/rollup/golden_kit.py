@@ -1,0 +1,59 @@
+"""The batches that the golden files of derived data were made from, and what is derived from them today."""
+
+import math
+
+from holdfast.telemetry.frame import Batch
+from holdfast.telemetry.records import Counter, Gauge, Histogram, Log
+from holdfast.telemetry.rollup import derive, layout
+from holdfast.telemetry.rollup.extract import identity_of, telemetry_of
+from holdfast.telemetry.rollup.manifest import ChunkRef, Current, Generation, Input, Kind, Table, Unit
+from holdfast.telemetry.rollup.windows import Windows
+from tests.unit.telemetry.rollup.rolled import SECOND, batch
+
+HOUR_NUMBER = 490_000
+START = layout.hour_start_ns(HOUR_NUMBER)
+WINDOWS = Windows.of(["1m", "1h"])
+
+
+def _web() -> Batch:
+    values = (1.5, math.nan, -3.0, math.inf, 2.25, 1e300, 0.0, 7.125)
+    gauges = {n: Gauge("load", value, START + n * 20 * SECOND, {"cpu": "0"}) for n, value in enumerate(values)}
+    counters = {10 + n: Counter("requests", n * 7 % 20, START + n * 30 * SECOND, {"ü": "/x y"}) for n in range(8)}
+    logs = {30: Log("Connection refused: retry 3", START, 17, {"unit": "nginx"}), 31: Log("", START + SECOND, 0)}
+    return batch("web-1", "boot-a", {**gauges, **counters, **logs})
+
+
+def _db() -> Batch:
+    first = Histogram("latency", (0.1, 0.5, 1.0), (3, 2, 1, 0), 1.75, START)
+    second = Histogram("latency", (0.1, 1.0), (1, 1, 4), 9.5, START + SECOND)
+    return batch(
+        "db-1", "boot-b", {0: first, 1: second, 2: Histogram("latency", (0.1,), (0, 2), 3.0, START + 90 * SECOND)}
+    )
+
+
+BATCHES = [_web(), _db()]
+
+
+def derived() -> dict[str, bytes]:
+    """Every object that one hour of them gives, by the name of its golden file."""
+    inputs = tuple(Input(identity_of(each).manifest_id, f"{number}" * 64) for number, each in enumerate(BATCHES))
+    telemetry = telemetry_of(BATCHES, START, START + layout.HOUR_NS)
+    found: dict[str, bytes] = {}
+    for kind in (Kind.ROLLUP, Kind.INDEX):
+        version = derive.rollup_version(WINDOWS) if kind is Kind.ROLLUP else derive.index_version()
+        unit = Unit(kind, HOUR_NUMBER, 1, 0, inputs, version)
+        rolled, counted = derive.Rolled(WINDOWS), derive.Counted()
+        rolled.add(telemetry)
+        counted.add(telemetry)
+        made = list(rolled.chunks(unit) if kind is Kind.ROLLUP else derive.index_chunks(unit, telemetry))
+        found |= {f"{_name(each.ref)}.parquet": each.body for each in made}
+        manifest = derive.manifest(unit, counted, [each.ref for each in made])
+        generation = Generation(kind, HOUR_NUMBER, 3, 1, version, (Current.of_manifest(manifest),), ("e" * 64,))
+        found |= {f"{kind}-unit.json": manifest.encode(), f"{kind}-generation.json": generation.encode()}
+    return found
+
+
+def _name(ref: ChunkRef) -> str:
+    if ref.table is not Table.ROLLUP:
+        return str(ref.table)
+    return f"{ref.metric}-{layout.window_name(ref.window_ns)}"

@@ -1,7 +1,9 @@
 """Docs cannot drift: examples run, links lead somewhere, the reference names everything there is."""
 
+import ast
 import re
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -100,12 +102,42 @@ def test_reference_has_the_table_of_errors() -> None:
 
 def test_public_names_are_those_that_packages_export() -> None:
     section = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8").partition("## Python\n")[2]
-    promised = re.findall(r"`(holdfast[.\w]*)`", section.partition("\n## ")[0])
+    promised = re.findall(r"`(holdfast[.\w]*)`", section.partition("\n## ")[0].partition("Public besides")[0])
     roots = [ROOT / "src/holdfast/__init__.py", *(ROOT / "src/holdfast").glob("*/__init__.py")]
     roots += (ROOT / "src/holdfast").glob("[a-z]*.py")
     exporting = [path for path in roots if "__all__ = [" in path.read_text(encoding="utf-8")]
     names = [str(path.relative_to(ROOT / "src").with_suffix("")).replace("/", ".") for path in exporting]
     assert promised == sorted(name.removesuffix(".__init__") for name in names)
+
+
+def imported(text: str) -> set[tuple[str, str]]:
+    """What the Python blocks of a page import from Holdfast: modules and names."""
+    found: set[tuple[str, str]] = set()
+    for block in re.findall(r"```python[^\n]*\n(.*?)```", text, re.DOTALL):
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "holdfast":
+                found |= {(str(node.module), each.name) for each in node.names}
+    return found
+
+
+def test_how_tos_import_public_names_alone() -> None:
+    """Those that packages export, and those of the table, which has no others."""
+    section = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8").partition("## Python\n")[2]
+    public, _, table = section.partition("\n## ")[0].partition("Public besides")
+    packages = re.findall(r"`(holdfast[.\w]*)`", public)
+    listed = {
+        (module, name)
+        for module, names in re.findall(r"^\| `(holdfast[.\w]*)` \| (.*) \|$", table, re.MULTILINE)
+        for name in re.findall(r"`(\w+)`", names)
+    }
+    used = set().union(*(imported(path.read_text(encoding="utf-8")) for path in (ROOT / "docs/how-to").glob("*.md")))
+    exported = {
+        (module, name)
+        for module, name in used
+        if module in packages
+        and (name in getattr(import_module(module), "__all__", ()) or f"{module}.{name}" in packages)
+    }
+    assert used - exported == listed
 
 
 class TestTheChecksCanFail:

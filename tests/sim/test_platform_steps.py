@@ -7,6 +7,7 @@ import pytest
 from holdfast.base.codec import Document
 from holdfast.bus.event import Envelope
 from holdfast.bus.layout import spelled_id
+from holdfast.bus.publish import put_event
 from holdfast.platform.durable import BusCourier
 from holdfast.runs.engine.context import Context
 from holdfast.runs.engine.outbox import Outbox
@@ -32,7 +33,7 @@ class Anonymous(BusCourier):
         for document in documents:
             ident = spelled_id(self._ambient.ids.unique())
             envelope = Envelope.parse({**document, "id": ident}, key="naive")
-            await self._scribe.put(envelope)
+            await put_event(self._store, envelope)
 
 
 class NewIds(PlatformSteps):

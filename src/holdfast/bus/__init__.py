@@ -18,8 +18,8 @@ from holdfast.bus.handler import AnyEvent, Context, Handler, on
 from holdfast.bus.options import Options
 from holdfast.bus.publish import Published
 from holdfast.bus.retry import Retry
+from holdfast.bus.runner import Worked
 from holdfast.bus.schedule import Schedule
-from holdfast.bus.worked import Worked
 
 __all__ = [
     "AnyEvent",

@@ -14,9 +14,8 @@ from holdfast.base.errors import Corrupt, HoldfastError, Incompatible, NotFound
 from holdfast.base.ids import Ambient
 from holdfast.bus import layout
 from holdfast.bus.claim import Claim
-from holdfast.bus.digest import Digest, DigestShape, Section
-from holdfast.bus.event import Envelope
-from holdfast.bus.known import ANY
+from holdfast.bus.digest import Digest, DigestShape, Section, is_settled
+from holdfast.bus.event import ANY_TYPE, Envelope
 from holdfast.bus.publish import Boundary
 from holdfast.objects.store import Entry, Store
 
@@ -202,6 +201,5 @@ def _place(key: str) -> tuple[str, str] | None:
 
 def _believed_done(section: Section, name: str, type_name: str) -> bool:
     """Whether consumers will not hand this event to the handler any more, though it takes such events."""
-    if ANY not in section.types and type_name not in section.types:
-        return False
-    return name not in section.open and (name <= section.cursor or name in section.recent)
+    takes = ANY_TYPE in section.types or type_name in section.types
+    return takes and is_settled(section, name)

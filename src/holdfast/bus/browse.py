@@ -5,6 +5,7 @@ first that any claim gives it of: dead_lettered, acked, claimed; else it is pend
 ``unreadable``, and hides nothing else; what only lies among events without the name of one is passed over.
 """
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +18,6 @@ from holdfast.bus import layout
 from holdfast.bus.claim import Claim, State
 from holdfast.bus.digest import DigestShape
 from holdfast.bus.event import Envelope
-from holdfast.bus.piles import Piles
 from holdfast.bus.sessions import list_sessions
 from holdfast.objects.client import DOLLARS_PER_REQUEST
 from holdfast.objects.store import Object, Store
@@ -177,24 +177,24 @@ async def list_namespaces(store: Store, ambient: Ambient, *, session_ttl_ms: int
 
 
 async def handler_stats(store: Store, namespace: str, ambient: Ambient) -> list[HandlerStats]:
-    """What the digest says of every handler. One GET, and one for every sheet of events that it has no room for."""
+    """What the digest says of every handler. One GET."""
     key = layout.digest_key(namespace)
     found = await store.find(key)
     if found is None:
         return []
     digest = DigestShape().read(codec.decode(found.body, key=key), key)
     now_ns = ambient.clock.wall_ns()
-    stats: list[HandlerStats] = []
-    piles = Piles(store, namespace, ambient)
-    for handler, section in sorted(digest.sections.items()):
-        by_type: dict[str, int] = {}
-        due = 0
-        async for _, item in piles.everything(section.open, section.piles):
-            by_type[item.type] = by_type.get(item.type, 0) + 1
-            due += item.due_ns <= now_ns
-        settled = len(section.recent) + sum(count for count, _ in section.folded.values())
-        stats.append(HandlerStats(handler, section.types, sum(by_type.values()), due, settled, by_type))
-    return stats
+    return [
+        HandlerStats(
+            handler,
+            section.types,
+            open=len(section.open),
+            due=section.due(now_ns),
+            settled=section.settled,
+            by_type=dict(Counter(item.type for item in section.open.values())),
+        )
+        for handler, section in sorted(digest.sections.items())
+    ]
 
 
 def requests_per_million(handlers: int = 1) -> dict[str, int]:

@@ -15,10 +15,9 @@ from holdfast.bus.event import DEFAULT_PRIORITY, Envelope, Event
 from holdfast.bus.handler import Context, Handler
 from holdfast.bus.options import Options
 from holdfast.bus.publish import Boundary, Published, Publisher
-from holdfast.bus.runner import Runner
+from holdfast.bus.runner import Runner, Worked
 from holdfast.bus.schedule import Schedule
 from holdfast.bus.sessions import SessionInfo
-from holdfast.bus.worked import Worked
 from holdfast.objects.store import Store
 
 DAY_NS = 86_400 * 1_000_000_000

@@ -20,6 +20,7 @@ from holdfast.bus import layout
 from holdfast.bus.claim import Ack, Action, Claim, Denied, Fail, Owner, Release, Renew, Take, Try, first, step
 from holdfast.bus.errors import ClaimLost
 from holdfast.bus.event import DEAD_LETTER_TYPE, DEFAULT_PRIORITY, Envelope
+from holdfast.bus.publish import put_event
 from holdfast.bus.retry import Retry
 from holdfast.objects.store import CREATE, IfMatch, Object, Store, Version, Written
 
@@ -127,7 +128,7 @@ class Claims:
         """Write what follows from a settled claim, if absent. ``envelope`` is the event, if it still exists."""
         for document in claim.outbox:
             emitted = Envelope.parse(document, key=self._key(claim.event_name, claim.handler_id))
-            await self._store.put(emitted.key, emitted.body(), CREATE)
+            await put_event(self._store, emitted)
         if claim.dead_ns is None:
             return
         letter = dead_letter(claim, envelope, self.namespace)
@@ -135,7 +136,7 @@ class Claims:
         await self._store.put(place, codec.encode(letter), CREATE)
         notice = dead_letter_event(claim, envelope, self.namespace)
         if notice.chain_depth <= self._max_chain_depth:
-            await self._store.put(notice.key, notice.body(), CREATE)
+            await put_event(self._store, notice)
 
     async def _act(self, hold: Hold, action: Action) -> Claim:
         async with hold.turn:

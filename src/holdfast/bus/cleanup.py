@@ -11,13 +11,10 @@ from dataclasses import dataclass, replace
 
 from holdfast.base.ids import Ambient
 from holdfast.bus import layout
-from holdfast.bus.digest import Digest, DigestShape, forget_before
+from holdfast.bus.digest import Digest, DigestShape, forget_before, is_settled
 from holdfast.bus.publish import Boundary
 from holdfast.objects.register import UNCHANGED, Register, Unchanged
 from holdfast.objects.store import Store
-
-FORGOTTEN_NS = 3_600 * 1_000_000_000
-"""A sheet that nobody has referred to for so long was left by a worker that died. One that is missed is made anew."""
 
 
 @dataclass(frozen=True)
@@ -54,18 +51,16 @@ async def cleanup(
     limit = min([layout.time_name(before_ns), *kept[:1]])
     limit_ns = layout.created_ns(limit) if "_" in limit else before_ns
     keys = await _old(store, layout.dedupe_folder(namespace), limit_ns)
-    sheets = await _old(store, layout.pile_folder(namespace), ambient.clock.wall_ns() - FORGOTTEN_NS)
-    sheets = await _unreferred(sheets, register) if sheets else []
     if tell is not None:
-        await tell([*(layout.event_key(namespace, name) for name in names), *claims, *keys, *sheets])
+        await tell([*(layout.event_key(namespace, name) for name in names), *claims, *keys])
     if not dry_run:
         if names:
             await Boundary(store, namespace, ambient).advance(limit_ns)
             await store.delete_many([layout.event_key(namespace, name) for name in names])
         if claims:
             await store.delete_many(claims)
-        if keys or sheets:
-            await store.delete_many([*keys, *sheets])
+        if keys:
+            await store.delete_many(keys)
         if found is not None and names:
             await _forget(register, limit, ambient)
     return Cleaned(len(names), len(claims), len(keys), limit_ns)
@@ -75,12 +70,7 @@ def _is_settled(digest: Digest | None, name: str) -> bool:
     """Whether every handler is known to be done with the event. Where no handler is known, none is."""
     if digest is None:
         return True
-    return bool(digest.sections) and all(
-        name not in section.open
-        and (name <= section.cursor or name in section.recent)
-        and layout.bucket(name) not in section.piled  # it may be one of those
-        for section in digest.sections.values()
-    )
+    return bool(digest.sections) and all(is_settled(section, name) for section in digest.sections.values())
 
 
 async def _events(store: Store, namespace: str, digest: Digest | None, before_ns: int) -> tuple[list[str], list[str]]:
@@ -109,14 +99,6 @@ async def _old(store: Store, folder: str, before_ns: int) -> list[str]:
     async for page in store.list(folder):
         keys += [entry.key for entry in page.entries if entry.modified_ns < before_ns]
     return keys
-
-
-async def _unreferred(sheets: list[str], register: Register[Digest]) -> list[str]:
-    """Those that the digest, read after they were listed, does not refer to."""
-    found = await register.read()
-    sections = found.value.sections.values() if found is not None else ()
-    known = {sheet.id for section in sections for pile in section.piles for sheet in pile.sheets}
-    return [key for key in sheets if layout.name_of(key) not in known]
 
 
 async def _forget(register: Register[Digest], limit: str, ambient: Ambient) -> None:

@@ -176,8 +176,6 @@ class Delivery:
         if not context.emissions:
             return ()
         await self.runner.boundary.recent()
-        for each in context.emissions:
-            await self.runner.boundary.rank(each.priority)
         compose = self.runner.publisher.compose
         return tuple(
             compose(

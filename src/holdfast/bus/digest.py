@@ -1,83 +1,92 @@
-"""What consumers know of a namespace, so that nobody reads history: a section per handler. Pure.
+"""The digest: what the workers of a namespace know of its events, so that nobody reads history. Pure.
 
-A section looks at events in the order of their names. Up to its ``cursor`` every name has been looked at: it is
-``open`` (not settled, with what is needed to order and to time it), in a pile (open too, see ``pile``) or ``folded``
-into a count and an xor per ten minutes of event time. After the cursor a known name is open or ``recent`` (settled).
+One object per namespace, with a section per handler. A section covers events in the order of their names, which is the
+order of their times. Every name up to its ``cursor`` is either ``open`` (not settled) or ``folded`` into a count and an
+xor of hashes per ten minutes of event time. A name after the cursor that some worker has read is open or ``recent``
+(settled).
 
-The digest is advice: a claim decides. But a name may be settled here only by who has read a settled claim whose effects
-are written, or an event of a type that the handler does not take; so no event is lost. Knowledge travels as a
-``Change``. Changes of several workers may be applied in any order: what was settled stays settled, except that a
-name may come up again, which costs a request. Wrong folds are found by the sweep, which rewrites them.
+The window: at most about ``WINDOW`` open events of a section are due. When there are that many, workers read no further
+until some are settled, so the cursor waits and nothing is skipped. Open events that wait for a delay, a retry or
+the end of a lease take no place in the window.
+
+The digest is advice: a claim decides. A name may be settled here only by a worker that has read a settled claim whose
+effects are written, or an event of a type that the handler does not take; so no event is lost. A worker's news travel
+as a ``Change``. Changes of several workers may be applied in any order: a settled name stays settled, except that it
+may be opened again, which costs a request. The sweep finds wrong folds and corrects them.
 """
 
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.base import codec
 from holdfast.base.codec import Document
 from holdfast.base.errors import Corrupt
 from holdfast.bus import layout
-from holdfast.bus.pile import READY, Item, Move, Pile, Rank, Row, best, rank, read_item
 from holdfast.objects.register import Shape
 
 FORMAT = "holdfast.bus.digest"
 VERSION = 1
-WINDOW = 500
-"""So many known names may stand after the cursor: half a page of a listing."""
+WINDOW = 2_048
+"""Due events per handler at which workers stop reading."""
+TAIL = 500
+"""Known names that may stand after the cursor: half a page of a listing."""
 LAG_NS = 10 * 1_000_000_000
-"""How far the cursor stays behind the present, if the window allows it."""
+"""How far the cursor stays behind the present while there are at most ``TAIL`` names after it."""
+
+LONG_WAIT_NS = 60 * 1_000_000_000
+"""Events behind one of their ordering key that waits for longer take no place in the window."""
 
 Fold = tuple[int, int]
-"""How many settled names, and the xor of their hashes."""
+"""A count of settled names, and the xor of their hashes."""
 
 EMPTY: Fold = (0, 0)
 
 
+class Item(NamedTuple):
+    """An open event: what ordering, timing and statistics need. In a document it is the list of its fields."""
+
+    priority: int
+    type: str
+    due_ns: int = 0
+    """The earliest time of the next try: a delay, a retry, or the end of a worker's lease. 0 is at once."""
+    order_key: str | None = None
+
+
 @dataclass
 class Change:
-    """What one worker has learnt since it last wrote. The one mutable thing here: it grows with every event."""
+    """What one worker has learned since it last wrote the digest. Mutable: it grows with every event."""
 
     found: dict[str, Item] = field(default_factory=dict)
     settled: set[str] = field(default_factory=set)
     due: dict[str, int] = field(default_factory=dict)
     """New due times of open events."""
     cursor: str = ""
-    """Every name up to here is known, to the digest or in this change."""
+    """Every name up to here is in the digest or in this change."""
     refold: dict[str, tuple[Fold, Fold]] = field(default_factory=dict)
-    """Per ten minutes: what was found folded, and what is right."""
-    repile: dict[str, tuple[Fold, Fold]] = field(default_factory=dict)
-    """The same of what lies in piles."""
+    """Per ten minutes: the fold that the sweep has seen, and the right one."""
     late: set[str] = field(default_factory=set)
-    """Of the found ones those that came to light before the cursor."""
+    """Found names that the sweep has found before the cursor."""
 
     def copy(self) -> "Change":
         return Change(
-            dict(self.found),
-            set(self.settled),
-            dict(self.due),
-            self.cursor,
-            dict(self.refold),
-            dict(self.repile),
-            set(self.late),
+            dict(self.found), set(self.settled), dict(self.due), self.cursor, dict(self.refold), set(self.late)
         )
 
     def without(self, written: "Change") -> "Change":
-        """What is left of it after an earlier copy was written."""
+        """What is left of it after ``written``, an earlier copy, has been written."""
         return Change(
             found={name: item for name, item in self.found.items() if written.found.get(name) != item},
             settled=self.settled - written.settled,
             due={name: due for name, due in self.due.items() if written.due.get(name) != due},
             cursor="" if self.cursor == written.cursor else self.cursor,
             refold={key: value for key, value in self.refold.items() if written.refold.get(key) != value},
-            repile={key: value for key, value in self.repile.items() if written.repile.get(key) != value},
             late=self.late - written.late,
         )
 
     def __bool__(self) -> bool:
-        return bool(self.found or self.settled or self.due or self.cursor or self.refold or self.repile)
+        return bool(self.found or self.settled or self.due or self.cursor or self.refold)
 
 
 @dataclass(frozen=True)
@@ -88,62 +97,57 @@ class Section:
     open: Mapping[str, Item] = field(default_factory=dict)
     folded: Mapping[str, Fold] = field(default_factory=dict)
     seen_ns: int = 0
-    """When a worker last had this handler."""
-    ordered: bool = False
-    """The handler takes events of one ordering key one after the other."""
-    piles: tuple[Pile, ...] = ()
-    piled: Mapping[str, Fold] = field(default_factory=dict)
-    """The names that lie in piles, as ``folded``."""
+    """When a worker with this handler last wrote the section."""
 
-    @property
-    def count(self) -> int:
-        """Open events, in piles too."""
-        return len(self.open) + sum(pile.count for pile in self.piles)
+    def needs(self, name: str) -> bool:
+        """Whether no worker has read this event yet, as far as the section says."""
+        return name > self.cursor and name not in self.open and name not in self.recent
 
-    def fence(self) -> Rank | None:
-        """Nothing that stands behind this may be tried before the piles have been asked."""
-        return best(self.piles, READY)
+    def due(self, now_ns: int) -> int:
+        """How many open events may be tried now."""
+        return sum(item.due_ns <= now_ns for item in self.open.values())
 
-    def stands(self, name: str, item: Item) -> Rank:
-        return rank((name, item), READY)
+    def places(self, now_ns: int, *, ordered: bool) -> int:
+        """How many places of the window are taken: one per event that is due.
 
-    def knows(self, name: str) -> bool:
-        """Whether a name after the cursor needs no look."""
-        return name in self.open or name in self.recent
+        With ordered delivery an event whose ordering key waits for a long delay takes none either. One whose key waits
+        for a short time does: its oldest event is being handled, or is about to be tried again.
+        """
+        if not ordered:
+            return self.due(now_ns)
+        oldest: dict[str, str] = {}
+        for name, item in self.open.items():
+            key = item.order_key
+            if key is not None and (key not in oldest or name < oldest[key]):
+                oldest[key] = name
+        blocked = {key for key, name in oldest.items() if self.open[name].due_ns > now_ns + LONG_WAIT_NS}
+        return sum(item.due_ns <= now_ns and item.order_key not in blocked for item in self.open.values())
 
     def in_order(self) -> list[str]:
         """Open events, due or not: highest priority first, then oldest."""
         return [name for _, name in sorted((-item.priority, name) for name, item in self.open.items())]
 
-    def heads(self) -> dict[int, str]:
-        """Of every line the oldest event that is at hand."""
-        heads: dict[int, str] = {}
-        for name in sorted(self.open):
-            heads.setdefault(line_of(name, self.open[name]), name)
-        return heads
+    @property
+    def settled(self) -> int:
+        """How many names the section counts as settled, those of types that the handler does not take included."""
+        return len(self.recent) + sum(count for count, _ in self.folded.values())
 
-    def in_turn(self, rows: Iterable[Row]) -> list[Row]:
-        """Rows that are at hand: the first of their lines, then those that follow, which come up when all before them
-        are done."""
-        heads, floors = self.heads(), dict[int, int]()
-        places: dict[str, tuple[bool, int, str]] = {}
-        for name in sorted(self.open):
-            line, priority = line_of(name, self.open[name]), self.open[name].priority
-            floors[line] = min(floors.get(line, priority), priority)
-            places[name] = heads[line] != name, -floors[line], name
-        return sorted(rows, key=lambda row: places[row[0]])
+
+def heads(names: Iterable[str], items: Mapping[str, Item]) -> list[str]:
+    """Of ``names``, which are in order of age, those that are the oldest of their ordering key, or have none."""
+    found: list[str] = []
+    keys: set[str] = set()
+    for name in names:
+        key = items[name].order_key
+        if key is None or key not in keys:
+            found.append(name)
+        if key is not None:
+            keys.add(key)
+    return found
 
 
 def hash_of(name: str) -> int:
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest())
-
-
-_line = lru_cache(maxsize=32_768)(hash_of)
-
-
-def line_of(name: str, item: Item) -> int:
-    """In which line the event stands: that of its ordering key, or one of its own."""
-    return _line(name if item.order_key is None else f"/{item.order_key}")
 
 
 def fold(names: Iterable[str], onto: Fold = EMPTY) -> Fold:
@@ -153,16 +157,11 @@ def fold(names: Iterable[str], onto: Fold = EMPTY) -> Fold:
     return count, mixed
 
 
-def join(one: Fold, other: Fold) -> Fold:
-    """Of names that are in one or in the other."""
-    return one[0] + other[0], one[1] ^ other[1]
-
-
 def apply(section: Section, change: Change) -> Section:
-    """The section with what the worker has learnt.
+    """The section with the change.
 
-    Up to the cursor every name is known. Who says that it has found one there, and not by a sweep, tells what others
-    have known for long: it may be settled and folded, or lie in a pile, and must not be at hand as well.
+    A found name that is not after the cursor is ignored, unless the sweep has found it (``late``): another worker has
+    written it before, and it may be settled by now.
     """
     cursor = max(section.cursor, change.cursor)
     opened = {
@@ -181,19 +180,15 @@ def apply(section: Section, change: Change) -> Section:
     for bucket, (seen, right) in change.refold.items():
         if folded.get(bucket, EMPTY) == seen:
             folded[bucket] = right
-    piled = dict(section.piled)
-    for bucket, (seen, right) in change.repile.items():
-        if piled.get(bucket, EMPTY) == seen:
-            piled[bucket] = right
-    spent: list[str] = []
+    passed: list[str] = []
     for name in change.settled:
         opened.pop(name, None)
         if name > section.cursor:
             recent.add(name)
-        elif name in section.open:  # else somebody has folded it already
-            spent.append(name)
-    spent += [name for name in recent if name <= cursor]
-    for name in spent:
+        elif name in section.open:  # else another worker has folded it already
+            passed.append(name)
+    passed += [name for name in recent if name <= cursor]
+    for name in passed:
         bucket = layout.bucket(name)
         folded[bucket] = fold((name,), folded.get(bucket, EMPTY))
     return replace(
@@ -202,35 +197,13 @@ def apply(section: Section, change: Change) -> Section:
         recent=frozenset(name for name in recent if name > cursor),
         open=opened,
         folded={bucket: value for bucket, value in folded.items() if value != EMPTY},
-        piled={bucket: value for bucket, value in piled.items() if value != EMPTY},
     )
-
-
-def moved(section: Section, move: Move) -> Section:
-    """The section after the move, or as it is if the move comes too late."""
-    if not set(move.before) <= set(section.piles):
-        return section
-    if not all(name in section.open and name <= section.cursor for name in move.taken):
-        return section
-    taken = set(move.taken)
-    opened = {name: item for name, item in section.open.items() if name not in taken}
-    piles = (*(pile for pile in section.piles if pile not in move.before), *move.after)
-    piled = dict(section.piled)
-    for name in move.taken:
-        bucket = layout.bucket(name)
-        piled[bucket] = fold((name,), piled.get(bucket, EMPTY))
-    for name, item in move.fetched:
-        opened.setdefault(name, item)
-        count, mixed = piled.get(layout.bucket(name), EMPTY)
-        piled[layout.bucket(name)] = count - 1, mixed ^ hash_of(name)
-    kept = {bucket: value for bucket, value in piled.items() if value != EMPTY}
-    return replace(section, open=opened, piles=piles, piled=kept if piles else {})
 
 
 def next_cursor(section: Section, change: Change, seen_to: str, now_ns: int) -> str:
     """How far the cursor may move when all names up to ``seen_to`` are known; empty if nowhere.
 
-    Half a page stays after it, or the lag, whichever is less; it never passes the present.
+    ``TAIL`` names stay after it, or those younger than the lag, whichever is less; it never passes the present.
     """
     present = layout.time_name(now_ns)
     after = sorted(
@@ -239,7 +212,7 @@ def next_cursor(section: Section, change: Change, seen_to: str, now_ns: int) -> 
         if section.cursor < name <= min(seen_to, present)
     )
     overdue = layout.time_name(now_ns - LAG_NS)
-    fit = after[: -WINDOW or None]
+    fit = after[: -TAIL or None]
     aged = [name for name in after if name <= overdue]
     return max([*fit[-1:], *aged[-1:]], default="")
 
@@ -247,7 +220,7 @@ def next_cursor(section: Section, change: Change, seen_to: str, now_ns: int) -> 
 def forget_before(section: Section, name: str) -> Section:
     """The section after everything before ``name`` was cleaned up.
 
-    Nobody may have looked at ``name`` itself yet, so the cursor stays before it, at its moment.
+    No worker may have read ``name`` itself yet, so the cursor stays before it, at its time.
     """
     bucket = layout.bucket(name)
     return replace(
@@ -259,6 +232,11 @@ def forget_before(section: Section, name: str) -> Section:
     )
 
 
+def is_settled(section: Section, name: str) -> bool:
+    """Whether the handler is known to be done with the event."""
+    return name not in section.open and (name <= section.cursor or name in section.recent)
+
+
 @dataclass(frozen=True)
 class Digest:
     sections: Mapping[str, Section] = field(default_factory=dict)
@@ -267,13 +245,12 @@ class Digest:
     """Where the next sweep goes on."""
     workers: tuple[str, ...] = ()
     """The sessions that share the work, in order."""
-    ranked: bool = False
-    """Some event has had another priority than the usual one."""
 
     def owner(self, name: str, me: str) -> str:
-        """Who should look at an event first, as far as ``me`` knows. Advice, as everything here.
+        """Which worker should read and claim an event first, as far as ``me`` knows.
 
-        The worker with the highest hash: one that joins or leaves moves only its own share.
+        It is the one with the highest hash of worker and name (rendezvous hashing): a worker that joins or leaves
+        moves only its own share.
         """
         workers = self.workers if me in self.workers else (*self.workers, me)
         return max(workers, key=lambda worker: hash_of(f"{worker}{name}")) if len(workers) > 1 else me
@@ -287,10 +264,11 @@ class DigestShape(Shape[Digest]):
         try:
             sections = {name: _read_section(value) for name, value in document["handlers"].items()}
             workers = tuple(map(str, document.get("workers", ())))
-            ranked = bool(document.get("ranked", False))
-            return Digest(sections, int(document["swept_ns"]), str(document["swept_to"]), workers, ranked)
+            return Digest(sections, int(document["swept_ns"]), str(document["swept_to"]), workers)
         except codec.MALFORMED as error:
-            raise Corrupt(f"{key}: not a digest ({error!r})", remedy="delete it: it is derived anew") from error
+            raise Corrupt(
+                f"{key}: not a digest ({error!r})", remedy="delete it: the next worker derives it anew"
+            ) from error
 
     def write(self, value: Digest, previous: Document | None) -> Document:
         return {
@@ -301,46 +279,40 @@ class DigestShape(Shape[Digest]):
             "swept_ns": value.swept_ns,
             "swept_to": value.swept_to,
             "workers": list(value.workers),
-            **({"ranked": True} if value.ranked else {}),
         }
 
 
 def _read_section(value: Any) -> Section:
+    types, seen_ns = tuple(value["types"]), int(value["seen_ns"])
+    if value.get("piles"):
+        # Older versions kept open events in objects beside the digest. They are found again from events and claims.
+        return Section(types, seen_ns=seen_ns)
     if not all("_" in name for name in value["open"]):
-        raise ValueError("among the open events is the name of none")  # it could never be claimed
+        raise ValueError("among the open events is one that is not the name of an event")  # it could not be claimed
     return Section(
-        types=tuple(value["types"]),
+        types=types,
         cursor=str(value["cursor"]),
         recent=frozenset(value["recent"]),
-        open={name: read_item(row) for name, row in value["open"].items()},
-        folded=_read_folds(value["folded"]),
-        seen_ns=int(value["seen_ns"]),
-        ordered=bool(value.get("ordered", False)),
-        piles=tuple(Pile.parse(each) for each in value.get("piles", ())),
-        piled=_read_folds(value.get("piled", {})),
+        open={name: _read_item(row) for name, row in value["open"].items()},
+        folded={bucket: (int(count), int(mixed, 16)) for bucket, (count, mixed) in value["folded"].items()},
+        seen_ns=seen_ns,
     )
 
 
-def _read_folds(value: Any) -> dict[str, Fold]:
-    return {bucket: (int(count), int(mixed, 16)) for bucket, (count, mixed) in value.items()}
-
-
-def _write_folds(value: Mapping[str, Fold]) -> Document:
-    return {bucket: [count, f"{mixed:016x}"] for bucket, (count, mixed) in value.items()}
+def _read_item(row: Any) -> Item:
+    item = Item._make(row)
+    priority, kind, due_ns, key = item
+    if not (type(priority) is int and type(kind) is str and type(due_ns) is int and (key is None or type(key) is str)):
+        raise ValueError(f"{row!r} is not an open event")
+    return item
 
 
 def _write_section(section: Section) -> Document:
-    seldom = {
-        "ordered": section.ordered,
-        "piles": [pile.document() for pile in section.piles],
-        "piled": _write_folds(section.piled),
-    }
     return {
         "types": list(section.types),
         "cursor": section.cursor,
         "recent": sorted(section.recent),
         "open": dict(section.open),
-        "folded": _write_folds(section.folded),
+        "folded": {bucket: [count, f"{mixed:016x}"] for bucket, (count, mixed) in section.folded.items()},
         "seen_ns": section.seen_ns,
-        **{name: value for name, value in seldom.items() if value},
     }

@@ -25,6 +25,8 @@ from holdfast.bus.errors import BadPayload, TypeTaken, UnknownEventType
 
 DEFAULT_PRIORITY = 100
 DEAD_LETTER_TYPE = "event.dead_letter"
+ANY_TYPE = "*"
+"""Stands for every type of event."""
 MAX_TYPE_CHARS = 500
 
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")

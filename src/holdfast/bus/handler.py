@@ -17,8 +17,7 @@ from holdfast.base.aio import apart
 from holdfast.bus import layout
 from holdfast.bus.claims import Claims, Hold
 from holdfast.bus.errors import MAX_SECONDS, BadHandler, BadPayload, ChainTooDeep, UnknownEventType
-from holdfast.bus.event import DEFAULT_PRIORITY, Envelope, Event
-from holdfast.bus.known import ANY
+from holdfast.bus.event import ANY_TYPE, DEFAULT_PRIORITY, Envelope, Event
 from holdfast.bus.publish import check_delay, check_order_key, check_priority
 from holdfast.bus.retry import Retry
 from holdfast.objects.store import Store
@@ -29,7 +28,7 @@ Function = Callable[[Any, Any], Any]
 class AnyEvent(Event):
     """Stands for every type in ``on``; an event whose class the program does not have arrives as one of these."""
 
-    type_name: ClassVar[str] = ANY
+    type_name: ClassVar[str] = ANY_TYPE
     model_config = ConfigDict(extra="allow", frozen=True)
 
 
@@ -139,7 +138,7 @@ class Handler:
 
     def event_of(self, envelope: Envelope) -> Event:
         """The event as its class has it; for a handler of everything, whatever can be made of it."""
-        if ANY not in self.types:
+        if ANY_TYPE not in self.types:
             return envelope.event()
         try:
             return envelope.event()

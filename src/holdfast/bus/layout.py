@@ -7,7 +7,6 @@
     bus/{namespace}/digest.json                          what consumers know, see ``digest``
     bus/{namespace}/boundary.json                        up to when cleanup may have deleted, see ``publish``
     bus/{namespace}/keys/{hash}.json                     a keyed publish
-    bus/{namespace}/piles/{id}.json                      open events that the digest has no room for, see ``pile``
     bus/{namespace}/schedules/{name}.json                the last tick of a schedule
 
 An event's *name* is ``{created_at}_{id}`` as it stands in its key. Names sort by time.
@@ -128,14 +127,6 @@ def dedupe_folder(namespace: str) -> str:
 
 def dedupe_key(namespace: str, key: str) -> str:
     return f"{dedupe_folder(namespace)}{hashlib.sha256(key.encode()).hexdigest()}.json"
-
-
-def pile_folder(namespace: str) -> str:
-    return f"{BUS}{namespace}/piles/"
-
-
-def sheet_key(namespace: str, sheet: str) -> str:
-    return f"{pile_folder(namespace)}{sheet}.json"
 
 
 def schedule_key(namespace: str, schedule: str) -> str:

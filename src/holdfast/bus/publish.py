@@ -8,19 +8,20 @@ Errors: ``Invalid`` for a payload, namespace or delay that makes no sense; the s
 event may have been published: with a key the call can simply be made again.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from holdfast.base import codec, telemetry
 from holdfast.base.clock import iso, parse_iso
-from holdfast.base.codec import Document
 from holdfast.base.errors import Conflict, Invalid
 from holdfast.base.ids import Ambient
 from holdfast.bus import layout
 from holdfast.bus.errors import ChainTooDeep
 from holdfast.bus.event import DEFAULT_PRIORITY, Envelope, Event, check_type
-from holdfast.objects.register import UNCHANGED, Plain, Register, Shape, Unchanged
+from holdfast.objects.register import UNCHANGED, Plain, Register, Unchanged
 from holdfast.objects.store import CREATE, Lost, Store, Written
 
 log = telemetry.logger("bus")
@@ -74,62 +75,21 @@ class Published:
         return self.envelope.id
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
-    """What everybody who publishes or claims must know of a namespace."""
-
-    time_ns: int = 0
-    ranked: bool = False
-    """Events may have another priority than the usual one, so that their order is not that of their names."""
-
-
-class EdgeShape(Shape[Edge]):
-    _plain = Plain(BOUNDARY_FORMAT)
-
-    def read(self, document: Document, key: str) -> Edge:
-        value = self._plain.read(document, key)
-        return Edge(0 if value is None else parse_iso(value), bool(document.get("ranked", False)))
-
-    def write(self, value: Edge, previous: Document | None) -> Document:
-        document = self._plain.write(iso(value.time_ns), previous)
-        return {**document, "ranked": True} if value.ranked else document
-
-
 class Boundary:
-    """Up to when cleanup may have deleted; never runs backwards. Also says whether priorities are in use."""
+    """Up to when cleanup may have deleted; it never moves back."""
 
     def __init__(self, store: Store, namespace: str, ambient: Ambient) -> None:
-        self._register: Register[Edge] = Register(store, layout.boundary_key(namespace), EdgeShape(), ambient)
+        self._register: Register[Any] = Register(store, layout.boundary_key(namespace), Plain(BOUNDARY_FORMAT), ambient)
         self._ambient = ambient
         self.known_ns = 0
-        self.ranked = False
         self._read_ns: int | None = None
 
     async def read(self) -> int:
         """The boundary now."""
         found = await self._register.read()
-        edge = Edge() if found is None else found.value
-        self.known_ns, self.ranked = edge.time_ns, edge.ranked
+        self.known_ns = 0 if found is None or found.value is None else parse_iso(found.value)
         self._read_ns = self._ambient.clock.monotonic_ns()
         return self.known_ns
-
-    async def is_ranked(self) -> bool:
-        """Whether priorities are in use now. Publishers say so first, so who lists events and then asks knows."""
-        if not self.ranked:
-            await self.read()
-        return self.ranked
-
-    async def rank(self, priority: int) -> None:
-        """To be called before an event of this priority appears: says so, once for ever, if it is an unusual one."""
-        if priority == DEFAULT_PRIORITY or self.ranked:
-            return
-
-        def used(edge: Edge | None) -> Edge | Unchanged:
-            known = edge if edge is not None else Edge()
-            return UNCHANGED if known.ranked else replace(known, ranked=True)
-
-        await self._register.edit(self._ambient.ids.unique(), used)
-        self.ranked = True
 
     async def recent(self) -> int:
         """The boundary as of a minute ago at most."""
@@ -138,28 +98,33 @@ class Boundary:
         return self.known_ns
 
     async def advance(self, to_ns: int) -> int:
-        def later(edge: Edge | None) -> Edge | Unchanged:
-            known = edge if edge is not None else Edge()
-            return UNCHANGED if edge is not None and known.time_ns >= to_ns else replace(known, time_ns=to_ns)
+        def later(value: Any) -> Any | Unchanged:
+            return UNCHANGED if value is not None and parse_iso(value) >= to_ns else iso(to_ns)
 
         await self._register.edit(self._ambient.ids.unique(), later)
         return await self.read()
 
 
-class Scribe:
-    """Writes events that others have composed, of any namespace."""
+_LISTENERS: WeakKeyDictionary[Store, dict[str, set[Callable[[], None]]]] = WeakKeyDictionary()
 
-    def __init__(self, store: Store, ambient: Ambient) -> None:
-        self._store = store
-        self._ambient = ambient
-        self._boundaries: dict[str, Boundary] = {}
 
-    async def put(self, envelope: Envelope) -> bool:
-        """Write the event, if it is not there; whether this call did."""
-        if envelope.priority != DEFAULT_PRIORITY:
-            mine = Boundary(self._store, envelope.namespace, self._ambient)
-            await self._boundaries.setdefault(envelope.namespace, mine).rank(envelope.priority)
-        return isinstance(await self._store.put(envelope.key, envelope.body(), CREATE), Written)
+@contextmanager
+def listening(store: Store, namespace: str, wake: Callable[[], None]) -> Iterator[None]:
+    """Call ``wake`` whenever this process publishes into the namespace through this store."""
+    listeners = _LISTENERS.setdefault(store, {}).setdefault(namespace, set())
+    listeners.add(wake)
+    try:
+        yield
+    finally:
+        listeners.discard(wake)
+
+
+async def put_event(store: Store, envelope: Envelope) -> bool:
+    """Write the event, if it is not there; whether this call did."""
+    written = isinstance(await store.put(envelope.key, envelope.body(), CREATE), Written)
+    for wake in tuple(_LISTENERS.get(store, {}).get(envelope.namespace, ())):
+        wake()
+    return written
 
 
 class Publisher:
@@ -255,8 +220,7 @@ class Publisher:
 
     async def put(self, envelope: Envelope) -> bool:
         """Write the event, if it is not there; whether this call did."""
-        await self._boundary.rank(envelope.priority)
-        return isinstance(await self._store.put(envelope.key, envelope.body(), CREATE), Written)
+        return await put_event(self._store, envelope)
 
     def _date(self) -> int:
         """Now in microseconds; later than the event before and than what cleanup may have deleted."""

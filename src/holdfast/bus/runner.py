@@ -1,12 +1,16 @@
-"""The runner: hands events to handlers until it is stopped, or until there is nothing to do.
+"""The runner: gives events to handlers until it is stopped, or until there is nothing left to do.
 
-It polls, sweeps when that is due, claims what its handlers have room for, and writes what it has learnt to the digest
-at most once per poll. Stopping is graceful: nothing new is claimed, handlers may finish for a while, and what has not
-finished is handed back, without counting as a failure. Cancelling does the same without the while.
+It polls, sweeps when a sweep is due, claims what its handlers have room for, and writes what it has learned to the
+digest at most once per poll. Stopping is graceful: nothing new is claimed, handlers may finish for a while, and what
+has not finished is handed back, without counting as a failure. Cancelling does the same without the while.
+
+How often it polls: every ``poll_ms`` while there is something to do, every second ``poll_ms`` while there is nothing,
+and after ``CALM_S`` without any event every ``CALM_POLLS`` of them; then it also sends fewer heartbeats and sweeps less
+often. What this process publishes ends the wait.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,30 +25,48 @@ from holdfast.bus.delivery import Delivery, Ended
 from holdfast.bus.errors import BadHandler
 from holdfast.bus.feed import Feed
 from holdfast.bus.handler import Context, Handler
-from holdfast.bus.helping import Helping
 from holdfast.bus.options import Options
-from holdfast.bus.publish import Boundary, Publisher
+from holdfast.bus.publish import Boundary, Publisher, listening
 from holdfast.bus.schedule import Schedule, Ticker
 from holdfast.bus.sessions import Session, prune
-from holdfast.bus.stopping import unless_stopped
-from holdfast.bus.sweep import Sweep, attempted
-from holdfast.bus.worked import Worked
+from holdfast.bus.sweep import Sweep
 from holdfast.objects.store import Store
 
 log = telemetry.logger("bus")
 
 _MS = 1_000_000
 SUSPECT = 2
-"""After so many claims in a row without a word an event is handled alone: if it ends the worker, it ends nobody else's
-try, and those that only were there come out of suspicion."""
-HELP_EVERY = 10
-"""Polls after which a busy worker looks at the events of others as well."""
-HELP_WITH = 8
-"""Others' events that a worker claims at once: they may be at them, or other helpers."""
-_MENDING_NS = 3_600 * 1_000 * _MS
+"""After so many lost leases in a row an event is handled alone: if it ends the worker, no other try is lost with it."""
+IDLE_POLLS, CALM_POLLS = 2, 8
+"""``poll_ms`` between two polls of a worker that has nothing to do, and of one that has had nothing for ``CALM_S``."""
+CALM_S = 60
+CALM_SWEEPS = 10
+"""Sweep periods between two sweeps of a worker that has had nothing to do for ``CALM_S``."""
+WOKEN_POLLS = 10
+"""Polls per ``poll_ms`` at most, for events that this process publishes."""
+LINGER_S = 0.02
+"""How long a free place of a handler waits at most, so that several are filled at once."""
+_UNREADABLE_NS = 3_600 * 1_000 * _MS
 """How long an event is left alone whose claim cannot be read."""
 _YIELD_NS = 50 * _MS
-"""How long an event is left alone that another worker has just taken from under us."""
+"""How long an event is left alone that another worker has claimed first."""
+
+
+@dataclass(slots=True)
+class Worked:
+    """What a runner has done so far."""
+
+    handled: int = 0
+    failed: int = 0
+    dead: int = 0
+    lost: int = 0
+    """Events that another worker took over while this one was handling them."""
+    handed_back: int = 0
+    fired: int = 0
+    """Ticks of schedules that this runner published."""
+    in_flight: int = 0
+    waiting: int = 0
+    """Open events that no handler of this runner is handling, as of the last poll; per handler that takes them."""
 
 
 @dataclass
@@ -59,56 +81,54 @@ class Runner:
     context: Callable[[Context], Context] = lambda ctx: ctx
     """What the platform makes of a context before a handler gets it."""
     mend: Callable[[], Awaitable[object]] | None = None
-    """Publishes what others promised to this bus and a crash left out. Called at the start, by every sweep, and before
-    a worker says that it is idle."""
+    """Publishes events of commits and runs whose writers crashed before they could. Called at the start, by every
+    sweep, and before a worker says that it is idle."""
     session_id: str = ""
 
     def __post_init__(self) -> None:
+        self._check_handlers()
+        self.session_id = self.session_id or layout.spelled_id(self.ambient.ids.unique())
+        store, namespace, ambient, options = self.store, self.namespace, self.ambient, self.options
+        depth = options.max_chain_depth
+        self.worked = Worked()
+        self.boundary = Boundary(store, namespace, ambient)
+        self.publisher = Publisher(store, namespace, ambient, boundary=self.boundary, max_chain_depth=depth)
+        types = {each.id: each.types for each in self.handlers}
+        ordered = {each.id for each in self.handlers if each.ordered}
+        self.feed = Feed(store, namespace, ambient, types, self.session_id, ordered=ordered)
+        self.claims = Claims(
+            store, namespace, self.session_id, ambient, lease_ms=options.lease_ms, max_chain_depth=depth
+        )
+        self.sweep = Sweep(store, self.feed, self.claims, ambient, every_ms=options.lease_ms)
+        metadata = {**self.metadata, "handlers": sorted(types)}
+        self.session = Session(store, namespace, self.session_id, ambient, metadata)
+        self._running: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._suspects: list[tuple[Handler, str]] = []
+        self._alone: tuple[str, str] | None = None
+        self._polled_ns: int | None = None
+        self._active_ns = ambient.clock.monotonic_ns()
+        """When there last was something to do."""
+        self._poll_now = False
+        self._progress = False
+        """Since the last poll began, events were read or claimed."""
+        self._woken = False
+        """This process has published since the last poll."""
+        self._alarm: asyncio.Future[None] | None = None
+        """Ends the wait between two polls."""
+        self._stopping: asyncio.Future[Any] | None = None
+        self._claim_s = 0.0
+        """How long the last batch of claims took."""
+
+    def _check_handlers(self) -> None:
         for one in self.handlers:
             given: object = one
             if not isinstance(given, Handler):
-                raise BadHandler(f"{given!r} is no handler", remedy="decorate the function with @on(SomeEvent)")
+                raise BadHandler(f"{given!r} is not a handler", remedy="decorate the function with @on(SomeEvent)")
         ids = [handler.id for handler in self.handlers]
         if len(set(ids)) < len(ids):
-            raise BadHandler(f"two handlers are called {max(ids, key=ids.count)}", remedy="give each an id of its own")
+            raise BadHandler(f"two handlers have the id {max(ids, key=ids.count)}", remedy="give each its own id")
         if durable := [handler.id for handler in self.handlers if handler.durable]:
-            raise BadHandler(f"{durable[0]} is durable, which takes the platform", remedy="run it with hf.run(...)")
-        self.session_id = self.session_id or layout.spelled_id(self.ambient.ids.unique())
-        options = self.options
-        self.worked = Worked()
-        self.boundary = Boundary(self.store, self.namespace, self.ambient)
-        self.publisher = Publisher(
-            self.store, self.namespace, self.ambient, boundary=self.boundary, max_chain_depth=options.max_chain_depth
-        )
-        types = {each.id: each.types for each in self.handlers}
-        ordered = {each.id for each in self.handlers if each.ordered}
-        self.feed = Feed(
-            self.store, self.namespace, self.ambient, types, self.session_id, ordered=ordered, boundary=self.boundary
-        )
-        self.claims = Claims(
-            self.store,
-            self.namespace,
-            self.session_id,
-            self.ambient,
-            lease_ms=options.lease_ms,
-            max_chain_depth=options.max_chain_depth,
-        )
-        self.sweep = Sweep(self.store, self.feed, self.claims, self.ambient, every_ms=options.lease_ms)
-        self.session = Session(self.store, self.namespace, self.session_id, self.ambient, self.metadata)
-        self._running: dict[tuple[str, str], asyncio.Task[None]] = {}
-        self._polled_ns: int | None = None
-        self._look_ns = 0
-        """How long the last look took."""
-        self._waited = False
-        """Nothing has happened for as long as there is between two polls."""
-        self._hungry = False
-        self._suspects: list[tuple[Handler, str]] = []
-        self._alone: tuple[str, str] | None = None
-        self._polls = 0
-        self._stopping: asyncio.Future[Any] | None = None
-        self._helping = Helping()
-        self._greedy = False
-        """Nothing of this worker's own is left to do, so it helps the others."""
+            raise BadHandler(f"{durable[0]} is durable, which needs the platform", remedy="run it with hf.run(...)")
 
     async def run(
         self, *, until_idle: bool = False, stop: asyncio.Event | None = None, grace_ms: int | None = None
@@ -118,26 +138,27 @@ class Runner:
         ``grace_ms`` is how long handlers may go on after ``stop``; a lease if not given.
         """
         stop = stop if stop is not None else asyncio.Event()
-        await self.session.register()
-        await self._mend()
-        helpers = [asyncio.ensure_future(self._beat())]
-        if self.schedules:
-            ticker = Ticker(self.store, self.publisher, self.ambient, self.schedules)
-            if until_idle:
-                self.worked.fired = await ticker.catch_up()
-            else:
-                helpers.append(asyncio.ensure_future(self._tick(ticker)))
-        stopping = self._stopping = asyncio.ensure_future(stop.wait())
-        try:
-            while not stop.is_set():
-                if await self._round(until_idle):
-                    break
-                await self._pause(stopping)
-            if self._running:
-                wait_s = (self.options.lease_ms if grace_ms is None else grace_ms) / 1000
-                await asyncio.wait(self._running.values(), timeout=wait_s)
-        finally:
-            await self._close([*helpers, stopping])
+        with listening(self.store, self.namespace, self._wake):
+            await self.session.register()
+            await self._mend()
+            helpers = [asyncio.ensure_future(self._beat())]
+            if self.schedules:
+                ticker = Ticker(self.store, self.publisher, self.ambient, self.schedules)
+                if until_idle:
+                    self.worked.fired = await ticker.catch_up()
+                else:
+                    helpers.append(asyncio.ensure_future(self._tick(ticker)))
+            stopping = self._stopping = asyncio.ensure_future(stop.wait())
+            try:
+                while not stop.is_set():
+                    if await self._round(until_idle):
+                        break
+                    await self._pause(stopping)
+                if self._running:
+                    wait_s = (self.options.lease_ms if grace_ms is None else grace_ms) / 1000
+                    await asyncio.wait(self._running.values(), timeout=wait_s)
+            finally:
+                await self._close([*helpers, stopping])
         return self.worked
 
     @property
@@ -149,13 +170,12 @@ class Runner:
 
     @property
     def is_healthy(self) -> bool:
-        """Whether it has looked for events within a lease, or ten polls if that is longer."""
-        allowed_s = max(self.options.lease_ms, 10 * self.options.poll_ms) / 1000
+        """Whether it has polled within a lease, or within two of its longest waits if that is longer."""
+        allowed_s = max(self.options.lease_ms, 2 * CALM_POLLS * self.options.poll_ms) / 1000
         return self.silent_s is not None and self.silent_s <= allowed_s
 
     async def step(self) -> int:
-        """Poll once and hand out what is due; how many events were handed out. For callers with a loop of their own."""
-        self._greedy = True
+        """Poll once and start what is due; how many events were started. For callers with a loop of their own."""
         await self._poll()
         return await self._claim()
 
@@ -164,19 +184,20 @@ class Runner:
         while self._running:
             await asyncio.wait(self._running.values())
 
+    # The loop
+
     async def _round(self, until_idle: bool) -> bool:
         """One turn of the loop; True if there is nothing left to do."""
         try:
-            if self._poll_is_due():
+            if self._rest_ms() <= 0:
                 await self._poll()
             if self._stopping is not None and self._stopping.done():
                 return False
-            if self.sweep.is_due():
+            if self.sweep.is_due(periods=CALM_SWEEPS if self._is_calm() else 1):
                 await self._sweep()
             started = await self._claim()
-            self._greedy = self._greedy and not started
-            if self.feed.more and not started and not self._running:
-                self._hungry = True  # what it knew of is done, and there is more
+            if self.feed.more and self._progress and not self._running and not self.feed.has_due():
+                self._poll_now = True  # all that was known is done, and there is more
             if started or not until_idle or not self._is_idle():
                 return False
             return await self._is_drained()
@@ -186,41 +207,87 @@ class Runner:
             log.warning("the store cannot be reached (%s); again later", error)
             return False
 
+    def _rest_ms(self) -> float:
+        """How long to wait until the next poll."""
+        if self._polled_ns is None or self._poll_now:
+            return 0
+        now_ns, poll_ms = self.ambient.clock.monotonic_ns(), self.options.poll_ms
+        since_ms = (now_ns - self._polled_ns) / _MS
+        is_busy = bool(self._running) or self.feed.has_due()
+        if is_busy:
+            self._active_ns = now_ns
+            return poll_ms - since_ms
+        if self._woken:
+            return poll_ms / WOKEN_POLLS - since_ms
+        return poll_ms * (CALM_POLLS if self._is_calm() else IDLE_POLLS) - since_ms
+
+    def _is_calm(self) -> bool:
+        return self.ambient.clock.monotonic_ns() - self._active_ns >= CALM_S * 1_000 * _MS
+
+    async def _pause(self, stopping: "asyncio.Future[Any]") -> None:
+        """Until a handler has ended, an event falls due, this process publishes, or it is time to poll."""
+        rest_ms = self._rest_ms()
+        now_ns = self.ambient.clock.wall_ns()
+        dues = [self.feed.next_due_ns(handler.id) for handler in self.handlers]
+        ahead_ms = [(due - now_ns) / _MS for due in dues if due is not None and due > now_ns]
+        wait_ms = max(min([rest_ms, *ahead_ms]), 0 if self._poll_now else 1)
+        self._alarm = asyncio.get_running_loop().create_future()
+        waits: list[asyncio.Future[Any]] = [*self._running.values(), stopping, self._alarm]
+        ended, _ = await asyncio.wait(waits, timeout=wait_ms / 1000, return_when=asyncio.FIRST_COMPLETED)
+        self._poll_now = self._poll_now or (not ended and wait_ms >= rest_ms)
+        if ended and self._running:
+            # Claims are made in batches, with one GET of the boundary each: let a few more handlers end.
+            await asyncio.sleep(min(self._claim_s / 2, LINGER_S))
+
+    def _wake(self) -> None:
+        """This process has published an event."""
+        self._woken = True
+        self._active_ns = self.ambient.clock.monotonic_ns()
+        if self._alarm is not None and not self._alarm.done():
+            self._alarm.set_result(None)
+
     async def _poll(self) -> None:
-        if self.feed.unwritten or self._polled_ns is None:
+        self._poll_now = self._woken = self._progress = False
+        if self.feed.unwritten:
             await self.feed.flush()
-        began_ns, self._hungry, self._waited = self.ambient.clock.monotonic_ns(), False, False
-        self._polls += 1
-        # A worker that is never idle must not starve the others'; and what comes first of an ordering key is known only
-        # to who has read everything.
-        greedy = self._greedy or self._polls % HELP_EVERY == 0 or any(each.ordered for each in self.handlers)
-        self._hungry = await unless_stopped(self.feed.poll(greedy=greedy), self._stopping) > 0
+        if await unless_stopped(self.feed.poll(), self._stopping):
+            self._progress = True
+            self._active_ns = self.ambient.clock.monotonic_ns()
         self._polled_ns = self.ambient.clock.monotonic_ns()
         self.worked.waiting = max(0, self.feed.count - len(self._running))
-        # After a long look it works at least as long as it has looked: whatever comes in, work goes on.
-        self._look_ns = self._polled_ns - began_ns
-        self._helping.polled()
 
     async def _mend(self) -> None:
         if self.mend is not None:
             try:
                 await self.mend()
             except HoldfastError as error:
-                log.warning("not everything that was promised is published (%s); again later", error)
+                log.warning("some events of commits or runs are not published yet (%s); again later", error)
 
     async def _sweep(self) -> None:
-        await self._mend()
-        alive: list[str] | None = None
-        with suppress(HoldfastError):  # sessions of the dead do no harm; the next sweep prunes them
-            alive = await prune(self.store, self.namespace, self.ambient, session_ttl_ms=self.options.session_ttl_ms)
-        if await attempted(self.sweep, alive):
-            self._hungry = True
+        """Sweep, unless another worker has done so. A failure is only a delay."""
+        try:
+            await self.feed.read()
+            if not self.sweep.is_due():
+                return
+            await self._mend()
+            alive: list[str] | None = None
+            with suppress(HoldfastError):  # the next sweep removes sessions of dead workers
+                ttl_ms = self.options.session_ttl_ms
+                alive = await prune(self.store, self.namespace, self.ambient, session_ttl_ms=ttl_ms)
+            if await self.sweep.run(workers=alive, is_current=True):
+                self._active_ns = self.ambient.clock.monotonic_ns()
+        except HoldfastError as error:
+            self.sweep.put_off()
+            log.warning("the sweep failed (%s); again later", error)
 
     async def _is_drained(self) -> bool:
-        """Nothing is left to do, by a look at everything."""
+        """Whether there is nothing left to do, after a look at everything."""
         await self._mend()
-        await self._poll()
-        if self._hungry or not self._is_idle():
+        if self.feed.unwritten:
+            await self.feed.flush()
+        read = await self.feed.poll()
+        self._polled_ns = self.ambient.clock.monotonic_ns()
+        if read or not self._is_idle():
             return False
         found = await self.sweep.run(whole=True)
         return found == 0 and self._is_idle()
@@ -229,54 +296,39 @@ class Runner:
         soon_ns = self.ambient.clock.wall_ns() + max(self.options.lease_ms, self.options.retry.max_ms) * _MS
         dues = [self.feed.next_due_ns(handler.id) for handler in self.handlers]
         self.worked.waiting = max(0, self.feed.count - len(self._running))
-        return not (self._running or self.feed.unread or any(due is not None and due <= soon_ns for due in dues))
+        if self._running or self.feed.more or self.feed.is_waiting_for_owners:
+            return False
+        return not any(due is not None and due <= soon_ns for due in dues)
 
-    def _poll_is_due(self) -> bool:
-        if self._polled_ns is None or self._waited:
-            return True
-        poll_ns = self.options.poll_ms * _MS
-        rest_ns = 0 if self._hungry and self._look_ns < poll_ns else max(poll_ns, self._look_ns)
-        return self.ambient.clock.monotonic_ns() - self._polled_ns >= rest_ns
+    # Claiming
 
     async def _claim(self) -> int:
-        """Claim what there is room for, best handler first; how many were started."""
+        """Claim what there is room for, handlers with the highest priority first; how many events were started."""
         started = 0
         if self._alone in self._running or (self._suspects and self._running):
             return 0
         if self._suspects:
             handler, name = self._suspects.pop(0)
             return await self._claim_for(handler, [name])
-        await self.feed.stock()
         for handler in sorted(self.handlers, key=lambda each: -each.priority):
             room = handler.concurrency - sum(handler_id == handler.id for handler_id, _ in self._running)
             names = self._wanted(handler, min(room, self.options.claim_limit))
             if names:
                 started += await self._claim_for(handler, names)
-        self._helping.over()
         self.worked.in_flight = len(self._running)
         return started
 
     def _wanted(self, handler: Handler, count: int) -> list[str]:
-        if count < 1:
-            return []
-        names: list[str] = []
-        others: list[str] = []
-        greedy = self._helping.allowed and (self._greedy or self._polls % HELP_EVERY == 0)
-        for name in self.feed.due(handler.id, self.ambient.clock.wall_ns()):
-            if (handler.id, name) in self._running:
-                continue
-            if self.feed.is_mine(name):
-                names.append(name)
-            elif greedy:
-                others.append(name)
-            if len(names) == count:
-                return names
-        return names + self._helping.choose(self.feed.spread(others)[: min(count - len(names), HELP_WITH)])
+        due = self.feed.due(handler.id, self.ambient.clock.wall_ns()) if count > 0 else iter(())
+        names = (name for name in due if (handler.id, name) not in self._running)
+        return [name for name, _ in zip(names, range(count), strict=False)]
 
     async def _claim_for(self, handler: Handler, names: list[str]) -> int:
+        self._progress = True
+        began_ns = self.ambient.clock.monotonic_ns()
         outcomes = await asyncio.gather(*(self.claims.take(name, handler.id) for name in names), return_exceptions=True)
-        self._helping.judge(names, [isinstance(outcome, Hold) for outcome in outcomes])
         spent = await self._spent([outcome for outcome in outcomes if isinstance(outcome, Hold)])
+        self._claim_s = (self.ambient.clock.monotonic_ns() - began_ns) / 1e9
         started = 0
         for name, outcome in zip(names, outcomes, strict=True):
             match outcome:
@@ -290,7 +342,7 @@ class Runner:
                 case Busy(due_ns):
                     self.feed.defer(handler.id, name, max(due_ns, self.ambient.clock.wall_ns() + _YIELD_NS))
                 case Over(claim):
-                    await self._meet(handler, name, claim)
+                    await self._finish(handler, name, claim)
                 case HoldfastError():
                     self._again_later(handler, name, outcome)
                 case BaseException():
@@ -298,8 +350,8 @@ class Runner:
         return started
 
     async def _spent(self, holds: list[Hold]) -> str:
-        """Names before this one were cleaned up. They can be claimed anew; only the boundary tells, and only after the
-        create. Who cannot ask gives back what it has claimed."""
+        """Names before this one may have been cleaned up: their claims can be created again. Only the boundary, read
+        after the create, shows it. If it cannot be read, the claims are handed back."""
         if not any(hold.unproven for hold in holds):
             return ""
         try:
@@ -310,7 +362,7 @@ class Runner:
             raise
 
     async def _set_aside(self, handler: Handler, name: str, hold: Hold) -> None:
-        """Give an event back that may be what kills workers, to claim it again when nothing else is in flight."""
+        """Hand back an event that may be killing workers, to claim it again when nothing else is in flight."""
         try:
             await self.claims.release(hold, untried=True)
         except HoldfastError as error:
@@ -318,8 +370,8 @@ class Runner:
         else:
             self._suspects.append((handler, name))
 
-    async def _meet(self, handler: Handler, name: str, claim: Claim) -> None:
-        """An event that somebody has settled: whoever did may have died before the effects."""
+    async def _finish(self, handler: Handler, name: str, claim: Claim) -> None:
+        """Another worker has settled the event, and may have died before it wrote the effects."""
         try:
             envelope = await self.feed.envelope(name) if claim.dead_ns is not None else None
             await self.claims.effects(claim, envelope)
@@ -330,8 +382,8 @@ class Runner:
 
     def _again_later(self, handler: Handler, name: str, error: HoldfastError) -> None:
         log.warning("event %s: %s; again later", name, error)
-        # A claim that cannot be read takes an operator: until then it should neither cost requests nor hold up others.
-        rest_ns = _MENDING_NS if isinstance(error, Corrupt) else self.options.poll_ms * _MS
+        # An unreadable claim needs an operator: until then it should neither cost requests nor delay other events.
+        rest_ns = _UNREADABLE_NS if isinstance(error, Corrupt) else self.options.poll_ms * _MS
         self.feed.defer(handler.id, name, self.ambient.clock.wall_ns() + rest_ns)
 
     def _start(self, handler: Handler, name: str, hold: Hold) -> None:
@@ -340,7 +392,7 @@ class Runner:
             self._alone = (handler.id, name)
         task = asyncio.ensure_future(self._deliver(delivery))
         self._running[handler.id, name] = task
-        self.feed.defer(handler.id, name, hold.claim.lease_ns)  # so that others need not try
+        self.feed.defer(handler.id, name, hold.claim.lease_ns)  # so that other workers do not try
 
     async def _deliver(self, delivery: Delivery) -> None:
         try:
@@ -359,22 +411,14 @@ class Runner:
         finally:
             self._running.pop((delivery.handler.id, delivery.name), None)
 
-    async def _pause(self, stopping: "asyncio.Future[Any]") -> None:
-        """Until something has ended, something falls due, or it is time to poll."""
-        if self._hungry and not self._running and self._poll_is_due():
-            return
-        now_ns = self.ambient.clock.wall_ns()
-        dues = [self.feed.next_due_ns(handler.id) for handler in self.handlers]
-        ahead_ms = [(due - now_ns) / _MS for due in dues if due is not None and due > now_ns]
-        wait_ms = min([self.options.poll_ms, *ahead_ms])
-        waits: list[asyncio.Future[Any]] = [*self._running.values(), stopping]
-        ended, _ = await asyncio.wait(waits, timeout=max(wait_ms, 1) / 1000, return_when=asyncio.FIRST_COMPLETED)
-        self._greedy = not ended and not self._running
-        self._waited = not ended and wait_ms >= self.options.poll_ms
-
     async def _beat(self) -> None:
+        beat_ms, calm_ms, rested_ms = self.options.heartbeat_ms, self.options.session_ttl_ms // 2, 0
         while True:
-            await asyncio.sleep(self.options.heartbeat_ms / 1000)
+            await asyncio.sleep(beat_ms / 1000)
+            rested_ms += beat_ms
+            if self._is_calm() and rested_ms + beat_ms <= calm_ms:
+                continue
+            rested_ms = 0
             try:
                 await self.session.beat()
             except HoldfastError as error:
@@ -382,7 +426,7 @@ class Runner:
 
     async def _tick(self, ticker: Ticker) -> None:
         while True:
-            with suppress(HoldfastError):  # it was told; again later
+            with suppress(HoldfastError):  # the ticker has logged it, and tries again
                 await ticker.fire_due()
             self.worked.fired = ticker.fired
             await asyncio.sleep(min(ticker.rest_s(), self.options.poll_ms / 1000))
@@ -393,6 +437,20 @@ class Runner:
             task.cancel()
         await asyncio.gather(*everything, return_exceptions=True)
         self.worked.in_flight = 0
-        with suppress(HoldfastError):  # both are advice, and both are made good by others
+        with suppress(HoldfastError):  # the sweep of another worker does both if this fails
             await self.feed.flush(leaving=True)
             await self.session.end()
+
+
+async def unless_stopped(poll: Coroutine[Any, Any, int], stopping: "asyncio.Future[Any] | None") -> int:
+    """The result of the poll; 0 if ``stopping`` came first, as reading a large backlog takes long."""
+    if stopping is None:
+        return await poll
+    polling = asyncio.ensure_future(poll)
+    try:
+        await asyncio.wait({polling, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        if not polling.done():
+            polling.cancel()
+            await asyncio.gather(polling, return_exceptions=True)
+    return 0 if polling.cancelled() else polling.result()

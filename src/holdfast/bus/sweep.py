@@ -2,28 +2,24 @@
 
 Polling looks after the cursors. An event may appear before them: its publisher's clock is far behind, or it is a repair
 that carries an old time. The sweep lists history, a few pages at a time, round robin, and compares each ten minutes of
-it with what the sections have folded. Where they differ, the claims of the names in doubt are read: what is not
-settled joins the open events, what is settled gets its effects, and the fold is put right.
+it with what the sections have folded. Where they differ, it reads the claims of these names: what is not settled joins
+the open events, the effects of what is settled are written, and the fold is corrected.
 
-It also removes the sessions of workers that died long ago. Everything here may be done twice or not at all.
+Everything here may be done twice or not at all.
 """
 
 from collections import defaultdict
 
-from holdfast.base import telemetry
 from holdfast.base.aio import map_bounded
-from holdfast.base.errors import HoldfastError
 from holdfast.base.ids import Ambient
 from holdfast.bus import layout
 from holdfast.bus.claims import Claims
-from holdfast.bus.digest import EMPTY, fold, join
+from holdfast.bus.digest import EMPTY, fold
 from holdfast.bus.feed import READS_AT_ONCE, Feed
 from holdfast.objects.store import Store
 
-log = telemetry.logger("bus")
-
-PAGES = 8
-"""Of history per sweep."""
+PAGES = 4
+"""Pages of history per sweep."""
 
 
 class Sweep:
@@ -35,20 +31,27 @@ class Sweep:
         self._every_ns = every_ms * 1_000_000
         self._tried_ns: int | None = None
 
-    def is_due(self) -> bool:
-        """Whether nobody has swept for a period, as far as this worker knows."""
-        if self._tried_ns is not None and self._ambient.clock.monotonic_ns() - self._tried_ns < self._every_ns:
+    def is_due(self, *, periods: int = 1) -> bool:
+        """Whether no worker has swept for so many periods, as far as this worker knows."""
+        every_ns = self._every_ns * periods
+        if self._tried_ns is not None and self._ambient.clock.monotonic_ns() - self._tried_ns < every_ns:
             return False
-        return abs(self._ambient.clock.wall_ns() - self._feed.digest.swept_ns) >= self._every_ns
+        return abs(self._ambient.clock.wall_ns() - self._feed.digest.swept_ns) >= every_ns
 
-    async def run(self, *, whole: bool = False, workers: list[str] | None = None) -> int:
-        """Look at the next pages of history, or at all of it; how many names were brought to light.
-
-        ``workers`` are alive, as far as the caller knows.
-        """
+    def put_off(self) -> None:
+        """Not again before the next period."""
         self._tried_ns = self._ambient.clock.monotonic_ns()
-        await self._feed.flush()  # what is compared must be what the digest says
-        await self._feed.read()
+
+    async def run(self, *, whole: bool = False, workers: list[str] | None = None, is_current: bool = False) -> int:
+        """Sweep the next pages of history, or all of it; how many open events were found.
+
+        ``workers`` are the sessions that are alive, as far as the caller knows. ``is_current``: the caller has just
+        read the digest.
+        """
+        self.put_off()
+        await self._feed.flush()  # the listing is compared with what the digest says
+        if not is_current:
+            await self._feed.read()
         begin = "" if whole else self._feed.digest.swept_to
         names, end = await self._listed(begin, None if whole else PAGES)
         found = 0
@@ -77,23 +80,14 @@ class Sweep:
         for name in names:
             if name <= view.cursor and name not in view.open:
                 listed[layout.bucket(name)].append(name)
-        known = view.folded.keys() | view.piled.keys()
-        within = {bucket for bucket in known if begin <= bucket and (not end or bucket < end)}
-        wrong = [
-            bucket
-            for bucket in sorted(within | listed.keys())
-            if fold(listed[bucket]) != join(view.folded.get(bucket, EMPTY), view.piled.get(bucket, EMPTY))
-        ]
-        piled = await self._feed.piled(handler, view.piled.keys() & set(wrong))
+        within = {bucket for bucket in view.folded if begin <= bucket and (not end or bucket < end)}
         found = 0
-        for bucket in wrong if piled is not None else ():
-            lying = set((piled or {}).get(bucket, ()))
-            here = [name for name in listed[bucket] if name not in lying]
-            settled = await self._resolve(handler, here)
-            found += len(here) - len(settled)
-            self._feed.refold(handler, bucket, view.folded.get(bucket, EMPTY), fold(settled))
-            if bucket in view.piled:
-                self._feed.repile(handler, bucket, view.piled[bucket], fold(lying))
+        for bucket in sorted(within | listed.keys()):
+            seen = view.folded.get(bucket, EMPTY)
+            if fold(listed[bucket]) != seen:
+                settled = await self._resolve(handler, listed[bucket])
+                found += len(listed[bucket]) - len(settled)
+                self._feed.refold(handler, bucket, seen, fold(settled))
         return found
 
     async def _resolve(self, handler: str, names: list[str]) -> list[str]:
@@ -116,12 +110,3 @@ class Sweep:
         if claim.settled:
             await self._claims.effects(claim, await self._feed.envelope(name) if claim.dead_ns else None)
         return claim.settled
-
-
-async def attempted(sweep: Sweep, workers: list[str] | None) -> int:
-    """A sweep whose failure is only a delay."""
-    try:
-        return await sweep.run(workers=workers)
-    except HoldfastError as error:
-        log.warning("the sweep did not get through (%s); again later", error)
-        return 0

@@ -12,8 +12,7 @@ from holdfast.base.clock import iso
 from holdfast.base.errors import Invalid
 from holdfast.bus import Bus, Envelope
 from holdfast.bus.browse import STATUSES, HandlerStats, dollars_per_million, requests_per_million
-from holdfast.bus.event import DEFAULT_PRIORITY
-from holdfast.bus.known import ANY
+from holdfast.bus.event import ANY_TYPE, DEFAULT_PRIORITY
 from holdfast.bus.tail import Tail
 from holdfast.cli import events_dead
 from holdfast.cli.output import json_text
@@ -297,7 +296,7 @@ def stats(context: typer.Context, namespace: NamespaceOption = "default") -> Non
 def most_takers(found: list[HandlerStats]) -> int:
     """How many handlers the type has that most of them take."""
     types = {type_name for each in found for type_name in each.types}
-    return max((sum(ANY in each.types or one in each.types for each in found) for one in types), default=1)
+    return max((sum(ANY_TYPE in each.types or one in each.types for each in found) for one in types), default=1)
 
 
 def show_stats(shell: Shell, store: Client, found: list[HandlerStats]) -> None:

@@ -1,5 +1,6 @@
 """Typed entities and relations in commits over a bucket: one head, many writers."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from holdfast.ontology.filters.sides import left, right
@@ -23,6 +24,13 @@ from holdfast.ontology.types.model import Entity, Mixin, Relation
 from holdfast.ontology.types.upgrade import upgrader
 
 if TYPE_CHECKING:
+    from holdfast.ontology.bulk.decide import Policy as Policy
+    from holdfast.ontology.bulk.transfer import export_file as export_file
+    from holdfast.ontology.bulk.transfer import import_file as import_file
+    from holdfast.ontology.chain.tags import Tags as Tags
+    from holdfast.ontology.maintain import drop as drop
+    from holdfast.ontology.maintain import erase as erase
+    from holdfast.ontology.maintain import revert as revert
     from holdfast.ontology.query.results import meta as meta
 
 __all__ = [
@@ -38,9 +46,11 @@ __all__ = [
     "Mixin",
     "NotAnEntity",
     "Ordering",
+    "Policy",
     "Relation",
     "ReservedName",
     "SchemaDrift",
+    "Tags",
     "TooManyKeys",
     "TypeDropped",
     "UnfitKey",
@@ -48,17 +58,33 @@ __all__ = [
     "UnsupportedAnnotation",
     "count",
     "count_where",
+    "drop",
+    "erase",
+    "export_file",
+    "import_file",
     "left",
     "meta",
+    "revert",
     "right",
     "upgrader",
 ]
 
 
+_LATER = {
+    "Policy": "bulk.decide",
+    "Tags": "chain.tags",
+    "drop": "maintain",
+    "erase": "maintain",
+    "export_file": "bulk.transfer",
+    "import_file": "bulk.transfer",
+    "meta": "query.results",
+    "revert": "maintain",
+}
+
+
 def __getattr__(name: str) -> Any:
     """Results read stored rows: a program that only declares types does without what that takes."""
-    if name == "meta":
-        from holdfast.ontology.query.results import meta  # noqa: PLC0415  # see above
-
-        return meta
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = f"{__name__}.{_LATER[name]}"
+    return import_module(f"{home}.{name}") if home.endswith("maintain") else getattr(import_module(home), name)

@@ -18,7 +18,7 @@ from holdfast.bus import ChainTooDeep, Context, DeadLetter, Handler, Later
 from holdfast.bus.event import Envelope
 from holdfast.bus.handler import Emission
 from holdfast.bus.layout import check_part, spelled_id
-from holdfast.bus.publish import Scribe
+from holdfast.bus.publish import put_event
 from holdfast.objects.store import Store
 from holdfast.runs import Context as RunContext
 from holdfast.runs import Outcome, Workflow, workflow
@@ -43,7 +43,7 @@ class BusCourier:
         self, store: Store, ambient: Ambient, parent: Envelope | None = None, max_chain_depth: int | None = None
     ) -> None:
         """``parent`` is the event whose run it is, if it is one's."""
-        self._scribe = Scribe(store, ambient)
+        self._store = store
         self._ambient = ambient
         self._parent = parent
         self._max_chain_depth = max_chain_depth
@@ -75,7 +75,7 @@ class BusCourier:
     async def publish(self, documents: Sequence[Document]) -> None:
         for document in documents:
             envelope = Envelope.parse(document, key="outbox of a step")
-            await self._scribe.put(envelope)
+            await put_event(self._store, envelope)
 
 
 def run_id_of(event_id: str, handler_id: str) -> str:

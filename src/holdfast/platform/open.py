@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from holdfast.bus.runner import Runner
     from holdfast.ontology.session import Options as SessionOptions
     from holdfast.ontology.types.model import Mixin
+    from holdfast.platform.blocking import BlockingHoldfast
     from holdfast.platform.outbox import Outbox
     from holdfast.platform.session import Session
     from holdfast.telemetry.frame import Limits
@@ -230,9 +231,10 @@ def _timed(spec: StoreSpec, settings: Settings) -> StoreSpec:
 
 def connect(
     address: str | StoreSpec | None = None, *, settings: Settings | None = None, timeout: float | None = None
-) -> Connection:
+) -> "BlockingHoldfast":
     """The same for blocking code: every async method of ``hf``, and of what it hands out, blocks until it is done.
 
     For a ``with`` block, or until ``hf.close()``.
     """
-    return Connection.open(open_platform(address, settings=settings), timeout=timeout)
+    view: Any = Connection.open(open_platform(address, settings=settings), timeout=timeout)
+    return view  # type: ignore[no-any-return]  # the stub says what the view's methods give

@@ -10,6 +10,7 @@ The mark is moved only over commits that were published by who moves it, or befo
 event that is not published yet may be old, and the boundary must not pass it.
 """
 
+from functools import partial
 from typing import Any
 
 from holdfast.base.aio import map_bounded
@@ -20,7 +21,7 @@ from holdfast.base.ids import Ambient
 from holdfast.bus.event import Envelope
 from holdfast.bus.handler import Emission
 from holdfast.bus.layout import check_part, derived_id
-from holdfast.bus.publish import Scribe
+from holdfast.bus.publish import put_event
 from holdfast.objects.register import UNCHANGED, Plain, Register, Unchanged
 from holdfast.objects.store import NotModified, Object, Store, Version
 from holdfast.ontology.chain.chain import Chain
@@ -93,7 +94,6 @@ class Outbox:
         self._store = store
         self._ambient = ambient
         self._chain = Chain(store)
-        self._scribe = Scribe(store, ambient)
         self._ledger: Ledger = EMPTY
         self._head: Version | None = None
         """The head that was mended last."""
@@ -104,7 +104,7 @@ class Outbox:
     async def publish(self, manifest: Manifest) -> int:
         """Write a commit's events, those that are absent; how many it has."""
         events = envelopes(manifest)
-        await map_bounded(events, self._scribe.put, limit=PARALLEL)
+        await map_bounded(events, partial(put_event, self._store), limit=PARALLEL)
         self._published.add(manifest.path)
         return len(events)
 

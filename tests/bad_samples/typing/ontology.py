@@ -1,5 +1,6 @@
 """What type checkers must refuse of declared types, line by line: the code of mypy, then the rule of pyright."""
 
+import holdfast
 from holdfast.ontology import Condition, Entity, Field, Relation, left
 
 
@@ -53,3 +54,19 @@ print(Subscription.seats.in_(["x"]))  # list-item reportArgumentType
 print((Subscription.seats > 3) & 5)  # operator reportOperatorIssue
 print(left(Subscription).teir)  # attr-defined reportAttributeAccessIssue
 print(left(Customer))  # arg-type reportArgumentType
+
+
+async def asked() -> None:
+    async with holdfast.open("memory:") as hf, hf.ontology(Customer, Product, Subscription) as onto:
+        onto.query(Customer).where(Subscription.seats == "old")  # arg-type reportArgumentType
+        onto.query(Customer).via(Product)  # arg-type reportArgumentType
+        (await onto.query(Customer).via(Subscription).one()).name  # attr-defined reportAttributeAccessIssue
+        (await onto.all(Customer)).name  # attr-defined reportAttributeAccessIssue
+
+
+with holdfast.connect("memory:") as hf, hf.ontology(Customer, Product, Subscription) as onto:
+    onto.query(Subscription).where(Subscription.seats == "old").all()  # arg-type reportArgumentType
+    onto.query(Customer).all().name  # attr-defined reportAttributeAccessIssue
+    onto.query(Customer).via(Subscription).one().name  # attr-defined reportAttributeAccessIssue
+    onto.comit()  # attr-defined reportAttributeAccessIssue
+    hf.store.get(3)  # arg-type reportArgumentType

@@ -3,8 +3,6 @@
 from typing import Any
 
 from holdfast.bus import DeadLetter, Schedule, on
-from holdfast.bus.pile import READY, Item
-from holdfast.bus.piles import Piles
 from holdfast.bus.schedule import Ticker
 from holdfast.bus.sessions import Session
 from tests.fakes.orders import OrderPlaced
@@ -19,7 +17,6 @@ SHAPES = {
     "boundary": "bus/default/boundary.json",
     "key": "bus/default/keys/",
     "schedule": "bus/default/schedules/",
-    "sheet": "bus/default/piles/",
 }
 
 
@@ -47,8 +44,6 @@ async def produce() -> dict[str, bytes]:
     runner = bus.runner([bill])
     ticker = Ticker(bus.store, runner.publisher, bus.ambient, [Schedule("0 3 * * *", OrderPlaced(order_id="tick"))])
     await ticker.fire_due()
-    rows = [(event.envelope.name, Item(7, "order.placed", 0, "k")) for event in await bus.events()]
-    await Piles(bus.store, "default", bus.ambient).spill(rows, READY)
     found: dict[str, bytes] = {}
     for shape, folder in SHAPES.items():
         for key, document in desk.documents(folder).items():

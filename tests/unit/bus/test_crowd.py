@@ -1,4 +1,4 @@
-"""Eight workers on one namespace, in virtual time: what an event costs when there is a crowd. Counted, and exact."""
+"""Workers that share a backlog, in virtual time: how fast they are, and what an event costs. Counted, and exact."""
 
 import asyncio
 import random
@@ -10,21 +10,25 @@ from typing import Any, ClassVar, Self
 import pytest
 
 from holdfast.bus import Bus, Options, on
+from holdfast.objects.store import PAGE_SIZE
 from holdfast.sim.checkers.violation import Violation
 from holdfast.sim.run import simulate_drawn
 from holdfast.sim.scenario import Scenario
 from holdfast.sim.seed import Seed
 from holdfast.sim.store import SimStore
+from holdfast.sim.wire import TimedWire
 from holdfast.sim.world import Process, World
 from tests.fakes.orders import OrderPlaced
 
-EVENTS = 300
+EVENTS = 2_000
 DONE: list[str] = []
+TIMES: list[float] = []
 
 
 @on(OrderPlaced, id="bill", concurrency=16)
 async def bill(ctx: Any, event: OrderPlaced) -> None:
     DONE.append(event.order_id)
+    TIMES.append(asyncio.get_running_loop().time())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,15 +66,8 @@ class Crowd(Scenario):
             world.start(f"worker{number}", work)
 
 
-@pytest.mark.parametrize(
-    ("crowd", "above_floor"),
-    [(Crowd(workers=1), 70), (Crowd(), 560), (Crowd(ranked=True), 560)],
-    ids=["alone", "eight", "eight with priorities"],
-)
-def test_in_a_crowd_an_event_costs_little_more_than_the_floor(
-    crowd: Crowd, above_floor: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The floor is three per event: its body, its claim, its ack. What is above it grows with the workers."""
+def drained(crowd: Crowd, monkeypatch: pytest.MonkeyPatch) -> tuple[Counter[str], float]:
+    """The requests of the workers alone, and the seconds from the first event that was handled to the last."""
     counted: Counter[str] = Counter()
     ask = SimStore._ask
 
@@ -79,10 +76,25 @@ def test_in_a_crowd_an_event_costs_little_more_than_the_floor(
         return await ask(self, verb, *given, **options)
 
     monkeypatch.setattr(SimStore, "_ask", counting)
+    monkeypatch.setattr(TimedWire, "page_size", lambda self: PAGE_SIZE)
     DONE.clear()
+    TIMES.clear()
     run = simulate_drawn(crowd, Seed(1))
     assert run.violations == []
     assert sorted(DONE, key=int) == [str(number) for number in range(EVENTS)]
-    # Pages of listings are tiny in the simulator, so they are left out; elsewhere there is one per poll.
-    spent = sum(count for verb, count in counted.items() if verb != "list") - EVENTS
-    assert spent <= 3 * EVENTS + above_floor
+    counted["put"] -= EVENTS  # the publisher
+    return counted, max(TIMES) - min(TIMES)
+
+
+def test_four_workers_are_three_times_as_fast_as_one_at_the_same_price(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The floor is three requests per event: its body, its claim, its ack."""
+    alone, alone_s = drained(Crowd(workers=1), monkeypatch)
+    assert alone.total() <= 3.15 * EVENTS
+    four, four_s = drained(Crowd(workers=4), monkeypatch)
+    assert four.total() <= 3.2 * EVENTS
+    assert four_s < alone_s / 3
+
+
+def test_priorities_cost_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    ranked, _ = drained(Crowd(workers=4, ranked=True), monkeypatch)
+    assert ranked.total() <= 3.2 * EVENTS

@@ -11,17 +11,17 @@ from holdfast.base.errors import Corrupt
 from holdfast.bus import layout
 from holdfast.bus.digest import (
     LAG_NS,
-    WINDOW,
+    TAIL,
     Change,
     Digest,
     DigestShape,
+    Item,
     Section,
     apply,
     fold,
     forget_before,
     next_cursor,
 )
-from holdfast.bus.pile import Item
 
 NOW = 1_800_000_000 * 10**9
 ITEM = Item(100, "t")
@@ -58,14 +58,14 @@ def test_what_is_settled_does_not_come_up_again_while_it_is_recent() -> None:
 
 
 def test_the_cursor_keeps_half_a_page_or_the_lag_and_never_passes_the_present() -> None:
-    young = {name(number) for number in range(WINDOW + 20)}
-    now_ns = NOW + WINDOW * 10**6
+    young = {name(number) for number in range(TAIL + 20)}
+    now_ns = NOW + TAIL * 10**6
     cursor = next_cursor(Section(), Change(settled=young), max(young), now_ns)
-    assert sum(each > cursor for each in young) == WINDOW
+    assert sum(each > cursor for each in young) == TAIL
     assert next_cursor(Section(), Change(settled={name(1)}), name(1), NOW + 10**9) == ""
     old = {name(number, age_s=60) for number in range(5)}
     assert next_cursor(Section(), Change(settled=old), max(old), NOW) == max(old)
-    future = {name(number, age_s=-3_600) for number in range(WINDOW * 3)}
+    future = {name(number, age_s=-3_600) for number in range(TAIL * 3)}
     assert next_cursor(Section(), Change(settled=future), max(future), NOW) == ""
     assert LAG_NS < 60 * 10**9
 

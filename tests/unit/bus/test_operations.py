@@ -58,7 +58,7 @@ async def test_what_is_no_event_no_priority_or_no_handler_is_named() -> None:
         await bus.publish(given)  # type: ignore[arg-type]  # a mistake
     with pytest.raises(Invalid, match="'high' is no priority"):
         await bus.publish(OrderPlaced(order_id="o1"), priority="high")  # type: ignore[arg-type]  # a mistake
-    with pytest.raises(BadHandler, match="is no handler"):
+    with pytest.raises(BadHandler, match="is not a handler"):
         await bus.run([print])  # type: ignore[list-item]  # a mistake
 
 

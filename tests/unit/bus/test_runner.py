@@ -288,7 +288,7 @@ async def test_handlers_that_make_no_sense_are_refused() -> None:
     with pytest.raises(BadHandler, match="concurrency"):
         on(OrderPlaced, concurrency=0)
     twice = recorder([])
-    with pytest.raises(BadHandler, match="two handlers are called record"):
+    with pytest.raises(BadHandler, match="two handlers have the id record"):
         desk.bus().runner([twice, twice])
 
 

@@ -37,8 +37,8 @@ from tests.tidy.docs import blocks
 
 CLASSES: tuple[type, ...] = (Query, Grouped, FieldExpr, ItemTerm, LengthTerm, Condition)
 OPERATORS = {f"__{name}__" for name in ("eq", "ne", "lt", "le", "gt", "ge", "and", "or", "invert")}
-DECLARING = {"upgrader"}
-"""Functions that say something about types, not about queries."""
+DECLARING = {"upgrader", "export_file", "import_file"}
+"""Functions that say something about types or files, not about queries."""
 FIRST = "| Python | `holdfast onto query` |"
 LINE = re.compile(r"^\| `(?P<python>.*)` \| `(?P<words>.*)` \|$")
 NAME = "<the table>"

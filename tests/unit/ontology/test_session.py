@@ -292,8 +292,10 @@ async def test_the_platform_hands_out_sessions_with_its_settings() -> None:
 def test_blocking_code_has_the_same_session() -> None:
     with holdfast.connect("memory:") as hf, hf.ontology(Customer) as onto:
         onto.ensure(Customer(id="c1", name="Ada"))
-        assert onto.commit().commit_id == 1
-        assert onto.get(Customer, "c1").name == "Ada"
+        commit, ada = onto.commit(), onto.get(Customer, "c1")
+        assert commit is not None
+        assert ada is not None
+        assert (commit.commit_id, ada.name) == (1, "Ada")
 
 
 def test_the_specifications_options_exist_with_its_defaults() -> None:

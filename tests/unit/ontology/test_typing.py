@@ -56,7 +56,12 @@ def by_mypy(folder: Path) -> Found:
 
 @pytest.fixture(scope="module")
 def by_pyright(folder: Path) -> Found:
-    settings = {"typeCheckingMode": "standard", "venvPath": str(BIN.parent.parent), "venv": BIN.parent.name}
+    settings = {
+        "typeCheckingMode": "standard",
+        "venvPath": str(BIN.parent.parent),
+        "venv": BIN.parent.name,
+        "extraPaths": [str(ROOT / "src")],
+    }
     (folder / "pyrightconfig.json").write_text(json.dumps(settings))
     result = subprocess.run(
         [BIN / "basedpyright", "--outputjson", "good.py", "bad.py"],

@@ -3,6 +3,7 @@
 from datetime import datetime
 from typing import Any, assert_type
 
+import holdfast
 from holdfast.ontology import (
     Condition,
     Entity,
@@ -40,6 +41,10 @@ class Subscription(Relation[Customer, Product]):
 
 class Key(Customer):
     level: Field[float] = Field(default=0.0)
+
+
+class Knows(Relation[Customer, Customer]):
+    since: Field[int] = Field(default=0)
 
 
 def constructors(ada: Customer, anvil: Product) -> None:
@@ -93,3 +98,48 @@ def terms_of_orderings_and_figures() -> None:
     assert_type(Customer.age.desc(), Ordering)
     assert_type(Customer.tier.asc(nulls="first"), Ordering)
     assert_type(Customer.age.sum(), Figure)
+
+
+async def what_a_session_gives() -> None:
+    async with holdfast.open("memory:") as hf, hf.ontology(Customer, Product, Subscription, Knows) as onto:
+        assert_type(await onto.get(Customer, "c1"), Customer | None)
+        assert_type(await onto.all(Subscription), list[Subscription])
+        query = onto.query(Customer).where(Customer.tier == "Gold", Customer.age > 3).order_by(Customer.age.desc())
+        assert_type(await query.all(), list[Customer])
+        assert_type(await query.via(Subscription).all(), list[Product])
+        assert_type(await onto.query(Product).via(Subscription).all(), list[Customer])
+        assert_type(await onto.query(Product).via(Subscription, reverse=True).first(), Customer | None)
+        assert_type(await query.via(Knows, Knows.since > 3, depth=2).via(Subscription).one(), Product)
+        assert_type(await query.via(Knows, reverse=True).all(), list[Customer])
+        async for one in query.stream():
+            assert_type(one, Customer)
+        assert_type((await query.page(10)).rows, list[Customer])
+
+
+def what_a_connection_gives() -> None:
+    """The same, and it blocks."""
+    with holdfast.connect("memory:") as hf, hf.ontology(Customer, Product, Subscription, Knows) as onto:
+        assert_type(onto.ensure(Customer(id="c1", name="Ada")), int)
+        commit = onto.commit(metadata={"why": "import"})
+        assert_type(commit.commit_id if commit is not None else 0, int)
+        assert_type(onto.get(Customer, "c1"), Customer | None)
+        assert_type(onto.all(Subscription), list[Subscription])
+        query = onto.query(Customer).where(Customer.tier == "Gold").limit(3)
+        assert_type(query.all(), list[Customer])
+        assert_type(query.count(), int)
+        assert_type(query.via(Subscription).all(), list[Product])
+        assert_type(onto.query(Product).via(Subscription).all(), list[Customer])
+        for one in query.stream():
+            assert_type(one, Customer)
+        for change in onto.changes(Customer, since=3):
+            assert_type(change.commit_version, int)
+        assert_type(hf.store.get("a").body, bytes)
+        assert_type(hf.call(later, 3), str)
+        assert_type(hf.register("counters/x").read() is None, bool)
+        with hf.lease("locks/x", "me").hold() as grant:
+            assert_type(grant.epoch, int)
+    assert_type(holdfast.connect().bus().cleanup is not None, bool)
+
+
+async def later(store: object, number: int) -> str:
+    return str(number)

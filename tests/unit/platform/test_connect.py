@@ -63,7 +63,9 @@ class TestConnect:
             register = hf.register("counter")
             for turn in range(3):
                 register.edit(f"turn-{turn}", lambda value: (value or 0) + 1)
-            assert register.read().value == 3
+            found = register.read()
+            assert found is not None
+            assert found.value == 3
             lease = hf.lease("lease", "me", ttl_ms=60_000)
             with lease.hold() as grant:
                 lease.guard(grant)

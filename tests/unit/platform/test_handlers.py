@@ -193,7 +193,7 @@ async def test_a_durable_handler_needs_the_platform_and_an_async_function() -> N
         raise NotImplementedError
 
     async with platform() as hf:
-        with pytest.raises(BadHandler, match="takes the platform"):
+        with pytest.raises(BadHandler, match="needs the platform"):
             await hf.bus().run([durable], until_idle=True)
         with pytest.raises(BadHandler, match="not an async function"):
             on(OrderTaken, id="plain", durable=True)(plain)
@@ -219,7 +219,7 @@ async def test_what_is_no_handler_is_named() -> None:
     plain: Any = bill.function
     one: Any = bill
     async with platform() as hf:
-        with pytest.raises(BadHandler, match="is no handler"):
+        with pytest.raises(BadHandler, match="is not a handler"):
             await hf.run([plain], until_idle=True)
         with pytest.raises(BadHandler, match="a list of handlers"):
             await hf.run(one, until_idle=True)

@@ -87,7 +87,7 @@ async def apply(
     previewed: Preview,
     token: str,
     *,
-    turn: Turn,
+    turn: Turn | None = None,
     by: str,
     why: str,
     watch: Watch | None = None,

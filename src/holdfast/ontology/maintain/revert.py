@@ -84,7 +84,7 @@ async def apply(
     previewed: Preview,
     token: str,
     *,
-    turn: Turn,
+    turn: Turn | None = None,
     by: str,
     why: str,
 ) -> Commit | None:

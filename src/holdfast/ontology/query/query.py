@@ -9,7 +9,7 @@ time it is, one head is pinned for all of it. Without ``order_by`` rows come ord
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 import pyarrow as pa
 
@@ -29,7 +29,7 @@ from holdfast.ontology.query.tabular import arrow_of, columns_of, counted
 from holdfast.ontology.types.errors import unknown
 from holdfast.ontology.types.expressions.ast import And, Comparison, FieldPath, Order, Predicate
 from holdfast.ontology.types.expressions.terms import Condition, Figure, Ordering, RowTerm
-from holdfast.ontology.types.model import Mixin
+from holdfast.ontology.types.model import Entity, Mixin, Relation
 from holdfast.ontology.types.typeinfo import TypeInfo
 from holdfast.sql.duck import OutOfMemory
 
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     import polars as pl
 
 M = TypeVar("M", bound=Mixin)
+L = TypeVar("L", bound=Entity)
+R = TypeVar("R", bound=Entity)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -81,9 +83,29 @@ class Query(Generic[M]):
                 raise unknown(self.info.name, name, known)
         return replace(self, columns=wanted)
 
+    @overload
+    def via(
+        self: "Query[L]",
+        relation: type[Relation[L, R]],
+        where: Condition | None = None,
+        *,
+        reverse: Literal[False] = False,
+        depth: int | tuple[int, int | None] = 1,
+    ) -> "Query[R]": ...
+
+    @overload
+    def via(
+        self: "Query[R]",
+        relation: type[Relation[L, R]],
+        where: Condition | None = None,
+        *,
+        reverse: bool = False,
+        depth: int | tuple[int, int | None] = 1,
+    ) -> "Query[L]": ...
+
     def via(
         self,
-        relation: type[Mixin],
+        relation: type[Relation[Any, Any]],
         where: Condition | None = None,
         *,
         reverse: bool = False,

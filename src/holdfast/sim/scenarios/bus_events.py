@@ -64,6 +64,8 @@ class BusEvents(Scenario):
     """Events have one of so many ordering keys, and handlers are ordered; 0 is without."""
     priorities: int = 1
     """Events have one of so many."""
+    delayed: float = 0.0
+    """How often an event is delayed by up to ten seconds."""
     cleaner: bool = False
     retention_s: float = 60.0
     executions: list[Execution] = field(default_factory=list, compare=False, repr=False)
@@ -116,7 +118,9 @@ class BusEvents(Scenario):
                 await self.publish_keyed(process, bus, token)
             else:
                 order_key, priority = self.order_key(process), self.priority(process)
-                publishing = bus.publish(SimOrder(token=token), order_key=order_key, priority=priority)
+                delay = process.rng.random() * 10 if self.delayed and process.rng.random() < self.delayed else 0.0
+                order = SimOrder(token=token)
+                publishing = bus.publish(order, order_key=order_key, priority=priority, delay=delay)
                 await process.perform("publish", publishing, key=NAMESPACE, show=lambda told: told.id)
             await asyncio.sleep(process.rng.random() * self.spread_s)
 

@@ -26,9 +26,9 @@ from holdfast.bus.cleanup import Cleaned, Told
 from holdfast.bus.event import Event as BusEvent
 from holdfast.bus.handler import Context, Handler
 from holdfast.bus.publish import Published
+from holdfast.bus.runner import Worked
 from holdfast.bus.schedule import Schedule
 from holdfast.bus.sessions import SessionInfo
-from holdfast.bus.worked import Worked
 from holdfast.objects.client import Usage
 from holdfast.objects.lease import Grant, Held
 from holdfast.objects.register import Edited, Snapshot, Unchanged

@@ -11,9 +11,9 @@ import typer
 from holdfast.base.clock import iso
 from holdfast.base.errors import Invalid
 from holdfast.bus import Bus, Envelope
-from holdfast.bus.browse import STATUSES, HandlerStats, dollars_per_million, requests_per_million
+from holdfast.bus.browse import STATUSES, Tail
 from holdfast.bus.event import ANY_TYPE, DEFAULT_PRIORITY
-from holdfast.bus.tail import Tail
+from holdfast.bus.stats import HandlerStats, dollars_per_million, requests_per_million
 from holdfast.cli import events_dead
 from holdfast.cli.output import json_text
 from holdfast.cli.runs_shared import check_choice
@@ -201,8 +201,16 @@ async def cleanup(
     async with open_bus(shell, namespace) as (store, bus):
         before_ns = None if before is None else parse_moment(before, store.ambient.clock.wall_ns())
         done = await bus.cleanup(before_ns=before_ns, unsafe_unsettled=unsafe_unsettled, dry_run=dry_run)
-        counts = {"events": done.events, "claims": done.claims, "keys": done.keys}
-        shell.out.record({**counts, "before": iso(done.before_ns), "dry_run": dry_run})
+        counts = {"events": done.events, "claims": done.claims, "keys": done.keys, "held": done.held}
+        held_by = {"held_by": list(done.held_by)} if shell.out.as_json else {}
+        shell.out.record({**counts, **held_by, "before": iso(done.before_ns), "dry_run": dry_run})
+        if done.held_by:
+            shell.out.note(
+                f"{done.held} old events stay, because of handlers that are not done with the first of them: "
+                f"{', '.join(done.held_by)}; see holdfast events handlers"
+            )
+        elif done.held:
+            shell.out.note(f"{done.held} old events stay: no handler has read namespace {namespace} yet")
 
 
 @app.command("tail")
@@ -241,11 +249,43 @@ async def follow(
 
 
 @app.command()
-async def stats(shell: Shell, namespace: NamespaceOption = "default") -> None:
-    """Show what each handler has still to do, and what a million events cost.
+async def handlers(shell: Shell, namespace: NamespaceOption = "default") -> None:
+    """List the handlers of a namespace, their workers, and the oldest event that each has still to do."""
+    async with open_bus(shell, namespace) as (_, bus):
+        found = await bus.stats()
+        columns = ("handler_id", "types", "workers", "last_seen", "oldest")
+        if shell.out.as_json:
+            shell.out.document([{name: getattr(each, name) for name in columns} for each in found])
+            return
+        rows = [(each.handler_id, ", ".join(each.types), each.workers, each.last_seen, each.oldest) for each in found]
+        shell.out.table(columns, rows, empty=f"no handler has read namespace {namespace} yet")
+        note_holding(shell, found)
 
-    Reads the digest and its sheets, and no event.
-    """
+
+@app.command()
+async def retire(
+    shell: Shell,
+    handler_id: Annotated[str, typer.Argument(metavar="HANDLER_ID", help="A handler of holdfast events handlers.")],
+    namespace: NamespaceOption = "default",
+) -> None:
+    """Remove a handler that no worker has any more: cleanup keeps no events for it."""
+    async with open_bus(shell, namespace) as (_, bus):
+        await bus.retire(handler_id)
+        shell.out.record({"retired": handler_id, "namespace": namespace})
+
+
+def note_holding(shell: Shell, found: list[HandlerStats]) -> None:
+    for each in found:
+        if each.is_holding:
+            shell.out.note(
+                f"no worker has the handler {each.handler_id}, and cleanup keeps all events since {each.oldest} for "
+                f"it: start a worker that has it, or run holdfast events retire {each.handler_id}"
+            )
+
+
+@app.command()
+async def stats(shell: Shell, namespace: NamespaceOption = "default") -> None:
+    """Show what each handler has still to do, and what a million events cost."""
     async with open_bus(shell, namespace) as (store, bus):
         show_stats(shell, store, await bus.stats())
 
@@ -270,7 +310,8 @@ def show_stats(shell: Shell, store: Client, found: list[HandlerStats]) -> None:
         shell.out.document({"handlers": found, **cost})
         return
     rows = [(each.handler_id, ", ".join(each.types), each.open, each.due, each.settled) for each in found]
-    shell.out.table(columns, rows, empty="no handler has looked at this namespace yet")
+    shell.out.table(columns, rows, empty="no handler has read this namespace yet")
+    note_holding(shell, found)
     shell.out.line("")
     taken = "one handler takes" if takers == 1 else f"{takers} handlers take"
     shell.out.line(

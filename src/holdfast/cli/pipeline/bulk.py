@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.base.errors import Invalid
-from holdfast.cli.engines import engine_for, open_pipeline
-from holdfast.cli.onto_compact import told_compaction
-from holdfast.cli.onto_shared import By
-from holdfast.cli.pipeline_view import Watch
+from holdfast.cli.onto.shared import By
+from holdfast.cli.onto.upkeep import told_compaction
+from holdfast.cli.pipeline.engines import engine_for, open_pipeline
+from holdfast.cli.pipeline.view import Watch
 from holdfast.cli.shell import Shell
 from holdfast.ontology.bulk.decide import Policy
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from holdfast.base.clock import parse_moment, parse_span
 from holdfast.base.errors import HoldfastError, Invalid
-from holdfast.cli import pipeline_bulk
-from holdfast.cli.engines import engine_for, open_as_collector_of_garbage, open_pipeline, options_of
-from holdfast.cli.pipeline_view import Watch, plan_rows, run_rows, show_history, show_status
+from holdfast.cli.pipeline import bulk as pipeline_bulk
+from holdfast.cli.pipeline.engines import engine_for, open_as_collector_of_garbage, open_pipeline, options_of
+from holdfast.cli.pipeline.view import Watch, plan_rows, run_rows, show_history, show_status
 from holdfast.cli.shell import Shell, noun_app
-from holdfast.cli.times import parse_moment, parse_span
 
 if TYPE_CHECKING:
     from holdfast.base.config import Settings
@@ -323,7 +323,7 @@ async def _serve(
     every_s: float,
     metrics: str | None,
 ) -> None:
-    from holdfast.cli.pipeline_metrics import Figures  # noqa: PLC0415  # as above
+    from holdfast.cli.pipeline.metrics import Figures  # noqa: PLC0415  # as above
     from holdfast.cli.worker import stop_on_signals  # noqa: PLC0415  # as above
     from holdfast.pipeline import serve  # noqa: PLC0415  # as above
 

@@ -4,10 +4,10 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.metrics import Agent, FormatOption, Since, Until, Where, labels_text, told
+from holdfast.cli.output import clock_time
 from holdfast.cli.rows import Format, show_groups
 from holdfast.cli.shell import Shell, noun_app
-from holdfast.cli.times import clock_time
+from holdfast.cli.telemetry.metrics import Agent, FormatOption, Since, Until, Where, labels_text, told
 from holdfast.platform.open import open_platform
 
 app = noun_app()

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.base.errors import Conflict, HoldfastError
-from holdfast.cli.metrics_http import new_registry, serve
+from holdfast.cli.endpoint import new_registry, serve
 from holdfast.objects.client import Client
 from holdfast.pipeline import Ran
 from holdfast.pipeline.checkpoint import Checkpoint, Checkpoints

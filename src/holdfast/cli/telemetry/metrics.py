@@ -1,16 +1,15 @@
 """``holdfast metrics``: which metrics there are, and their values over time, from rollups and from batches."""
 
 import math
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 
 from holdfast.base.errors import Invalid
-from holdfast.cli.output import Output
-from holdfast.cli.plot import sparkline
+from holdfast.cli.output import Output, clock_time
 from holdfast.cli.rows import Format, show_groups
 from holdfast.cli.shell import Shell, noun_app
-from holdfast.cli.times import clock_time
 from holdfast.platform.open import open_platform
 from holdfast.telemetry.query.found import Answer, Read, number
 from holdfast.telemetry.query.question import Aggregate
@@ -165,3 +164,33 @@ def _timed(row: dict[str, Any], style: Format | None, out: Output) -> dict[str, 
     rest = {name: value for name, value in row.items() if not name.endswith("_time_ns")}
     times = {name: clock_time(row[f"{name}_time_ns"]) for name in ("first", "last")}
     return {**rest, **times}
+
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+WIDEST = 80
+"""Characters; of longer series each stands for several steps."""
+
+
+def sparkline(times: Sequence[int], values: Sequence[float], since: int, until: int, step: int) -> str:
+    """One character per step, or per several; blank where nothing was seen. Steps that share one show their mean."""
+    steps = max(1, (until - since) // step)
+    each = -(-steps // WIDEST)
+    cells: dict[int, list[float]] = {}
+    for at, value in zip(times, values, strict=True):
+        cells.setdefault((at - since) // step // each, []).append(value)
+    means = {place: sum(found) / len(found) for place, found in cells.items()}
+    finite = [value for value in means.values() if math.isfinite(value)]
+    low, high = (min(finite), max(finite)) if finite else (0.0, 0.0)
+    return "".join(_block(means.get(place), low, high) for place in range(-(-steps // each)))
+
+
+def _block(value: float | None, low: float, high: float) -> str:
+    if value is None or math.isnan(value):
+        return " "
+    if math.isinf(value):
+        return BLOCKS[-1] if value > 0 else BLOCKS[0]
+    if high == low:
+        return BLOCKS[0]
+    # Halves first: the distance between two floats may be more than a float can hold.
+    part = (value / 2 - low / 2) / (high / 2 - low / 2)
+    return BLOCKS[min(len(BLOCKS) - 1, int(part * len(BLOCKS)))]

@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from holdfast.base.aio import blocking
+from holdfast.base.clock import parse_span
 from holdfast.base.errors import Invalid
 from holdfast.cli.shell import Shell
-from holdfast.cli.times import parse_span
 
 if TYPE_CHECKING:
     from holdfast.base.config import Settings

@@ -1,29 +1,32 @@
 """``holdfast runs``: what runs there are, where each stands, and what its journal says.
 
 Nothing here needs the code of a workflow. Listing and counting read the index alone. The commands that change something
-are in ``runs_steer`` and ``runs_delete``.
+are in ``steer``.
 """
 
 from typing import Annotated, Any
 
 import typer
 
-from holdfast.cli import runs_delete, runs_steer
-from holdfast.cli.output import Output
-from holdfast.cli.runs_shared import STATUSES, RunId, check_choice, moment, open_runs
-from holdfast.cli.runs_view import (
+from holdfast.base.clock import parse_moment
+from holdfast.cli.output import Output, span
+from holdfast.cli.runs import steer
+from holdfast.cli.runs.view import (
     COLUMNS,
+    STATUSES,
+    RunId,
     Stats,
     counted_runs,
     description_document,
     description_record,
     entry_line,
+    moment,
+    open_runs,
     row,
     summary_document,
     waits_for,
 )
-from holdfast.cli.shell import Shell, noun_app
-from holdfast.cli.times import parse_moment, span
+from holdfast.cli.shell import Shell, check_choice, noun_app
 from holdfast.objects.client import Client
 from holdfast.runs.admin.control import existing, find
 from holdfast.runs.admin.describe import as_document, describe, follow, with_payload
@@ -196,9 +199,9 @@ def show_stats(out: Output, store: Client, found: Stats) -> None:
     out.line(f"spent: {usage.requests():,} requests ({verbs}), {priced} ${usage.dollars:.6f}")
 
 
-app.command()(runs_steer.fork)
-app.command()(runs_steer.cancel)
-app.command()(runs_steer.retry)
-app.command()(runs_steer.resume)
-app.command()(runs_delete.delete)
-app.command()(runs_steer.reindex)
+app.command()(steer.fork)
+app.command()(steer.cancel)
+app.command()(steer.retry)
+app.command()(steer.resume)
+app.command()(steer.delete)
+app.command()(steer.reindex)

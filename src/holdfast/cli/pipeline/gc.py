@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.base.errors import HoldfastError, Invalid, NotFound
-from holdfast.cli.engines import engine_for, open_as_collector_of_garbage, options_of
-from holdfast.cli.pipeline_view import Watch
+from holdfast.cli.pipeline.engines import engine_for, open_as_collector_of_garbage, options_of
+from holdfast.cli.pipeline.view import Watch
 from holdfast.cli.shell import Shell, noun_app
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""``holdfast onto changes|tag|revert|schema``: what changed, names for commits, the way back, the schemas of types."""
+"""``holdfast onto changes|tag|schema``: what each commit changed, names of commits, schemas of types."""
 
 import json
 from typing import Annotated, Any
@@ -7,19 +7,17 @@ import typer
 
 from holdfast.base import codec
 from holdfast.base.errors import Invalid, NotFound
-from holdfast.cli.onto_shared import By, my_turn, no_such_type, open_ontology
+from holdfast.cli.onto.shared import By, no_such_type, open_ontology
 from holdfast.cli.output import json_text
 from holdfast.cli.shell import Shell, noun_app
 from holdfast.ontology.chain.catalog import schema_at
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.chain.tags import Tags
-from holdfast.ontology.commit.commit import Commit
 from holdfast.ontology.feed import Change, Feed
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import Ledger
 from holdfast.ontology.format.head import read_head
 from holdfast.ontology.format.schema_objects import Versions
-from holdfast.ontology.maintain.revert import apply, preview
 from holdfast.ontology.types.refs import TypeId
 
 tag_app = noun_app()
@@ -98,42 +96,6 @@ async def delete_tag(shell: Shell, name: Name) -> None:
     async with open_ontology(shell) as store:
         await Tags(store, store.ambient).delete(name)
     shell.out.record({"deleted": name})
-
-
-# --- revert ---
-
-
-async def revert(
-    shell: Shell,
-    commit: Annotated[str, typer.Argument(metavar="COMMIT", help="A commit's number, or a tag.")],
-    token: Annotated[str | None, typer.Option(metavar="TOKEN", help="From the preview; else nothing is done.")] = None,
-    by: By = "",
-    why: Annotated[str, typer.Option(metavar="TEXT", help="Why; it stands in the commit.")] = "",
-) -> None:
-    """Make everything as it was at a commit, by a new commit.
-
-    Shows what would change, and the token to do it with.
-    """
-    done: Commit | None = None
-    async with open_ontology(shell) as store:
-        number = int(commit) if commit.isdigit() else (await Tags(store, store.ambient).find(commit)).commit_id
-        found = await preview(store, number)
-        if token is not None:
-            async with my_turn(store, by) as turn:
-                done = await apply(store, store.ambient, found, token, turn=turn, by=by, why=why)
-    types = [(*each, *counts) for each, counts in found.counts.items()]
-    if shell.out.as_json:
-        columns = ("kind", "type_name", "written", "retracted")
-        document = {"head": found.head, "to_commit": found.target, "token": found.token}
-        listed = [dict(zip(columns, row, strict=True)) for row in types]
-        shell.out.document({**document, "types": listed, "commit_id": done.commit_id if done is not None else None})
-    elif done is not None:
-        shell.out.line(f"commit {done.commit_id}: everything is as it was at commit {found.target}")
-    elif not types:
-        shell.out.line(f"nothing to do: everything is as it was at commit {found.target}")
-    else:
-        shell.out.table(("kind", "type", "written again", "retracted"), types)
-        shell.out.note(f"nothing was written: add --token {found.token}")
 
 
 # --- schemas ---

@@ -6,10 +6,10 @@ from typing import Annotated, Any
 import typer
 
 from holdfast.base.errors import Invalid
-from holdfast.cli.onto_migrate import load_types
-from holdfast.cli.onto_shared import By, open_ontology
+from holdfast.cli.onto.change import load_types
+from holdfast.cli.onto.shared import By, open_ontology
+from holdfast.cli.onto.sql import moment_of
 from holdfast.cli.shell import Shell
-from holdfast.cli.sql import moment_of
 from holdfast.ontology.bulk.decide import Policy
 from holdfast.ontology.bulk.files import FileFormat
 from holdfast.ontology.bulk.transfer import export_file, import_file

@@ -5,11 +5,10 @@ from typing import Annotated
 
 import typer
 
-from holdfast.base.clock import parse_iso
+from holdfast.base.clock import parse_iso, parse_span
 from holdfast.base.errors import Invalid
 from holdfast.base.ids import Ambient
 from holdfast.cli.shell import Shell, noun_app
-from holdfast.cli.times import parse_span
 from holdfast.server.tokens import add_token, read_tokens, revoke_token
 
 app = noun_app()

@@ -6,12 +6,11 @@ import typer
 
 from holdfast.base.clock import iso
 from holdfast.base.errors import NotFound
-from holdfast.cli import onto_compact, onto_feed, onto_verify
-from holdfast.cli.onto_destroy import drop, erase
-from holdfast.cli.onto_files import export_type, import_type
-from holdfast.cli.onto_migrate import migrate
-from holdfast.cli.onto_query import query
-from holdfast.cli.onto_shared import By, Token, Why, open_ontology
+from holdfast.cli.onto import feed, upkeep
+from holdfast.cli.onto.change import drop, erase, migrate, revert
+from holdfast.cli.onto.files import export_type, import_type
+from holdfast.cli.onto.query import query
+from holdfast.cli.onto.shared import By, Token, Why, open_ontology
 from holdfast.cli.shell import Shell, noun_app
 from holdfast.objects.store import CREATE, Lost
 from holdfast.ontology.chain import history
@@ -28,20 +27,20 @@ app = noun_app()
 commits_app = noun_app()
 lock_app = noun_app()
 app.command("query")(query)
-onto_feed.schema_app.command("drop")(drop)
+feed.schema_app.command("drop")(drop)
 app.command()(migrate)
 app.command()(erase)
 app.command("export")(export_type)
 app.command("import")(import_type)
 app.add_typer(commits_app, name="commits", help="See what was committed.")
 app.add_typer(lock_app, name="lock", help="See or break the write lock.")
-app.add_typer(onto_verify.index_app, name="index", help="Check or repair the indexes.")
-app.command("verify")(onto_verify.verify_store)
-app.command()(onto_compact.compact)
-app.command()(onto_feed.changes)
-app.command()(onto_feed.revert)
-app.add_typer(onto_feed.tag_app, name="tag", help="Name commits.")
-app.add_typer(onto_feed.schema_app, name="schema", help="See the schemas of types, or drop one.")
+app.add_typer(upkeep.index_app, name="index", help="Check or repair the indexes.")
+app.command("verify")(upkeep.verify_store)
+app.command()(upkeep.compact)
+app.command()(feed.changes)
+app.command()(revert)
+app.add_typer(feed.tag_app, name="tag", help="Name commits.")
+app.add_typer(feed.schema_app, name="schema", help="See the schemas of types, or drop one.")
 
 SHOWN = 80
 """Characters of a key or a value in a table."""

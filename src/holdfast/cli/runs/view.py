@@ -1,17 +1,24 @@
 """How runs look: rows and lines for people, documents for programs. Pure."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import asdict
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, get_args
+
+import typer
 
 from holdfast.base.clock import iso, parse_iso
-from holdfast.cli.output import json_text
-from holdfast.cli.times import clock_time, span
+from holdfast.cli.output import clock_time, json_text, span
+from holdfast.cli.shell import Shell
+from holdfast.objects.client import Client
+from holdfast.objects.open import open_store
+from holdfast.runs import layout
 from holdfast.runs.admin.describe import Description, error_text
 from holdfast.runs.errors import explained
 from holdfast.runs.journal.entry import Entry
-from holdfast.runs.journal.state import FINISHED
+from holdfast.runs.journal.state import FINISHED, Status
 from holdfast.runs.journal.summary import RunSummary
 
 COLUMNS = ("run", "status", "workflow", "waits for", "changed", "session", "tags")
@@ -215,3 +222,25 @@ class Stats:
             "by_workflow": {name: dict(counts.most_common()) for name, counts in sorted(self.by_workflow.items())},
             "oldest_waiting": summary_document(oldest) if oldest is not None else None,
         }
+
+
+STATUSES = tuple(status for status in get_args(Status) if status not in ("new", "deleted"))
+"""What a run can be and still be found."""
+
+ENDED: frozenset[str] = FINISHED - {"deleted"}
+
+RunId = Annotated[str, typer.Argument(metavar="RUN_ID", help="The run's id.")]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@asynccontextmanager
+async def open_runs(shell: Shell) -> AsyncIterator[Client]:
+    """The store of ``--store``, with segments and payloads cached on disk where the settings ask for it."""
+    settings = shell.settings
+    async with open_store(shell.existing_store(), settings=settings, immutable=layout.immutable) as store:
+        yield store
+
+
+def moment(time_ns: int | None) -> datetime | None:
+    return None if time_ns is None else _EPOCH + timedelta(microseconds=time_ns // 1000)

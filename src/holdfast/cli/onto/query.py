@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.base.errors import Invalid
-from holdfast.cli import onto_words as words
-from holdfast.cli.answers import Answers
+from holdfast.cli.onto import words
+from holdfast.cli.onto.sql import moment_of
+from holdfast.cli.rows import Answers
 from holdfast.cli.shell import Shell, noun_app
-from holdfast.cli.sql import moment_of
 from holdfast.objects.open import open_store
 from holdfast.ontology.chain.times import LATEST, When
 from holdfast.ontology.format import layout

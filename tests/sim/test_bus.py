@@ -10,12 +10,11 @@ import pytest
 
 from holdfast.base.errors import HoldfastError
 from holdfast.bus import Bus, Context, Handler, Schedule, on
-from holdfast.bus.claim import Action, Claim, Fail, step
+from holdfast.bus.claim import Action, Claim, Fail, Retry, step
 from holdfast.bus.claims import Claims, Hold
 from holdfast.bus.digest import heads
 from holdfast.bus.feed import Feed
 from holdfast.bus.publish import Boundary
-from holdfast.bus.retry import Retry
 from holdfast.bus.runner import Runner
 from holdfast.bus.schedule import Ticker
 from holdfast.objects.store import IfMatch

@@ -20,9 +20,9 @@ from holdfast.base.config import AgentSection
 from holdfast.base.errors import Corrupt, Invalid, Unavailable
 from holdfast.base.ids import Ambient
 from holdfast.cli.output import Output, counted
-from holdfast.cli.shell import Group, Shell, noun_app
+from holdfast.cli.shell import Shell, noun_app
 
-app = typer.Typer(cls=Group, add_completion=False, rich_markup_mode=None, no_args_is_help=False)
+app = noun_app(no_args_is_help=False)
 parked_app = noun_app()
 app.add_typer(parked_app, name="parked", help="See and drop batches that no collector takes.")
 
@@ -205,88 +205,76 @@ def parked() -> None:
 
 
 @parked_app.command("list")
-def list_parked(context: typer.Context, queue: Queue) -> None:
+async def list_parked(shell: Shell, queue: Queue) -> None:
     """List parked batches and why they are parked."""
-    shell = Shell.of(context)
 
-    async def work() -> None:
-        from holdfast.telemetry.agent.parked import Parked, all_parked  # noqa: PLC0415  # see above
+    from holdfast.telemetry.agent.parked import Parked, all_parked  # noqa: PLC0415  # see above
 
-        rows = [
-            (
-                f"{each.identity.seq_start}-{each.identity.seq_end}",
-                each.reason,
-                iso(each.parked_at_unix_ns),
-                len(each.frame),
-                each.detail,
-            )
-            if isinstance(each, Parked)
-            else (each.numbers, "damaged", "", each.size, each.why)
-            async for each in all_parked(_folder(queue))
-        ]
-        shell.out.table(("numbers", "reason", "parked", "bytes", "detail"), rows)
-
-    shell.run(work())
+    rows = [
+        (
+            f"{each.identity.seq_start}-{each.identity.seq_end}",
+            each.reason,
+            iso(each.parked_at_unix_ns),
+            len(each.frame),
+            each.detail,
+        )
+        if isinstance(each, Parked)
+        else (each.numbers, "damaged", "", each.size, each.why)
+        async for each in all_parked(_folder(queue))
+    ]
+    shell.out.table(("numbers", "reason", "parked", "bytes", "detail"), rows)
 
 
 @parked_app.command("show")
-def show_parked(context: typer.Context, numbers: Numbers, queue: Queue) -> None:
+async def show_parked(shell: Shell, numbers: Numbers, queue: Queue) -> None:
     """Show one parked batch: its identity, hash, reason and records."""
-    shell = Shell.of(context)
 
-    async def work() -> None:
-        from holdfast.telemetry.agent.parked import find_parked  # noqa: PLC0415  # see above
-        from holdfast.telemetry.frame import decode  # noqa: PLC0415  # see above
+    from holdfast.telemetry.agent.parked import find_parked  # noqa: PLC0415  # see above
+    from holdfast.telemetry.frame import decode  # noqa: PLC0415  # see above
 
-        found = await find_parked(_folder(queue), numbers)
-        batch = decode(found.frame)
-        shell.out.record(
-            {
-                "agent_id": found.identity.agent_id,
-                "boot_id": found.identity.boot_id,
-                "seq_start": found.identity.seq_start,
-                "seq_end": found.identity.seq_end,
-                "reason": found.reason,
-                "detail": found.detail,
-                "parked": iso(found.parked_at_unix_ns),
-                "frame_sha256": hashlib.sha256(found.frame).hexdigest(),
-                "frame_bytes": len(found.frame),
-                "samples": len(batch.samples),
-                "histograms": len(batch.histograms),
-                "logs": len(batch.logs),
-                "alerts": len(batch.alerts),
-            }
-        )
-
-    shell.run(work())
+    found = await find_parked(_folder(queue), numbers)
+    batch = decode(found.frame)
+    shell.out.record(
+        {
+            "agent_id": found.identity.agent_id,
+            "boot_id": found.identity.boot_id,
+            "seq_start": found.identity.seq_start,
+            "seq_end": found.identity.seq_end,
+            "reason": found.reason,
+            "detail": found.detail,
+            "parked": iso(found.parked_at_unix_ns),
+            "frame_sha256": hashlib.sha256(found.frame).hexdigest(),
+            "frame_bytes": len(found.frame),
+            "samples": len(batch.samples),
+            "histograms": len(batch.histograms),
+            "logs": len(batch.logs),
+            "alerts": len(batch.alerts),
+        }
+    )
 
 
 @parked_app.command("drop")
-def drop_parked(
-    context: typer.Context,
+async def drop_parked(
+    shell: Shell,
     numbers: Numbers,
     queue: Queue,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Delete one parked batch for good. It was not accepted, so its records are lost."""
-    shell = Shell.of(context)
 
-    async def work() -> None:
-        from holdfast.telemetry.agent.parked import find_name, read_parked  # noqa: PLC0415  # see above
+    from holdfast.telemetry.agent.parked import find_name, read_parked  # noqa: PLC0415  # see above
 
-        folder = _folder(queue)
-        name = await find_name(folder, numbers)
-        try:
-            found = await read_parked(folder, name)
-            what = name if found is None else f"batch {found.identity} ({found.reason})"
-        except Corrupt:
-            what = f"{name} (damaged)"
-        if not yes:
-            typer.confirm(f"delete {what} for good?", abort=True, err=True)
-        await folder.remove(name)
-        _say_dropped(shell.out, name)
-
-    shell.run(work())
+    folder = _folder(queue)
+    name = await find_name(folder, numbers)
+    try:
+        found = await read_parked(folder, name)
+        what = name if found is None else f"batch {found.identity} ({found.reason})"
+    except Corrupt:
+        what = f"{name} (damaged)"
+    if not yes:
+        typer.confirm(f"delete {what} for good?", abort=True, err=True)
+    await folder.remove(name)
+    _say_dropped(shell.out, name)
 
 
 def _say_dropped(out: Output, name: str) -> None:

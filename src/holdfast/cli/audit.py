@@ -40,8 +40,8 @@ def audit() -> None:
 
 
 @app.command()
-def run(
-    context: typer.Context,
+async def run(
+    shell: Shell,
     deep: Annotated[bool, typer.Option("--deep", help="Read all bytes, and derive every unit again.")] = False,
     one_in: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Read the bytes of one object in so many; default 64.")
@@ -67,7 +67,6 @@ def run(
     html: Html = None,
 ) -> None:
     """Audit the store now. Ends with 1 if an error was found."""
-    shell = Shell.of(context)
     _check_page(html)
     request = {
         "deep": deep or None,
@@ -77,68 +76,61 @@ def run(
         "inventory": inventory,
     }
 
-    async def work() -> "Audited":
-        from holdfast import pipeline  # noqa: PLC0415  # loads Arrow, which takes a while
-        from holdfast.pipeline import audited  # noqa: PLC0415  # as above
-        from holdfast.pipeline.jobs.audit import check_scopes  # noqa: PLC0415  # as above
+    from holdfast import pipeline  # noqa: PLC0415  # loads Arrow, which takes a while
+    from holdfast.pipeline import audited  # noqa: PLC0415  # as above
+    from holdfast.pipeline.jobs.audit import check_scopes  # noqa: PLC0415  # as above
 
-        check_scopes(scope or ())
-        options = options_of(shell, None, service=False)
-        async with _open(shell) as store, engine_for(shell, store, master, conf or []) as engine:
-            async with Watch(shell.out).shown() as watch:
-                ended = await pipeline.run(
-                    store, ["audit"], engine=engine, options=options, request=request, takeover=takeover, say=watch.say
-                )
-            for each in ended:
-                if each.status != "success":
-                    raise HoldfastError(f"audit, run {each.run_id}: {each.status}: {each.error}")
-            return await audited.read(store, ended[-1].summary["audit_id"])
-
-    _tell(shell, shell.run(work()), html)
+    check_scopes(scope or ())
+    options = options_of(shell, None, service=False)
+    async with _open(shell) as store, engine_for(shell, store, master, conf or []) as engine:
+        async with Watch(shell.out).shown() as watch:
+            ended = await pipeline.run(
+                store, ["audit"], engine=engine, options=options, request=request, takeover=takeover, say=watch.say
+            )
+        for each in ended:
+            if each.status != "success":
+                raise HoldfastError(f"audit, run {each.run_id}: {each.status}: {each.error}")
+        found = await audited.read(store, ended[-1].summary["audit_id"])
+    _report(shell, found, html)
 
 
 @app.command()
-def show(
-    context: typer.Context,
+async def show(
+    shell: Shell,
     audit_id: Annotated[str | None, typer.Argument(metavar="[AUDIT]", help="Default: the latest.")] = None,
     html: Html = None,
 ) -> None:
     """Show an audit on record. Ends with 1 if it found an error."""
-    shell = Shell.of(context)
     _check_page(html)
+    _report(shell, await _recorded(shell, audit_id), html)
 
-    async def work() -> "Audited":
-        from holdfast.pipeline import audited  # noqa: PLC0415  # loads Arrow, which takes a while
 
-        async with _open(shell) as store:
-            if audit_id is not None:
-                return await audited.read(store, audit_id)
-            async for found in audited.latest(store):
-                return found
-            raise NotFound("no audit is on record here", remedy="holdfast audit run")
+async def _recorded(shell: Shell, audit_id: str | None) -> "Audited":
+    from holdfast.pipeline import audited  # noqa: PLC0415  # loads Arrow, which takes a while
 
-    _tell(shell, shell.run(work()), html)
+    async with _open(shell) as store:
+        if audit_id is not None:
+            return await audited.read(store, audit_id)
+        async for found in audited.latest(store):
+            return found
+    raise NotFound("no audit is on record here", remedy="holdfast audit run")
 
 
 @app.command("list")
-def list_audits(
-    context: typer.Context,
+async def list_audits(
+    shell: Shell,
     limit: Annotated[int, typer.Option(min=1, metavar="N", help="The latest so many.")] = 20,
 ) -> None:
     """List audits on record, the latest first."""
-    shell = Shell.of(context)
 
-    async def work() -> "list[Audited]":
-        from holdfast.pipeline import audited  # noqa: PLC0415  # loads Arrow, which takes a while
+    from holdfast.pipeline import audited  # noqa: PLC0415  # loads Arrow, which takes a while
 
-        found: list[Audited] = []
-        async with _open(shell) as store:
-            async for each in audited.latest(store):
-                found.append(each)
-                if len(found) >= limit:
-                    break
-        return found
-
+    found: list[Audited] = []
+    async with _open(shell) as store:
+        async for each in audited.latest(store):
+            found.append(each)
+            if len(found) >= limit:
+                break
     columns = ("audit", "scopes", "source", "read", "through", "errors", "findings")
     rows = [
         (
@@ -150,7 +142,7 @@ def list_audits(
             each.errors,
             sum(each.found.values()),
         )
-        for each in shell.run(work())
+        for each in found
     ]
     shell.out.table(columns, rows, empty="no audit is on record here")
 
@@ -181,7 +173,7 @@ def _unwritten(html: Path, error: OSError) -> Invalid:
     return Invalid(f"{html}: {error.strerror}", remedy="give a file that can be written")
 
 
-def _tell(shell: Shell, record: "Audited", html: Path | None) -> None:
+def _report(shell: Shell, record: "Audited", html: Path | None) -> None:
     if html is not None:
         try:
             with replacing(html) as draft:

@@ -22,24 +22,19 @@ def authority() -> None:
 
 
 @app.command()
-def show(context: typer.Context) -> None:
+async def show(shell: Shell) -> None:
     """Show the authority of a store, and whether collectors may accept at this address."""
-    shell = Shell.of(context)
-
-    async def work() -> None:
-        async with open_store(shell.existing_store(), settings=shell.settings) as store:
-            found = await read_authority(store, store.ambient)
-            place = store.place
-            if found is None:
-                raise NotFound(f"{place}: has no authority", remedy="start a collector; it begins one")
-            shell.out.record(_fields(found, place))
-
-    shell.run(work())
+    async with open_store(shell.existing_store(), settings=shell.settings) as store:
+        found = await read_authority(store, store.ambient)
+        place = store.place
+        if found is None:
+            raise NotFound(f"{place}: has no authority", remedy="start a collector; it begins one")
+        shell.out.record(_fields(found, place))
 
 
 @app.command("promote")
-def promote_copy(
-    context: typer.Context,
+async def promote_copy(
+    shell: Shell,
     why: Annotated[str, typer.Option("--why", metavar="TEXT", help="The reason, for the record.")],
     acceptance: Annotated[
         str | None, typer.Option(metavar="MODE", help="s3_manifest or local_spool; default: as before.")
@@ -59,30 +54,24 @@ def promote_copy(
 
     The original is not told. If it still accepted, the same batch could be accepted twice.
     """
-    shell = Shell.of(context)
     mode = None if acceptance is None else _mode(acceptance)
     if spool is not None and spool_id is not None:
         raise Invalid("--spool and --spool-id both name a spool", remedy="give one of the two")
 
-    async def work() -> None:
-        async with open_store(shell.existing_store(), settings=shell.settings) as store:
-            place = store.place
-            found = await read_authority(store, store.ambient)
-            if not original_is_out_of_service:
-                original = "its original" if found is None else str(found.place)
-                typer.confirm(
-                    f"does no collector accept at {original} any more, and never again?", abort=True, err=True
-                )
-            named = spool_id if spool is None or found is None else await _spool_in(spool, store.ambient)
-            made = await promote(store, store.ambient, place, reason=why, acceptance=mode, spool_id=named)
-            shell.out.record(_fields(made, place))
-
-    shell.run(work())
+    async with open_store(shell.existing_store(), settings=shell.settings) as store:
+        place = store.place
+        found = await read_authority(store, store.ambient)
+        if not original_is_out_of_service:
+            original = "its original" if found is None else str(found.place)
+            typer.confirm(f"does no collector accept at {original} any more, and never again?", abort=True, err=True)
+        named = spool_id if spool is None or found is None else await _spool_in(spool, store.ambient)
+        made = await promote(store, store.ambient, place, reason=why, acceptance=mode, spool_id=named)
+        shell.out.record(_fields(made, place))
 
 
 @app.command("alias")
-def alias(
-    context: typer.Context,
+async def alias(
+    shell: Shell,
     same_bucket: Annotated[
         bool, typer.Option("--same-bucket", help="Nothing can check it: this is the very same bucket, and no copy.")
     ] = False,
@@ -91,18 +80,13 @@ def alias(
 
     Such as a second name of an endpoint. A copy is something else: see promote.
     """
-    shell = Shell.of(context)
-
-    async def work() -> None:
-        async with open_store(shell.existing_store(), settings=shell.settings) as store:
-            place = store.place
-            if not same_bucket:
-                found = await read_authority(store, store.ambient)
-                known = "the one in its authority" if found is None else str(found.place)
-                typer.confirm(f"is {place} the very same as {known}, and no copy of it?", abort=True, err=True)
-            shell.out.record(_fields(await add_alias(store, store.ambient, place), place))
-
-    shell.run(work())
+    async with open_store(shell.existing_store(), settings=shell.settings) as store:
+        place = store.place
+        if not same_bucket:
+            found = await read_authority(store, store.ambient)
+            known = "the one in its authority" if found is None else str(found.place)
+            typer.confirm(f"is {place} the very same as {known}, and no copy of it?", abort=True, err=True)
+        shell.out.record(_fields(await add_alias(store, store.ambient, place), place))
 
 
 async def _spool_in(folder: Path, ambient: Ambient) -> str:

@@ -35,8 +35,8 @@ app = noun_app()
 
 
 @app.command()
-def collector(
-    context: typer.Context,
+async def collector(
+    shell: Shell,
     listen: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Where batches come in.")] = None,
     private: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Where reads are answered.")] = None,
     tokens: Annotated[Path | None, typer.Option(metavar="PATH", help="The token file.")] = None,
@@ -62,7 +62,6 @@ def collector(
     Any number of collectors share one store and know nothing of each other. SIGTERM and Ctrl-C let requests under way
     finish; the exit code is then 0. A second one does not wait for them, and exits with 143.
     """
-    shell = Shell.of(context)
     section = _section(
         shell.settings.ingest,
         listen=listen,
@@ -75,7 +74,7 @@ def collector(
         tls_certificate_file=tls_certificate,
         tls_key_file=tls_key,
     )
-    shell.run(_serve(shell, section, query=query_collector, unsafe_any_place=unsafe_any_place))
+    await _serve(shell, section, query=query_collector, unsafe_any_place=unsafe_any_place)
 
 
 @contextmanager

@@ -40,51 +40,41 @@ async def _open(shell: Shell) -> AsyncIterator[Client]:
 
 
 @app.command("list")
-def list_conflicts(
-    context: typer.Context,
+async def list_conflicts(
+    shell: Shell,
     agent: Annotated[str | None, typer.Option(metavar="NAME", help="Only those of this agent.")] = None,
     unresolved: Annotated[bool, typer.Option("--unresolved", help="Only those that nobody has decided.")] = False,
 ) -> None:
     """List conflicts on record, by agent, boot and sequence number."""
-    shell = Shell.of(context)
-
-    async def work() -> None:
-        async with _open(shell) as store:
-            resolutions = Resolutions(store, store.ambient)
-            rows = []
-            async for conflict in recorded(store, agent_id=agent):
-                decisions: tuple[Decision, ...] | None
-                try:
-                    decisions = await resolutions.of(conflict.identity, conflict.submitted_frame_sha256)
-                except Corrupt:
-                    decisions = None
-                if not (unresolved and decisions):
-                    rows.append(_row(conflict, decisions))
-            if not rows:
-                shell.out.note(f"no {'unresolved ' if unresolved else ''}conflicts in {store.spec.uri}")
-            shell.out.table(("submitted", "accepted", "agent", "boot", "numbers", "first_seen", "resolution"), rows)
-
-    shell.run(work())
+    async with _open(shell) as store:
+        resolutions = Resolutions(store, store.ambient)
+        rows = []
+        async for conflict in recorded(store, agent_id=agent):
+            decisions: tuple[Decision, ...] | None
+            try:
+                decisions = await resolutions.of(conflict.identity, conflict.submitted_frame_sha256)
+            except Corrupt:
+                decisions = None
+            if not (unresolved and decisions):
+                rows.append(_row(conflict, decisions))
+        if not rows:
+            shell.out.note(f"no {'unresolved ' if unresolved else ''}conflicts in {store.spec.uri}")
+        shell.out.table(("submitted", "accepted", "agent", "boot", "numbers", "first_seen", "resolution"), rows)
 
 
 @app.command()
-def show(context: typer.Context, hash_: Hash) -> None:
+async def show(shell: Shell, hash_: Hash) -> None:
     """Show one conflict: both hashes and keys, identity, range, first seen, and every decision."""
-    shell = Shell.of(context)
-
-    async def work() -> None:
-        async with _open(shell) as store:
-            conflict = await find_by_hash(store, hash_)
-            resolutions = Resolutions(store, store.ambient)
-            decisions = await resolutions.of(conflict.identity, conflict.submitted_frame_sha256)
-            shell.out.record(_fields(conflict, decisions, as_json=shell.out.as_json))
-
-    shell.run(work())
+    async with _open(shell) as store:
+        conflict = await find_by_hash(store, hash_)
+        resolutions = Resolutions(store, store.ambient)
+        decisions = await resolutions.of(conflict.identity, conflict.submitted_frame_sha256)
+        shell.out.record(_fields(conflict, decisions, as_json=shell.out.as_json))
 
 
 @app.command()
-def resolve(
-    context: typer.Context,
+async def resolve(
+    shell: Shell,
     hash_: Hash,
     why: Why,
     existing_is_authoritative: Annotated[
@@ -97,7 +87,6 @@ def resolve(
     by: By = None,
 ) -> None:
     """Decide a conflict, and record who did so, when and why."""
-    shell = Shell.of(context)
     if existing_is_authoritative == quarantine_identity:
         raise Invalid(
             "a conflict is resolved in one of two ways",
@@ -105,55 +94,42 @@ def resolve(
         )
     who = by or getpass.getuser()
 
-    async def work() -> None:
-        async with _open(shell) as store:
-            conflict = await find_by_hash(store, hash_)
-            identity = conflict.identity
-            resolution = Resolution.QUARANTINE_IDENTITY if quarantine_identity else Resolution.EXISTING_IS_AUTHORITATIVE
-            # The record first: a hold without a reason on record would be the worse of the two to be left with.
-            decisions = await Resolutions(store, store.ambient).decide(
-                identity, conflict.submitted_frame_sha256, resolution, by=who, why=why
-            )
-            if quarantine_identity:
-                await Holds(store, store.ambient).hold(identity.agent_id, identity.boot_id, by=who, why=why)
-            shell.out.record(_fields(conflict, decisions, as_json=shell.out.as_json))
-
-    shell.run(work())
+    async with _open(shell) as store:
+        conflict = await find_by_hash(store, hash_)
+        identity = conflict.identity
+        resolution = Resolution.QUARANTINE_IDENTITY if quarantine_identity else Resolution.EXISTING_IS_AUTHORITATIVE
+        # The record first: a hold without a reason on record would be the worse of the two to be left with.
+        decisions = await Resolutions(store, store.ambient).decide(
+            identity, conflict.submitted_frame_sha256, resolution, by=who, why=why
+        )
+        if quarantine_identity:
+            await Holds(store, store.ambient).hold(identity.agent_id, identity.boot_id, by=who, why=why)
+        shell.out.record(_fields(conflict, decisions, as_json=shell.out.as_json))
 
 
 @app.command()
-def holds(context: typer.Context) -> None:
+async def holds(shell: Shell) -> None:
     """List agents and boots in quarantine, and those that were."""
-    shell = Shell.of(context)
-
-    async def work() -> None:
-        async with _open(shell) as store:
-            rows = [_hold_row(each) for each in await Holds(store, store.ambient).all()]
-            columns = ("agent", "boot", "state", "by", "since", "why", "lifted_by", "lifted", "lifted_why")
-            if not rows:
-                shell.out.note(f"nobody is or was in quarantine in {store.spec.uri}")
-            shell.out.table(columns, rows)
-
-    shell.run(work())
+    async with _open(shell) as store:
+        rows = [_hold_row(each) for each in await Holds(store, store.ambient).all()]
+        columns = ("agent", "boot", "state", "by", "since", "why", "lifted_by", "lifted", "lifted_why")
+        if not rows:
+            shell.out.note(f"nobody is or was in quarantine in {store.spec.uri}")
+        shell.out.table(columns, rows)
 
 
 @app.command()
-def lift(
-    context: typer.Context,
+async def lift(
+    shell: Shell,
     agent: Annotated[str, typer.Argument(metavar="AGENT", help="The agent's id.")],
     boot: Annotated[str, typer.Argument(metavar="BOOT", help="The boot's id.")],
     why: Why,
     by: By = None,
 ) -> None:
     """Let collectors take batches of a held agent and boot again."""
-    shell = Shell.of(context)
-
-    async def work() -> None:
-        async with _open(shell) as store:
-            lifted = await Holds(store, store.ambient).lift(agent, boot, by=by or getpass.getuser(), why=why)
-            shell.out.record(lifted.document())
-
-    shell.run(work())
+    async with _open(shell) as store:
+        lifted = await Holds(store, store.ambient).lift(agent, boot, by=by or getpass.getuser(), why=why)
+        shell.out.record(lifted.document())
 
 
 def _row(conflict: ConflictManifest | UnreadableConflict, decisions: tuple[Decision, ...] | None) -> tuple[Any, ...]:

@@ -34,14 +34,14 @@ def gc() -> None:
 
 
 @app.command()
-def plan(context: typer.Context, kinds: Kinds = None, master: Master = None) -> None:
+async def plan(shell: Shell, kinds: Kinds = None, master: Master = None) -> None:
     """Show what a run would remove now, what it would keep, and why. Reads alone."""
-    _dry(Shell.of(context), kinds, None, master)
+    await _dry(shell, kinds, None, master)
 
 
 @app.command()
-def run(
-    context: typer.Context,
+async def run(
+    shell: Shell,
     kinds: Kinds = None,
     apply: Annotated[bool, typer.Option("--apply", help="Do it. Without this nothing is removed.")] = False,
     limit: Annotated[
@@ -54,108 +54,96 @@ def run(
     ] = False,
 ) -> None:
     """Remove garbage. A dry run, unless --apply is given."""
-    shell = Shell.of(context)
     if not apply:
-        _dry(shell, kinds, limit, master)
+        await _dry(shell, kinds, limit, master)
         shell.out.note("a dry run: nothing was removed; --apply does it")
         return
 
-    async def work() -> None:
-        from holdfast import pipeline as rooms  # noqa: PLC0415  # loads Arrow, which takes a while
+    from holdfast import pipeline as rooms  # noqa: PLC0415  # loads Arrow, which takes a while
 
-        async with (
-            open_as_collector_of_garbage(shell) as store,
-            engine_for(shell, store, master or "inline", []) as engine,
-            Watch(shell.out).shown() as watch,
-        ):
-            ended = await rooms.run(
-                store,
-                ["gc"],
-                engine=engine,
-                options=options_of(shell, None, service=False),
-                request={"kinds": _names(kinds), "apply": True, "limit": limit},
-                takeover=takeover,
-                say=watch.say,
+    async with (
+        open_as_collector_of_garbage(shell) as store,
+        engine_for(shell, store, master or "inline", []) as engine,
+        Watch(shell.out).shown() as watch,
+    ):
+        ended = await rooms.run(
+            store,
+            ["gc"],
+            engine=engine,
+            options=options_of(shell, None, service=False),
+            request={"kinds": _names(kinds), "apply": True, "limit": limit},
+            takeover=takeover,
+            say=watch.say,
+        )
+    for each in ended:
+        if each.status != "success":
+            raise HoldfastError(
+                f"run {each.run_id}: {each.status}: {each.error}",
+                remedy="what it removed is on record (holdfast gc show RUN); the next run goes on with it",
             )
-        for each in ended:
-            if each.status != "success":
-                raise HoldfastError(
-                    f"run {each.run_id}: {each.status}: {each.error}",
-                    remedy="what it removed is on record (holdfast gc show RUN); the next run goes on with it",
-                )
-        if shell.out.as_json:
-            shell.out.document([each.document() for each in ended])
-            return
-        for each in ended:
-            shell.out.table(COLUMNS, _rows(each.summary))
-            _tell_off(shell, each.summary)
-            removed, size = each.summary.get("removed", 0), each.summary.get("bytes", 0)
-            shell.out.note(f"run {each.run_id}: {removed} objects removed, {size:,} bytes")
-
-    shell.run(work())
+    if shell.out.as_json:
+        shell.out.document([each.document() for each in ended])
+        return
+    for each in ended:
+        shell.out.table(COLUMNS, _rows(each.summary))
+        _tell_off(shell, each.summary)
+        removed, size = each.summary.get("removed", 0), each.summary.get("bytes", 0)
+        shell.out.note(f"run {each.run_id}: {removed} objects removed, {size:,} bytes")
 
 
 @app.command()
-def history(
-    context: typer.Context,
+async def history(
+    shell: Shell,
     limit: Annotated[int, typer.Option(min=1, metavar="N", help="The latest so many.")] = 20,
 ) -> None:
     """List past runs, the latest first, with how much each removed."""
-    shell = Shell.of(context)
 
-    async def work() -> None:
-        from holdfast.base.clock import iso  # noqa: PLC0415  # a help page needs none of it
-        from holdfast.pipeline import history as past  # noqa: PLC0415  # loads Arrow, which takes a while
+    from holdfast.base.clock import iso  # noqa: PLC0415  # a help page needs none of it
+    from holdfast.pipeline import history as past  # noqa: PLC0415  # loads Arrow, which takes a while
 
-        async with open_as_collector_of_garbage(shell) as store:
-            found = await past(store, limit=limit, job="gc")
-        rows = [
-            (
-                each.run_id,
-                each.status,
-                result.get("apply"),
-                result.get("removed"),
-                result.get("bytes"),
-                iso(each.updated_ms * 1_000_000),
-            )
-            for each, result in found
-        ]
-        if shell.out.as_json:
-            shell.out.document([{"run_id": each.run_id, "status": each.status, **result} for each, result in found])
-            return
-        shell.out.table(("run", "status", "applied", "removed", "bytes", "ended"), rows)
-        if not rows:
-            shell.out.note("garbage collection has not run here")
-
-    shell.run(work())
+    async with open_as_collector_of_garbage(shell) as store:
+        found = await past(store, limit=limit, job="gc")
+    rows = [
+        (
+            each.run_id,
+            each.status,
+            result.get("apply"),
+            result.get("removed"),
+            result.get("bytes"),
+            iso(each.updated_ms * 1_000_000),
+        )
+        for each, result in found
+    ]
+    if shell.out.as_json:
+        shell.out.document([{"run_id": each.run_id, "status": each.status, **result} for each, result in found])
+        return
+    shell.out.table(("run", "status", "applied", "removed", "bytes", "ended"), rows)
+    if not rows:
+        shell.out.note("garbage collection has not run here")
 
 
 @app.command()
-def show(
-    context: typer.Context,
+async def show(
+    shell: Shell,
     run_id: Annotated[str, typer.Argument(metavar="RUN", help="The id of a run.")],
 ) -> None:
     """List every object that a run has removed, or was about to remove when it was cut short, and why.
 
     Of a dry run, which removes nothing, show what it would have removed.
     """
-    shell = Shell.of(context)
 
-    async def work() -> None:
-        from holdfast.pipeline.gc.record import GC, intents  # noqa: PLC0415  # loads Arrow, which takes a while
+    from holdfast.pipeline.gc.record import GC, intents  # noqa: PLC0415  # loads Arrow, which takes a while
 
-        rows: list[tuple[object, ...]] = []
-        async with open_as_collector_of_garbage(shell) as store:
-            if await store.find(f"{GC}{run_id}/run.json") is None:
-                shell.out.table(COLUMNS, _rows(await _dry_run(store, run_id)))
-                shell.out.note(f"run {run_id} was a dry run: nothing was removed")
-                return
-            async for intent in intents(store, run_id):
-                state = "gone" if intent.concluded else "intended"
-                rows += [(intent.kind, state, why, size, key) for key, size, why in intent.objects]
-        shell.out.table(("kind", "state", "why", "bytes", "key"), rows)
-
-    shell.run(work())
+    rows: list[tuple[object, ...]] = []
+    async with open_as_collector_of_garbage(shell) as store:
+        if await store.find(f"{GC}{run_id}/run.json") is None:
+            shell.out.table(COLUMNS, _rows(await _dry_run(store, run_id)))
+            shell.out.note(f"run {run_id} was a dry run: nothing was removed")
+            return
+        async for intent in intents(store, run_id):
+            state = "gone" if intent.concluded else "intended"
+            rows += [(intent.kind, state, why, size, key) for key, size, why in intent.objects]
+    shell.out.table(("kind", "state", "why", "bytes", "key"), rows)
 
 
 async def _dry_run(store: "Client", run_id: str) -> dict[str, Any]:
@@ -176,28 +164,25 @@ async def _dry_run(store: "Client", run_id: str) -> dict[str, Any]:
     return found.result
 
 
-def _dry(shell: Shell, kinds: str | None, limit: int | None, master: str | None) -> None:
-    async def work() -> None:
-        from holdfast.pipeline.gc.job import Gc  # noqa: PLC0415  # loads Arrow, which takes a while
-        from holdfast.pipeline.options import Env  # noqa: PLC0415  # as above
+async def _dry(shell: Shell, kinds: str | None, limit: int | None, master: str | None) -> None:
+    from holdfast.pipeline.gc.job import Gc  # noqa: PLC0415  # loads Arrow, which takes a while
+    from holdfast.pipeline.options import Env  # noqa: PLC0415  # as above
 
-        async with (
-            open_as_collector_of_garbage(shell) as store,
-            engine_for(shell, store, master or "inline", []) as engine,
-            Watch(shell.out).shown() as watch,
-        ):
-            env = Env(store, store.ambient, engine, options_of(shell, None, service=False), watch.say)
-            found = await Gc(env).preview({"kinds": _names(kinds), "limit": limit})
-        if shell.out.as_json:
-            shell.out.document(found)
-            return
-        rows = _rows(found)
-        shell.out.table(COLUMNS, rows)
-        _tell_off(shell, found)
-        if not rows and len(found["off"]) < len(found["kinds"]):
-            shell.out.note("there is no garbage")
-
-    shell.run(work())
+    async with (
+        open_as_collector_of_garbage(shell) as store,
+        engine_for(shell, store, master or "inline", []) as engine,
+        Watch(shell.out).shown() as watch,
+    ):
+        env = Env(store, store.ambient, engine, options_of(shell, None, service=False), watch.say)
+        found = await Gc(env).preview({"kinds": _names(kinds), "limit": limit})
+    if shell.out.as_json:
+        shell.out.document(found)
+        return
+    rows = _rows(found)
+    shell.out.table(COLUMNS, rows)
+    _tell_off(shell, found)
+    if not rows and len(found["off"]) < len(found["kinds"]):
+        shell.out.note("there is no garbage")
 
 
 def _tell_off(shell: Shell, found: dict[str, Any]) -> None:

@@ -19,8 +19,8 @@ def logs() -> None:
 
 
 @app.command()
-def search(
-    context: typer.Context,
+async def search(
+    shell: Shell,
     words: Annotated[list[str] | None, typer.Argument(metavar="[WORDS]", help="All must be in the message.")] = None,
     contains: Annotated[
         str, typer.Option("--contains", metavar="TEXT", help="Text that is in the message as it stands.")
@@ -39,39 +39,34 @@ def search(
     style: FormatOption = None,
 ) -> None:
     """Find logs that have all of the words, the newest first."""
-    shell = Shell.of(context)
-
-    async def work() -> None:
-        async with open_platform(shell.existing_store(), settings=shell.settings) as hf:
-            found = await hf.logs().search(
-                " ".join(words or []),
-                contains=contains,
-                regex=regex,
-                since=since,
-                until=until,
-                severity=severity,
-                where=where,
-                agent=agent,
-                limit=limit,
+    async with open_platform(shell.existing_store(), settings=shell.settings) as hf:
+        found = await hf.logs().search(
+            " ".join(words or []),
+            contains=contains,
+            regex=regex,
+            since=since,
+            until=until,
+            severity=severity,
+            where=where,
+            agent=agent,
+            limit=limit,
+        )
+    if shell.out.as_json and style is None:
+        shell.out.document(found.document("logs"))
+    elif style in (None, Format.TABLE):
+        rows = [
+            (
+                clock_time(row["time_ns"]),
+                row["agent"],
+                row["severity"],
+                row["message"],
+                labels_text(row["labels"]) if row["labels"] else "",
             )
-        if shell.out.as_json and style is None:
-            shell.out.document(found.document("logs"))
-        elif style in (None, Format.TABLE):
-            rows = [
-                (
-                    clock_time(row["time_ns"]),
-                    row["agent"],
-                    row["severity"],
-                    row["message"],
-                    labels_text(row["labels"]) if row["labels"] else "",
-                )
-                for row in found.rows
-            ]
-            shell.out.table(("time", "agent", "severity", "message", "labels"), rows)
-        else:
-            show_groups(shell.out, found.rows, style)
-        if found.truncated:
-            shell.out.note(f"there are more than {limit}; --limit shows more")
-        told(shell.out, found.read)
-
-    shell.run(work())
+            for row in found.rows
+        ]
+        shell.out.table(("time", "agent", "severity", "message", "labels"), rows)
+    else:
+        show_groups(shell.out, found.rows, style)
+    if found.truncated:
+        shell.out.note(f"there are more than {limit}; --limit shows more")
+    told(shell.out, found.read)

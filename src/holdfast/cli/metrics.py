@@ -34,8 +34,8 @@ def metrics() -> None:
 
 
 @app.command("list")
-def list_metrics(
-    context: typer.Context,
+async def list_metrics(
+    shell: Shell,
     pattern: Annotated[str, typer.Argument(metavar="[PATTERN]", help="As in the shell: node_*.")] = "*",
     since: Since = "1h",
     until: Until = None,
@@ -43,21 +43,16 @@ def list_metrics(
     style: FormatOption = None,
 ) -> None:
     """List metrics that have samples in the range, with how many series and agents each has."""
-    shell = Shell.of(context)
-
-    async def work() -> None:
-        async with open_platform(shell.existing_store(), settings=shell.settings) as hf:
-            found = await hf.metrics().list(pattern, since=since, until=until, agent=agent)
-        rows = [_timed(row, style, shell.out) for row in found.rows]
-        show_groups(shell.out, rows, style)
-        told(shell.out, found.read)
-
-    shell.run(work())
+    async with open_platform(shell.existing_store(), settings=shell.settings) as hf:
+        found = await hf.metrics().list(pattern, since=since, until=until, agent=agent)
+    rows = [_timed(row, style, shell.out) for row in found.rows]
+    show_groups(shell.out, rows, style)
+    told(shell.out, found.read)
 
 
 @app.command()
-def labels(
-    context: typer.Context,
+async def labels(
+    shell: Shell,
     metric: Name,
     since: Since = "1h",
     until: Until = None,
@@ -65,20 +60,15 @@ def labels(
     style: FormatOption = None,
 ) -> None:
     """List the labels of a metric and their values, with how many series have each."""
-    shell = Shell.of(context)
-
-    async def work() -> None:
-        async with open_platform(shell.existing_store(), settings=shell.settings) as hf:
-            found = await hf.metrics().labels(metric, since=since, until=until, agent=agent)
-        show_groups(shell.out, found.rows, style)
-        told(shell.out, found.read)
-
-    shell.run(work())
+    async with open_platform(shell.existing_store(), settings=shell.settings) as hf:
+        found = await hf.metrics().labels(metric, since=since, until=until, agent=agent)
+    show_groups(shell.out, found.rows, style)
+    told(shell.out, found.read)
 
 
 @app.command()
-def query(
-    context: typer.Context,
+async def query(
+    shell: Shell,
     metric: Name,
     since: Since = "1h",
     until: Until = None,
@@ -97,28 +87,24 @@ def query(
     style: FormatOption = None,
 ) -> None:
     """Show the values of a metric, step by step."""
-    shell = Shell.of(context)
     if total and by:
         raise Invalid("--total puts all series together, --by only some", remedy="give one of them")
     grouped: list[str] | None = [] if total else by or None
     chosen = Aggregate.QUANTILE if quantile is not None and aggregate is Aggregate.AVG else aggregate
 
-    async def work() -> None:
-        async with open_platform(shell.existing_store(), settings=shell.settings) as hf:
-            found = await hf.metrics().query(
-                metric,
-                since=since,
-                until=until,
-                step=step,
-                aggregate=chosen,
-                where=where,
-                agent=agent,
-                by=grouped,
-                q=quantile,
-            )
-        _show(shell.out, found, style, plot=plot)
-
-    shell.run(work())
+    async with open_platform(shell.existing_store(), settings=shell.settings) as hf:
+        found = await hf.metrics().query(
+            metric,
+            since=since,
+            until=until,
+            step=step,
+            aggregate=chosen,
+            where=where,
+            agent=agent,
+            by=grouped,
+            q=quantile,
+        )
+    _show(shell.out, found, style, plot=plot)
 
 
 def _show(out: Output, found: Answer, style: Format | None, *, plot: bool) -> None:

@@ -55,8 +55,8 @@ def onto() -> None:
 
 
 @app.command()
-def init(
-    context: typer.Context,
+async def init(
+    shell: Shell,
     force: Annotated[bool, typer.Option("--force", help="Also if there is one: all its commits are given up.")] = False,
     token: Token = None,
     by: By = "",
@@ -67,38 +67,28 @@ def init(
     Writes a head at commit 0, if there is none. Nobody has to: the first commit does it too. With --force it shows what
     would be given up, and the token to do it with.
     """
-    shell = Shell.of(context)
     if force:
-        _begin_anew(shell, token, by, why)
+        await _begin_anew(shell, token, by, why)
         return
 
-    async def work() -> None:
-        async with open_ontology(shell, new=True) as store:
-            ambient = store.ambient
-            empty = Head(updated_at=iso(ambient.clock.wall_ns()), runtime_id="holdfast onto init")
-            outcome = await store.put(layout.HEAD, empty.body(ambient.ids.write_id()), CREATE)
-            head = await read_head(store)
-            made = not isinstance(outcome, Lost)
-            if shell.out.as_json:
-                shell.out.document({"created": made, "commit_id": head.commit_id})
-            else:
-                state = (
-                    "made an empty ontology" if made else f"there is an ontology already, at commit {head.commit_id}"
-                )
-                shell.out.line(f"{store.spec.uri}: {state}")
-
-    shell.run(work())
+    async with open_ontology(shell, new=True) as store:
+        ambient = store.ambient
+        empty = Head(updated_at=iso(ambient.clock.wall_ns()), runtime_id="holdfast onto init")
+        outcome = await store.put(layout.HEAD, empty.body(ambient.ids.write_id()), CREATE)
+        head = await read_head(store)
+        made = not isinstance(outcome, Lost)
+        if shell.out.as_json:
+            shell.out.document({"created": made, "commit_id": head.commit_id})
+        else:
+            state = "made an empty ontology" if made else f"there is an ontology already, at commit {head.commit_id}"
+            shell.out.line(f"{store.spec.uri}: {state}")
 
 
-def _begin_anew(shell: Shell, token: str | None, by: str, why: str) -> None:
-    async def work() -> restart.Preview:
-        async with open_ontology(shell) as store:
-            found = await restart.preview(store)
-            if token is not None:
-                await restart.apply(store, store.ambient, found, token, by=by, why=why)
-            return found
-
-    found = shell.run(work())
+async def _begin_anew(shell: Shell, token: str | None, by: str, why: str) -> None:
+    async with open_ontology(shell) as store:
+        found = await restart.preview(store)
+        if token is not None:
+            await restart.apply(store, store.ambient, found, token, by=by, why=why)
     if shell.out.as_json:
         listed = [
             {"kind": each.kind, "type_name": each.name, "files": known.files} for each, known in found.types.items()
@@ -114,32 +104,27 @@ def _begin_anew(shell: Shell, token: str | None, by: str, why: str) -> None:
 
 
 @app.command()
-def info(context: typer.Context) -> None:
+async def info(shell: Shell) -> None:
     """Show the head, the files and the index lag of each type, and the lock."""
-    shell = Shell.of(context)
-
-    async def work() -> None:
-        async with open_ontology(shell) as store:
-            found = await read_info(store, store.ambient)
-            if shell.out.as_json:
-                shell.out.document(_info_document(found))
-                return
-            shell.out.record(
-                {
-                    "head": f"commit {found.commit_id}",
-                    "manifest": found.manifest_path,
-                    "updated": found.updated_at or None,
-                    "lock": _lock_line(found.lock),
-                    "index lag": found.index_lag,
-                    "index warning": found.last_index_warning,
-                }
-            )
-            if found.types:
-                shell.out.line("")
-                columns = ("kind", "type", "files", "last commit", "schema", "index lag", "advice")
-                shell.out.table(columns, [_type_row(each) for each in found.types])
-
-    shell.run(work())
+    async with open_ontology(shell) as store:
+        found = await read_info(store, store.ambient)
+        if shell.out.as_json:
+            shell.out.document(_info_document(found))
+            return
+        shell.out.record(
+            {
+                "head": f"commit {found.commit_id}",
+                "manifest": found.manifest_path,
+                "updated": found.updated_at or None,
+                "lock": _lock_line(found.lock),
+                "index lag": found.index_lag,
+                "index warning": found.last_index_warning,
+            }
+        )
+        if found.types:
+            shell.out.line("")
+            columns = ("kind", "type", "files", "last commit", "schema", "index lag", "advice")
+            shell.out.table(columns, [_type_row(each) for each in found.types])
 
 
 def _type_row(each: Any) -> tuple[object, ...]:
@@ -176,72 +161,57 @@ def _info_document(found: Info) -> dict[str, Any]:
 
 
 @commits_app.command("list")
-def list_commits(
-    context: typer.Context,
+async def list_commits(
+    shell: Shell,
     limit: Annotated[int, typer.Option(min=1, metavar="N", help="At most so many.")] = 20,
     before: Annotated[int | None, typer.Option(min=1, metavar="ID", help="Only those before this one.")] = None,
 ) -> None:
     """List commits, the newest first."""
-    shell = Shell.of(context)
-
-    async def work() -> None:
-        async with open_ontology(shell) as store:
-            found = [each async for each in history.commits(store, limit=limit, before=before)]
-            if shell.out.as_json:
-                shell.out.document([_commit_document(each) for each in found])
-            elif found:
-                shell.out.table(("commit", "created", "by", "rows", "types", "metadata"), map(_commit_row, found))
-            else:
-                shell.out.note(f"no commits in {store.spec.uri}")
-
-    shell.run(work())
+    async with open_ontology(shell) as store:
+        found = [each async for each in history.commits(store, limit=limit, before=before)]
+        if shell.out.as_json:
+            shell.out.document([_commit_document(each) for each in found])
+        elif found:
+            shell.out.table(("commit", "created", "by", "rows", "types", "metadata"), map(_commit_row, found))
+        else:
+            shell.out.note(f"no commits in {store.spec.uri}")
 
 
 @commits_app.command()
-def show(context: typer.Context, commit_id: CommitId) -> None:
+async def show(shell: Shell, commit_id: CommitId) -> None:
     """Show one commit: who made it, when, and its files."""
-    shell = Shell.of(context)
-
-    async def work() -> None:
-        async with open_ontology(shell) as store:
-            found = await history.find_commit(store, commit_id)
-            if shell.out.as_json:
-                shell.out.document(_commit_document(found))
-                return
-            shell.out.record(
-                {
-                    "commit": found.commit_id,
-                    "manifest": found.path,
-                    "parent": found.parent.path if found.parent is not None else None,
-                    "created": found.created_at,
-                    "by": found.runtime_id,
-                    "metadata": dict(found.metadata) or None,
-                }
-            )
-            if found.files:
-                shell.out.line("")
-                rows = [(*each.type_id, each.row_count, each.schema_version_id, each.path) for each in found.files]
-                shell.out.table(("kind", "type", "rows", "schema", "file"), rows)
-
-    shell.run(work())
+    async with open_ontology(shell) as store:
+        found = await history.find_commit(store, commit_id)
+        if shell.out.as_json:
+            shell.out.document(_commit_document(found))
+            return
+        shell.out.record(
+            {
+                "commit": found.commit_id,
+                "manifest": found.path,
+                "parent": found.parent.path if found.parent is not None else None,
+                "created": found.created_at,
+                "by": found.runtime_id,
+                "metadata": dict(found.metadata) or None,
+            }
+        )
+        if found.files:
+            shell.out.line("")
+            rows = [(*each.type_id, each.row_count, each.schema_version_id, each.path) for each in found.files]
+            shell.out.table(("kind", "type", "rows", "schema", "file"), rows)
 
 
 @commits_app.command()
-def diff(context: typer.Context, older: CommitId, newer: CommitId) -> None:
+async def diff(shell: Shell, older: CommitId, newer: CommitId) -> None:
     """Show what changed from one commit to another; 0 is the empty store."""
-    shell = Shell.of(context)
-
-    async def work() -> None:
-        async with open_ontology(shell) as store:
-            found = await history.diff(store, older, newer)
-            if shell.out.as_json:
-                shell.out.document([_difference_document(each) for each in found])
-            elif found:
-                shell.out.table(("change", "type", "key", "commit", "fields"), map(_difference_row, found))
-            else:
-                shell.out.note(f"nothing changed from commit {older} to commit {newer}")
-
-    shell.run(work())
+    async with open_ontology(shell) as store:
+        found = await history.diff(store, older, newer)
+        if shell.out.as_json:
+            shell.out.document([_difference_document(each) for each in found])
+        elif found:
+            shell.out.table(("change", "type", "key", "commit", "fields"), map(_difference_row, found))
+        else:
+            shell.out.note(f"nothing changed from commit {older} to commit {newer}")
 
 
 def _commit_row(found: Manifest) -> tuple[object, ...]:
@@ -303,41 +273,31 @@ def _short(text: str) -> str:
 
 
 @lock_app.command("show")
-def show_lock(context: typer.Context) -> None:
+async def show_lock(shell: Shell) -> None:
     """Show who holds the write lock, and for how long still."""
-    shell = Shell.of(context)
-
-    async def work() -> None:
-        async with open_ontology(shell) as store:
-            found = await lock.show(store, store.ambient)
-            if shell.out.as_json:
-                shell.out.document(_lock_document(found))
-            else:
-                shell.out.line(_lock_line(found))
-
-    shell.run(work())
+    async with open_ontology(shell) as store:
+        found = await lock.show(store, store.ambient)
+        if shell.out.as_json:
+            shell.out.document(_lock_document(found))
+        else:
+            shell.out.line(_lock_line(found))
 
 
 @lock_app.command("break")
-def break_lock(context: typer.Context) -> None:
+async def break_lock(shell: Shell) -> None:
     """Let the write lock expire now.
 
     Harmless at any moment: what is committed is decided by the head. Its holder's next commit takes the lock again.
     """
-    shell = Shell.of(context)
-
-    async def work() -> None:
-        async with open_ontology(shell) as store:
-            found = await lock.break_lock(store, store.ambient)
-            if found is None:
-                raise NotFound(f"{layout.LOCK}: there is no lock to break", remedy="nothing holds writers up")
-            if shell.out.as_json:
-                shell.out.document({"broken": not found.expired, **(_lock_document(found) or {})})
-            else:
-                was = "was free already" if found.expired else "is free now"
-                shell.out.line(f"the lock of {found.owner_id} {was}")
-
-    shell.run(work())
+    async with open_ontology(shell) as store:
+        found = await lock.break_lock(store, store.ambient)
+        if found is None:
+            raise NotFound(f"{layout.LOCK}: there is no lock to break", remedy="nothing holds writers up")
+        if shell.out.as_json:
+            shell.out.document({"broken": not found.expired, **(_lock_document(found) or {})})
+        else:
+            was = "was free already" if found.expired else "is free now"
+            shell.out.line(f"the lock of {found.owner_id} {was}")
 
 
 def _lock_document(found: LockState | None) -> dict[str, Any] | None:

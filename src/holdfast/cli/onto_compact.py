@@ -13,8 +13,8 @@ from holdfast.ontology.maintain.staged_loads import sweep as sweep_loads
 from holdfast.ontology.types.refs import TypeId
 
 
-def compact(
-    context: typer.Context,
+async def compact(
+    shell: Shell,
     type_name: Annotated[str | None, typer.Argument(metavar="[TYPE]", help="Only this type.")] = None,
     apply: Annotated[bool, typer.Option("--apply", help="Do it; without it, only show what would be done.")] = False,
     whole: Annotated[
@@ -25,29 +25,24 @@ def compact(
 
     Safe beside writers, readers and other compactors.
     """
-    shell = Shell.of(context)
+    step = Step("reading")
+    checklist = Checklist([step])
 
-    async def work() -> None:
-        step = Step("reading")
-        checklist = Checklist([step])
+    def watch(type_id: TypeId, done: int, total: int) -> None:
+        step.state, step.title, step.detail = State.RUNNING, type_id.name, f"{done:,} of {total:,} files"
 
-        def watch(type_id: TypeId, done: int, total: int) -> None:
-            step.state, step.title, step.detail = State.RUNNING, type_id.name, f"{done:,} of {total:,} files"
-
-        async with open_ontology(shell) as store:
-            compactor = Compactor(store, store.ambient, whole=whole, watch=watch)
-            types = _chosen(await compactor.types(), type_name)
-            outlooks = [await compactor.outlook(type_id) for type_id in types]
-            done: list[Compacted] = []
-            removed: list[str] = []
-            if apply:
-                async with live(shell.out, checklist):
-                    done = [await compactor.perform(each) for outlook in outlooks for each in outlook.merges]
-                    removed = [*await compactor.sweep(types), *await sweep_loads(store)]
-            figures = (compactor.bytes_read, compactor.bytes_written)
-            told_compaction(shell, outlooks, done, removed, figures, apply=apply)
-
-    shell.run(work())
+    async with open_ontology(shell) as store:
+        compactor = Compactor(store, store.ambient, whole=whole, watch=watch)
+        types = _chosen(await compactor.types(), type_name)
+        outlooks = [await compactor.outlook(type_id) for type_id in types]
+        done: list[Compacted] = []
+        removed: list[str] = []
+        if apply:
+            async with live(shell.out, checklist):
+                done = [await compactor.perform(each) for outlook in outlooks for each in outlook.merges]
+                removed = [*await compactor.sweep(types), *await sweep_loads(store)]
+        figures = (compactor.bytes_read, compactor.bytes_written)
+        told_compaction(shell, outlooks, done, removed, figures, apply=apply)
 
 
 def _chosen(types: Sequence[TypeId], name: str | None) -> list[TypeId]:

@@ -14,8 +14,8 @@ from holdfast.ontology.maintain import erase as erasing
 TypeName = Annotated[str, typer.Argument(metavar="TYPE", help="A type; entity/NAME where a relation has it too.")]
 
 
-def drop(
-    context: typer.Context,
+async def drop(
+    shell: Shell,
     type_name: TypeName,
     purge: Annotated[bool, typer.Option("--purge", help="Destroy its rows, in all of history.")] = False,
     token: Token = None,
@@ -27,17 +27,12 @@ def drop(
     Shows what would end, and the token to do it with. Queries as of earlier commits still see its rows, unless they
     are purged.
     """
-    shell = Shell.of(context)
-
-    async def work() -> tuple[dropping.Preview, Commit | None]:
-        async with open_ontology(shell) as store:
-            found = await dropping.preview(store, type_name, purge=purge)
-            if token is None:
-                return found, None
+    done: Commit | None = None
+    async with open_ontology(shell) as store:
+        found = await dropping.preview(store, type_name, purge=purge)
+        if token is not None:
             async with my_turn(store, by) as turn:
-                return found, await dropping.apply(store, store.ambient, found, token, turn=turn, by=by, why=why)
-
-    found, done = shell.run(work())
+                done = await dropping.apply(store, store.ambient, found, token, turn=turn, by=by, why=why)
     shown: dict[str, Any] = {
         "kind": found.type_id.kind,
         "type_name": found.type_id.name,
@@ -58,8 +53,8 @@ def drop(
         shell.out.note(f"nothing was written: add --token {found.token}")
 
 
-def erase(
-    context: typer.Context,
+async def erase(
+    shell: Shell,
     type_name: Annotated[str | None, typer.Argument(metavar="TYPE", help="A type.")] = None,
     key: Annotated[list[str] | None, typer.Argument(metavar="KEY", help="The key; both ends of a relation.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Finish what was begun, and nothing else.")] = False,
@@ -71,22 +66,18 @@ def erase(
 
     Shows how many rows that are, and the token to do it with. The key stays; history shows that it was erased.
     """
-    shell = Shell.of(context)
     if resume:
-        _resume(shell)
+        await _resume(shell)
         return
     if type_name is None or not key:
         raise Invalid("there is nothing to erase", remedy="say holdfast onto erase TYPE KEY, or --resume")
 
-    async def work() -> tuple[erasing.Preview, Commit | None]:
-        async with open_ontology(shell) as store:
-            found = await erasing.preview(store, type_name, *key)
-            if token is None:
-                return found, None
+    done: Commit | None = None
+    async with open_ontology(shell) as store:
+        found = await erasing.preview(store, type_name, *key)
+        if token is not None:
             async with my_turn(store, by) as turn:
-                return found, await erasing.apply(store, store.ambient, found, token, turn=turn, by=by, why=why)
-
-    found, done = shell.run(work())
+                done = await erasing.apply(store, store.ambient, found, token, turn=turn, by=by, why=why)
     shown: dict[str, Any] = {
         "kind": found.type_id.kind,
         "type_name": found.type_id.name,
@@ -106,12 +97,9 @@ def erase(
         shell.out.note(f"nothing was written: add --token {found.token}")
 
 
-def _resume(shell: Shell) -> None:
-    async def work() -> erasing.Resumed:
-        async with open_ontology(shell) as store:
-            return await erasing.resume(store, store.ambient)
-
-    done = shell.run(work())
+async def _resume(shell: Shell) -> None:
+    async with open_ontology(shell) as store:
+        done = await erasing.resume(store, store.ambient)
     if shell.out.as_json:
         shell.out.document({"finished": done.finished, "removed": done.removed})
         return

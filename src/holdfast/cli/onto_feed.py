@@ -12,14 +12,14 @@ from holdfast.cli.output import json_text
 from holdfast.cli.shell import Shell, noun_app
 from holdfast.ontology.chain.catalog import schema_at
 from holdfast.ontology.chain.chain import Chain
-from holdfast.ontology.chain.tags import Tag, Tags
+from holdfast.ontology.chain.tags import Tags
 from holdfast.ontology.commit.commit import Commit
 from holdfast.ontology.feed import Change, Feed
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import Ledger
 from holdfast.ontology.format.head import read_head
 from holdfast.ontology.format.schema_objects import Versions
-from holdfast.ontology.maintain.revert import Preview, apply, preview
+from holdfast.ontology.maintain.revert import apply, preview
 from holdfast.ontology.types.refs import TypeId
 
 tag_app = noun_app()
@@ -28,8 +28,8 @@ schema_app = noun_app()
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The tag.")]
 
 
-def changes(
-    context: typer.Context,
+async def changes(
+    shell: Shell,
     since: Annotated[int, typer.Option(min=0, metavar="ID", help="Only what commits after this one changed.")] = 0,
     type_name: Annotated[
         list[str] | None, typer.Option("--type", metavar="TYPE", help="Only these; repeatable.")
@@ -37,19 +37,14 @@ def changes(
     follow: Annotated[bool, typer.Option("--follow", help="Go on with what is committed, until interrupted.")] = False,
 ) -> None:
     """Print what each commit changed, one JSON document per line."""
-    shell = Shell.of(context)
-
-    async def work() -> None:
-        async with open_ontology(shell) as store:
-            types = None
-            if type_name:
-                ledger = await Chain(store).ledger((await read_head(store)).place)
-                types = [_known(ledger, name) for name in type_name]
-            feed = Feed(store, since=since, types=types)
-            async for change in feed.follow() if follow else feed.changes():
-                _print(shell, change)
-
-    shell.run(work())
+    async with open_ontology(shell) as store:
+        types = None
+        if type_name:
+            ledger = await Chain(store).ledger((await read_head(store)).place)
+            types = [_known(ledger, name) for name in type_name]
+        feed = Feed(store, since=since, types=types)
+        async for change in feed.follow() if follow else feed.changes():
+            _print(shell, change)
 
 
 def _print(shell: Shell, change: Change) -> None:
@@ -71,15 +66,10 @@ def _known(ledger: Ledger, name: str) -> TypeId:
 
 
 @tag_app.command("list")
-def list_tags(context: typer.Context) -> None:
+async def list_tags(shell: Shell) -> None:
     """List tags."""
-    shell = Shell.of(context)
-
-    async def work() -> list[Tag]:
-        async with open_ontology(shell) as store:
-            return await Tags(store, store.ambient).all()
-
-    found = shell.run(work())
+    async with open_ontology(shell) as store:
+        found = await Tags(store, store.ambient).all()
     columns = ("name", "commit_id", "created_at", "created_by", "note")
     if found or shell.out.as_json:
         shell.out.table(columns, [tuple(getattr(each, column) for column in columns) for each in found])
@@ -88,8 +78,8 @@ def list_tags(context: typer.Context) -> None:
 
 
 @tag_app.command("set")
-def set_tag(
-    context: typer.Context,
+async def set_tag(
+    shell: Shell,
     name: Name,
     commit_id: Annotated[int | None, typer.Argument(min=1, metavar="[ID]", help="A commit; else the head.")] = None,
     note: Annotated[str, typer.Option(metavar="TEXT", help="Why.")] = "",
@@ -97,34 +87,24 @@ def set_tag(
     move: Annotated[bool, typer.Option("--move", help="Also if the name is taken.")] = False,
 ) -> None:
     """Name a commit."""
-    shell = Shell.of(context)
-
-    async def work() -> Tag:
-        async with open_ontology(shell) as store:
-            return await Tags(store, store.ambient).set(name, commit_id, by=by, note=note, move=move)
-
-    made = shell.run(work())
+    async with open_ontology(shell) as store:
+        made = await Tags(store, store.ambient).set(name, commit_id, by=by, note=note, move=move)
     shell.out.record({"name": made.name, "commit_id": made.commit_id, "manifest_path": made.manifest_path})
 
 
 @tag_app.command("delete")
-def delete_tag(context: typer.Context, name: Name) -> None:
+async def delete_tag(shell: Shell, name: Name) -> None:
     """Forget a name; the commit stays."""
-    shell = Shell.of(context)
-
-    async def work() -> None:
-        async with open_ontology(shell) as store:
-            await Tags(store, store.ambient).delete(name)
-
-    shell.run(work())
+    async with open_ontology(shell) as store:
+        await Tags(store, store.ambient).delete(name)
     shell.out.record({"deleted": name})
 
 
 # --- revert ---
 
 
-def revert(
-    context: typer.Context,
+async def revert(
+    shell: Shell,
     commit: Annotated[str, typer.Argument(metavar="COMMIT", help="A commit's number, or a tag.")],
     token: Annotated[str | None, typer.Option(metavar="TOKEN", help="From the preview; else nothing is done.")] = None,
     by: By = "",
@@ -134,18 +114,13 @@ def revert(
 
     Shows what would change, and the token to do it with.
     """
-    shell = Shell.of(context)
-
-    async def work() -> tuple[Preview, Commit | None]:
-        async with open_ontology(shell) as store:
-            number = int(commit) if commit.isdigit() else (await Tags(store, store.ambient).find(commit)).commit_id
-            found = await preview(store, number)
-            if token is None:
-                return found, None
+    done: Commit | None = None
+    async with open_ontology(shell) as store:
+        number = int(commit) if commit.isdigit() else (await Tags(store, store.ambient).find(commit)).commit_id
+        found = await preview(store, number)
+        if token is not None:
             async with my_turn(store, by) as turn:
-                return found, await apply(store, store.ambient, found, token, turn=turn, by=by, why=why)
-
-    found, done = shell.run(work())
+                done = await apply(store, store.ambient, found, token, turn=turn, by=by, why=why)
     types = [(*each, *counts) for each, counts in found.counts.items()]
     if shell.out.as_json:
         columns = ("kind", "type_name", "written", "retracted")
@@ -165,48 +140,37 @@ def revert(
 
 
 @schema_app.command("export")
-def export_schemas(
-    context: typer.Context, type_name: Annotated[str | None, typer.Argument(metavar="[TYPE]", help="Only this.")] = None
+async def export_schemas(
+    shell: Shell, type_name: Annotated[str | None, typer.Argument(metavar="[TYPE]", help="Only this.")] = None
 ) -> None:
     """Print the schemas of now, as one JSON document."""
-    shell = Shell.of(context)
-
-    async def work() -> dict[str, dict[str, Any]]:
-        async with open_ontology(shell) as store:
-            chain = Chain(store)
-            ledger = await chain.ledger((await read_head(store)).place)
-            types = sorted({*ledger.heads, *ledger.schemas}) if type_name is None else [_known(ledger, type_name)]
-            found: dict[str, dict[str, Any]] = {"entity": {}, "relation": {}}
-            for each in types:
-                stored = await schema_at(chain, ledger, each)
-                if stored is not None:
-                    found[each.kind][each.name] = stored.schema
-            return found
-
-    document = shell.run(work())
+    async with open_ontology(shell) as store:
+        chain = Chain(store)
+        ledger = await chain.ledger((await read_head(store)).place)
+        types = sorted({*ledger.heads, *ledger.schemas}) if type_name is None else [_known(ledger, type_name)]
+        found: dict[str, dict[str, Any]] = {"entity": {}, "relation": {}}
+        for each in types:
+            stored = await schema_at(chain, ledger, each)
+            if stored is not None:
+                found[each.kind][each.name] = stored.schema
     if shell.out.as_json:
-        shell.out.document(document)
+        shell.out.document(found)
     else:
-        shell.out.line(json_text(document, sort_keys=True))
+        shell.out.line(json_text(found, sort_keys=True))
 
 
 @schema_app.command("history")
-def schema_history(
-    context: typer.Context, type_name: Annotated[str, typer.Argument(metavar="TYPE", help="A type.")]
+async def schema_history(
+    shell: Shell, type_name: Annotated[str, typer.Argument(metavar="TYPE", help="A type.")]
 ) -> None:
     """List the versions that a type's schema has had."""
-    shell = Shell.of(context)
-
-    async def work() -> Versions:
-        async with open_ontology(shell) as store:
-            ledger = await Chain(store).ledger((await read_head(store)).place)
-            key = layout.versions_key(*_known(ledger, type_name))
-            found = await store.find(key)
-            if found is None:
-                raise NotFound(f"{key}: nobody has registered {type_name}", remedy="open a session with its class")
-            return Versions.parse(codec.decode(found.body, key=key), key=key)
-
-    found = shell.run(work())
+    async with open_ontology(shell) as store:
+        ledger = await Chain(store).ledger((await read_head(store)).place)
+        key = layout.versions_key(*_known(ledger, type_name))
+        stored = await store.find(key)
+        if stored is None:
+            raise NotFound(f"{key}: {type_name} was never registered", remedy="open a session with its class")
+        found = Versions.parse(codec.decode(stored.body, key=key), key=key)
     if not found.versions:
         raise Invalid(f"{type_name} has no versions")
     columns = ("version", "hash", "created_at", "by", "reason", "fields")

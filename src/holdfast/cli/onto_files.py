@@ -12,33 +12,28 @@ from holdfast.cli.shell import Shell
 from holdfast.cli.sql import moment_of
 from holdfast.ontology.bulk.decide import Policy
 from holdfast.ontology.bulk.files import FileFormat
-from holdfast.ontology.bulk.transfer import Exported, Imported, export_file, import_file
+from holdfast.ontology.bulk.transfer import export_file, import_file
 from holdfast.ontology.session import Ontology, Options
 
 Style = Annotated[FileFormat | None, typer.Option("--format", help="Of the file; else as its name ends.")]
 
 
-def export_type(
-    context: typer.Context,
+async def export_type(
+    shell: Shell,
     type_name: Annotated[str, typer.Argument(metavar="TYPE", help="An entity or relation type.")],
     path: Annotated[Path, typer.Argument(metavar="FILE", help="Such as customers.parquet.")],
     style: Style = None,
     as_of: Annotated[str | None, typer.Option(metavar="MOMENT", help="A commit's number, a time, or a tag.")] = None,
 ) -> None:
     """Write what a type has to a file: Parquet, Arrow, CSV or JSON lines."""
-    shell = Shell.of(context)
-
-    async def work() -> Exported:
-        async with open_ontology(shell) as store:
-            moment = None if as_of is None else moment_of(as_of)
-            return await export_file(store, type_name, path, style=style, as_of=moment)
-
-    done = shell.run(work())
+    async with open_ontology(shell) as store:
+        moment = None if as_of is None else moment_of(as_of)
+        done = await export_file(store, type_name, path, style=style, as_of=moment)
     shell.out.record({"rows": done.rows, "commit_id": done.commit_id, "file": str(done.path)})
 
 
-def import_type(
-    context: typer.Context,
+async def import_type(
+    shell: Shell,
     target: Annotated[str, typer.Argument(metavar="MODULE:TYPE", help="The class of what is in the file.")],
     path: Annotated[Path, typer.Argument(metavar="FILE", help="Such as customers.csv.")],
     style: Style = None,
@@ -50,21 +45,17 @@ def import_type(
     by: By = "",
 ) -> None:
     """Commit what a file has, in one piece."""
-    shell = Shell.of(context)
     forms = load_types(target)
     if len(forms) != 1:
         raise Invalid(f"{target} has {len(forms)} types, and a file has one", remedy="name one class")
     (form,) = forms.values()
 
-    async def work() -> Imported:
-        async with open_ontology(shell, new=True) as store:
-            options = Options(runtime_id=f"{by} {store.ambient.ids.attempt()}")
-            async with Ontology(store, store.ambient, [form.python], options) as onto:
-                settings: dict[str, Any] = {"style": style, "on_conflict": on_conflict, "absent": absent}
-                metadata = {"import": {"file": path.name, "by": by}}
-                return await import_file(onto, form.python, path, if_head=if_head, metadata=metadata, **settings)
-
-    done = shell.run(work())
+    async with open_ontology(shell, new=True) as store:
+        options = Options(runtime_id=f"{by} {store.ambient.ids.attempt()}")
+        async with Ontology(store, store.ambient, [form.python], options) as onto:
+            settings: dict[str, Any] = {"style": style, "on_conflict": on_conflict, "absent": absent}
+            metadata = {"import": {"file": path.name, "by": by}}
+            done = await import_file(onto, form.python, path, if_head=if_head, metadata=metadata, **settings)
     shell.out.record(
         {
             "rows": done.rows,

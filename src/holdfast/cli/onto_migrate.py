@@ -18,8 +18,8 @@ from holdfast.ontology.types.refs import TypeId
 from holdfast.ontology.types.typeinfo import TypeInfo, type_info
 
 
-def migrate(
-    context: typer.Context,
+async def migrate(
+    shell: Shell,
     target: Annotated[str | None, typer.Argument(metavar="MODULE:TYPES", help="A class, or a list of them.")] = None,
     apply: Annotated[bool, typer.Option("--apply", help="Do it; needs the token of the preview.")] = False,
     token: Token = None,
@@ -34,9 +34,8 @@ def migrate(
     Shows how they differ, tries the upgraders on every row, and gives the token to do it with. With --abandon and a
     token, what that migration has staged is removed too.
     """
-    shell = Shell.of(context)
     if abandon:
-        _abandon(shell, token)
+        await _abandon(shell, token)
         return
     if target is None:
         raise Invalid("there is nothing to migrate", remedy="say holdfast onto migrate MODULE:TYPES, or --abandon")
@@ -44,16 +43,12 @@ def migrate(
         raise Invalid("--apply needs a token", remedy="run it without --apply first: the preview gives one")
     types = load_types(target)
 
-    async def work() -> tuple[migration.Preview, Commit | None]:
-        async with open_ontology(shell, new=True) as store:
-            if token is None:
-                return await migration.preview(store, types), None
-            found = await migration.preview(store, types, count=False)
+    done: Commit | None = None
+    async with open_ontology(shell, new=True) as store:
+        found = await migration.preview(store, types, count=token is None)
+        if token is not None:
             async with my_turn(store, by) as turn:
                 done = await migration.apply(store, store.ambient, types, token, turn=turn, by=by, why=why)
-                return found, done
-
-    found, done = shell.run(work())
     if shell.out.as_json:
         commit_id = done.commit_id if done is not None else None
         listed = [each.document() for each in found.changes]
@@ -68,12 +63,9 @@ def migrate(
         shell.out.note(f"nothing was written: add --apply --token {found.token}")
 
 
-def _abandon(shell: Shell, token: str | None) -> None:
-    async def work() -> list[str]:
-        async with open_ontology(shell) as store:
-            return await migration.abandon(store, token)
-
-    gone = shell.run(work())
+async def _abandon(shell: Shell, token: str | None) -> None:
+    async with open_ontology(shell) as store:
+        gone = await migration.abandon(store, token)
     if shell.out.as_json:
         shell.out.document({"removed": gone})
     else:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import typer
 
 from holdfast.base.errors import Invalid
 from holdfast.cli import onto_words as words
@@ -41,8 +40,8 @@ def onto() -> None:
 
 
 @app.command()
-def query(
-    context: typer.Context,
+async def query(
+    shell: Shell,
     type_name: words.TypeName,
     where: words.Where = None,
     via: words.Via = None,
@@ -74,7 +73,6 @@ def query(
     output: words.Saved = None,
 ) -> None:
     """Query a type: conditions, hops, order, columns, pages, figures, at any moment."""
-    shell = Shell.of(context)
     wording = Wording(
         type_name,
         tuple(text for text in where or () if text.strip()),
@@ -97,7 +95,7 @@ def query(
     asked.check()
     answers = Answers(shell.out, style, output)
     answers.check(page=page is not None, stream=stream)
-    shell.run(_work(shell, asked, answers))
+    await _work(shell, asked, answers)
 
 
 @dataclass(frozen=True)

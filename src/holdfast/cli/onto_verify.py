@@ -15,55 +15,42 @@ from holdfast.ontology.maintain.verify.verify import STAGES, Stage, Watch, verif
 index_app = noun_app()
 
 
-def verify_store(
-    context: typer.Context,
+async def verify_store(
+    shell: Shell,
     deep: Annotated[bool, typer.Option("--deep", help="Read every data file: hashes, row counts, snapshots.")] = False,
 ) -> None:
     """Check the whole store: chain, files, indexes, snapshots, leftovers.
 
     Reads only. Ends with 1 if something is wrong.
     """
-    shell = Shell.of(context)
-
-    async def work() -> Report:
-        checklist, watch = _watched()
-        async with open_ontology(shell) as store, live(shell.out, checklist):
-            return await verify(store, deep=deep, watch=watch)
-
-    _tell(shell, shell.run(work()))
+    checklist, watch = _watched()
+    async with open_ontology(shell) as store, live(shell.out, checklist):
+        found = await verify(store, deep=deep, watch=watch)
+    _tell(shell, found)
 
 
 @index_app.command("verify")
-def verify_index(context: typer.Context) -> None:
+async def verify_index(shell: Shell) -> None:
     """Check the indexes against the chain.
 
     Lag, a missing latest entry and a wrong path are told apart. Ends with 1 if a row would be missed.
     """
-    shell = Shell.of(context)
-
-    async def work() -> Report:
-        checklist, watch = _watched()
-        async with open_ontology(shell) as store, live(shell.out, checklist):
-            return await verify_indexes(store, watch=watch)
-
-    _tell(shell, shell.run(work()))
+    checklist, watch = _watched()
+    async with open_ontology(shell) as store, live(shell.out, checklist):
+        found = await verify_indexes(store, watch=watch)
+    _tell(shell, found)
 
 
 @index_app.command()
-def repair(
-    context: typer.Context,
+async def repair(
+    shell: Shell,
     apply: Annotated[
         bool, typer.Option("--apply", help="Write the indexes; else only show what would change.")
     ] = False,
 ) -> None:
     """Make the indexes say what the chain says."""
-    shell = Shell.of(context)
-
-    async def work() -> list[Repair]:
-        async with open_ontology(shell) as store:
-            return await repair_indexes(store, store.ambient, apply=apply)
-
-    found = shell.run(work())
+    async with open_ontology(shell) as store:
+        found = await repair_indexes(store, store.ambient, apply=apply)
     if shell.out.as_json:
         shell.out.document({"applied": apply, "repairs": [_repair_document(each) for each in found]})
     elif not found:

@@ -54,8 +54,8 @@ def pipeline() -> None:
 
 
 @app.command()
-def run(
-    context: typer.Context,
+async def run(
+    shell: Shell,
     jobs: Jobs = None,
     every: Annotated[
         str | None, typer.Option(metavar="SPAN", help="Again every so often, until told to end: 60s.")
@@ -90,7 +90,6 @@ def run(
     ] = None,
 ) -> None:
     """Run jobs until nothing is left to do, or again and again."""
-    shell = Shell.of(context)
     every_s = None if every is None else parse_span(every) / 1e9
     once = {"--since": since, "--until": until, "--full": full, "--events": events, "--inventory": inventory}
     once |= {"--deep": deep, "--scope": scope}
@@ -101,30 +100,27 @@ def run(
     _check_options(jobs or [], settle, since_ns=since, until_ns=until, full=full or None, keys=events or inventory)
     named = Named(events or [], inventory)
 
-    async def work() -> None:
-        service = every is not None  # which may start before the first collector
-        opened = open_as_collector_of_garbage(shell) if jobs == [GC] else open_pipeline(shell, new=service)
-        async with opened as store:
-            options = options_of(shell, settle, service=service)
-            request = {**_range(store, since, until), "full": full or None, "agents": agent or None}
-            request |= {"deep": deep or None, "scopes": scope}
-            if dry_run and jobs != [AUDIT]:
-                await _show_plan(shell, store, jobs or [], options, request, named)
-                named.check()
-                return
-            async with engine_for(shell, store, master, conf or []) as engine:
-                if dry_run:
-                    await _show_steps(shell, store, engine, options, request)
-                    return
-                if every_s is not None:
-                    await _serve(shell, store, jobs or [], engine, options, every_s, metrics)
-                    return
-                async with Watch(shell.out).shown() as watch:
-                    ended = await _once(shell, store, jobs or [], engine, options, request, watch, takeover, named)
-            _report(shell, ended)
+    service = every is not None  # which may start before the first collector
+    opened = open_as_collector_of_garbage(shell) if jobs == [GC] else open_pipeline(shell, new=service)
+    async with opened as store:
+        options = options_of(shell, settle, service=service)
+        request = {**_range(store, since, until), "full": full or None, "agents": agent or None}
+        request |= {"deep": deep or None, "scopes": scope}
+        if dry_run and jobs != [AUDIT]:
+            await _show_plan(shell, store, jobs or [], options, request, named)
             named.check()
-
-    shell.run(work())
+            return
+        async with engine_for(shell, store, master, conf or []) as engine:
+            if dry_run:
+                await _show_steps(shell, store, engine, options, request)
+                return
+            if every_s is not None:
+                await _serve(shell, store, jobs or [], engine, options, every_s, metrics)
+                return
+            async with Watch(shell.out).shown() as watch:
+                ended = await _once(shell, store, jobs or [], engine, options, request, watch, takeover, named)
+        _report(shell, ended)
+        named.check()
 
 
 app.command("load")(pipeline_bulk.load)
@@ -132,8 +128,8 @@ app.command("compact")(pipeline_bulk.compact)
 
 
 @app.command()
-def plan(
-    context: typer.Context,
+async def plan(
+    shell: Shell,
     jobs: Jobs = None,
     since: Since = None,
     until: Until = None,
@@ -143,52 +139,39 @@ def plan(
     ] = None,
 ) -> None:
     """Show what a run would do now, hour by hour; of an audit, its queries and the engine's plan. Reads alone."""
-    shell = Shell.of(context)
     _check_options(jobs or [], settle, since_ns=since, until_ns=until)
     if master is not None and jobs != [AUDIT]:
         raise Invalid("--master is about the plan of an audit", remedy="holdfast pipeline plan audit --master URL")
 
-    async def work() -> None:
-        async with open_pipeline(shell) as store:
-            options = options_of(shell, settle, service=False)
-            if jobs == [AUDIT]:
-                async with engine_for(shell, store, master, []) as engine:
-                    await _show_steps(shell, store, engine, options, {})
-                return
-            await _show_plan(shell, store, jobs or [], options, _range(store, since, until), Named())
-
-    shell.run(work())
+    async with open_pipeline(shell) as store:
+        options = options_of(shell, settle, service=False)
+        if jobs == [AUDIT]:
+            async with engine_for(shell, store, master, []) as engine:
+                await _show_steps(shell, store, engine, options, {})
+            return
+        await _show_plan(shell, store, jobs or [], options, _range(store, since, until), Named())
 
 
 @app.command()
-def status(context: typer.Context) -> None:
+async def status(shell: Shell) -> None:
     """Show how far the pipeline is, what is due, and what an operator should look at."""
-    shell = Shell.of(context)
-
-    async def work() -> None:
-        async with open_pipeline(shell) as store:
-            await show_status(shell.out, store)
-
-    shell.run(work())
+    async with open_pipeline(shell) as store:
+        await show_status(shell.out, store)
 
 
 @app.command()
-def history(
-    context: typer.Context,
+async def history(
+    shell: Shell,
     job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="Only this job's.")] = None,
     limit: Annotated[int, typer.Option(min=1, metavar="N", help="The latest so many.")] = 20,
 ) -> None:
     """List past runs with what they read and wrote, the latest first."""
-    shell = Shell.of(context)
 
-    async def work() -> None:
-        from holdfast.pipeline.drive import check_names  # noqa: PLC0415  # loads Arrow, which takes a while
+    from holdfast.pipeline.drive import check_names  # noqa: PLC0415  # loads Arrow, which takes a while
 
-        check_names([] if job is None else [job])
-        async with open_pipeline(shell) as store:
-            await show_history(shell.out, store, job, limit)
-
-    shell.run(work())
+    check_names([] if job is None else [job])
+    async with open_pipeline(shell) as store:
+        await show_history(shell.out, store, job, limit)
 
 
 def _check_jobs(shell: Shell, jobs: list[str], *, deep: bool, scopes: list[str]) -> None:

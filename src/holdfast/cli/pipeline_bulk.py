@@ -41,8 +41,8 @@ class SourceFormat(StrEnum):
     ORC = "orc"
 
 
-def load(
-    context: typer.Context,
+async def load(
+    shell: Shell,
     target: Annotated[str, typer.Argument(metavar="TYPE", help="MODULE:CLASS, or a type that the store knows.")],
     source: Annotated[str, typer.Argument(metavar="PATH", help="A file, or a folder of files; Spark takes URIs too.")],
     style: Annotated[SourceFormat, typer.Option("--format", help="Of the files.")] = SourceFormat.PARQUET,
@@ -73,23 +73,19 @@ def load(
     by: By = "",
 ) -> None:
     """Commit rows of files, however many, in one piece: checked and compared by tasks, one commit by the driver."""
-    shell = Shell.of(context)
 
-    async def work() -> "Landed":
-        from holdfast.ontology.bulk.decide import Rules  # noqa: PLC0415  # loads Arrow, which takes a while
-        from holdfast.pipeline.loading import Typed, Wishes, known_type  # noqa: PLC0415  # as above
+    from holdfast.ontology.bulk.decide import Rules  # noqa: PLC0415  # loads Arrow, which takes a while
+    from holdfast.pipeline.loading import Typed, Wishes, known_type  # noqa: PLC0415  # as above
 
-        async with open_pipeline(shell, new=True) as store, Watch(shell.out).shown() as watch:
-            typed = Typed(named=target) if ":" in target else await known_type(store, target)
-            typed.type_info()
-            rules = Rules(on_conflict, absent, latest_by, instead)
-            metadata = {"load": {"files": source, "by": by}}
-            name, term_ms = f"{by} {store.ambient.ids.attempt()}", shell.settings.ontology.s3_lease_ttl_ms
-            wishes = Wishes(rules, load_id, 0, if_head, metadata, name, term_ms, allow_empty)
-            async with engine_for(shell, store, master, conf or []) as engine:
-                return await _loaded(store, typed, wishes, engine, (source, style, retract_column), watch)
-
-    done = shell.run(work())
+    async with open_pipeline(shell, new=True) as store, Watch(shell.out).shown() as watch:
+        typed = Typed(named=target) if ":" in target else await known_type(store, target)
+        typed.type_info()
+        rules = Rules(on_conflict, absent, latest_by, instead)
+        metadata = {"load": {"files": source, "by": by}}
+        name, term_ms = f"{by} {store.ambient.ids.attempt()}", shell.settings.ontology.s3_lease_ttl_ms
+        wishes = Wishes(rules, load_id, 0, if_head, metadata, name, term_ms, allow_empty)
+        async with engine_for(shell, store, master, conf or []) as engine:
+            done = await _loaded(store, typed, wishes, engine, (source, style, retract_column), watch)
     tally = done.tally
     shell.out.record(
         {
@@ -163,8 +159,8 @@ def _json_batches(source: str) -> "Iterator[pa.RecordBatch]":
         raise Invalid(f"{source}: {error}", remedy="name a file or folder with one JSON object on each line") from error
 
 
-def compact(
-    context: typer.Context,
+async def compact(
+    shell: Shell,
     types: Annotated[list[str] | None, typer.Argument(metavar="[TYPE]...", help="Only these types.")] = None,
     apply: Annotated[bool, typer.Option("--apply", help="Do it; without it, only show what would be done.")] = False,
     master: Master = None,
@@ -174,19 +170,13 @@ def compact(
 
     Safe beside writers, readers and other compactors. Chunks of rollups are merged by `holdfast pipeline run merge`.
     """
-    shell = Shell.of(context)
 
-    async def work() -> None:
-        from holdfast.pipeline.compaction import compact as compacted  # noqa: PLC0415  # as above
+    from holdfast.pipeline.compaction import compact as compacted  # noqa: PLC0415  # as above
 
-        async with (
-            open_pipeline(shell) as store,
-            Watch(shell.out).shown() as watch,
-            engine_for(shell, store, master, conf or []) as engine,
-        ):
-            done = await compacted(store, types or [], engine=engine, apply=apply, say=watch.say)
-        told_compaction(
-            shell, done.outlooks, done.done, done.removed, (done.bytes_read, done.bytes_written), apply=apply
-        )
-
-    shell.run(work())
+    async with (
+        open_pipeline(shell) as store,
+        Watch(shell.out).shown() as watch,
+        engine_for(shell, store, master, conf or []) as engine,
+    ):
+        done = await compacted(store, types or [], engine=engine, apply=apply, say=watch.say)
+    told_compaction(shell, done.outlooks, done.done, done.removed, (done.bytes_read, done.bytes_written), apply=apply)

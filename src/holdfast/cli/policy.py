@@ -5,13 +5,13 @@ from typing import Annotated
 import typer
 
 from holdfast.base.errors import HoldfastError, Invalid
-from holdfast.cli.shell import Group, Shell
+from holdfast.cli.shell import Shell, noun_app
 from holdfast.objects.open import open_store
 from holdfast.objects.uri import StoreSpec
 from holdfast.telemetry.accept.policy import Bucket, documents
-from holdfast.telemetry.accept.policy_check import BROKEN, Checked, PolicyCheck
+from holdfast.telemetry.accept.policy_check import BROKEN, PolicyCheck
 
-app = typer.Typer(cls=Group, add_completion=False, rich_markup_mode=None, no_args_is_help=False)
+app = noun_app(no_args_is_help=False)
 PROVIDERS = ("aws",)
 ROLES = ("collector", "gc")
 
@@ -79,8 +79,8 @@ def _print(shell: Shell, found: dict[str, dict[str, object]], *, alone: bool) ->
 
 
 @app.command()
-def check(
-    context: typer.Context,
+async def check(
+    shell: Shell,
     role: Annotated[
         str, typer.Option(metavar="NAME", help="Whose credentials these are: collector or gc.")
     ] = "collector",
@@ -89,15 +89,11 @@ def check(
 
     Run it with the credentials of the role. It exits 1 if a rule is not enforced.
     """
-    shell = Shell.of(context)
     if role not in ROLES:
         raise Invalid(f"there is no role {role!r} to check", remedy=f"write {' or '.join(ROLES)}")
 
-    async def work() -> list[Checked]:
-        async with open_store(shell.existing_store(), settings=shell.settings) as store:
-            return [each async for each in PolicyCheck(store, store.ambient, role=role).run()]
-
-    found = shell.run(work())
+    async with open_store(shell.existing_store(), settings=shell.settings) as store:
+        found = [each async for each in PolicyCheck(store, store.ambient, role=role).run()]
     shell.out.table(("rule", "verdict", "detail"), [(each.rule, each.verdict, each.detail) for each in found])
     bad = [each.rule for each in found if not each.good]
     if bad:

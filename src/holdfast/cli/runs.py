@@ -39,8 +39,8 @@ def runs() -> None:
 
 
 @app.command("list")
-def list_runs(
-    context: typer.Context,
+async def list_runs(
+    shell: Shell,
     status: Annotated[
         list[str] | None, typer.Option(metavar="STATUS", help=f"Only these; repeatable. One of {', '.join(STATUSES)}.")
     ] = None,
@@ -59,23 +59,19 @@ def list_runs(
 
     Reads the index alone, no journals.
     """
-    shell = Shell.of(context)
     statuses = check_choice("status", status or [], STATUSES)
 
-    async def work() -> None:
-        async with open_runs(shell) as store:
-            now_ns = store.ambient.clock.wall_ns()
-            query = {
-                "status": statuses,
-                "workflow": workflow,
-                "tag": tag,
-                "since": moment(parse_moment(since, now_ns) if since is not None else None),
-                "until": moment(parse_moment(until, now_ns) if until is not None else None),
-                "limit": limit,
-            }
-            await show_list(shell.out, store, query, jsonl=jsonl)
-
-    shell.run(work())
+    async with open_runs(shell) as store:
+        now_ns = store.ambient.clock.wall_ns()
+        query = {
+            "status": statuses,
+            "workflow": workflow,
+            "tag": tag,
+            "since": moment(parse_moment(since, now_ns) if since is not None else None),
+            "until": moment(parse_moment(until, now_ns) if until is not None else None),
+            "limit": limit,
+        }
+        await show_list(shell.out, store, query, jsonl=jsonl)
 
 
 async def show_list(out: Output, store: Client, query: dict[str, Any], *, jsonl: bool) -> None:
@@ -96,27 +92,22 @@ async def show_list(out: Output, store: Client, query: dict[str, Any], *, jsonl:
 
 
 @app.command()
-def status(context: typer.Context, run_id: RunId) -> None:
+async def status(shell: Shell, run_id: RunId) -> None:
     """Show where a run stands.
 
     What it waits for, its steps, its last error, parent, children, the source of a fork.
     """
-    shell = Shell.of(context)
-
-    async def work() -> None:
-        async with open_runs(shell) as store:
-            found = await describe(store, run_id)
-            if shell.out.as_json:
-                shell.out.document(description_document(found))
-            else:
-                shell.out.record(description_record(found, store.ambient.clock.wall_ns()))
-
-    shell.run(work())
+    async with open_runs(shell) as store:
+        found = await describe(store, run_id)
+        if shell.out.as_json:
+            shell.out.document(description_document(found))
+        else:
+            shell.out.record(description_record(found, store.ambient.clock.wall_ns()))
 
 
 @app.command()
-def dump(
-    context: typer.Context,
+async def dump(
+    shell: Shell,
     run_id: RunId,
     offset: Annotated[int, typer.Option(min=0, metavar="N", help="Leave out the entries before this one.")] = 0,
     kind: Annotated[
@@ -132,24 +123,20 @@ def dump(
     ] = None,
 ) -> None:
     """Print a run's journal, one JSON object per line."""
-    shell = Shell.of(context)
     kinds = check_choice("type of entry", kind or [], TYPES)
 
-    async def work() -> None:
-        async with open_runs(shell) as store:
-            history = await existing(store, run_id)
-            if generation is not None:
-                history = await read_generation(store, history, generation)
-            for entry in history.entries[offset:]:
-                if kinds is None or entry.type in kinds:
-                    shell.out.document(await with_payload(store, entry) if payloads else as_document(entry))
-
-    shell.run(work())
+    async with open_runs(shell) as store:
+        history = await existing(store, run_id)
+        if generation is not None:
+            history = await read_generation(store, history, generation)
+        for entry in history.entries[offset:]:
+            if kinds is None or entry.type in kinds:
+                shell.out.document(await with_payload(store, entry) if payloads else as_document(entry))
 
 
 @app.command()
-def tail(
-    context: typer.Context,
+async def tail(
+    shell: Shell,
     run_id: RunId,
     interval: Annotated[float, typer.Option(min=0.01, metavar="SECONDS", help="Time between two looks.")] = 1.0,
     lines: Annotated[int, typer.Option(min=0, metavar="N", help="Begin with the last so many entries.")] = 10,
@@ -158,36 +145,26 @@ def tail(
 
     Prints its entries as they are recorded. One GET per look.
     """
-    shell = Shell.of(context)
-
-    async def work() -> None:
-        async with open_runs(shell) as store:
-            async for entry in follow(store, run_id, last=lines, poll_ms=int(interval * 1000)):
-                if shell.out.as_json:
-                    shell.out.document(as_document(entry))
-                else:
-                    shell.out.line(entry_line(entry))
-        shell.out.note(f"run {run_id} is over")
-
-    shell.run(work())
+    async with open_runs(shell) as store:
+        async for entry in follow(store, run_id, last=lines, poll_ms=int(interval * 1000)):
+            if shell.out.as_json:
+                shell.out.document(as_document(entry))
+            else:
+                shell.out.line(entry_line(entry))
+    shell.out.note(f"run {run_id} is over")
 
 
 @app.command()
-def stats(context: typer.Context) -> None:
+async def stats(shell: Shell) -> None:
     """Count runs by status and workflow.
 
     Also finds the one that has waited longest, and says what looking cost. Reads the index alone.
     """
-    shell = Shell.of(context)
-
-    async def work() -> None:
-        async with open_runs(shell) as store:
-            found = Stats()
-            async for summary in find(store):
-                found.add(summary)
-            show_stats(shell.out, store, found)
-
-    shell.run(work())
+    async with open_runs(shell) as store:
+        found = Stats()
+        async for summary in find(store):
+            found.add(summary)
+        show_stats(shell.out, store, found)
 
 
 def show_stats(out: Output, store: Client, found: Stats) -> None:

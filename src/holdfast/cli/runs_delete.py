@@ -27,8 +27,8 @@ from holdfast.runs.journal.summary import RunSummary
 _AT_ONCE = 8
 
 
-def delete(
-    context: typer.Context,
+async def delete(
+    shell: Shell,
     run_ids: Annotated[list[str] | None, typer.Argument(metavar="[RUN_ID]...", help="The runs to delete.")] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Also a run that is not over, or whose payloads forks need (those stay).")
@@ -46,18 +46,17 @@ def delete(
 
     The id of a deleted run is never used again.
     """
-    shell = Shell.of(context)
     if bool(run_ids) == (older_than is not None):
         raise Invalid("which runs?", remedy="give RUN_IDs, or --older-than SPAN")
     if run_ids:
         if status or dry_run or yes:
             raise Invalid("--status, --dry-run and --yes go with --older-than")
-        shell.run(_delete_named(shell, run_ids, force=force))
+        await _delete_named(shell, run_ids, force=force)
         return
     if force:
         raise Invalid("--force does not go with --older-than", remedy="force the deletion of runs by their ids")
     statuses = check_choice("status of a run that is over", status or [], ENDED) or sorted(ENDED)
-    shell.run(_delete_old(shell, parse_span(older_than or ""), statuses, dry_run=dry_run, yes=yes))
+    await _delete_old(shell, parse_span(older_than or ""), statuses, dry_run=dry_run, yes=yes)
 
 
 async def _delete_named(shell: Shell, run_ids: Sequence[str], *, force: bool) -> None:

@@ -25,8 +25,8 @@ from holdfast.runs.journal.history import read_history
 NEXT = "the next worker or call goes on with it"
 
 
-def fork(
-    context: typer.Context,
+async def fork(
+    shell: Shell,
     run_id: RunId,
     from_offset: Annotated[
         int | None, typer.Option(metavar="N", help="Keep the entries before this offset; the rest runs again.")
@@ -46,30 +46,25 @@ def fork(
 
     The other one is not touched.
     """
-    shell = Shell.of(context)
-
-    async def work() -> None:
-        async with open_runs(shell) as store:
-            made = await fork_run(
-                store,
-                run_id,
-                new_run_id=new_run_id,
-                from_offset=from_offset,
-                from_step=from_step,
-                after_step=after_step,
-                version=as_version,
-            )
-        facts = {"run_id": made.run_id, "source": made.source, "from_offset": made.from_offset}
-        if shell.out.as_json:
-            shell.out.document({**facts, "status": made.state.status, "session": made.state.session})
-        else:
-            shell.out.line(f"{made.run_id} is a fork of {made.source}, from offset {made.from_offset}; {NEXT}")
-
-    shell.run(work())
+    async with open_runs(shell) as store:
+        made = await fork_run(
+            store,
+            run_id,
+            new_run_id=new_run_id,
+            from_offset=from_offset,
+            from_step=from_step,
+            after_step=after_step,
+            version=as_version,
+        )
+    facts = {"run_id": made.run_id, "source": made.source, "from_offset": made.from_offset}
+    if shell.out.as_json:
+        shell.out.document({**facts, "status": made.state.status, "session": made.state.session})
+    else:
+        shell.out.line(f"{made.run_id} is a fork of {made.source}, from offset {made.from_offset}; {NEXT}")
 
 
-def cancel(
-    context: typer.Context,
+async def cancel(
+    shell: Shell,
     run_id: RunId,
     reason: Annotated[str, typer.Option(metavar="TEXT", help="Why; it is kept in the journal.")] = "cancelled",
     now: Annotated[
@@ -80,31 +75,22 @@ def cancel(
 
     Whoever works on it is fenced; the next worker or call lets it clean up.
     """
-    shell = Shell.of(context)
-
-    async def work() -> control.Requested:
-        async with open_runs(shell) as store:
-            return await control.request_cancel(store, run_id, reason=reason, now=now)
-
-    done = shell.run(work())
+    async with open_runs(shell) as store:
+        done = await control.request_cancel(store, run_id, reason=reason, now=now)
     if not done.written and done.status in ENDED - {"cancelled"}:
         raise RunFinished(f"run {run_id} is {done.status}: there is nothing to cancel")
     after = "its clean-up is up to the next worker or call" if done.status == "cancelling" else "no clean-up will run"
     _show_request(shell.out, done, after if done.written else "nothing was to be done")
 
 
-def retry(context: typer.Context, run_id: RunId) -> None:
+async def retry(shell: Shell, run_id: RunId) -> None:
     """Open a failed run again.
 
     Recorded steps stay; the next worker or call tries the rest.
     """
-    shell = Shell.of(context)
-
-    async def work() -> control.Requested:
-        async with open_runs(shell) as store:
-            return await control.request_retry(store, run_id)
-
-    _show_request(shell.out, shell.run(work()), NEXT)
+    async with open_runs(shell) as store:
+        found = await control.request_retry(store, run_id)
+    _show_request(shell.out, found, NEXT)
 
 
 def _show_request(out: Output, done: control.Requested, what_next: str) -> None:
@@ -114,8 +100,8 @@ def _show_request(out: Output, done: control.Requested, what_next: str) -> None:
         out.line(f"{done.run_id} is {done.status}, session {done.session}; {what_next}")
 
 
-def resume(
-    context: typer.Context,
+async def resume(
+    shell: Shell,
     run_id: RunId,
     event: Annotated[str, typer.Argument(metavar="EVENT", help="The name of the event.")],
     value: Annotated[str | None, typer.Argument(metavar="[VALUE]", help="The event's value, as JSON.")] = None,
@@ -131,27 +117,23 @@ def resume(
 
     Also before the run waits for it: the event is kept until it is asked for.
     """
-    shell = Shell.of(context)
     given = _value(value, value_file)
 
-    async def work() -> None:
-        async with open_runs(shell) as store:
-            state = await _state_for_mail(store, run_id, event, early=early)
-            mail_id = await deliver(store, run_id, event, given, key=key)
-        status, pending = state if state is not None else (None, None)
-        waiting = status == "suspended" and pending == event
-        if shell.out.as_json:
-            facts = {"run_id": run_id, "event": event, "mail": mail_id, "status": status, "waiting": waiting}
-            shell.out.document(facts)
-        elif waiting:
-            shell.out.line(f"delivered {event} to {run_id}, which waits for it; {NEXT}")
-        elif status is None:
-            shell.out.line(f"delivered {event} to {run_id}, which does not exist yet; it is kept until it is asked for")
-        else:
-            waits = f"waits for {pending}" if pending is not None else f"is {status}"
-            shell.out.line(f"delivered {event} to {run_id}, which {waits} now; it is kept until it is asked for")
-
-    shell.run(work())
+    async with open_runs(shell) as store:
+        state = await _state_for_mail(store, run_id, event, early=early)
+        mail_id = await deliver(store, run_id, event, given, key=key)
+    status, pending = state if state is not None else (None, None)
+    waiting = status == "suspended" and pending == event
+    if shell.out.as_json:
+        facts = {"run_id": run_id, "event": event, "mail": mail_id, "status": status, "waiting": waiting}
+        shell.out.document(facts)
+    elif waiting:
+        shell.out.line(f"delivered {event} to {run_id}, which waits for it; {NEXT}")
+    elif status is None:
+        shell.out.line(f"delivered {event} to {run_id}, which does not exist yet; it is kept until it is asked for")
+    else:
+        waits = f"waits for {pending}" if pending is not None else f"is {status}"
+        shell.out.line(f"delivered {event} to {run_id}, which {waits} now; it is kept until it is asked for")
 
 
 async def _state_for_mail(store: Client, run_id: str, event: str, *, early: bool) -> tuple[str, str | None] | None:
@@ -189,38 +171,30 @@ def _value(text: str | None, path: Path | None) -> Any:
         ) from error
 
 
-def reindex(context: typer.Context) -> None:
+async def reindex(shell: Shell) -> None:
     """Derive the index anew from the journals.
 
     Safe while runs are at work.
     """
-    shell = Shell.of(context)
     out = shell.out
 
-    async def work() -> None:
-        done = 0
+    done = 0
 
-        def progress(count: int) -> None:
-            nonlocal done
-            done = count
+    def progress(count: int) -> None:
+        nonlocal done
+        done = count
 
-        async with open_runs(shell) as store:
-            checklist = Checklist(
-                [Step("reading journals")], lambda: f"{done:,} runs, {store.usage.requests():,} requests"
-            )
-            async with live(out, checklist):
-                checklist.begin(0)
-                report = await control.reindex(store, progress)
-        facts = {"runs": report.runs, "written": report.written, "removed": report.removed}
-        if out.as_json:
-            out.document({**facts, "unreadable": report.unreadable})
-        else:
-            out.line(f"{counted_runs(report.runs)}; {report.written:,} index keys written, {report.removed:,} removed")
-            for run_id, reason in report.unreadable.items():
-                out.line(f"{run_id} cannot be read: {reason}")
-        if report.unreadable:
-            raise Corrupt(
-                f"{len(report.unreadable):,} journals cannot be read, the first: {next(iter(report.unreadable))}"
-            )
-
-    shell.run(work())
+    async with open_runs(shell) as store:
+        checklist = Checklist([Step("reading journals")], lambda: f"{done:,} runs, {store.usage.requests():,} requests")
+        async with live(out, checklist):
+            checklist.begin(0)
+            report = await control.reindex(store, progress)
+    facts = {"runs": report.runs, "written": report.written, "removed": report.removed}
+    if out.as_json:
+        out.document({**facts, "unreadable": report.unreadable})
+    else:
+        out.line(f"{counted_runs(report.runs)}; {report.written:,} index keys written, {report.removed:,} removed")
+        for run_id, reason in report.unreadable.items():
+            out.line(f"{run_id} cannot be read: {reason}")
+    if report.unreadable:
+        raise Corrupt(f"{len(report.unreadable):,} journals cannot be read, the first: {next(iter(report.unreadable))}")

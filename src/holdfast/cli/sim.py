@@ -38,37 +38,35 @@ def sim() -> None:
 
 
 @app.command("list")
-def list_scenarios(context: typer.Context) -> None:
+def list_scenarios(shell: Shell) -> None:
     """Name every scenario and what must hold in it."""
     rows = [(name, scenario.description()) for name, scenario in built_in().items()]
-    Shell.of(context).out.table(("scenario", "description"), rows)
+    shell.out.table(("scenario", "description"), rows)
 
 
 @app.command("run")
-def run_scenario(
-    context: typer.Context,
+async def run_scenario(
+    shell: Shell,
     scenario: ScenarioName,
     seeds: Annotated[str, typer.Option(metavar="A..B", help="Seeds to run, both ends included.")] = "1..100",
     jobs: Jobs = 1,
     hash_seed: HashSeed = HASH_SEED,
 ) -> None:
     """Run a scenario once per seed and check every history."""
-    shell = Shell.of(context)
     find(scenario)
     wanted = parse_seeds(seeds)
-    shell.run(_run(shell.out, {scenario: len(wanted)}, shares(scenario, wanted), jobs, hash_seed))
+    await _run(shell.out, {scenario: len(wanted)}, shares(scenario, wanted), jobs, hash_seed)
 
 
 @app.command("all")
-def run_everything(
-    context: typer.Context,
+async def run_everything(
+    shell: Shell,
     minutes: Annotated[float, typer.Option(min=0, help="How long to go on.")] = 1.0,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes that run seeds; one per core.")] = None,
     first_seed: Annotated[int | None, typer.Option(min=0, metavar="N", help="Where to begin; drawn if absent.")] = None,
     hash_seed: HashSeed = HASH_SEED,
 ) -> None:
     """Run all scenarios with new seeds for a given time."""
-    shell = Shell.of(context)
     ambient = Ambient.system()
     first = ambient.rng.getrandbits(40) if first_seed is None else first_seed
     names = list(built_in())
@@ -76,26 +74,25 @@ def run_everything(
     shell.out.note(f"{len(names)} scenarios for {minutes:g} minutes on {runners} cores, from seed {first}")
     fair = FairShares(names, first)
     tasks = _until(ambient.clock, minutes, fair)
-    shell.run(_run(shell.out, dict.fromkeys(names), tasks, runners, hash_seed, fair.done))
+    await _run(shell.out, dict.fromkeys(names), tasks, runners, hash_seed, fair.done)
 
 
 @app.command("replay")
-def replay_seed(
-    context: typer.Context,
+async def replay_seed(
+    shell: Shell,
     scenario: ScenarioName,
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="The seed to run again.")],
     trace: Annotated[bool, typer.Option("--trace", help="Print everything that happened.")] = False,
     hash_seed: HashSeed = HASH_SEED,
 ) -> None:
     """Run one seed again, with its history."""
-    shell = Shell.of(context)
     find(scenario)
-    shell.run(_replay(shell.out, scenario, seed, trace, hash_seed))
+    await _replay(shell.out, scenario, seed, trace, hash_seed)
 
 
 @app.command("explore")
-def explore_scenario(
-    context: typer.Context,
+async def explore_scenario(
+    shell: Shell,
     scenario: ScenarioName,
     crashes: Annotated[int, typer.Option(min=0, help="Processes that may die.")] = 1,
     lost_responses: Annotated[int, typer.Option(min=0, help="Answers that may be lost.")] = 1,
@@ -109,13 +106,12 @@ def explore_scenario(
     ] = None,
 ) -> None:
     """Follow every course of events of a scenario's small configuration."""
-    shell = Shell.of(context)
     limits = Limits(crashes, lost_responses, timeouts, duplicates, contended)
     small(find(scenario))
     if choices is None:
-        shell.run(_explore(shell.out, scenario, limits))
+        await _explore(shell.out, scenario, limits)
     else:
-        shell.run(_follow(shell.out, scenario, limits, parse_choices(choices)))
+        await _follow(shell.out, scenario, limits, parse_choices(choices))
 
 
 def parse_seeds(text: str) -> range:

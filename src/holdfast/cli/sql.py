@@ -31,7 +31,7 @@ Statements end with a semicolon. Each type is a table; so are Type__history and 
 
 @app.command()
 def sql(
-    context: typer.Context,
+    shell: Shell,
     statement: Annotated[
         str | None,
         typer.Argument(help="What to ask; several with ';' in between. Without it, a shell or standard input."),
@@ -40,10 +40,9 @@ def sql(
     style: Annotated[Format | None, typer.Option("--format", help="How to print rows.")] = None,
 ) -> None:
     """Query types with SQL: every entity and relation type is a table, read-only."""
-    shell = Shell.of(context)
     text = statement
     if text is None and not sys.stdin.isatty():
-        text = sys.stdin.read()
+        text = sys.stdin.read()  # before the loop runs, so that Ctrl-C ends it
 
     async def work() -> None:
         settings = shell.settings

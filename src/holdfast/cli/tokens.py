@@ -26,7 +26,7 @@ def tokens() -> None:
 
 @app.command()
 def add(
-    context: typer.Context,
+    shell: Shell,
     agents: Annotated[
         list[str],
         typer.Option("--agents", metavar="PATTERNS", help="Agent ids it is for, such as 'web-*,db-1'; repeatable."),
@@ -42,7 +42,6 @@ def add(
     To rotate a token add a second one for the same agents, hand it out, and revoke the first. Collectors notice within
     a second or two, without a restart.
     """
-    shell = Shell.of(context)
     lifetime_ns = None if expires_in is None else parse_span(expires_in)
     patterns = tuple(pattern.strip() for each in agents for pattern in each.split(",") if pattern.strip())
     token, secret = add_token(_file(shell, file), patterns, Ambient.system(), note=note, lifetime_ns=lifetime_ns)
@@ -54,9 +53,8 @@ def add(
 
 
 @app.command("list")
-def list_tokens(context: typer.Context, file: File = None) -> None:
+def list_tokens(shell: Shell, file: File = None) -> None:
     """List tokens by their ids. Nobody can print them again."""
-    shell = Shell.of(context)
     now_ns = Ambient.system().clock.wall_ns()
     rows = [
         (
@@ -74,12 +72,11 @@ def list_tokens(context: typer.Context, file: File = None) -> None:
 
 @app.command()
 def revoke(
-    context: typer.Context,
+    shell: Shell,
     token_id: Annotated[str, typer.Argument(metavar="TOKEN_ID", help="The token's id, as `list` shows it.")],
     file: File = None,
 ) -> None:
     """Remove a token. Collectors refuse it within a second or two."""
-    shell = Shell.of(context)
     gone = revoke_token(_file(shell, file), token_id)
     agents = list(gone.agents) if shell.out.as_json else ", ".join(gone.agents)
     shell.out.record({"revoked": gone.token_id, "agents": agents})

@@ -21,18 +21,18 @@ from holdfast.base.errors import HoldfastError
 from holdfast.bus import BadHandler, Handler, Schedule
 from holdfast.bus.runner import Runner
 from holdfast.cli.output import Output
-from holdfast.cli.shell import Shell
+from holdfast.cli.shell import Shell, noun_app
 from holdfast.cli.worker_metrics import serve_metrics
 from holdfast.platform.open import open_platform
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = noun_app()
 
 REFRESH_SECONDS = 0.2
 
 
 @app.command()
-def worker(
-    context: typer.Context,
+async def worker(
+    shell: Shell,
     target: Annotated[str, typer.Argument(metavar="MODULE:HANDLERS", help="A handler, or a list of them.")],
     namespace: Annotated[
         str, typer.Option("--namespace", "-n", metavar="NAME", help="The events' namespace.")
@@ -47,30 +47,26 @@ def worker(
     ] = None,
 ) -> None:
     """Hand events to handlers, until it is told to end."""
-    shell = Shell.of(context)
     handlers, schedules = load_handlers(target)
 
-    async def work() -> None:
-        settings = shell.settings
-        metadata = {"hostname": platform.node(), "pid": os.getpid()}
-        async with (
-            open_platform(settings.store.uri, settings=settings) as hf,
-            hf.runner(handlers, schedules=schedules, namespace=namespace, metadata=metadata) as runner,
-        ):
-            address = await serve_metrics(metrics, runner, hf.store.usage) if metrics is not None else None
-            if address is not None:
-                shell.out.note(f"metrics at http://{address}/metrics")
-            stop = asyncio.Event()
-            stop_on_signals(stop, asyncio.current_task())
-            view = asyncio.ensure_future(_watch(shell.out, runner))
-            try:
-                await runner.run(until_idle=until_idle, stop=stop, grace_ms=int(grace * 1000))
-            finally:
-                view.cancel()
-                await asyncio.gather(view, return_exceptions=True)
-            shell.out.record(_figures(runner))
-
-    shell.run(work())
+    settings = shell.settings
+    metadata = {"hostname": platform.node(), "pid": os.getpid()}
+    async with (
+        open_platform(settings.store.uri, settings=settings) as hf,
+        hf.runner(handlers, schedules=schedules, namespace=namespace, metadata=metadata) as runner,
+    ):
+        address = await serve_metrics(metrics, runner, hf.store.usage) if metrics is not None else None
+        if address is not None:
+            shell.out.note(f"metrics at http://{address}/metrics")
+        stop = asyncio.Event()
+        stop_on_signals(stop, asyncio.current_task())
+        view = asyncio.ensure_future(_watch(shell.out, runner))
+        try:
+            await runner.run(until_idle=until_idle, stop=stop, grace_ms=int(grace * 1000))
+        finally:
+            view.cancel()
+            await asyncio.gather(view, return_exceptions=True)
+        shell.out.record(_figures(runner))
 
 
 def load_handlers(target: str) -> tuple[list[Handler], list[Schedule]]:

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from holdfast.bus.claim import Retry
 from holdfast.bus.claims import Claims, Hold, Over
 from holdfast.bus.event import Envelope
-from holdfast.bus.retry import Retry
 from holdfast.sim.checkers.bus import by_owner, claims_are_kept, letters_follow
 from holdfast.sim.checkers.violation import Violation
 from holdfast.sim.faults import Faults, Troubles

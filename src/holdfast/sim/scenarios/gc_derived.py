@@ -1,18 +1,16 @@
 """Drivers that derive, beside garbage collection and retention without patience, while batches come in late."""
 
 import random
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from typing import ClassVar, Self
 
-from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
 from holdfast.pipeline.derive import index_job
 from holdfast.pipeline.engine import Inline
-from holdfast.pipeline.gc import batches, derived
-from holdfast.pipeline.gc.options import Ask, GcOptions
-from holdfast.pipeline.gc.record import Sweep, settle
-from holdfast.pipeline.options import Env
+from holdfast.pipeline.gc.options import GcOptions
+from holdfast.pipeline.jobs.gc import Gc
+from holdfast.pipeline.options import Env, Options
 from holdfast.sim.checkers.gc import counted_once, let_go, recorded, whole
 from holdfast.sim.checkers.violation import Violation
 from holdfast.sim.history import Done
@@ -20,11 +18,9 @@ from holdfast.sim.pipeline_kit import Straight
 from holdfast.sim.scenarios.pipeline_derive import OPTIONS, PipelineDerive
 from holdfast.sim.world import Process, World
 
-IMPATIENT = GcOptions(horizon_ns=0, grace_ns=0, raw_batches_ns=1, logs_ns=1)
 NEVER = 1 << 61
 """A moment after everything, so that nothing is too young."""
-
-Sweeper = Callable[[Store, Ambient, Ask, Sweep], Awaitable[None]]
+IMPATIENT = GcOptions(horizon_ns=-NEVER, grace_ns=-NEVER, raw_batches_ns=-NEVER, logs_ns=-NEVER)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +28,8 @@ class GcDerived(PipelineDerive):
     """Garbage collection and retention beside drivers: what is current stays whole, and every record counts once."""
 
     name: ClassVar[str] = "gc-derived"
-    derived: ClassVar[Sweeper] = staticmethod(derived.sweep)
-    expire: ClassVar[Sweeper] = staticmethod(batches.expire)
+    seen_by_gc: ClassVar[Callable[[Store], Store]] = staticmethod(lambda store: store)
+    """The store as garbage collection has it."""
 
     garbage: int = 1
     """Collectors of garbage."""
@@ -65,15 +61,10 @@ class GcDerived(PipelineDerive):
             await self._rest(process)
 
     async def collect(self, process: Process, run_id: str) -> None:
-        kinds = (("derived", derived.shards, type(self).derived), ("expire-batches", batches.shards, type(self).expire))
-        for kind, shards, sweep in kinds:
-            if kind == "expire-batches" and not self.expires:
-                continue
-            for shard in await shards(process.store):
-                out = Sweep(process.store, Ask(kind, shard, run_id, True, NEVER, None, None, IMPATIENT))
-                await sweep(process.store, process.ambient, out.ask, out)
-                await out.flush()
-        await settle(process.store, run_id)
+        store = type(self).seen_by_gc(process.store)
+        env = Env(store, process.ambient, Inline(store), Options(gc=IMPATIENT))
+        kinds = ["derived", *(["expire-batches"] if self.expires else [])]
+        await Gc(env).run(Straight(run_id), {"kinds": kinds, "apply": True})
 
     def check(self, world: World) -> Iterator[Violation]:
         yield from whole(world.landings)

@@ -10,9 +10,9 @@ from holdfast.ontology.maintain.compact import GRACE_NS
 from holdfast.pipeline.gc import ontology
 from holdfast.pipeline.gc.options import Ask
 from holdfast.pipeline.gc.record import Sweep, begin, settle
+from holdfast.pipeline.jobs.gc import Sweeper
 from holdfast.sim.checkers.gc import ontology_named, recorded
 from holdfast.sim.checkers.violation import Violation
-from holdfast.sim.scenarios.gc_derived import Sweeper
 from holdfast.sim.scenarios.ontology_compact import OntologyCompact
 from holdfast.sim.world import Process, World
 

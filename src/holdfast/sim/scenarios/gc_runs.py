@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import ClassVar, Self
 
-from holdfast.pipeline.gc import runs
+from holdfast.pipeline.gc import leftovers
 from holdfast.pipeline.gc.options import Ask, GcOptions
 from holdfast.pipeline.gc.record import Sweep, settle
+from holdfast.pipeline.jobs.gc import Sweeper
 from holdfast.runs import layout
 from holdfast.runs.journal.entry import Draft
 from holdfast.runs.journal.history import read_history
@@ -16,7 +17,7 @@ from holdfast.runs.journal.journal import Journal
 from holdfast.runs.journal.payload import put_payload
 from holdfast.sim.checkers.gc import recorded, runs_named
 from holdfast.sim.checkers.violation import Violation
-from holdfast.sim.scenarios.gc_derived import NEVER, Sweeper
+from holdfast.sim.scenarios.gc_derived import NEVER
 from holdfast.sim.scenarios.runs_fork_delete import PAYLOAD, SOURCE, RunsForkDelete
 from holdfast.sim.world import Process, World
 
@@ -29,7 +30,7 @@ class GcRuns(RunsForkDelete):
     """Garbage collection without patience beside forks, deletions and sessions: no run loses what it refers to."""
 
     name: ClassVar[str] = "gc-runs"
-    sweep: ClassVar[Sweeper] = staticmethod(runs.sweep)
+    sweep: ClassVar[Sweeper] = staticmethod(leftovers.sweep_runs)
 
     garbage: int = 1
     """Collectors of garbage."""
@@ -68,7 +69,7 @@ class GcRuns(RunsForkDelete):
             await self._rest(process)
 
     async def collect(self, process: Process, run_id: str) -> None:
-        for shard in await runs.shards(process.store):
+        for shard in await leftovers.run_ranges(process.store):
             out = Sweep(process.store, Ask("runs", shard, run_id, True, NEVER, None, None, IMPATIENT))
             await type(self).sweep(process.store, process.ambient, out.ask, out)
             await out.flush()

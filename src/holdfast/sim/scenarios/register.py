@@ -1,6 +1,10 @@
-"""Registers as counters: each addition once, whatever is lost on the way."""
+"""Registers as counters: each addition once, whatever is lost on the way; also beside a plain writer.
+
+A plain writer loads the document, changes its own part and writes everything back.
+"""
 
 import asyncio
+import json
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,7 +12,7 @@ from functools import partial
 from typing import Any, ClassVar, Self
 
 from holdfast.base import codec
-from holdfast.base.errors import Conflict
+from holdfast.base.errors import Conflict, Unavailable
 from holdfast.objects.register import (
     CONTENTION,
     UNCHANGED,
@@ -21,13 +25,11 @@ from holdfast.objects.register import (
     Unchanged,
 )
 from holdfast.objects.retry import RetryPolicy
-from holdfast.sim.checkers.applied import applied_once
-from holdfast.sim.checkers.linearizable import linearizable
-from holdfast.sim.checkers.models import Counter
-from holdfast.sim.checkers.order import gapless
-from holdfast.sim.checkers.violation import Violation
+from holdfast.objects.store import IfMatch
+from holdfast.sim.checkers.linearizable import Counter, linearizable
+from holdfast.sim.checkers.objects import applied_once, gapless
 from holdfast.sim.faults import Faults, Troubles
-from holdfast.sim.history import Done, Failed, Operation, Outcome
+from holdfast.sim.history import Done, Failed, Operation, Outcome, Violation
 from holdfast.sim.scenario import AT_ONCE, Scenario, retries
 from holdfast.sim.world import Process, World
 
@@ -151,3 +153,84 @@ def _effect(operation: Operation) -> Outcome:
 
 def _number(known: Edited[Any] | Snapshot[Any] | None) -> int:
     return int(known.value["number"]) if known is not None else 0
+
+
+SHARED_KEY = "shared"
+NO_LOST_UPDATE = "no lost update"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegisterForeign(Scenario):
+    """Clerks edit a register that a plain writer rewrites, ids and all; neither loses what the other did."""
+
+    name: ClassVar[str] = "register-foreign"
+
+    clerks: int = 1
+    turns: int = 2
+    contention: RetryPolicy = AT_ONCE
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> Self:
+        return cls(
+            clerks=rng.randint(1, 3),
+            turns=rng.randint(2, 10),
+            contention=CONTENTION,
+            faults=Faults.drawn(rng, lost_response=0.25),
+            troubles=Troubles.drawn(rng),
+            retry=retries(rng),
+        )
+
+    def begin(self, world: World) -> None:
+        for number in range(self.clerks):
+            world.start(f"clerk{number + 1}", self.clerk)
+        world.start("plain", self.plain_writer)
+
+    async def clerk(self, process: Process) -> None:
+        register: Register[Any] = Register(
+            process.store, SHARED_KEY, Plain("holdfast.sim.shared"), process.ambient, policy=self.contention
+        )
+        for turn in range(self.turns):
+            token = f"{process.name}/{turn + 1}"
+            editing = register.edit(token, partial(_edit, token))
+            await process.perform("edit", editing, key=SHARED_KEY, argument=token, show=_edits)
+
+    async def plain_writer(self, process: Process) -> None:
+        """Knows nothing of write ids and logs: they survive over its changes."""
+        for _ in range(2 * self.turns):
+            try:
+                found = await process.backend.find(SHARED_KEY)
+                if found is not None:
+                    document = json.loads(found.body)
+                    document["value"]["rewrites"] += 1
+                    await process.backend.put(
+                        SHARED_KEY, json.dumps(document, indent=2).encode(), IfMatch(found.version)
+                    )
+            except Unavailable:
+                process.note("shrugs")
+            if self.contention.base_ms:
+                await asyncio.sleep(process.rng.random() * 0.05)
+
+    def check(self, world: World) -> Iterator[Violation]:
+        values = [codec.decode(body, key=SHARED_KEY)["value"] for body in world.bodies(SHARED_KEY)]
+        previous = {"edits": 0, "rewrites": 0, "by": None}
+        edits: list[object] = []
+        for value in values:
+            grown = (value["edits"] - previous["edits"], value["rewrites"] - previous["rewrites"])
+            if grown not in ((1, 0), (0, 1)):
+                yield Violation(NO_LOST_UPDATE, f"{previous} was followed by {value}")
+            if grown[0] == 1:
+                edits.append(value["by"])
+            previous = value
+        asked: dict[object, list[Outcome]] = {
+            operation.argument: [operation.outcome] for operation in world.operations if operation.call == "edit"
+        }
+        yield from applied_once(edits, asked)
+
+
+def _edit(token: str, value: Any) -> dict[str, Any]:
+    known = value or {"edits": 0, "rewrites": 0}
+    return {**known, "edits": known["edits"] + 1, "by": token}
+
+
+def _edits(edited: Edited[Any]) -> int:
+    return int(edited.value["edits"])

@@ -1,15 +1,50 @@
-"""A lease: what its tenants were told against who stood on it, and when.
+"""A lease: one owner per epoch, no effect of an owner that has been replaced, and true answers.
 
 ``acquire(owner)`` = (ACQUIRED, epoch) or (HELD, owner, epoch); ``renew((owner, epoch))`` = RENEWED or FENCED;
 ``hand over((owner, epoch, successor))`` = HANDED_OVER or FENCED. Each answer must have been true at a moment between
-the call and its end. Clocks have no say here: who may replace whom, and when, is not a question of safety.
+the call and its end. Clocks do not count: who may replace whom, and when, is not a question of safety.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from holdfast.sim.checkers.violation import Violation
-from holdfast.sim.history import FOREVER, Done, Operation
+from holdfast.sim.checkers.objects import monotone
+from holdfast.sim.history import FOREVER, Done, Operation, Violation
+
+ONE_OWNER = "one owner"
+FENCED_OFF = "stale owners are fenced off"
+
+Tenure = tuple[str, int]
+"""An owner and an epoch."""
+
+
+def one_owner(tenures: Sequence[Tenure], grants: Iterable[Tenure]) -> Iterator[Violation]:
+    """``tenures`` is what stood on the lease, in order; ``grants`` is what owners were told."""
+    yield from monotone("the epoch on the lease", (epoch for _, epoch in tenures))
+    owners: dict[int, str] = {}
+    for owner, epoch in tenures:
+        if owners.setdefault(epoch, owner) != owner:
+            yield Violation(ONE_OWNER, f"epoch {epoch} belonged to {owners[epoch]} and to {owner}")
+    told: set[Tenure] = set()
+    for owner, epoch in grants:
+        if owners.get(epoch) != owner:
+            yield Violation(ONE_OWNER, f"{owner} was granted epoch {epoch}, which belonged to {owners.get(epoch)}")
+        if (owner, epoch) in told:
+            yield Violation(ONE_OWNER, f"epoch {epoch} was granted to {owner} twice")
+        told.add((owner, epoch))
+
+
+def fenced_off(effects: Iterable[Tenure]) -> Iterator[Violation]:
+    """``effects`` in the order in which they took place, each with the owner and the epoch that it carried."""
+    newest, holder = 0, ""
+    for owner, epoch in effects:
+        if epoch < newest:
+            yield Violation(FENCED_OFF, f"{owner} had an effect in epoch {epoch}, after {holder} had one in {newest}")
+        elif epoch > newest:
+            newest, holder = epoch, owner
+        elif owner != holder:
+            yield Violation(FENCED_OFF, f"{owner} and {holder} both had effects in epoch {epoch}")
+
 
 TRUE_ANSWERS = "tenants are told the truth"
 

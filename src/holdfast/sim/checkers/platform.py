@@ -1,6 +1,7 @@
-"""Judges of the outbox: events against the commits that carry them. They read what landed, and share no code with it.
+"""Events that commits and steps carry, compared with the manifests and journals that hold them.
 
-Every event of the scenarios has a token in its payload that is used for one emission.
+Reads what landed, and shares no code with it. Every event of the scenarios has a token in its payload that is used for
+one emission; an event of a step has run, step, position, and a mark of the try that emitted it.
 """
 
 import json
@@ -8,8 +9,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast.sim.checkers.violation import Violation
-from holdfast.sim.history import Landing
+from holdfast.sim.checkers.runs import journals
+from holdfast.sim.history import Landing, Violation
 
 PUBLISHED = "an event of a commit is published"
 ONCE = "it is published once"
@@ -91,3 +92,47 @@ def told_of_their_commits(landings: list[Landing], *, complete: bool) -> Iterato
     if complete:
         for event_id in acked - made:
             yield Violation(ONE_COMMIT, f"{event_id} was acked, and nothing was committed for it")
+
+
+STEP_PUBLISHED = "an event of a recorded step is published"
+STEP_ONCE = "it is published once"
+RECORDED = "no event of a step that was not recorded"
+AFTER_STEP = "an event follows its step's entry"
+
+
+def events_follow_steps(landings: list[Landing], type_name: str, *, complete: bool) -> Iterator[Violation]:
+    recorded, published = _recorded(landings), _published(landings, type_name)
+    places: dict[str, set[str]] = defaultdict(set)
+    for token, keys in published.items():
+        places[token.rpartition("/")[0]] |= keys.keys()
+        if token not in recorded:
+            yield Violation(RECORDED, f"{token} was published, and is in no journal")
+        elif min(keys.values()) < recorded[token]:
+            yield Violation(AFTER_STEP, f"{token} was published at {min(keys.values())}, recorded at {recorded[token]}")
+    for place, names in places.items():
+        if len(names) > 1:
+            yield Violation(STEP_ONCE, f"{place}: {sorted(names)}")
+    if complete:
+        for token in recorded.keys() - published.keys():
+            yield Violation(STEP_PUBLISHED, f"{token} was recorded, and nobody published it")
+
+
+def _recorded(landings: list[Landing]) -> dict[str, int]:
+    """Every token that ever stood in a journal, with where it first did."""
+    found: dict[str, int] = {}
+    for its_course in journals(landings).values():
+        for position, entries in its_course:
+            for document in (document for entry in entries for document in entry.get("outbox", ())):
+                found.setdefault(document["payload"]["token"], position)
+    return found
+
+
+def _published(landings: list[Landing], type_name: str) -> dict[str, dict[str, int]]:
+    """By token, the keys of its events, each with where it landed."""
+    found: dict[str, dict[str, int]] = defaultdict(dict)
+    for landing in landings:
+        if landing.key.startswith("events/") and landing.body is not None:
+            event = json.loads(landing.body)
+            if event["type"] == type_name:
+                found[event["payload"]["token"]].setdefault(landing.key, landing.position)
+    return found

@@ -19,7 +19,6 @@ FOLDER_MODULES = 15
 
 LARGE_FOLDERS = {
     "src/holdfast/bus": "until Redesign V",
-    "src/holdfast/cli": "until Redesign V: one module per command",
     "src/holdfast/pipeline": "until Redesign IV",
     "src/holdfast/pipeline/tables": "until Redesign IV",
     "src/holdfast/telemetry/accept": "until Redesign III",

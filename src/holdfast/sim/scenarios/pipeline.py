@@ -31,6 +31,7 @@ from holdfast.telemetry.accept.heard import SKEW_NS
 from holdfast.telemetry.accept.layout import GATHERINGS
 from holdfast.telemetry.accept.manifest import AcceptedManifest
 from holdfast.telemetry.accept.marks import Marked, Marks
+from holdfast.telemetry.accept.record_times import RecordTimes
 from holdfast.telemetry.accept.submit import submission_of
 from holdfast.telemetry.frame import Sequenced, decode, encode, pack_sequenced
 from holdfast.telemetry.records import Gauge
@@ -299,7 +300,7 @@ class PipelineSilence(PipelineDerive):
                 collector.references.owe(manifest)
 
         store = Severed(process.store)
-        options = CollectorOptions(process.name)
+        options = CollectorOptions(process.name, RecordTimes(max_age_ns=None))  # records are of 1970
         collector = Collector(store, process.ambient, kit.authority(), options, on_duplicate=owe)
         marks = self.marks(
             store,

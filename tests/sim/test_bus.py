@@ -10,12 +10,11 @@ import pytest
 
 from holdfast.base.errors import HoldfastError
 from holdfast.bus import Bus, Context, Handler, Schedule, on
-from holdfast.bus.claim import Action, Claim, Fail, step
+from holdfast.bus.claim import Action, Claim, Fail, Retry, step
 from holdfast.bus.claims import Claims, Hold
 from holdfast.bus.digest import heads
 from holdfast.bus.feed import Feed
 from holdfast.bus.publish import Boundary
-from holdfast.bus.retry import Retry
 from holdfast.bus.runner import Runner
 from holdfast.bus.schedule import Ticker
 from holdfast.objects.store import IfMatch
@@ -29,13 +28,11 @@ from holdfast.sim.checkers.bus import (
     OWNER_ONLY,
     STATE_FIRST,
 )
-from holdfast.sim.checkers.violation import Violation
 from holdfast.sim.explore import Limits, explore
+from holdfast.sim.history import Violation
 from holdfast.sim.run import Totals, simulate
 from holdfast.sim.scenario import Scenario
-from holdfast.sim.scenarios.bus_claim import BusClaim
-from holdfast.sim.scenarios.bus_events import BusEvents, SimOrder
-from holdfast.sim.scenarios.bus_schedule import BusSchedule
+from holdfast.sim.scenarios.bus import BusClaim, BusEvents, BusSchedule, SimOrder
 from holdfast.sim.world import Process, World
 from tests.fakes.orders import OrderPlaced
 from tests.sim.naive import first_broken, rules

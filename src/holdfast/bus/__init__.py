@@ -1,6 +1,7 @@
 """Bus: events with retries, dead letters and schedules, next to your data, in nothing but a bucket."""
 
 from holdfast.bus.bus import Bus
+from holdfast.bus.claim import Retry
 from holdfast.bus.cleanup import Cleaned
 from holdfast.bus.errors import (
     BadHandler,
@@ -15,10 +16,8 @@ from holdfast.bus.errors import (
 )
 from holdfast.bus.event import DeadLettered, Envelope, Event
 from holdfast.bus.handler import AnyEvent, Context, Handler, on
-from holdfast.bus.options import Options
 from holdfast.bus.publish import Published
-from holdfast.bus.retry import Retry
-from holdfast.bus.runner import Worked
+from holdfast.bus.runner import Options, Worked
 from holdfast.bus.schedule import Schedule
 
 __all__ = [

@@ -1,12 +1,12 @@
-"""Looking at a namespace: events with their status, one event with its claims, dead letters, namespaces, figures.
+"""Looking at a namespace: events with their status, one event with its claims, dead letters, namespaces, new events.
 
-Nothing here needs the classes of events or handlers. Statistics read the digest alone. An event's status is the
-first that any claim gives it of: dead_lettered, acked, claimed; else it is pending. What cannot be read is shown as
-``unreadable``, and hides nothing else; what only lies among events without the name of one is passed over.
+Nothing here needs the classes of events or handlers. An event's status is the first that any claim gives it of:
+dead_lettered, acked, claimed; else it is pending. An object that cannot be read is shown as ``unreadable`` and hides no
+other; objects whose names are not names of events are left out.
 """
 
-from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from typing import Any
 
 from holdfast.base import codec
@@ -16,10 +16,8 @@ from holdfast.base.errors import Corrupt, NotFound
 from holdfast.base.ids import Ambient
 from holdfast.bus import layout
 from holdfast.bus.claim import Claim, State
-from holdfast.bus.digest import DigestShape
 from holdfast.bus.event import Envelope
 from holdfast.bus.sessions import list_sessions
-from holdfast.objects.client import DOLLARS_PER_REQUEST
 from holdfast.objects.store import Object, Store
 
 PRECEDENCE = (State.DEAD, State.ACKED, State.CLAIMED)
@@ -27,9 +25,7 @@ PENDING = "pending"
 UNREADABLE = "unreadable"
 STATUSES = (*(state.value for state in PRECEDENCE), PENDING, UNREADABLE)
 READS_AT_ONCE = 16
-
-COSTS = {"put": 3, "get": 2}
-"""Requests per event and handler where nothing goes wrong: event, claim, ack; the event's body and the boundary."""
+TAIL_LAG_NS = 60 * 1_000_000_000
 
 
 @dataclass(frozen=True)
@@ -52,17 +48,6 @@ class Namespace:
     sessions: int
     dead_letters: int
     dead_sessions: int = 0
-
-
-@dataclass(frozen=True)
-class HandlerStats:
-    handler_id: str
-    types: tuple[str, ...]
-    open: int
-    due: int
-    settled: int
-    """Of all events that it has looked at, those of other types included."""
-    by_type: dict[str, int] = field(default_factory=dict)
 
 
 async def names(store: Store, namespace: str) -> list[str]:
@@ -176,40 +161,6 @@ async def list_namespaces(store: Store, ambient: Ambient, *, session_ttl_ms: int
     return listed
 
 
-async def handler_stats(store: Store, namespace: str, ambient: Ambient) -> list[HandlerStats]:
-    """What the digest says of every handler. One GET."""
-    key = layout.digest_key(namespace)
-    found = await store.find(key)
-    if found is None:
-        return []
-    digest = DigestShape().read(codec.decode(found.body, key=key), key)
-    now_ns = ambient.clock.wall_ns()
-    return [
-        HandlerStats(
-            handler,
-            section.types,
-            open=len(section.open),
-            due=section.due(now_ns),
-            settled=section.settled,
-            by_type=dict(Counter(item.type for item in section.open.values())),
-        )
-        for handler, section in sorted(digest.sections.items())
-    ]
-
-
-def requests_per_million(handlers: int = 1) -> dict[str, int]:
-    """Requests for a million events: each published once, and claimed and acked by every handler."""
-    return {
-        "put": 1_000_000 * (1 + (COSTS["put"] - 1) * handlers),
-        "get": 1_000_000 * COSTS["get"] * handlers,
-    }
-
-
-def dollars_per_million(handlers: int = 1) -> float:
-    """The same at S3's prices."""
-    return sum(DOLLARS_PER_REQUEST[verb] * count for verb, count in requests_per_million(handlers).items())
-
-
 async def read(store: Store, namespace: str, name: str) -> Envelope | None:
     """An event by its name; None if there is none."""
     key = layout.event_key(namespace, name)
@@ -256,3 +207,49 @@ async def folders(store: Store, root: str) -> list[str]:
     async for page in store.list(root, delimiter=True):
         found += [folder.removeprefix(root).removesuffix("/") for folder in page.folders]
     return found
+
+
+class Tail:
+    """Events of a namespace as they appear, each once, with one LIST per look.
+
+    A look begins a minute before the look before it, by the reader's clock: an event whose publisher's clock is behind
+    by less than that is seen, and one whose publisher is ahead hides no other. An event that is dated further back is
+    not seen here; handlers get it all the same.
+    """
+
+    def __init__(self, store: Store, namespace: str, ambient: Ambient) -> None:
+        self._store = store
+        self._namespace = namespace
+        self._ambient = ambient
+        self._seen: set[str] = set()
+        self._from = ""
+
+    async def begin(self, *, lines: int | None, since_ns: int | None = None) -> list[Envelope]:
+        """The events to begin with: the last so many, of those since a moment if one is given."""
+        self._from = self._past()
+        known = await names(self._store, self._namespace)
+        self._seen = {name for name in known if name >= self._from}
+        since = "" if since_ns is None else layout.time_name(since_ns)
+        chosen = [name for name in known if name >= since]
+        first = 0 if lines is None else max(0, len(chosen) - lines)
+        return [each async for each in self._read(chosen[first:])]
+
+    async def look(self) -> AsyncIterator[Envelope]:
+        """What has appeared since the last look."""
+        after, self._from = self._from, self._past()
+        start = layout.event_key(self._namespace, after)
+        keys = self._store.keys(layout.event_folder(self._namespace), after=start)
+        names = [layout.name_of(key) async for key in keys]
+        new = [name for name in names if name not in self._seen and layout.is_name(name)]
+        self._seen = {name for name in names if name >= self._from}
+        async for envelope in self._read(new):
+            yield envelope
+
+    async def _read(self, names: list[str]) -> AsyncIterator[Envelope]:
+        for name in names:
+            envelope = await read(self._store, self._namespace, name)
+            if envelope is not None:
+                yield envelope
+
+    def _past(self) -> str:
+        return layout.time_name(self._ambient.clock.wall_ns() - TAIL_LAG_NS)

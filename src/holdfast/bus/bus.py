@@ -7,17 +7,17 @@ from typing import Any
 from holdfast.base.codec import Document
 from holdfast.base.errors import Invalid, NotFound
 from holdfast.base.ids import Ambient
-from holdfast.bus import browse, layout, sessions
-from holdfast.bus.browse import HandlerStats, Inspected, Listed, Namespace
-from holdfast.bus.cleanup import Cleaned, Told, cleanup
+from holdfast.bus import browse, layout, sessions, stats
+from holdfast.bus.browse import Inspected, Listed, Namespace
+from holdfast.bus.cleanup import Cleaned, Tell, cleanup
 from holdfast.bus.errors import BadHandler
 from holdfast.bus.event import DEFAULT_PRIORITY, Envelope, Event
 from holdfast.bus.handler import Context, Handler
-from holdfast.bus.options import Options
 from holdfast.bus.publish import Boundary, Published, Publisher
-from holdfast.bus.runner import Runner, Worked
+from holdfast.bus.runner import Options, Runner, Worked
 from holdfast.bus.schedule import Schedule
 from holdfast.bus.sessions import SessionInfo
+from holdfast.bus.stats import HandlerStats
 from holdfast.objects.store import Store
 
 DAY_NS = 86_400 * 1_000_000_000
@@ -35,7 +35,7 @@ class Bus:
         options: Options | None = None,
         mend: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
-        """``mend`` publishes what others promised to this bus and a crash left out."""
+        """``mend`` publishes events of commits and runs whose writers crashed before they could."""
         self.store = store
         self.ambient = ambient
         self.namespace = layout.check_part("namespace", namespace)
@@ -66,7 +66,7 @@ class Bus:
         return await self._publisher.publish(event, delay=delay, priority=priority, key=key, order_key=order_key)
 
     async def publish_raw(self, type_name: str, payload: Mapping[str, Any], **options: Any) -> Published:
-        """As ``publish``, where the event's class is not at hand."""
+        """As ``publish``, without the event's class."""
         return await self._publisher.publish_raw(type_name, payload, **options)
 
     def runner(
@@ -79,7 +79,9 @@ class Bus:
     ) -> Runner:
         given: object = handlers
         if isinstance(given, Handler):
-            raise BadHandler(f"{given.id} stands where a list of handlers should", remedy="write [handler]")
+            raise BadHandler(
+                f"got the handler {given.id} where a list of handlers is expected", remedy="write [handler]"
+            )
         return Runner(
             self.store,
             self.namespace,
@@ -169,7 +171,14 @@ class Bus:
         return await browse.list_namespaces(self.store, self.ambient, session_ttl_ms=self.options.session_ttl_ms)
 
     async def stats(self) -> list[HandlerStats]:
-        return await browse.handler_stats(self.store, self.namespace, self.ambient)
+        """What each handler has done, has still to do, and holds up."""
+        ttl_ms = self.options.session_ttl_ms
+        return await stats.handler_stats(self.store, self.namespace, self.ambient, session_ttl_ms=ttl_ms)
+
+    async def retire(self, handler_id: str) -> None:
+        """Remove a handler that was renamed or removed from the program, so that cleanup keeps no events for it."""
+        ttl_ms = self.options.session_ttl_ms
+        await stats.retire(self.store, self.namespace, handler_id, self.ambient, session_ttl_ms=ttl_ms)
 
     async def cleanup(
         self,
@@ -177,12 +186,12 @@ class Bus:
         before_ns: int | None = None,
         unsafe_unsettled: bool = False,
         dry_run: bool = False,
-        tell: Told | None = None,
+        tell: Tell | None = None,
     ) -> Cleaned:
         """Delete events that are older than the retention, or than ``before_ns``, and that no handler has still to do.
 
-        ``unsafe_unsettled`` deletes the others too: those events are lost to their handlers. ``tell`` hears of all keys
-        before they go.
+        ``unsafe_unsettled`` deletes the others too: those events are lost to their handlers. ``tell`` is called with
+        all keys before they are deleted.
         """
         now_ns = self.ambient.clock.wall_ns()
         wanted_ns = before_ns if before_ns is not None else now_ns - int(self.options.retention_days * DAY_NS)

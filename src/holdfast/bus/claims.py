@@ -17,11 +17,10 @@ from holdfast.base.codec import Document
 from holdfast.base.errors import Conflict
 from holdfast.base.ids import Ambient
 from holdfast.bus import layout
-from holdfast.bus.claim import Ack, Action, Claim, Denied, Fail, Owner, Release, Renew, Take, Try, first, step
+from holdfast.bus.claim import Ack, Action, Claim, Denied, Fail, Owner, Release, Renew, Retry, Take, Try, first, step
 from holdfast.bus.errors import ClaimLost
 from holdfast.bus.event import DEAD_LETTER_TYPE, DEFAULT_PRIORITY, Envelope
 from holdfast.bus.publish import put_event
-from holdfast.bus.retry import Retry
 from holdfast.objects.store import CREATE, IfMatch, Object, Store, Version, Written
 
 OWN_ECHOES = 4

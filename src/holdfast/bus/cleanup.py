@@ -1,9 +1,9 @@
-"""Retention: old events go, with their claims and dedupe objects. Dead letters and sessions stay.
+"""Retention: old events are deleted, with their claims and dedupe objects. Dead letters and sessions stay.
 
 The order is the rule: the boundary first, then events, then claims. A claim that is created anew after its name was
-deleted finds the boundary past it. What a handler has still to do is kept, with everything after it, unless
-``unsafe_unsettled``; so is everything where no handler has ever looked. Age is judged by an event's time and by the
-store's own: a late event with an old time is not old. A cleanup that was interrupted is finished by the next.
+deleted finds the boundary past it. An event that a handler has still to do is kept, with all later ones, unless
+``unsafe_unsettled``; so are all events of a namespace that no handler has read. Age is judged by an event's time and by
+the store's own: a late event with an old time is not old. The next cleanup finishes one that was interrupted.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 
 from holdfast.base.ids import Ambient
 from holdfast.bus import layout
-from holdfast.bus.digest import Digest, DigestShape, forget_before, is_settled
+from holdfast.bus.digest import Digest, forget_before, is_settled
 from holdfast.bus.publish import Boundary
+from holdfast.bus.stats import digest_register
 from holdfast.objects.register import UNCHANGED, Register, Unchanged
 from holdfast.objects.store import Store
 
@@ -23,11 +24,15 @@ class Cleaned:
     claims: int
     keys: int
     before_ns: int
-    """Up to when events were removed: earlier than asked for if something older is still to be done."""
+    """Up to when events were removed: earlier than asked for if an older event is still to be done."""
+    held: int = 0
+    """Events that are old enough and stay, because a handler is not done with the first of them."""
+    held_by: tuple[str, ...] = ()
+    """The handlers that are not done with it; none if no handler has read this namespace yet."""
 
 
-Told = Callable[[Sequence[str]], Awaitable[None]]
-"""Told of keys that are about to go."""
+Tell = Callable[[Sequence[str]], Awaitable[None]]
+"""Called with the keys that are about to be deleted."""
 
 
 async def cleanup(
@@ -38,14 +43,14 @@ async def cleanup(
     *,
     unsafe_unsettled: bool,
     dry_run: bool = False,
-    tell: Told | None = None,
+    tell: Tell | None = None,
 ) -> Cleaned:
-    register: Register[Digest] = Register(store, layout.digest_key(namespace), DigestShape(), ambient)
+    register = digest_register(store, namespace, ambient)
     found = await register.read()
     digest = None if unsafe_unsettled else Digest() if found is None else found.value
     # Claims are listed before events: whose event is then missing was deleted, whatever any clock says.
     claims = [key async for key in store.keys(f"{layout.CLAIMS}{namespace}/")]
-    names, kept = await _events(store, namespace, digest, before_ns)
+    names, kept, held = await _events(store, namespace, digest, before_ns)
     staying = {layout.event_id(name) for name in kept}
     claims = [key for key in claims if key.split("/")[2] not in staying]
     limit = min([layout.time_name(before_ns), *kept[:1]])
@@ -63,23 +68,31 @@ async def cleanup(
             await store.delete_many(keys)
         if found is not None and names:
             await _forget(register, limit, ambient)
-    return Cleaned(len(names), len(claims), len(keys), limit_ns)
+    held_by = _held_by(digest, kept[0]) if held and digest is not None else ()
+    return Cleaned(len(names), len(claims), len(keys), limit_ns, held, held_by)
+
+
+def _held_by(digest: Digest, name: str) -> tuple[str, ...]:
+    """The handlers that are not done with the event."""
+    return tuple(handler for handler, section in sorted(digest.sections.items()) if not is_settled(section, name))
 
 
 def _is_settled(digest: Digest | None, name: str) -> bool:
     """Whether every handler is known to be done with the event. Where no handler is known, none is."""
-    if digest is None:
-        return True
-    return bool(digest.sections) and all(is_settled(section, name) for section in digest.sections.values())
+    return digest is None or (bool(digest.sections) and not _held_by(digest, name))
 
 
-async def _events(store: Store, namespace: str, digest: Digest | None, before_ns: int) -> tuple[list[str], list[str]]:
-    """The names to remove and those that stay, in order: everything from the first on that must stay.
+async def _events(
+    store: Store, namespace: str, digest: Digest | None, before_ns: int
+) -> tuple[list[str], list[str], int]:
+    """The names to remove, those that stay (from the first on that must), and how many of these are held by a handler.
 
-    What was stored after the last sweep may stand where nobody has looked.
+    An event that was stored after the last sweep may have a name before the cursors that no worker has read.
     """
     names: list[str] = []
     kept: list[str] = []
+    held = 0
+    is_held = False
     old = layout.time_name(before_ns)
     seen_ns = before_ns if digest is None else digest.swept_ns
     async for page in store.list(layout.event_folder(namespace)):
@@ -89,8 +102,10 @@ async def _events(store: Store, namespace: str, digest: Digest | None, before_ns
                 continue  # no event: not ours to remove
             aged = name < old and entry.modified_ns < before_ns and entry.modified_ns <= seen_ns
             goes = not kept and aged and _is_settled(digest, name)
+            is_held = is_held or (aged and not goes and not kept)
+            held += aged and is_held
             (names if goes else kept).append(name)
-    return names, kept
+    return names, kept, held
 
 
 async def _old(store: Store, folder: str, before_ns: int) -> list[str]:

@@ -15,11 +15,11 @@ from pydantic import ConfigDict
 from holdfast.base import codec
 from holdfast.base.aio import apart
 from holdfast.bus import layout
+from holdfast.bus.claim import Retry
 from holdfast.bus.claims import Claims, Hold
 from holdfast.bus.errors import MAX_SECONDS, BadHandler, BadPayload, ChainTooDeep, UnknownEventType
 from holdfast.bus.event import ANY_TYPE, DEFAULT_PRIORITY, Envelope, Event
 from holdfast.bus.publish import check_delay, check_order_key, check_priority
-from holdfast.bus.retry import Retry
 from holdfast.objects.store import Store
 
 Function = Callable[[Any, Any], Any]

@@ -16,16 +16,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.base import telemetry
+from holdfast.base.config import BusSection
 from holdfast.base.errors import Corrupt, HoldfastError, Unavailable
 from holdfast.base.ids import Ambient
 from holdfast.bus import layout
-from holdfast.bus.claim import Claim
+from holdfast.bus.claim import Claim, Retry
 from holdfast.bus.claims import Busy, Claims, Hold, Over
 from holdfast.bus.delivery import Delivery, Ended
 from holdfast.bus.errors import BadHandler
 from holdfast.bus.feed import Feed
 from holdfast.bus.handler import Context, Handler
-from holdfast.bus.options import Options
 from holdfast.bus.publish import Boundary, Publisher, listening
 from holdfast.bus.schedule import Schedule, Ticker
 from holdfast.bus.sessions import Session, prune
@@ -50,6 +50,41 @@ _UNREADABLE_NS = 3_600 * 1_000 * _MS
 """How long an event is left alone whose claim cannot be read."""
 _YIELD_NS = 50 * _MS
 """How long an event is left alone that another worker has claimed first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The settings that all parts of a namespace share."""
+
+    lease_ms: int = 30_000
+    retry: Retry = Retry()  # noqa: RUF009  # frozen
+    heartbeat_ms: int = 5_000
+    session_ttl_ms: int = 60_000
+    retention_days: float = 7.0
+    max_chain_depth: int = 20
+    poll_ms: int = 1_000
+    claim_limit: int = 100
+    max_lost_leases: int = 50
+
+    @classmethod
+    def of(cls, section: BusSection) -> "Options":
+        retry = Retry(
+            section.event_max_attempts,
+            section.event_backoff_base_ms,
+            section.event_backoff_max_ms,
+            section.event_jitter_ms,
+        )
+        return cls(
+            lease_ms=section.event_lease_ms,
+            retry=retry,
+            heartbeat_ms=section.session_heartbeat_ms,
+            session_ttl_ms=section.session_ttl_ms,
+            retention_days=section.event_retention_days,
+            max_chain_depth=section.event_max_chain_depth,
+            poll_ms=section.event_poll_ms,
+            claim_limit=section.event_claim_limit,
+            max_lost_leases=section.event_max_lost_leases,
+        )
 
 
 @dataclass(slots=True)

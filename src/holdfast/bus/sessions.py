@@ -28,6 +28,12 @@ class SessionInfo:
     metadata: dict[str, Any]
     is_dead: bool
 
+    @property
+    def handlers(self) -> list[str]:
+        """The handlers of this worker, as it has registered them."""
+        listed = self.metadata.get("handlers")
+        return [each for each in listed if isinstance(each, str)] if isinstance(listed, list) else []
+
 
 class Session:
     """This worker's session. ``beat`` every so often."""
@@ -84,7 +90,7 @@ async def list_sessions(store: Store, namespace: str, ambient: Ambient, *, sessi
             continue
         try:
             sessions.append(_info(found, now_ns, session_ttl_ms))
-        except Corrupt as error:  # one of others' making must not hide the rest
+        except Corrupt as error:  # one unreadable session hides no other
             metadata = {"unreadable": str(error)}
             sessions.append(SessionInfo(layout.name_of(key), namespace, "", "", metadata, is_dead=True))
     return sessions

@@ -1,16 +1,13 @@
 """``holdfast config``: the settings in effect, after flags, environment and file were put together."""
 
-import typer
-
 from holdfast.cli.shell import Shell, noun_app
 
 app = noun_app()
 
 
 @app.command()
-def config(context: typer.Context) -> None:
+def config(shell: Shell) -> None:
     """Show the settings in effect and where each comes from."""
-    shell = Shell.of(context)
     settings, sources = shell.resolved
     rows = [
         (f"{section}.{key}", value, sources.get(f"{section}.{key}", "default"))

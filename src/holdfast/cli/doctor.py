@@ -79,8 +79,8 @@ class Report:
 
 
 @app.command()
-def doctor(
-    context: typer.Context,
+async def doctor(
+    shell: Shell,
     uri: Annotated[str | None, typer.Argument(metavar="[URI]", help="The store to examine; default: --store.")] = None,
     races: Annotated[int, typer.Option(min=2, help="Writers at once in every race.")] = _EFFORT.races,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of every race; it also ends after 30 s.")] = _EFFORT.rounds,
@@ -89,7 +89,6 @@ def doctor(
     certify: Annotated[bool, typer.Option("--certify", help="Leave a certificate if every law is kept.")] = False,
 ) -> None:
     """Check that a store keeps the promises Holdfast rests on."""
-    shell = Shell.of(context)
     laws = _chosen(law or [])
     if certify and len(laws) < len(LAWS):
         raise Invalid("a certificate needs every law", remedy="leave out --law or --certify")
@@ -102,7 +101,7 @@ def doctor(
         )
     spec = StoreSpec.parse(uri if uri is not None else shell.settings.store.uri, shell.settings)
     plan = Plan(effort, laws, certify)
-    shell.run(run_doctor(shell.out, spec, plan))
+    await run_doctor(shell.out, spec, plan)
 
 
 async def run_doctor(

@@ -8,24 +8,26 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast.base.clock import iso
-from holdfast.base.errors import Invalid
+from holdfast.base.clock import iso, parse_moment, parse_span
+from holdfast.base.errors import Invalid, NotFound
 from holdfast.bus import Bus, Envelope
-from holdfast.bus.browse import STATUSES, HandlerStats, dollars_per_million, requests_per_million
+from holdfast.bus.browse import STATUSES, Tail
 from holdfast.bus.event import ANY_TYPE, DEFAULT_PRIORITY
-from holdfast.bus.tail import Tail
-from holdfast.cli import events_dead
+from holdfast.bus.stats import HandlerStats, dollars_per_million, requests_per_million
 from holdfast.cli.output import json_text
-from holdfast.cli.runs_shared import check_choice
-from holdfast.cli.shell import Shell, noun_app
-from holdfast.cli.times import parse_moment, parse_span
+from holdfast.cli.shell import Shell, check_choice, noun_app
 from holdfast.objects.client import Client
 from holdfast.platform.open import open_platform
 
 app = noun_app()
+letters_app = noun_app()
+app.add_typer(letters_app, name="dead-letters", help="See, replay or drop what has failed for good.")
 
 NamespaceOption = Annotated[str, typer.Option("--namespace", "-n", metavar="NAME", help="The events' namespace.")]
 EventId = Annotated[str, typer.Argument(metavar="EVENT_ID", help="The event's id.")]
+LetterId = Annotated[str | None, typer.Argument(metavar="[EVENT_ID]", help="The event that failed.")]
+HandlerId = Annotated[str | None, typer.Option("--handler", metavar="ID", help="Only in this handler.")]
+All = Annotated[bool, typer.Option("--all", help="Every dead letter of the namespace.")]
 TypeOption = Annotated[str | None, typer.Option("--type", metavar="TYPE", help="Only events of this type.")]
 StatusOption = Annotated[str | None, typer.Option(metavar="STATUS", help=f"Only these. One of {', '.join(STATUSES)}.")]
 
@@ -48,8 +50,8 @@ def envelope_document(envelope: Envelope) -> dict[str, Any]:
 
 
 @app.command()
-def publish(
-    context: typer.Context,
+async def publish(
+    shell: Shell,
     type_name: Annotated[str, typer.Argument(metavar="TYPE", help="The event's type, such as order.placed.")],
     payload: Annotated[str, typer.Argument(metavar="[PAYLOAD]", help="A JSON object.")] = "{}",
     namespace: NamespaceOption = "default",
@@ -59,29 +61,23 @@ def publish(
     order_key: Annotated[str | None, typer.Option(metavar="KEY", help="Keep the order among these.")] = None,
 ) -> None:
     """Publish an event. Prints its id."""
-    shell = Shell.of(context)
     fields = parse_payload(payload)
     seconds = 0.0 if delay is None else parse_span(delay) / 1e9
 
-    async def work() -> None:
-        async with open_bus(shell, namespace, new=True) as (_, bus):
-            told = await bus.publish_raw(
-                type_name, fields, delay=seconds, priority=priority, key=key, order_key=order_key
+    async with open_bus(shell, namespace, new=True) as (_, bus):
+        told = await bus.publish_raw(type_name, fields, delay=seconds, priority=priority, key=key, order_key=order_key)
+        if shell.out.as_json:
+            answer = {"duplicate": told.duplicate, "differs": told.differs}
+            shell.out.document({**envelope_document(told.envelope), **answer})
+            return
+        shell.out.line(told.id)
+        if told.differs:
+            shell.out.note(
+                "this key was taken by the event above, which has another type or payload: it stays as it is, and "
+                "nothing was published now; see holdfast events inspect, or use another key"
             )
-            if shell.out.as_json:
-                answer = {"duplicate": told.duplicate, "differs": told.differs}
-                shell.out.document({**envelope_document(told.envelope), **answer})
-                return
-            shell.out.line(told.id)
-            if told.differs:
-                shell.out.note(
-                    "this key was taken by the event above, which has another type or payload: it stays as it is, and "
-                    "nothing was published now; see holdfast events inspect, or use another key"
-                )
-            elif told.duplicate:
-                shell.out.note("this key was published before")
-
-    shell.run(work())
+        elif told.duplicate:
+            shell.out.note("this key was published before")
 
 
 def parse_payload(text: str) -> dict[str, Any]:
@@ -95,67 +91,58 @@ def parse_payload(text: str) -> dict[str, Any]:
 
 
 @app.command("list")
-def list_events(
-    context: typer.Context,
+async def list_events(
+    shell: Shell,
     namespace: NamespaceOption = "default",
     status: StatusOption = None,
     type_name: TypeOption = None,
     limit: Annotated[int, typer.Option(min=1, metavar="N", help="At most so many, newest first.")] = 100,
 ) -> None:
     """List events with their status, the newest first."""
-    shell = Shell.of(context)
     check_choice("status", [status] if status else [], STATUSES)
 
-    async def work() -> None:
-        async with open_bus(shell, namespace) as (_, bus):
-            found = await bus.events(limit=limit, status=status, type_name=type_name)
-            if shell.out.as_json:
-                shell.out.document([{**envelope_document(each.envelope), "status": each.status} for each in found])
-                return
-            rows = [
-                (each.envelope.id, each.envelope.type, each.status, each.envelope.priority, each.envelope.created_at)
-                for each in found
-            ]
-            empty = f"no events in namespace {namespace}" + (" are like that" if status or type_name else "")
-            shell.out.table(("id", "type", "status", "priority", "created"), rows, empty=empty)
-
-    shell.run(work())
+    async with open_bus(shell, namespace) as (_, bus):
+        found = await bus.events(limit=limit, status=status, type_name=type_name)
+        if shell.out.as_json:
+            shell.out.document([{**envelope_document(each.envelope), "status": each.status} for each in found])
+            return
+        rows = [
+            (each.envelope.id, each.envelope.type, each.status, each.envelope.priority, each.envelope.created_at)
+            for each in found
+        ]
+        empty = f"no events in namespace {namespace}" + (" are like that" if status or type_name else "")
+        shell.out.table(("id", "type", "status", "priority", "created"), rows, empty=empty)
 
 
 @app.command()
-def inspect(context: typer.Context, event_id: EventId, namespace: NamespaceOption = "default") -> None:
+async def inspect(shell: Shell, event_id: EventId, namespace: NamespaceOption = "default") -> None:
     """Show one event and the claims of its handlers."""
-    shell = Shell.of(context)
-
-    async def work() -> None:
-        async with open_bus(shell, namespace) as (_, bus):
-            found = await bus.inspect(event_id)
-            document = {**envelope_document(found.envelope), "status": found.status}
-            if shell.out.as_json:
-                shell.out.document({**document, "claims": found.claims})
-                return
-            shell.out.record({**document, "payload": json_text(found.envelope.payload)})
-            if found.claims:
-                columns = (
-                    "handler_id",
-                    "generation",
-                    "attempts",
-                    "lease_until",
-                    "ack_at",
-                    "dead_lettered_at",
-                    "last_error",
-                )
-                shell.out.line("")
-                shell.out.table(columns, [[claim.get(name) for name in columns] for claim in found.claims])
-            else:
-                shell.out.note("no handler has claimed it yet")
-
-    shell.run(work())
+    async with open_bus(shell, namespace) as (_, bus):
+        found = await bus.inspect(event_id)
+        document = {**envelope_document(found.envelope), "status": found.status}
+        if shell.out.as_json:
+            shell.out.document({**document, "claims": found.claims})
+            return
+        shell.out.record({**document, "payload": json_text(found.envelope.payload)})
+        if found.claims:
+            columns = (
+                "handler_id",
+                "generation",
+                "attempts",
+                "lease_until",
+                "ack_at",
+                "dead_lettered_at",
+                "last_error",
+            )
+            shell.out.line("")
+            shell.out.table(columns, [[claim.get(name) for name in columns] for claim in found.claims])
+        else:
+            shell.out.note("no handler has claimed it yet")
 
 
 @app.command()
-def replay(
-    context: typer.Context,
+async def replay(
+    shell: Shell,
     event_id: Annotated[str | None, typer.Argument(metavar="[EVENT_ID]", help="One event.")] = None,
     namespace: NamespaceOption = "default",
     status: StatusOption = None,
@@ -163,60 +150,46 @@ def replay(
     limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="At most so many, the newest.")] = None,
 ) -> None:
     """Publish copies of events, with ids and times of their own: one, or all that a filter finds."""
-    shell = Shell.of(context)
     check_choice("status", [status] if status else [], STATUSES)
     if (event_id is None) == (status is None and type_name is None):
         raise Invalid("name one event, or say which with --status or --type", remedy="see holdfast events list")
 
-    async def work() -> None:
-        async with open_bus(shell, namespace) as (_, bus):
-            if event_id is not None:
-                told = [await bus.replay(event_id)]
-            else:
-                told = await bus.replay_many(status=status, type_name=type_name, limit=limit)
-            if shell.out.as_json:
-                shell.out.document([envelope_document(each.envelope) for each in told])
-            elif not told:
-                shell.out.note(f"no events in namespace {namespace} are like that: nothing was replayed")
-            for each in told:
-                shell.out.line(each.id)
-
-    shell.run(work())
+    async with open_bus(shell, namespace) as (_, bus):
+        if event_id is not None:
+            told = [await bus.replay(event_id)]
+        else:
+            told = await bus.replay_many(status=status, type_name=type_name, limit=limit)
+        if shell.out.as_json:
+            shell.out.document([envelope_document(each.envelope) for each in told])
+        elif not told:
+            shell.out.note(f"no events in namespace {namespace} are like that: nothing was replayed")
+        for each in told:
+            shell.out.line(each.id)
 
 
 @app.command()
-def sessions(context: typer.Context, namespace: NamespaceOption = "default") -> None:
+async def sessions(shell: Shell, namespace: NamespaceOption = "default") -> None:
     """List the workers of a namespace and their last signs of life."""
-    shell = Shell.of(context)
-
-    async def work() -> None:
-        async with open_bus(shell, namespace) as (_, bus):
-            found = await bus.sessions()
-            columns = ("session_id", "started_at", "last_heartbeat", "is_dead", "metadata")
-            rows = [[getattr(each, name) for name in columns] for each in found]
-            shell.out.table(columns, rows, empty=f"no worker is at namespace {namespace}")
-
-    shell.run(work())
+    async with open_bus(shell, namespace) as (_, bus):
+        found = await bus.sessions()
+        columns = ("session_id", "started_at", "last_heartbeat", "is_dead", "metadata")
+        rows = [[getattr(each, name) for name in columns] for each in found]
+        shell.out.table(columns, rows, empty=f"no worker is at namespace {namespace}")
 
 
 @app.command()
-def namespaces(context: typer.Context) -> None:
+async def namespaces(shell: Shell) -> None:
     """List all namespaces with their events, workers and dead letters."""
-    shell = Shell.of(context)
-
-    async def work() -> None:
-        async with open_bus(shell) as (_, bus):
-            columns = ("namespace", "events", "sessions", "dead_sessions", "dead_letters")
-            found = await bus.namespaces()
-            rows = [[getattr(each, name) for name in columns] for each in found]
-            shell.out.table(columns, rows, empty="there are no namespaces yet: nothing was published")
-
-    shell.run(work())
+    async with open_bus(shell) as (_, bus):
+        columns = ("namespace", "events", "sessions", "dead_sessions", "dead_letters")
+        found = await bus.namespaces()
+        rows = [[getattr(each, name) for name in columns] for each in found]
+        shell.out.table(columns, rows, empty="there are no namespaces yet: nothing was published")
 
 
 @app.command()
-def cleanup(
-    context: typer.Context,
+async def cleanup(
+    shell: Shell,
     namespace: NamespaceOption = "default",
     before: Annotated[
         str | None, typer.Option(metavar="TIME", help="Events from before: 7d, or ISO 8601 (default: the retention).")
@@ -227,21 +200,24 @@ def cleanup(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count, and remove nothing.")] = False,
 ) -> None:
     """Remove old events that every handler is done with, and their claims."""
-    shell = Shell.of(context)
-
-    async def work() -> None:
-        async with open_bus(shell, namespace) as (store, bus):
-            before_ns = None if before is None else parse_moment(before, store.ambient.clock.wall_ns())
-            done = await bus.cleanup(before_ns=before_ns, unsafe_unsettled=unsafe_unsettled, dry_run=dry_run)
-            counts = {"events": done.events, "claims": done.claims, "keys": done.keys}
-            shell.out.record({**counts, "before": iso(done.before_ns), "dry_run": dry_run})
-
-    shell.run(work())
+    async with open_bus(shell, namespace) as (store, bus):
+        before_ns = None if before is None else parse_moment(before, store.ambient.clock.wall_ns())
+        done = await bus.cleanup(before_ns=before_ns, unsafe_unsettled=unsafe_unsettled, dry_run=dry_run)
+        counts = {"events": done.events, "claims": done.claims, "keys": done.keys, "held": done.held}
+        held_by = {"held_by": list(done.held_by)} if shell.out.as_json else {}
+        shell.out.record({**counts, **held_by, "before": iso(done.before_ns), "dry_run": dry_run})
+        if done.held_by:
+            shell.out.note(
+                f"{done.held} old events stay, because of handlers that are not done with the first of them: "
+                f"{', '.join(done.held_by)}; see holdfast events handlers"
+            )
+        elif done.held:
+            shell.out.note(f"{done.held} old events stay: no handler has read namespace {namespace} yet")
 
 
 @app.command("tail")
-def follow(
-    context: typer.Context,
+async def follow(
+    shell: Shell,
     namespace: NamespaceOption = "default",
     interval: Annotated[float, typer.Option(min=0.01, metavar="SECONDS", help="Time between two looks.")] = 1.0,
     lines: Annotated[
@@ -253,7 +229,6 @@ def follow(
     once: Annotated[bool, typer.Option("--once", help="End after the first look.")] = False,
 ) -> None:
     """Print events as they are published, after the last few. One LIST per look."""
-    shell = Shell.of(context)
 
     def show(envelope: Envelope) -> None:
         if shell.out.as_json:
@@ -262,35 +237,59 @@ def follow(
             text = json_text(envelope.payload)
             shell.out.line(f"{envelope.created_at[:23]}  {envelope.id}  {envelope.type}  {text}")
 
-    async def work() -> None:
-        async with open_bus(shell, namespace) as (store, _):
-            now_ns = store.ambient.clock.wall_ns()
-            since_ns = None if since is None else parse_moment(since, now_ns)
-            first = 10 if lines is None and since is None else lines
-            tail = Tail(store, namespace, store.ambient)
-            for envelope in await tail.begin(lines=first, since_ns=since_ns):
+    async with open_bus(shell, namespace) as (store, _):
+        now_ns = store.ambient.clock.wall_ns()
+        since_ns = None if since is None else parse_moment(since, now_ns)
+        first = 10 if lines is None and since is None else lines
+        tail = Tail(store, namespace, store.ambient)
+        for envelope in await tail.begin(lines=first, since_ns=since_ns):
+            show(envelope)
+        while not once:
+            await asyncio.sleep(interval)
+            async for envelope in tail.look():
                 show(envelope)
-            while not once:
-                await asyncio.sleep(interval)
-                async for envelope in tail.look():
-                    show(envelope)
-
-    shell.run(work())
 
 
 @app.command()
-def stats(context: typer.Context, namespace: NamespaceOption = "default") -> None:
-    """Show what each handler has still to do, and what a million events cost.
+async def handlers(shell: Shell, namespace: NamespaceOption = "default") -> None:
+    """List the handlers of a namespace, their workers, and the oldest event that each has still to do."""
+    async with open_bus(shell, namespace) as (_, bus):
+        found = await bus.stats()
+        columns = ("handler_id", "types", "workers", "last_seen", "oldest")
+        if shell.out.as_json:
+            shell.out.document([{name: getattr(each, name) for name in columns} for each in found])
+            return
+        rows = [(each.handler_id, ", ".join(each.types), each.workers, each.last_seen, each.oldest) for each in found]
+        shell.out.table(columns, rows, empty=f"no handler has read namespace {namespace} yet")
+        note_holding(shell, found)
 
-    Reads the digest and its sheets, and no event.
-    """
-    shell = Shell.of(context)
 
-    async def work() -> None:
-        async with open_bus(shell, namespace) as (store, bus):
-            show_stats(shell, store, await bus.stats())
+@app.command()
+async def retire(
+    shell: Shell,
+    handler_id: Annotated[str, typer.Argument(metavar="HANDLER_ID", help="A handler of holdfast events handlers.")],
+    namespace: NamespaceOption = "default",
+) -> None:
+    """Remove a handler that no worker has any more: cleanup keeps no events for it."""
+    async with open_bus(shell, namespace) as (_, bus):
+        await bus.retire(handler_id)
+        shell.out.record({"retired": handler_id, "namespace": namespace})
 
-    shell.run(work())
+
+def note_holding(shell: Shell, found: list[HandlerStats]) -> None:
+    for each in found:
+        if each.is_holding:
+            shell.out.note(
+                f"no worker has the handler {each.handler_id}, and cleanup keeps all events since {each.oldest} for "
+                f"it: start a worker that has it, or run holdfast events retire {each.handler_id}"
+            )
+
+
+@app.command()
+async def stats(shell: Shell, namespace: NamespaceOption = "default") -> None:
+    """Show what each handler has still to do, and what a million events cost."""
+    async with open_bus(shell, namespace) as (store, bus):
+        show_stats(shell, store, await bus.stats())
 
 
 def most_takers(found: list[HandlerStats]) -> int:
@@ -313,7 +312,8 @@ def show_stats(shell: Shell, store: Client, found: list[HandlerStats]) -> None:
         shell.out.document({"handlers": found, **cost})
         return
     rows = [(each.handler_id, ", ".join(each.types), each.open, each.due, each.settled) for each in found]
-    shell.out.table(columns, rows, empty="no handler has looked at this namespace yet")
+    shell.out.table(columns, rows, empty="no handler has read this namespace yet")
+    note_holding(shell, found)
     shell.out.line("")
     taken = "one handler takes" if takers == 1 else f"{takers} handlers take"
     shell.out.line(
@@ -323,4 +323,79 @@ def show_stats(shell: Shell, store: Client, found: list[HandlerStats]) -> None:
     shell.out.line(f"spent: {store.usage.requests():,} requests, on S3 about ${store.usage.dollars:.6f}")
 
 
-app.add_typer(events_dead.app, name="dead-letters", help="See, replay or drop what has failed for good.")
+# --- dead letters ---
+
+
+@letters_app.command("list")
+async def list_letters(
+    shell: Shell,
+    namespace: NamespaceOption = "default",
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="At most so many, latest first.")] = 100,
+) -> None:
+    """List dead letters, the latest failure first."""
+    async with open_bus(shell, namespace) as (_, bus):
+        found = await bus.dead_letters(limit=limit)
+        if shell.out.as_json:
+            shell.out.document(found)
+            return
+        columns = ("event_id", "handler_id", "type", "attempts", "failed_at", "last_error")
+        rows = [[letter.get(name) for name in columns] for letter in found]
+        shell.out.table(columns, rows, empty=f"no dead letters in namespace {namespace}")
+
+
+@letters_app.command("replay")
+async def replay_letters(
+    shell: Shell,
+    event_id: LetterId = None,
+    namespace: NamespaceOption = "default",
+    handler: HandlerId = None,
+    every: All = False,
+) -> None:
+    """Publish dead events again, once per dead letter, and drop the letters."""
+    await _each_letter(shell, namespace, event_id, handler, every=every, drop=False)
+
+
+@letters_app.command("drop")
+async def drop_letters(
+    shell: Shell,
+    event_id: LetterId = None,
+    namespace: NamespaceOption = "default",
+    handler: HandlerId = None,
+    every: All = False,
+) -> None:
+    """Remove dead letters for good. The events stay dead."""
+    await _each_letter(shell, namespace, event_id, handler, every=every, drop=True)
+
+
+async def _each_letter(
+    shell: Shell, namespace: str, event_id: str | None, handler: str | None, *, every: bool, drop: bool
+) -> None:
+    if (event_id is None) == (not every and handler is None):
+        raise Invalid("name one event, or use --handler or --all", remedy="see holdfast events dead-letters list")
+
+    async with open_bus(shell, namespace) as (_, bus):
+        letters = [
+            (str(letter["event_id"]), str(letter["handler_id"]))
+            for letter in await bus.dead_letters(limit=None)
+            if event_id in (None, letter["event_id"]) and handler in (None, letter["handler_id"])
+        ]
+        if event_id is not None and not letters:
+            of = f" of {handler}" if handler is not None else ""
+            raise NotFound(
+                f"event {event_id} has no dead letter{of} in namespace {namespace}",
+                remedy="see holdfast events dead-letters list",
+            )
+        done = []
+        for each in letters:
+            if drop:
+                await bus.drop_dead_letter(*each)
+                done.append({"event_id": each[0], "handler_id": each[1]})
+            else:
+                published = await bus.replay_dead_letter(*each)
+                done.append({"event_id": each[0], "handler_id": each[1], "replayed_as": published.id})
+        if shell.out.as_json:
+            shell.out.document(done)
+        elif done:
+            shell.out.table(tuple(done[0]), [tuple(each.values()) for each in done])
+        else:
+            shell.out.note(f"no dead letters in namespace {namespace} are like that: nothing was done")

@@ -4,14 +4,20 @@ import base64
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import date, datetime
 from decimal import Decimal
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
+from holdfast.base.drafts import replacing
+from holdfast.base.errors import Invalid
 from holdfast.cli.output import Output, csv_line, json_text
+from holdfast.ontology.bulk.files import FileFormat, format_of
 
 BATCH = 1_000
 PLACES = 18
@@ -136,3 +142,44 @@ def cell(value: Any) -> Any:
     if isinstance(plain, dict | list):
         return json.dumps(plain, ensure_ascii=False)
     return repr(plain) if isinstance(plain, float) else plain
+
+
+FILES = {Format.CSV: FileFormat.CSV, Format.JSONL: FileFormat.JSONL}
+
+
+# --- into files ---
+
+
+def file_format(path: Path, style: Format | None) -> FileFormat:
+    """Before anything is read."""
+    remedy = "name it .parquet, .arrow, .csv or .jsonl, or add --format csv or jsonl"
+    if style is not None and style not in FILES:
+        raise Invalid(f"a file is not written as {style}", remedy=remedy)
+    try:
+        return format_of(path, None if style is None else FILES[style])
+    except Invalid as error:
+        raise Invalid(str(error), remedy=remedy) from error
+
+
+def save(out: Output, path: Path, file: FileFormat, table: pa.Table, read: Read) -> None:
+    with _draft(path) as draft:
+        style = next((each for each, known in FILES.items() if known is file), None)
+        if style is not None:
+            with draft.open("w", encoding="utf-8", newline="") as opened:
+                opened.writelines(f"{line}\n" for line in lines(table, style, read=read, verbatim=True))
+        elif file is FileFormat.PARQUET:
+            pq.write_table(table, draft, compression="zstd")
+        else:
+            with pa.OSFile(str(draft), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+                writer.write_table(table)
+    out.record({"rows": table.num_rows, "file": str(path)})
+
+
+@contextmanager
+def _draft(path: Path) -> Iterator[Path]:
+    """The file appears when it is whole."""
+    try:
+        with replacing(path) as draft:
+            yield draft
+    except OSError as error:
+        raise Invalid(f"{path}: {error.strerror or error}", remedy="name a file that can be written") from error

@@ -1,34 +1,34 @@
 """What every command gets: the global options, settings, output, and the one event loop.
 
-A noun's module makes its ``app`` here. A command is a plain function that typer calls; it takes its ``Shell`` from the
-context and hands it one coroutine::
+A noun's module makes its ``app`` here. A command takes its ``Shell`` first, then its arguments and options::
 
     app = noun_app()
 
     @app.command()
-    def show(context: typer.Context, key: str) -> None:
-        shell = Shell.of(context)
-        shell.run(_show(shell, key))
+    async def show(shell: Shell, key: str) -> None: ...
 """
 
+import inspect
 import signal
-from collections.abc import Coroutine
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from difflib import get_close_matches
+from functools import cached_property, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 from typer.core import TyperGroup
 
-from holdfast.base.errors import NotFound
+from holdfast.base.errors import Invalid, NotFound
 from holdfast.cli.output import Output, Terminated
 
 if TYPE_CHECKING:
     from holdfast.base.config import Resolved, Settings  # imported late at run time: pydantic would slow every --help
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 _UNCUT = 1_000  # characters of a sentence
 
 
@@ -41,9 +41,36 @@ class Group(TyperGroup):
             formatter.write_dl([(name, each.get_short_help_str(_UNCUT)) for name, each in commands if not each.hidden])
 
 
-def noun_app() -> typer.Typer:
+class NounApp(typer.Typer):
+    """The commands of a noun. Each is a function or a coroutine function, whose first argument is its ``Shell``."""
+
+    def command(self, name: str | None = None, **settings: Any) -> Callable[[F], F]:
+        def register(function: F) -> F:
+            super(NounApp, self).command(name, **settings)(_called_by_typer(function))
+            return function
+
+        return register
+
+
+def noun_app(*, no_args_is_help: bool = True) -> NounApp:
     """An empty noun. Completion belongs to the whole command, and plain help pages need no rich."""
-    return typer.Typer(cls=Group, add_completion=False, rich_markup_mode=None, no_args_is_help=True)
+    return NounApp(cls=Group, add_completion=False, rich_markup_mode=None, no_args_is_help=no_args_is_help)
+
+
+def _called_by_typer(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with the context in place of the shell, since typer passes the context alone."""
+
+    @wraps(function)
+    def command(context: typer.Context, **given: Any) -> Any:
+        shell = Shell.of(context)
+        done = function(shell, **given)
+        return shell.run(done) if inspect.iscoroutine(done) else done
+
+    _, *rest = inspect.signature(function).parameters.values()
+    first = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+    command.__signature__ = inspect.Signature([first, *rest])  # type: ignore[attr-defined]  # a function may have one
+    command.__annotations__ = {**function.__annotations__, "context": typer.Context}
+    return command
 
 
 @dataclass(frozen=True)
@@ -106,3 +133,13 @@ class Shell:
             if asked_to_end:
                 raise Terminated from None
             raise
+
+
+def check_choice(what: str, wanted: Sequence[str], known: Collection[str]) -> list[str] | None:
+    """The words, if all are known; None for none."""
+    for word in wanted:
+        if word not in known:
+            near = get_close_matches(word, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"use one of {', '.join(sorted(known))}"
+            raise Invalid(f"there is no {what} {word!r}", remedy=hint)
+    return list(wanted) or None

@@ -21,14 +21,15 @@ from holdfast.bus import Event
 from holdfast.bus import Handler as HoldfastHandler
 from holdfast.bus import Schedule as HoldfastSchedule
 from holdfast.bus import Worked as Handled
-from holdfast.bus.browse import HandlerStats, Inspected, Listed, Namespace
-from holdfast.bus.cleanup import Cleaned, Told
+from holdfast.bus.browse import Inspected, Listed, Namespace
+from holdfast.bus.cleanup import Cleaned, Tell
 from holdfast.bus.event import Event as BusEvent
 from holdfast.bus.handler import Context, Handler
 from holdfast.bus.publish import Published
 from holdfast.bus.runner import Worked
 from holdfast.bus.schedule import Schedule
 from holdfast.bus.sessions import SessionInfo
+from holdfast.bus.stats import HandlerStats
 from holdfast.objects.client import Usage
 from holdfast.objects.lease import Grant, Held
 from holdfast.objects.register import Edited, Snapshot, Unchanged
@@ -234,8 +235,9 @@ class BlockingBus:
     def sessions(self) -> list[SessionInfo]: ...
     def namespaces(self) -> list[Namespace]: ...
     def stats(self) -> list[HandlerStats]: ...
+    def retire(self, handler_id: str) -> None: ...
     def cleanup(
-        self, *, before_ns: int | None = ..., unsafe_unsettled: bool = ..., dry_run: bool = ..., tell: Told | None = ...
+        self, *, before_ns: int | None = ..., unsafe_unsettled: bool = ..., dry_run: bool = ..., tell: Tell | None = ...
     ) -> Cleaned: ...
 
 class BlockingMetrics:

@@ -15,12 +15,12 @@ from holdfast.bus.claim import (
     Owner,
     Release,
     Renew,
+    Retry,
     State,
     Take,
     first,
     step,
 )
-from holdfast.bus.retry import Retry
 
 S = 1_000_000_000
 RETRY = Retry(attempts=3, base_ms=250, max_ms=30_000, jitter_ms=100)

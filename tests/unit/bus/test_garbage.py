@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.base.errors import Corrupt, Incompatible
 from holdfast.bus import on
-from holdfast.bus.tail import Tail
+from holdfast.bus.browse import Tail
 from tests.fakes.orders import OrderPlaced
 from tests.unit.bus.desk import Desk
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.bus.browse import HandlerStats
+from holdfast.bus.stats import HandlerStats
 from holdfast.cli.events import most_takers
 from holdfast.cli.main import run
 
@@ -91,6 +91,20 @@ def test_events_are_published_handled_and_seen(desk: EventsDesk) -> None:
         "a million events that one handler takes cost about $15.80 in requests on S3 (3,000,000 PUT, 2,000,000 GET)"
     )
     assert expected in desk.text("events", "stats")
+
+
+def test_a_handler_that_no_worker_has_is_listed_and_retired(desk: EventsDesk) -> None:
+    desk.publish("o1")
+    desk.work()
+    last = desk.json("events", "publish", "paid", '{"order": "o2"}')["created_at"]
+    (handler,) = desk.json("events", "handlers")
+    assert (handler["handler_id"], handler["types"], handler["workers"]) == ("ship", ["paid"], 0)
+    assert handler["oldest"] == last
+    assert "holdfast events retire ship" in desk.text("events", "handlers")
+    assert "holdfast events retire ship" in desk.text("events", "stats")
+    assert desk.json("events", "retire", "ship") == {"retired": "ship", "namespace": "default"}
+    assert desk.json("events", "handlers") == []
+    assert "no handler ship" in desk.text("events", "retire", "ship", code=4)
 
 
 def test_the_dead_are_replayed_or_dropped(desk: EventsDesk) -> None:
@@ -175,7 +189,7 @@ def test_an_empty_listing_is_a_sentence(desk: EventsDesk, words: list[str], sent
 
 
 def test_stats_say_that_nobody_has_looked(desk: EventsDesk) -> None:
-    assert "no handler has looked at this namespace yet" in desk.text("events", "stats")
+    assert "no handler has read this namespace yet" in desk.text("events", "stats")
     assert desk.json("events", "stats")["handlers"] == []
 
 

@@ -19,10 +19,9 @@ from typer.main import get_command
 
 from holdfast.base.errors import TABLE, NotFound, Unavailable
 from holdfast.cli import nouns
-from holdfast.cli.hoist import FLAGS, TAKES_VALUE
-from holdfast.cli.main import QUESTIONS, WithoutPandas, app, run
+from holdfast.cli.main import FLAGS, QUESTIONS, TAKES_VALUE, WithoutPandas, app, run
 from holdfast.cli.nouns import NOUNS, Noun, load
-from holdfast.cli.shell import Shell, noun_app
+from holdfast.cli.shell import NounApp, Shell, noun_app
 
 COMMAND = [sys.executable, "-m", "holdfast"]
 
@@ -38,7 +37,7 @@ def all_commands() -> list[tuple[str, Any]]:
 
 
 @pytest.fixture
-def noun(monkeypatch: pytest.MonkeyPatch) -> Iterator[typer.Typer]:
+def noun(monkeypatch: pytest.MonkeyPatch) -> Iterator[NounApp]:
     """A noun of this test's own, reached through the real command."""
     module = ModuleType("probe_noun")
     module.app = noun_app()  # type: ignore[attr-defined]  # what a noun's module has
@@ -50,9 +49,9 @@ def noun(monkeypatch: pytest.MonkeyPatch) -> Iterator[typer.Typer]:
     app.registered_commands[:] = registered
 
 
-def failing(noun: typer.Typer, error: BaseException) -> None:
+def failing(noun: NounApp, error: BaseException) -> None:
     @noun.command()
-    def probe() -> None:
+    def probe(_: Shell) -> None:
         raise error
 
 
@@ -150,20 +149,16 @@ class TestOptions:
         rows = {row["setting"]: row["value"] for row in json.loads(capsys.readouterr().out)}
         assert rows["retry.attempts"] == 9
 
-    def test_shell_reaches_the_command_and_its_loop(
-        self, noun: typer.Typer, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        async def work() -> str:
-            await asyncio.sleep(0)
-            return "done"
-
+    def test_shell_reaches_the_command_and_its_loop(self, noun: NounApp, capsys: pytest.CaptureFixture[str]) -> None:
         @noun.command()
-        def probe(context: typer.Context) -> None:
-            shell = Shell.of(context)
-            shell.out.record({"store": shell.settings.store.uri, "result": shell.run(work())})
+        async def probe(shell: Shell, value: int = 3) -> None:
+            """With a help text of its own."""
+            await asyncio.sleep(0)
+            shell.out.record({"store": shell.settings.store.uri, "value": value})
 
-        assert run(["probe", "--json", "--store", "memory:"]) == 0
-        assert json.loads(capsys.readouterr().out) == {"store": "memory:", "result": "done"}
+        assert run(["probe", "--json", "--store", "memory:", "--value", "4"]) == 0
+        assert json.loads(capsys.readouterr().out) == {"store": "memory:", "value": 4}
+        assert get_command(noun).help == "With a help text of its own."
 
 
 class TestErrors:
@@ -187,39 +182,37 @@ class TestErrors:
         assert hint.startswith("hint: see holdfast")
         assert printed.out == ""
 
-    def test_an_error_of_ours(self, noun: typer.Typer, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_an_error_of_ours(self, noun: NounApp, capsys: pytest.CaptureFixture[str]) -> None:
         failing(noun, NotFound("bucket b does not exist", remedy="create it"))
         assert run(["probe"]) == TABLE["not_found"].exit_code
         assert capsys.readouterr().err == "error: bucket b does not exist\nhint: create it\n"
         assert run(["probe", "--json"]) == TABLE["not_found"].exit_code
         assert json.loads(capsys.readouterr().err)["error"]["kind"] == "not_found"
 
-    def test_an_error_out_of_a_task_group(self, noun: typer.Typer, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_an_error_out_of_a_task_group(self, noun: NounApp, capsys: pytest.CaptureFixture[str]) -> None:
         failing(noun, ExceptionGroup("unhandled", [ExceptionGroup("inner", [Unavailable("store is away")])]))
         assert run(["probe"]) == TABLE["unavailable"].exit_code
         assert capsys.readouterr().err.startswith("error: store is away\n")
 
-    def test_an_error_of_nobody(self, noun: typer.Typer, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_an_error_of_nobody(self, noun: NounApp, capsys: pytest.CaptureFixture[str]) -> None:
         failing(noun, ZeroDivisionError("division\nby zero"))
         assert run(["probe"]) == 1
         first, hint = capsys.readouterr().err.splitlines()
         assert first == "error: ZeroDivisionError: division by zero"
         assert "--verbose" in hint
 
-    def test_verbose_shows_the_traceback(self, noun: typer.Typer, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_verbose_shows_the_traceback(self, noun: NounApp, capsys: pytest.CaptureFixture[str]) -> None:
         failing(noun, ZeroDivisionError("x"))
         assert run(["probe", "--verbose"]) == 1
         assert "Traceback (most recent call last)" in capsys.readouterr().err
 
-    def test_exit_code_of_a_command(self, noun: typer.Typer) -> None:
+    def test_exit_code_of_a_command(self, noun: NounApp) -> None:
         failing(noun, typer.Exit(7))
         assert run(["probe"]) == 7
 
-    def test_a_noun_without_its_verb_shows_its_verbs(
-        self, noun: typer.Typer, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_a_noun_without_its_verb_shows_its_verbs(self, noun: NounApp, capsys: pytest.CaptureFixture[str]) -> None:
         for name in ("one", "two"):
-            noun.command(name)(lambda: None)
+            noun.command(name)(lambda _: None)
         assert run(["probe"]) == 2
         assert "Commands:\n  one" in capsys.readouterr().err
         assert run(["probe", "--json"]) == 2
@@ -254,16 +247,14 @@ class TestProcess:
 
     def test_ctrl_c_ends_quietly_with_130(self) -> None:
         script = (
-            "import asyncio, sys, types, typer\n"
+            "import asyncio, sys, types\n"
             "from holdfast.cli import main, nouns\n"
-            "from holdfast.cli.shell import Shell, noun_app\n"
+            "from holdfast.cli.shell import NounApp, Shell, noun_app\n"
             "module = types.ModuleType('waiting'); module.app = noun_app(); sys.modules['waiting'] = module\n"
-            "async def wait():\n"
+            "@module.app.command()\n"
+            "async def waiting(shell: Shell) -> None:\n"
             "    print('ready', flush=True)\n"
             "    await asyncio.Event().wait()\n"
-            "@module.app.command()\n"
-            "def waiting(context: typer.Context) -> None:\n"
-            "    Shell.of(context).run(wait())\n"
             "nouns.NOUNS = (nouns.Noun('waiting', 'waiting', ''),)\n"
             "nouns.register(main.app)\n"
             "sys.exit(main.run(['waiting']))\n"

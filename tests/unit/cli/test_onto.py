@@ -10,6 +10,7 @@ import pytest
 import holdfast
 from holdfast.cli.main import run
 from holdfast.ontology import Entity, Field, Relation
+from holdfast.ontology.session import Ontology, Options
 
 
 class Customer(Entity):
@@ -77,7 +78,10 @@ def test_a_store_is_verified_and_its_indexes_repaired(desk: OntoDesk, tmp_path: 
 
 def test_files_are_merged_when_asked_for(desk: OntoDesk) -> None:
     async def work() -> None:
-        async with holdfast.open(desk.uri) as hf, hf.ontology(Customer) as onto:
+        async with (
+            holdfast.open(desk.uri) as hf,
+            Ontology(hf.store, hf.ambient, [Customer], Options(compaction=False)) as onto,
+        ):
             for number in range(20):
                 onto.ensure(Customer(id=f"c{number}", name="Ada"))
                 await onto.commit()

@@ -12,7 +12,7 @@ import pytest
 
 import holdfast
 from holdfast.cli.main import run
-from holdfast.cli.onto_query import _names
+from holdfast.cli.onto.query import _names
 from holdfast.cli.rows import _plain
 from holdfast.ontology import Entity, Field, Relation
 

@@ -17,8 +17,8 @@ app = noun_app()
 
 
 @app.command()
-def demo(
-    context: typer.Context,
+async def demo(
+    shell: Shell,
     folder: Annotated[
         Path | None, typer.Option("--dir", metavar="PATH", help="Use this new or empty folder, and keep it.")
     ] = None,
@@ -34,7 +34,6 @@ def demo(
 
     The store is a temporary folder, which is removed at the end. Spark needs Java 17 or newer.
     """
-    shell = Shell.of(context)
     if (master or shell.settings.pipeline.master).startswith("local"):
         from holdfast.pipeline.session import check_installed  # noqa: PLC0415  # an extra
 
@@ -43,7 +42,7 @@ def demo(
         raise Refused(f"{folder} is not an empty folder", remedy="give --dir a folder that is new or empty")
     with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as scratch:
         place = Path(scratch, "store") if folder is None else folder.absolute()
-        shell.run(play(Stage(shell.out, place, Path(scratch), master)))
+        await play(Stage(shell.out, place, Path(scratch), master))
     if folder is not None:
         shell.out.line(f"The store is kept. Look at it: holdfast --store file:{folder} runs list")
 

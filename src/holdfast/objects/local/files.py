@@ -203,9 +203,6 @@ class Folder(_Open):
             self._identity = found.st_dev, found.st_ino
         return self._identity
 
-    def is_removed(self) -> bool:
-        return os.fstat(self.descriptor).st_nlink == 0
-
     def file(self, name: bytes) -> OpenFile | None:
         """The plain file of this name, opened for reading."""
         try:
@@ -265,27 +262,21 @@ class Folder(_Open):
 class Staged(_Open):
     """A file in the staging directory, locked by its writer. Closing removes it, unless it was placed."""
 
-    __slots__ = ("_busy", "_folder", "_hasher", "_placed", "name")
+    __slots__ = ("_busy", "_folder", "_placed", "name")
 
     def __init__(self, folder: Folder, name: bytes, descriptor: int) -> None:
         super().__init__(descriptor)
         self.name = name
         self._folder = folder
         self._placed = False
-        self._hasher = hashlib.sha256()
         self._busy = threading.Lock()
         """A cancelled caller may close the file while a thread still writes to it."""
 
     def write(self, body: bytes) -> None:
         with self._busy:
-            self._hasher.update(body)
             written = os.write(self.descriptor, body) if body else 0
             while written < len(body):
                 written += os.write(self.descriptor, memoryview(body)[written:])
-
-    def version(self) -> Version:
-        """``content_version`` of what was written."""
-        return Version(self._hasher.hexdigest()[:VERSION_DIGITS])
 
     def place(self, folder: Folder, name: bytes) -> None:
         self._folder.rename(self.name, folder, name)

@@ -49,22 +49,18 @@ _SAME_IF_FOLDED = ("-Aé", "-aÉ", "-ae\u0301")
 
 
 class _Prepared(NamedTuple):
-    """What writers need, opened once. Operations that use it keep it open."""
+    """What writers need, opened once. Operations that use it keep it open, so no other directory gets its identity."""
 
     root: Folder
-    """Kept open, so that no other directory can have its identity."""
     locks: Locks
     staging: Staging
     fold: bool
-
-    def belongs_to(self, root: os.stat_result) -> bool:
-        """Whether this is the same root, and the store's own directory in it was not removed."""
-        return self.root.identity == (root.st_dev, root.st_ino) and not self.staging.folder.is_removed()
 
 
 class Root:
     def __init__(self, folder: Path, clock: Clock, *, unsafe_network_filesystem: bool) -> None:
         self.path = os.fsencode(folder.absolute())
+        self._staging = b"/".join((self.path, CONTROL, _STAGING))
         self._clock = clock
         self._any_filesystem = unsafe_network_filesystem
         self._checked = False
@@ -90,9 +86,11 @@ class Root:
         return Tree(root, self._folders, fold=self._fold is True)
 
     def writing(self) -> Tree:
-        """The tree, with all that writers need. Each operation looks at the root: it may have been replaced."""
-        found, prepared = _stat(self.path), self._prepared
-        if found is None or prepared is None or not prepared.belongs_to(found):
+        """The tree, with all that writers need. Each operation looks at the path of the staging directory: the root, or
+        the store's own directory in it, may have been replaced or removed.
+        """
+        found, prepared = _stat(self._staging), self._prepared
+        if found is None or prepared is None or prepared.staging.folder.identity != (found.st_dev, found.st_ino):
             prepared = self._prepared = self._prepare()
             self._fold = prepared.fold
         return Tree(prepared.root, self._folders, fold=prepared.fold, locks=prepared.locks, staging=prepared.staging)

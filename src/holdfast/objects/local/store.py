@@ -21,6 +21,7 @@ when a write is in place but could not be fsynced; ``Invalid`` and ``Refused`` f
 """
 
 import asyncio
+import hashlib
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
@@ -39,6 +40,7 @@ from holdfast.objects.store import (
     NO_SUCH_OBJECT,
     OVERWRITE,
     PAGE_SIZE,
+    VERSION_DIGITS,
     Addressed,
     Create,
     Entry,
@@ -52,6 +54,7 @@ from holdfast.objects.store import (
     Part,
     Pieces,
     Store,
+    Version,
     Written,
     check_key,
     check_prefix,
@@ -93,12 +96,14 @@ class LocalStore(Store):
     async def put_stream(self, key: str, pieces: Pieces) -> Written:
         check_key(key)
         staged = await finishing(self._stage, key)
+        hasher = hashlib.sha256()
         try:
             async for piece in pieces():
-                await finishing(self._append, key, staged, piece)
-            return await finishing(self._place, key, staged)
+                await finishing(self._append, key, staged, piece, hasher)
+            await finishing(self._place, key, staged)
         finally:
             await finishing(staged.close)
+        return Written(Version(hasher.hexdigest()[:VERSION_DIGITS]))
 
     async def delete(self, key: str) -> None:
         await self.delete_many([key])
@@ -188,25 +193,24 @@ class LocalStore(Store):
                 staged.sync()
                 return staged
 
-            if _write(tree, tree.names(key), mode, stage, attempt):
-                return Written(content_version(body))
-            return Lost()
+            won = _write(tree, tree.names(key), mode, stage, attempt)
+            return Written(content_version(body)) if won else Lost()
 
     def _stage(self, key: str) -> Staged:
         with Attempt(f"put {key}", self._root.path):
             return self._root.writing().staging.stage()
 
-    def _append(self, key: str, staged: Staged, piece: bytes) -> None:
+    def _append(self, key: str, staged: Staged, piece: bytes, hasher: "hashlib._Hash") -> None:
         with Attempt(f"put {key}", self._root.path):
             staged.write(piece)
+            hasher.update(piece)
 
-    def _place(self, key: str, staged: Staged) -> Written:
+    def _place(self, key: str, staged: Staged) -> None:
         with Attempt(f"put {key}", self._root.path) as attempt:
             tree = self._root.writing()
             staged.sync()
             won = _write(tree, tree.names(key), OVERWRITE, lambda: staged, attempt)
             check(won, f"{key}: an unconditional write was lost")
-            return Written(staged.version())
 
     def _delete(self, keys: Sequence[str]) -> None:
         doing = f"delete {keys[0]}" if len(keys) == 1 else f"delete {len(keys)} keys"
@@ -238,7 +242,7 @@ def _write(tree: Tree, names: Names, mode: Mode, stage: Callable[[], Staged], at
                     staged = stage()
                 with tree.locks.writing(names):
                     spot = tree.settle(folder, names)
-                    current = None if isinstance(mode, Overwrite) or not spot.taken else spot.folder.file(spot.name)
+                    current = spot.folder.file(spot.name) if spot.taken and not isinstance(mode, Overwrite) else None
                     if current is not None:
                         held.enter_context(current)
                     won = _holds(mode, current)

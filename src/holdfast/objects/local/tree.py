@@ -163,7 +163,8 @@ class Tree:
         if _is_moving(folder, name):
             with renaming(folder):
                 self._finish_move(folder, name)
-            found = folder.look(name)
+        elif found is None:
+            return Spot(folder, name, taken=False)
         inner = self._folders.child(folder, name)
         if inner is None:
             return Spot(folder, name, taken=False)

@@ -1,0 +1,106 @@
+"""``holdfast policy``: what a bucket must enforce around telemetry, as documents, and whether it does."""
+
+from typing import Annotated
+
+import typer
+
+from holdfast.base.errors import HoldfastError, Invalid
+from holdfast.cli.shell import Shell, noun_app
+from holdfast.objects.open import open_store
+from holdfast.objects.uri import StoreSpec
+from holdfast.telemetry.accept.policy import Bucket, documents
+from holdfast.telemetry.accept.policy_check import BROKEN, PolicyCheck
+
+app = noun_app(no_args_is_help=False)
+PROVIDERS = ("aws",)
+ROLES = ("collector", "gc")
+
+
+@app.callback(invoke_without_command=True)
+def policy(
+    context: typer.Context,
+    provider: Annotated[str, typer.Option(metavar="NAME", help="Whose documents: aws.")] = "aws",
+    document: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="One of: bucket, collector, gc, reader, operator, lifecycle, encryption, ..."
+        ),
+    ] = None,
+    gc_role_arn: Annotated[
+        str | None, typer.Option(metavar="ARN", help="The role that may delete raw blobs; default: nobody.")
+    ] = None,
+    sse: Annotated[str | None, typer.Option(metavar="NAME", help="Require AES256 or aws:kms.")] = None,
+    sse_kms_key_id: Annotated[str | None, typer.Option(metavar="ID", help="Require this key.")] = None,
+    conditional_blobs: Annotated[
+        bool, typer.Option("--conditional-blobs", help="Require If-None-Match for raw blobs too.")
+    ] = False,
+    object_lock: Annotated[
+        str | None, typer.Option(metavar="MODE", help="GOVERNANCE or COMPLIANCE; needs --object-lock-days.")
+    ] = None,
+    object_lock_days: Annotated[int, typer.Option(min=0, metavar="DAYS", help="How long objects are locked.")] = 0,
+) -> None:
+    """Print policies that protect accepted telemetry, and check a live store for them.
+
+    Policies are for the bucket and prefix of --store.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    shell = Shell.of(context)
+    if provider not in PROVIDERS:
+        raise Invalid(f"there are no policies for {provider!r}", remedy=f"known: {', '.join(PROVIDERS)}")
+    spec = StoreSpec.parse(shell.settings.store.uri, shell.settings)
+    if spec.scheme != "s3":
+        raise Invalid(f"{spec.uri} is no bucket of {provider}", remedy="give --store s3://bucket/prefix")
+    bucket = Bucket(
+        spec.place,
+        spec.prefix,
+        gc_role_arn=gc_role_arn,
+        sse=sse,
+        sse_kms_key_id=sse_kms_key_id,
+        conditional_blobs=conditional_blobs,
+        lock_mode=object_lock,
+        lock_days=object_lock_days,
+    )
+    found = documents(bucket)
+    if document is not None and document not in found:
+        raise Invalid(f"there is no document {document!r}", remedy=f"known: {', '.join(found)}")
+    _print(shell, found if document is None else {document: found[document]}, alone=document is not None)
+
+
+def _print(shell: Shell, found: dict[str, dict[str, object]], *, alone: bool) -> None:
+    import json  # noqa: PLC0415  # only here: documents are printed for people to read and tools to take
+
+    value = next(iter(found.values())) if alone else found
+    if shell.out.as_json:
+        shell.out.document(value)
+        return
+    for line in json.dumps(value, indent=2).splitlines():
+        shell.out.line(line)
+
+
+@app.command()
+async def check(
+    shell: Shell,
+    role: Annotated[
+        str, typer.Option(metavar="NAME", help="Whose credentials these are: collector or gc.")
+    ] = "collector",
+) -> None:
+    """Try each rule on the live store, under throwaway keys, and report what it does not enforce.
+
+    Run it with the credentials of the role. It exits 1 if a rule is not enforced.
+    """
+    if role not in ROLES:
+        raise Invalid(f"there is no role {role!r} to check", remedy=f"write {' or '.join(ROLES)}")
+
+    async with open_store(shell.existing_store(), settings=shell.settings) as store:
+        found = [each async for each in PolicyCheck(store, store.ambient, role=role).run()]
+    shell.out.table(("rule", "verdict", "detail"), [(each.rule, each.verdict, each.detail) for each in found])
+    bad = [each.rule for each in found if not each.good]
+    if bad:
+        broken = any(each.verdict == BROKEN for each in found)
+        raise HoldfastError(
+            f"{len(bad)} of {len(found)} rules do not hold: {'; '.join(bad)}",
+            remedy="a role cannot do its work"
+            if broken
+            else "attach the documents of `holdfast policy`, or accept the risk",
+        )

@@ -12,7 +12,7 @@ import pytest
 from holdfast.base.config import Settings
 from holdfast.base.errors import TABLE
 from holdfast.bus import event
-from holdfast.cli.hoist import FLAGS, TAKES_VALUE
+from holdfast.cli.main import FLAGS, TAKES_VALUE
 from holdfast.cli.nouns import NOUNS, load
 from tests.tidy.docs import blocks, broken_links, run_examples
 from tests.tidy.tree import ROOT, SAMPLES, project_files

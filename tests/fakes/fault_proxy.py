@@ -428,19 +428,14 @@ class Exchange:
     async def deliver(self, message: Message) -> Message:
         """Send a request to the server, and take its response."""
         verb, status = classify(message).verb, NONE
-        server = urlsplit(self.proxy.upstream)
         try:
-            try:
-                reader, writer = await asyncio.open_connection(server.hostname, server.port)
-            except OSError as error:
-                raise Gone from error
-            wire = Wire(h11.CLIENT, reader, writer)
+            wire = await _connected(self.proxy.upstream)
             try:
                 with suppress(Gone):  # a server that stopped reading may have answered all the same
                     await wire.send(wire.encoded(message))
                 response = await wire.receive()
             finally:
-                writer.close()
+                wire.writer.close()
             if response is None:
                 raise Gone
             status = response.status
@@ -509,6 +504,14 @@ class Exchange:
             return
         await asyncio.sleep(pause_ms / 1000)
         await self.reply(await self.deliver(bare))
+
+
+async def _connected(address: str) -> Wire:
+    server = urlsplit(address)
+    try:
+        return Wire(h11.CLIENT, *await asyncio.open_connection(server.hostname, server.port))
+    except OSError as error:
+        raise Gone from error
 
 
 def _refusal(status: int, request: Message, *, maybe_landed: bool = False) -> Message:

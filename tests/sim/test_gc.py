@@ -18,8 +18,7 @@ from holdfast.sim.checkers.ingest import RESOLVES
 from holdfast.sim.explore import Limits, explore
 from holdfast.sim.run import Totals, simulate
 from holdfast.sim.scenario import find
-from holdfast.sim.scenarios.gc_derived import GcDerived, Sweeper
-from holdfast.sim.scenarios.gc_orphans import GcOrphans
+from holdfast.sim.scenarios.gc import GcDerived, GcOrphans, Sweeper
 from holdfast.sim.world import Process
 from holdfast.telemetry.accept import expired, layout
 from holdfast.telemetry.accept.expired import Expired

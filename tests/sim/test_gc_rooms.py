@@ -23,10 +23,8 @@ from holdfast.sim.checkers.gc import CHAINED, OWNED
 from holdfast.sim.explore import Limits, explore
 from holdfast.sim.run import Totals, simulate
 from holdfast.sim.scenario import Scenario, find
-from holdfast.sim.scenarios.gc_derived import Sweeper
-from holdfast.sim.scenarios.gc_ontology import GcOntology
-from holdfast.sim.scenarios.gc_runs import GcRuns
-from holdfast.sim.scenarios.ontology_commit import MARK
+from holdfast.sim.scenarios.gc import GcOntology, GcRuns, Sweeper
+from holdfast.sim.scenarios.ontology import MARK
 
 QUIET = Limits(crashes=0, lost_responses=0)
 

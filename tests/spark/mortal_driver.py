@@ -12,7 +12,7 @@ import sys
 from holdfast import pipeline
 from holdfast.base.codec import Document
 from holdfast.base.errors import HoldfastError
-from holdfast.cli.engines import hush_py4j
+from holdfast.cli.pipeline.engines import hush_py4j
 from holdfast.objects.open import open_store
 from holdfast.objects.store import Store
 from holdfast.pipeline.engine import unwatched

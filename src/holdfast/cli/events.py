@@ -8,24 +8,26 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast.base.clock import iso
-from holdfast.base.errors import Invalid
+from holdfast.base.clock import iso, parse_moment, parse_span
+from holdfast.base.errors import Invalid, NotFound
 from holdfast.bus import Bus, Envelope
 from holdfast.bus.browse import STATUSES, Tail
 from holdfast.bus.event import ANY_TYPE, DEFAULT_PRIORITY
 from holdfast.bus.stats import HandlerStats, dollars_per_million, requests_per_million
-from holdfast.cli import events_dead
 from holdfast.cli.output import json_text
-from holdfast.cli.runs_shared import check_choice
-from holdfast.cli.shell import Shell, noun_app
-from holdfast.cli.times import parse_moment, parse_span
+from holdfast.cli.shell import Shell, check_choice, noun_app
 from holdfast.objects.client import Client
 from holdfast.platform.open import open_platform
 
 app = noun_app()
+letters_app = noun_app()
+app.add_typer(letters_app, name="dead-letters", help="See, replay or drop what has failed for good.")
 
 NamespaceOption = Annotated[str, typer.Option("--namespace", "-n", metavar="NAME", help="The events' namespace.")]
 EventId = Annotated[str, typer.Argument(metavar="EVENT_ID", help="The event's id.")]
+LetterId = Annotated[str | None, typer.Argument(metavar="[EVENT_ID]", help="The event that failed.")]
+HandlerId = Annotated[str | None, typer.Option("--handler", metavar="ID", help="Only in this handler.")]
+All = Annotated[bool, typer.Option("--all", help="Every dead letter of the namespace.")]
 TypeOption = Annotated[str | None, typer.Option("--type", metavar="TYPE", help="Only events of this type.")]
 StatusOption = Annotated[str | None, typer.Option(metavar="STATUS", help=f"Only these. One of {', '.join(STATUSES)}.")]
 
@@ -321,4 +323,79 @@ def show_stats(shell: Shell, store: Client, found: list[HandlerStats]) -> None:
     shell.out.line(f"spent: {store.usage.requests():,} requests, on S3 about ${store.usage.dollars:.6f}")
 
 
-app.add_typer(events_dead.app, name="dead-letters", help="See, replay or drop what has failed for good.")
+# --- dead letters ---
+
+
+@letters_app.command("list")
+async def list_letters(
+    shell: Shell,
+    namespace: NamespaceOption = "default",
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="At most so many, latest first.")] = 100,
+) -> None:
+    """List dead letters, the latest failure first."""
+    async with open_bus(shell, namespace) as (_, bus):
+        found = await bus.dead_letters(limit=limit)
+        if shell.out.as_json:
+            shell.out.document(found)
+            return
+        columns = ("event_id", "handler_id", "type", "attempts", "failed_at", "last_error")
+        rows = [[letter.get(name) for name in columns] for letter in found]
+        shell.out.table(columns, rows, empty=f"no dead letters in namespace {namespace}")
+
+
+@letters_app.command("replay")
+async def replay_letters(
+    shell: Shell,
+    event_id: LetterId = None,
+    namespace: NamespaceOption = "default",
+    handler: HandlerId = None,
+    every: All = False,
+) -> None:
+    """Publish dead events again, once per dead letter, and drop the letters."""
+    await _each_letter(shell, namespace, event_id, handler, every=every, drop=False)
+
+
+@letters_app.command("drop")
+async def drop_letters(
+    shell: Shell,
+    event_id: LetterId = None,
+    namespace: NamespaceOption = "default",
+    handler: HandlerId = None,
+    every: All = False,
+) -> None:
+    """Remove dead letters for good. The events stay dead."""
+    await _each_letter(shell, namespace, event_id, handler, every=every, drop=True)
+
+
+async def _each_letter(
+    shell: Shell, namespace: str, event_id: str | None, handler: str | None, *, every: bool, drop: bool
+) -> None:
+    if (event_id is None) == (not every and handler is None):
+        raise Invalid("name one event, or use --handler or --all", remedy="see holdfast events dead-letters list")
+
+    async with open_bus(shell, namespace) as (_, bus):
+        letters = [
+            (str(letter["event_id"]), str(letter["handler_id"]))
+            for letter in await bus.dead_letters(limit=None)
+            if event_id in (None, letter["event_id"]) and handler in (None, letter["handler_id"])
+        ]
+        if event_id is not None and not letters:
+            of = f" of {handler}" if handler is not None else ""
+            raise NotFound(
+                f"event {event_id} has no dead letter{of} in namespace {namespace}",
+                remedy="see holdfast events dead-letters list",
+            )
+        done = []
+        for each in letters:
+            if drop:
+                await bus.drop_dead_letter(*each)
+                done.append({"event_id": each[0], "handler_id": each[1]})
+            else:
+                published = await bus.replay_dead_letter(*each)
+                done.append({"event_id": each[0], "handler_id": each[1], "replayed_as": published.id})
+        if shell.out.as_json:
+            shell.out.document(done)
+        elif done:
+            shell.out.table(tuple(done[0]), [tuple(each.values()) for each in done])
+        else:
+            shell.out.note(f"no dead letters in namespace {namespace} are like that: nothing was done")

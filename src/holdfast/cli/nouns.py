@@ -25,16 +25,20 @@ class Noun(NamedTuple):
 
 
 NOUNS: tuple[Noun, ...] = (
-    Noun("agent", "holdfast.cli.agent", "Measure this host and send it to collectors, losing nothing."),
-    Noun("audit", "holdfast.cli.audit", "Check everything in a store against everything else, and keep the result."),
+    Noun("agent", "holdfast.cli.telemetry.agent", "Measure this host and send it to collectors, losing nothing."),
+    Noun(
+        "audit",
+        "holdfast.cli.pipeline.audit",
+        "Check everything in a store against everything else, and keep the result.",
+    ),
     Noun(
         "authority",
-        "holdfast.cli.authority",
+        "holdfast.cli.telemetry.authority",
         "See which store accepts telemetry; promote a copy, name an alias.",
     ),
-    Noun("collector", "holdfast.cli.collector", "Accept telemetry from agents, each batch exactly once."),
+    Noun("collector", "holdfast.cli.telemetry.collector", "Accept telemetry from agents, each batch exactly once."),
     Noun("config", "holdfast.cli.config", "Show the settings in effect and where each comes from."),
-    Noun("conflicts", "holdfast.cli.conflicts", "See and resolve conflicts over the identity of batches."),
+    Noun("conflicts", "holdfast.cli.telemetry.conflicts", "See and resolve conflicts over the identity of batches."),
     Noun(
         "demo",
         "holdfast.cli.demo.command",
@@ -44,27 +48,31 @@ NOUNS: tuple[Noun, ...] = (
     Noun("events", "holdfast.cli.events", "Publish, see and replay events."),
     Noun(
         "gc",
-        "holdfast.cli.gc",
+        "holdfast.cli.pipeline.gc",
         "Remove garbage and let go what is past its retention, with a record of every deletion.",
     ),
-    Noun("logs", "holdfast.cli.logs", "Search in the logs of all agents."),
-    Noun("metrics", "holdfast.cli.metrics", "See metrics: which there are, their labels, and their values over time."),
+    Noun("logs", "holdfast.cli.telemetry.logs", "Search in the logs of all agents."),
+    Noun(
+        "metrics",
+        "holdfast.cli.telemetry.metrics",
+        "See metrics: which there are, their labels, and their values over time.",
+    ),
     Noun(
         "onto",
-        "holdfast.cli.onto",
+        "holdfast.cli.onto.command",
         "See typed entities and relations, their commits and their lock.",
-        {"query": "holdfast.cli.onto_query"},
+        {"query": "holdfast.cli.onto.query"},
     ),
-    Noun("pipeline", "holdfast.cli.pipeline", "Derive rollups and indexes from accepted telemetry."),
+    Noun("pipeline", "holdfast.cli.pipeline.command", "Derive rollups and indexes from accepted telemetry."),
     Noun(
         "policy",
-        "holdfast.cli.policy",
+        "holdfast.cli.telemetry.policy",
         "Print policies that protect accepted telemetry, and check a live store for them.",
     ),
-    Noun("runs", "holdfast.cli.runs", "See and steer durable runs."),
+    Noun("runs", "holdfast.cli.runs.command", "See and steer durable runs."),
     Noun("sim", "holdfast.cli.sim", "Simulate the protocols under lost answers, crashes and wrong clocks."),
-    Noun("sql", "holdfast.cli.sql", "Query types with SQL: every entity and relation type is a table, read-only."),
-    Noun("tokens", "holdfast.cli.tokens", "Let agents send to collectors: add, list and revoke tokens."),
+    Noun("sql", "holdfast.cli.onto.sql", "Query types with SQL: every entity and relation type is a table, read-only."),
+    Noun("tokens", "holdfast.cli.telemetry.tokens", "Let agents send to collectors: add, list and revoke tokens."),
     Noun("worker", "holdfast.cli.worker", "Hand events to handlers, until it is told to end."),
 )
 

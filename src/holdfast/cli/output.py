@@ -23,6 +23,7 @@ from datetime import date, datetime
 from pathlib import PurePath
 from typing import Any, TextIO
 
+from holdfast.base.clock import iso
 from holdfast.base.errors import TABLE, HoldfastError
 
 PIPE_CLOSED = 141  # what a shell reports for a process that SIGPIPE ended
@@ -36,6 +37,7 @@ _HOSTILE_IN_JSON = re.compile(f"[{_HOSTILE}]".replace("\x00-\x1f", ""))
 _BACKSLASHES = re.compile(rf"\\+(?=[xu{_HOSTILE}])")
 _SHORT = {"\t": "\\t", "\n": "\\n", "\r": "\\r"}
 _COLUMN_GAP = 2
+_SECOND_NS = 1_000_000_000
 _UNBOUNDED = 32_000  # columns; a table in a file or a pipe is not folded to some terminal's width
 
 
@@ -251,3 +253,17 @@ def _jsonable(value: object) -> object:
 def counted(number: int, one: str, many: str | None = None) -> str:
     """``1 record``, ``2 records``."""
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"
+
+
+def span(length_ns: int) -> str:
+    """A span in its largest unit: ``45s``, ``3m``, ``2h``, ``5d``."""
+    seconds = max(0, length_ns) // _SECOND_NS
+    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
+        if seconds >= size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
+
+
+def clock_time(moment_ns: int) -> str:
+    """UTC to the second."""
+    return iso(moment_ns)[:19] + "Z"

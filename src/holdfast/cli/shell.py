@@ -10,9 +10,10 @@ A noun's module makes its ``app`` here. A command takes its ``Shell`` first, the
 
 import inspect
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cached_property, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import typer
 from typer.core import TyperGroup
 
-from holdfast.base.errors import NotFound
+from holdfast.base.errors import Invalid, NotFound
 from holdfast.cli.output import Output, Terminated
 
 if TYPE_CHECKING:
@@ -132,3 +133,13 @@ class Shell:
             if asked_to_end:
                 raise Terminated from None
             raise
+
+
+def check_choice(what: str, wanted: Sequence[str], known: Collection[str]) -> list[str] | None:
+    """The words, if all are known; None for none."""
+    for word in wanted:
+        if word not in known:
+            near = get_close_matches(word, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"use one of {', '.join(sorted(known))}"
+            raise Invalid(f"there is no {what} {word!r}", remedy=hint)
+    return list(wanted) or None

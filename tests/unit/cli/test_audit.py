@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli.audit_page import page_of
 from holdfast.cli.main import run
+from holdfast.cli.pipeline.audit import page_of
 from holdfast.objects.open import open_store
 from holdfast.pipeline.audited import Audited
 from tests.unit.pipeline.field import Field

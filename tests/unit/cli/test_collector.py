@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from holdfast.base.ids import Ambient
-from holdfast.cli import collector as command
 from holdfast.cli.main import run
+from holdfast.cli.telemetry import collector as command
 from holdfast.server.run import Serving
 from holdfast.server.tokens import add_token
 from tests.integration.servers import free_port

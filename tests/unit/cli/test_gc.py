@@ -9,8 +9,8 @@ import pytest
 
 from holdfast import pipeline
 from holdfast.base.config import Settings
-from holdfast.cli.engines import as_collector_of_garbage
 from holdfast.cli.main import run
+from holdfast.cli.pipeline.engines import as_collector_of_garbage
 from holdfast.objects.open import open_store
 from holdfast.objects.store import ADDRESSED, CREATE
 from holdfast.pipeline import audited

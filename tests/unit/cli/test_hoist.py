@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.cli.hoist import FLAGS, TAKES_VALUE, from_noun_on, hoist
+from holdfast.cli.main import FLAGS, TAKES_VALUE, from_noun_on, hoist
 
 words = st.sampled_from(
     ["doctor", "file:x", "--races", "7", "-x", "--json", "--verbose", "--store", "--config=c", "--"]

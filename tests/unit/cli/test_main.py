@@ -19,8 +19,7 @@ from typer.main import get_command
 
 from holdfast.base.errors import TABLE, NotFound, Unavailable
 from holdfast.cli import nouns
-from holdfast.cli.hoist import FLAGS, TAKES_VALUE
-from holdfast.cli.main import QUESTIONS, WithoutPandas, app, run
+from holdfast.cli.main import FLAGS, QUESTIONS, TAKES_VALUE, WithoutPandas, app, run
 from holdfast.cli.nouns import NOUNS, Noun, load
 from holdfast.cli.shell import NounApp, Shell, noun_app
 

@@ -12,7 +12,7 @@ import pytest
 from holdfast import pipeline
 from holdfast.base.clock import iso
 from holdfast.cli.main import run
-from holdfast.cli.plot import sparkline
+from holdfast.cli.telemetry.metrics import sparkline
 from holdfast.objects.open import open_store
 from holdfast.telemetry.records import Counter, Gauge, Log
 from tests.unit.pipeline.field import HOUR, SECOND, START, Field

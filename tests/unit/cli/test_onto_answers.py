@@ -13,7 +13,7 @@ import pytest
 
 import holdfast
 from holdfast.cli.main import run
-from holdfast.cli.onto_query import _names
+from holdfast.cli.onto.query import _names
 from holdfast.ontology import Entity, Field, Relation
 
 Ask = Callable[..., Any]

@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from holdfast.base.errors import TABLE, Conflict, NotFound
-from holdfast.cli.answers import Answers
 from holdfast.cli.output import Output, PipeClosed, csv_line, json_text, printable
 from holdfast.cli.progress import Checklist, State, Step
-from holdfast.cli.rows import Format, show, show_groups
+from holdfast.cli.rows import Answers, Format, show, show_groups
 
 
 class Streams:

@@ -4,7 +4,7 @@ import asyncio
 
 from holdfast import pipeline
 from holdfast.base.errors import Conflict, HoldfastError
-from holdfast.cli.pipeline_metrics import Figures
+from holdfast.cli.pipeline.metrics import Figures
 from holdfast.objects.client import Client
 from holdfast.objects.lease import Lease
 from holdfast.objects.open import open_store

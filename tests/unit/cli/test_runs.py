@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import objects, runs
-from holdfast.cli import runs as runs_command
 from holdfast.cli.nouns import NOUNS, load
-from holdfast.cli.runs_shared import open_runs
+from holdfast.cli.runs import command as runs_command
+from holdfast.cli.runs.view import open_runs
 from holdfast.cli.shell import Shell
 from holdfast.objects import Client
 from tests.tidy.tree import ROOT

@@ -14,7 +14,7 @@ import pytest
 
 import holdfast
 from holdfast.cli.main import run
-from holdfast.cli.sql import _Interrupts
+from holdfast.cli.onto.sql import _Interrupts
 from holdfast.ontology import Entity, Field
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from holdfast.base.clock import parse_iso
+from holdfast.base.clock import parse_iso, parse_moment, parse_span
 from holdfast.base.errors import Invalid
-from holdfast.cli.times import clock_time, parse_moment, parse_span, span
+from holdfast.cli.output import clock_time, span
 
 SECOND = 10**9
 NOW = parse_iso("2026-03-01T12:00:00Z")

@@ -16,7 +16,7 @@ from holdfast.pipeline.gc import derived
 from holdfast.pipeline.options import Env, Options
 from holdfast.pipeline.plan import read_generation
 from holdfast.pipeline.reconcile import Reconcile
-from holdfast.sim.pipeline_kit import Small, Straight, accept
+from holdfast.sim.scenarios.pipeline import Small, Straight, accept
 from holdfast.telemetry.frame import Limits
 from holdfast.telemetry.query.metrics import Metrics
 from holdfast.telemetry.rollup import layout

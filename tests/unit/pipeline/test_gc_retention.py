@@ -21,10 +21,13 @@ from holdfast.pipeline.gc.options import GcOptions, rollup_ages
 from holdfast.pipeline.options import Env, Options
 from holdfast.pipeline.plan import read_generation
 from holdfast.pipeline.reconcile import Reconcile
-from holdfast.sim.pipeline_kit import Straight
+from holdfast.sim.scenarios.pipeline import Straight
 from holdfast.telemetry.accept import layout as ingest
+from holdfast.telemetry.accept import references
 from holdfast.telemetry.accept.expired import find_expired
 from holdfast.telemetry.accept.manifest import AcceptedManifest
+from holdfast.telemetry.accept.quarantine import record_conflict
+from holdfast.telemetry.accept.resolutions import Resolution, Resolutions
 from holdfast.telemetry.frame import Limits
 from holdfast.telemetry.query.logs import Logs
 from holdfast.telemetry.query.metrics import Metrics
@@ -109,6 +112,62 @@ async def test_bytes_go_once_counted_and_the_manifest_says_so_for_ever() -> None
     assert [key.rpartition("/")[2] for key in record.generations] == ["rollup-00000002.json", "index-00000002.json"]
     assert await ground.asked("m", "sum") == before == {("a", START): 55.0}
     assert (await ground.expire("again"))["removed"] == {}
+
+
+async def forged_reference(ground: Ground, kept: AcceptedManifest, victim: AcceptedManifest) -> str:
+    """A reference like those of older versions, whose copy of the manifest names the bytes of another batch."""
+    wrong = {**kept.document(), "raw_blob_key": victim.raw_blob_key, "frame_sha256": victim.frame_sha256}
+    key = ingest.accepted_by_time_key(kept.accepted_at_unix_ns, kept.identity)
+    body = {"schema": references.ACCEPTED_BY_TIME_SCHEMA, "accepted_manifest_key": kept.key, "accepted_manifest": wrong}
+    await ground.store.put(key, codec.encode(body))
+    return kept.raw_blob_key
+
+
+async def forged_place(ground: Ground, kept: AcceptedManifest, victim: AcceptedManifest) -> None:
+    """A reference to the victim where its manifest does not put it."""
+    await ground.store.delete(ingest.accepted_by_time_key(kept.accepted_at_unix_ns, kept.identity))
+    await ground.store.delete(ingest.accepted_by_time_key(victim.accepted_at_unix_ns, victim.identity))
+    key = ingest.accepted_by_time_key(victim.accepted_at_unix_ns - DAY, victim.identity)
+    await ground.store.put(key, references.by_time(victim).body)
+
+
+async def forged_manifest(ground: Ground, kept: AcceptedManifest, victim: AcceptedManifest) -> None:
+    """An accepted manifest that names the bytes of another identity as its own."""
+    for each in (kept, victim):
+        await ground.store.delete(ingest.accepted_by_time_key(each.accepted_at_unix_ns, each.identity))
+    identity = replace(victim.identity, boot_id="forged")
+    forged = replace(victim, identity=identity)
+    await ground.store.put(forged.key, forged.encode())
+    await ground.store.put(references.by_time(forged).key, references.by_time(forged).body)
+
+
+@pytest.mark.parametrize("forge", [forged_reference, forged_place, forged_manifest])
+async def test_nothing_goes_because_of_a_forged_reference_or_manifest(forge: Any) -> None:
+    ground = Ground()
+    kept, victim = [await ground.accept(agent, gauges(0, 10)) for agent in ("a", "b")]
+    ground.options = replace(ground.options, raw_batches_ns=20 * DAY)
+    await ground.derive()
+    ground.later(10 * DAY)
+    goes = await forge(ground, kept, victim)
+    await ground.expire()
+    there = set(ground.keys(ingest.BLOBS))
+    if goes is None:
+        assert there == {kept.raw_blob_key, victim.raw_blob_key}
+    else:  # both have references, and both may go: each by its own manifest
+        assert there == set()
+        assert (await find_expired(ground.store, kept.identity)).frame_sha256 == kept.frame_sha256  # type: ignore[union-attr]
+
+
+async def test_bytes_that_an_open_conflict_names_stay_until_it_is_resolved() -> None:
+    ground = Ground()
+    manifest = await ground.accept("a", gauges(0, 10))
+    await ground.derive()
+    other = await record_conflict(ground.store, ground.ambient, manifest, "ab" * 32, collector_id="c")
+    assert (await ground.expire())["kept"] == {batches.EVIDENCE: 1}
+    resolutions = Resolutions(ground.store, ground.ambient)
+    final = Resolution.EXISTING_IS_AUTHORITATIVE
+    await resolutions.decide(manifest.identity, other.submitted_frame_sha256, final, by="ann", why="seen")
+    assert (await ground.expire("again"))["removed"][batches.EXPIRED] == 1
 
 
 async def test_nobody_calls_an_expired_batch_missing() -> None:

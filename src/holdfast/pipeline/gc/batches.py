@@ -1,5 +1,9 @@
 """Raw batches past their retention: their bytes go, once everything that they say is rolled up and indexed.
 
+A reference by time is only where to look: whoever may write one could name any batch. The accepted manifest is loaded,
+the reference must stand where that manifest puts it, the bytes must be of that identity, and the key that is deleted
+follows from the hash in the manifest. The bytes of a batch with an open conflict are evidence, and stay.
+
 The order is the rule: the units that count it sealed, in every hour and in both kinds (``seal``), then the record of
 the expiry (``accept.expired``), then the blob. The manifest stays for ever; the record beside it says what became of
 the bytes. The age is that of the reference by time, by the store's clock; and the batch must be as old by the time at
@@ -16,15 +20,19 @@ from holdfast.base import codec
 from holdfast.base.aio import blocking, map_bounded
 from holdfast.base.errors import Corrupt, Incompatible, Invalid, NotFound
 from holdfast.base.ids import Ambient
-from holdfast.objects.store import OVERWRITE, Entry, Object, Store
+from holdfast.objects.store import OVERWRITE, Entry, Store
 from holdfast.pipeline.gc.options import Ask
 from holdfast.pipeline.gc.record import Sweep
 from holdfast.pipeline.gc.seal import KINDS, Seals, decoded
 from holdfast.telemetry.accept import expired, layout, references
 from holdfast.telemetry.accept.expired import Expired
 from holdfast.telemetry.accept.manifest import AcceptedManifest
+from holdfast.telemetry.accept.quarantine import conflicts_of
 from holdfast.telemetry.accept.reconcile import shares
+from holdfast.telemetry.accept.resolutions import Resolutions
 from holdfast.telemetry.accept.settled import find_settled
+from holdfast.telemetry.accept.submit import identity_of
+from holdfast.telemetry.discover import Stray, follow
 from holdfast.telemetry.frame import FrameInvalid
 
 READS = 16
@@ -38,6 +46,9 @@ DERIVED = "it refers to an expired batch"
 UNCOUNTED = "one of its hours does not count it"
 NOWHERE = "some of its records are in no hour"
 UNREADABLE = "it cannot be read"
+STRAY = "the reference leads to no batch that was accepted then"
+FORGED = "its manifest, its bytes and their identity do not agree"
+EVIDENCE = "it is part of a conflict that is not resolved"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +80,7 @@ async def expire(store: Store, ambient: Ambient, ask: Ask, out: Sweep) -> None:
     seals = Seals(store, ambient, ask.apply)
     for start in range(0, len(entries), GROUP):
         group = entries[start : start + GROUP]
-        old = await map_bounded(group, lambda entry: _old(store, entry, ask, out), limit=READS)
+        old = await map_bounded(group, lambda entry: _old(store, ambient, entry, ask, out), limit=READS)
         gone = await _expire(store, [each for each in old if isinstance(each, Old)], seals, ask, out)
         left |= gone < sum(each is not False for each in old)
         if out.spent:
@@ -80,27 +91,40 @@ async def expire(store: Store, ambient: Ambient, ask: Ask, out: Sweep) -> None:
         await store.put(f"{DAYS}{ask.shard}.json", codec.encode(done), OVERWRITE)
 
 
-async def _old(store: Store, entry: Entry, ask: Ask, out: Sweep) -> Old | bool:
-    """The batch that a reference leads to, if it is old enough. False if it is expired already; True if it stays."""
+async def _old(store: Store, ambient: Ambient, entry: Entry, ask: Ask, out: Sweep) -> Old | bool:
+    """The batch that a reference leads to, if it is old enough. False if it is expired already, or no batch of this
+    reference; True if it stays."""
     try:
-        manifest = _manifest(await store.get(entry.key))
+        manifest = await follow(store, entry.key)
     except (NotFound, Corrupt, Incompatible, Invalid):
         out.keep(UNREADABLE, entry.key)
         return True
+    if isinstance(manifest, Stray):
+        out.keep(STRAY, entry.key)
+        return False
     age_ns = _age_ns(manifest, ask)
     newest_ns = max(entry.modified_ns, manifest.accepted_at_unix_ns)
     if age_ns is None or newest_ns > ask.now_ns - age_ns:
         return True
     if await expired.find_expired(store, manifest.identity) is not None:
         return False
+    if manifest.raw_blob_key != layout.blob_key(manifest.frame_sha256):
+        out.keep(FORGED, manifest.key)
+        return True
+    if await _is_evidence(store, ambient, manifest):
+        out.keep(EVIDENCE, manifest.key)
+        return True
     settled = await find_settled(store, manifest.identity)
-    if settled is not None:
+    if settled is not None and settled.frame_sha256 == manifest.frame_sha256:
         return Old(manifest, settled.hours)
     try:
         body = (await store.get(manifest.raw_blob_key)).body
         batch = await blocking(decoded, body, manifest.frame_sha256)
     except (NotFound, FrameInvalid, Corrupt, Invalid):
         out.keep(UNREADABLE, manifest.key)
+        return True
+    if identity_of(batch.identity) != manifest.identity:
+        out.keep(FORGED, manifest.key)
         return True
     found, future = shares(batch, manifest.limits)
     if not found or future:
@@ -118,7 +142,7 @@ async def _expire(store: Store, old: list[Old], seals: Seals, ask: Ask, out: Swe
         records = [Expired.of_manifest(each.manifest, policy, each.generations) for each in chosen]
         await map_bounded(records, lambda each: expired.record(store, each), limit=READS)
     for each in chosen:
-        await out.remove(each.manifest.raw_blob_key, each.manifest.frame_bytes, EXPIRED)
+        await out.remove(layout.blob_key(each.manifest.frame_sha256), each.manifest.frame_bytes, EXPIRED)
         for reference in list(references.of_accepted(each.manifest))[1:]:  # by time it is still found
             await out.remove_derived(reference.key, len(reference.body), DERIVED)
     return len(chosen)
@@ -141,12 +165,13 @@ async def _counted(each: Old, seals: Seals, out: Sweep) -> Old | None:
     return Old(each.manifest, each.hours, tuple(keys))
 
 
-def _manifest(found: Object) -> AcceptedManifest:
-    document = codec.decode(found.body, key=found.key)
-    key, inner = document.get("accepted_manifest_key"), document.get("accepted_manifest")
-    if not isinstance(key, str) or not isinstance(inner, dict):
-        raise Corrupt(f"{found.key}: names no manifest")
-    return AcceptedManifest.read(Object(key, codec.encode(inner), found.modified_ns, found.version))
+async def _is_evidence(store: Store, ambient: Ambient, manifest: AcceptedManifest) -> bool:
+    """Whether a conflict over this identity is not resolved: what was accepted is named by its record too."""
+    resolutions = Resolutions(store, ambient)
+    for conflict in await conflicts_of(store, manifest.identity):
+        if not await resolutions.may_go(conflict):
+            return True
+    return False
 
 
 def _age_ns(manifest: AcceptedManifest, ask: Ask) -> int | None:

@@ -45,6 +45,12 @@ async def find_conflict(store: Store, identity: BatchIdentity, submitted_sha256:
     return None if found is None else ConflictManifest.read(found)
 
 
+async def conflicts_of(store: Store, identity: BatchIdentity) -> list[ConflictManifest]:
+    """Every conflict over this identity. ``Corrupt`` or ``Incompatible`` if one cannot be read."""
+    keys = [key async for key in store.keys(layout.conflict_folder(identity))]
+    return [ConflictManifest.read(await store.get(key)) for key in keys]
+
+
 @dataclass(frozen=True, slots=True)
 class UnreadableConflict:
     """A record of a conflict that says nothing any more but by its name."""

@@ -1,0 +1,1 @@
+"""``holdfast onto`` and ``holdfast sql``."""

@@ -1,0 +1,218 @@
+"""``holdfast onto verify|index|compact``: check a store, repair its indexes, merge its files."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from holdfast.cli.onto.shared import no_such_type, open_ontology
+from holdfast.cli.progress import Checklist, State, Step, live
+from holdfast.cli.shell import Shell, noun_app
+from holdfast.ontology.maintain.compact import Compacted, Compactor, Outlook
+from holdfast.ontology.maintain.reindex import Repair, repair_indexes
+from holdfast.ontology.maintain.staged_loads import sweep as sweep_loads
+from holdfast.ontology.maintain.verify.findings import Report
+from holdfast.ontology.maintain.verify.verify import STAGES, Stage, Watch, verify, verify_indexes
+from holdfast.ontology.types.refs import TypeId
+
+index_app = noun_app()
+
+
+async def verify_store(
+    shell: Shell,
+    deep: Annotated[bool, typer.Option("--deep", help="Read every data file: hashes, row counts, snapshots.")] = False,
+) -> None:
+    """Check the whole store: chain, files, indexes, snapshots, leftovers.
+
+    Reads only. Ends with 1 if something is wrong.
+    """
+    checklist, watch = _watched()
+    async with open_ontology(shell) as store, live(shell.out, checklist):
+        found = await verify(store, deep=deep, watch=watch)
+    _tell(shell, found)
+
+
+@index_app.command("verify")
+async def verify_index(shell: Shell) -> None:
+    """Check the indexes against the chain.
+
+    Lag, a missing latest entry and a wrong path are told apart. Ends with 1 if a row would be missed.
+    """
+    checklist, watch = _watched()
+    async with open_ontology(shell) as store, live(shell.out, checklist):
+        found = await verify_indexes(store, watch=watch)
+    _tell(shell, found)
+
+
+@index_app.command()
+async def repair(
+    shell: Shell,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Write the indexes; else only show what would change.")
+    ] = False,
+) -> None:
+    """Make the indexes say what the chain says."""
+    async with open_ontology(shell) as store:
+        found = await repair_indexes(store, store.ambient, apply=apply)
+    if shell.out.as_json:
+        shell.out.document({"applied": apply, "repairs": [_repair_document(each) for each in found]})
+    elif not found:
+        shell.out.line("every index is as it should be")
+    else:
+        columns = ("kind", "type", "from commit", "to commit", "entries added", "entries removed")
+        shell.out.table(
+            columns, [(*each.type_id, *each.watermark, len(each.added), len(each.removed)) for each in found]
+        )
+        if not apply:
+            shell.out.note("nothing was written: add --apply")
+
+
+def _repair_document(each: Repair) -> dict[str, object]:
+    return {
+        "key": each.key,
+        "kind": each.type_id.kind,
+        "type_name": each.type_id.name,
+        "max_indexed_commit": list(each.watermark),
+        "added": [entry.document() for entry in each.added],
+        "removed": [entry.document() for entry in each.removed],
+    }
+
+
+def _watched() -> tuple[Checklist, Watch]:
+    steps = {name: Step(name) for name in STAGES}
+
+    def watch(stage: Stage) -> None:
+        for name, step in steps.items():
+            if name == stage.name:
+                break
+            step.state = State.GOOD
+        step = steps[stage.name]
+        step.state = State.RUNNING
+        step.detail = f"{stage.done:,} of {stage.total:,}" if stage.total else f"{stage.done:,}"
+
+    return Checklist(list(steps.values())), watch
+
+
+def _tell(shell: Shell, report: Report) -> None:
+    if shell.out.as_json:
+        shell.out.document(report.document())
+    else:
+        for found in report.findings:
+            shell.out.line(f"{found.severity.value}: {found.kind}: {found.key}")
+            shell.out.line(f"  {found.message}")
+            shell.out.line(f"  remedy: {found.remedy}")
+        looked = ", ".join(f"{count:,} {what}" for what, count in report.checked.items())
+        counts = Counter(found.severity.value for found in report.findings)
+        told = ", ".join(f"{count} {severity}" for severity, count in counts.items()) or "no findings"
+        shell.out.line(f"commit {report.commit_id}: {told} ({looked or 'nothing to look at'})")
+    if not report.good:
+        raise typer.Exit(1)
+
+
+async def compact(
+    shell: Shell,
+    type_name: Annotated[str | None, typer.Argument(metavar="[TYPE]", help="Only this type.")] = None,
+    apply: Annotated[bool, typer.Option("--apply", help="Do it; without it, only show what would be done.")] = False,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="Into as few files as there can be: more to write, less to read.")
+    ] = False,
+) -> None:
+    """Merge the files of types into few; the files of commits stay.
+
+    Safe beside writers, readers and other compactors.
+    """
+    step = Step("reading")
+    checklist = Checklist([step])
+
+    def watch(type_id: TypeId, done: int, total: int) -> None:
+        step.state, step.title, step.detail = State.RUNNING, type_id.name, f"{done:,} of {total:,} files"
+
+    async with open_ontology(shell) as store:
+        compactor = Compactor(store, store.ambient, whole=whole, watch=watch)
+        types = _chosen(await compactor.types(), type_name)
+        outlooks = [await compactor.outlook(type_id) for type_id in types]
+        done: list[Compacted] = []
+        removed: list[str] = []
+        if apply:
+            async with live(shell.out, checklist):
+                done = [await compactor.perform(each) for outlook in outlooks for each in outlook.merges]
+                removed = [*await compactor.sweep(types), *await sweep_loads(store)]
+        figures = (compactor.bytes_read, compactor.bytes_written)
+        told_compaction(shell, outlooks, done, removed, figures, apply=apply)
+
+
+def _chosen(types: Sequence[TypeId], name: str | None) -> list[TypeId]:
+    found = [type_id for type_id in types if name in (None, type_id.name)]
+    if name is not None and not found:
+        raise no_such_type(name, (type_id.name for type_id in types), which=" with rows")
+    return found
+
+
+def told_compaction(
+    shell: Shell,
+    outlooks: Sequence[Outlook],
+    done: Sequence[Compacted],
+    removed: Sequence[str],
+    figures: tuple[int, int],
+    *,
+    apply: bool,
+) -> None:
+    """``figures`` are the bytes that were read and written."""
+    bytes_read, bytes_written = figures
+    if shell.out.as_json:
+        shell.out.document(
+            {
+                "applied": apply,
+                "planned": [_planned(each) for each in outlooks],
+                "rewrites": [_rewrite(each) for each in done],
+                "removed": list(removed),
+                "bytes_read": bytes_read,
+                "bytes_written": bytes_written,
+                "write_amplification": amplification(done),
+            }
+        )
+        return
+    columns = ("kind", "type", "files", "after", "merges", "bytes to write")
+    shell.out.table(
+        columns,
+        [(*each.type_id, each.files, each.after, len(each.merges), each.bytes_to_write) for each in outlooks],
+    )
+    if not apply:
+        shell.out.note("nothing was written: add --apply")
+        return
+    shell.out.line(
+        f"{sum(each.published for each in done)} snapshots published, {len(removed)} old ones removed; "
+        f"{bytes_read:,} bytes read, {bytes_written:,} written, "
+        f"{amplification(done):.2f} per byte of new rows"
+    )
+
+
+def amplification(done: Sequence[Compacted]) -> float:
+    """Bytes written per byte that had not been in a snapshot before."""
+    new = sum(piece.size or 0 for each in done for piece in each.merge.pieces if not piece.entry.snapshot)
+    written = sum(each.size for each in done)
+    return written / new if new else 0.0
+
+
+def _planned(each: Outlook) -> dict[str, Any]:
+    return {
+        "kind": each.type_id.kind,
+        "type_name": each.type_id.name,
+        "files": each.files,
+        "files_after": each.after,
+        "merges": [
+            {
+                "min_commit_id": one.first,
+                "max_commit_id": one.last,
+                "entry_count": len(one.pieces),
+                "bytes": one.size,
+            }
+            for one in each.merges
+        ],
+    }
+
+
+def _rewrite(each: Compacted) -> dict[str, Any]:
+    kind, name = each.merge.type_id
+    return {"kind": kind, "type_name": name, **each.entry.document(), "published": each.published}

@@ -1,0 +1,1 @@
+"""``holdfast pipeline``, ``holdfast audit`` and ``holdfast gc``."""

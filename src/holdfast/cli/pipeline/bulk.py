@@ -1,0 +1,182 @@
+"""``holdfast pipeline load|compact``: files of any size into a type as one commit, and large types into few files."""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from enum import StrEnum
+from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast.base.errors import Invalid
+from holdfast.cli.onto.shared import By
+from holdfast.cli.onto.upkeep import told_compaction
+from holdfast.cli.pipeline.engines import engine_for, open_pipeline
+from holdfast.cli.pipeline.view import Watch
+from holdfast.cli.shell import Shell
+from holdfast.ontology.bulk.decide import Policy
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from holdfast.objects.client import Client
+    from holdfast.ontology.bulk.loader import Landed
+    from holdfast.pipeline.engine import Engine
+
+JSON_LINES = 8_192
+"""Objects that are read together."""
+
+Master = Annotated[
+    str | None, typer.Option("--master", metavar="URL", help="Spark's master; inline: no Spark, in this process.")
+]
+Conf = Annotated[list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark.")]
+
+
+class SourceFormat(StrEnum):
+    PARQUET = "parquet"
+    CSV = "csv"
+    JSON = "json"
+    ORC = "orc"
+
+
+async def load(
+    shell: Shell,
+    target: Annotated[str, typer.Argument(metavar="TYPE", help="MODULE:CLASS, or a type that the store knows.")],
+    source: Annotated[str, typer.Argument(metavar="PATH", help="A file, or a folder of files; Spark takes URIs too.")],
+    style: Annotated[SourceFormat, typer.Option("--format", help="Of the files.")] = SourceFormat.PARQUET,
+    on_conflict: Annotated[
+        Policy, typer.Option("--on-conflict", help="What to do with objects that are there with other fields.")
+    ] = Policy.ERROR,
+    absent: Annotated[bool, typer.Option("--expect-absent", help="Refuse if any of them is there at all.")] = False,
+    latest_by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FIELD", help="Of rows for one object, the stored one included, the greatest value counts."
+        ),
+    ] = None,
+    retract_column: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Says of each row whether it is written or retracts its object."),
+    ] = None,
+    instead: Annotated[bool, typer.Option("--instead", help="Retract what is there and not among the rows.")] = False,
+    allow_empty: Annotated[
+        bool, typer.Option("--allow-empty", help="With --instead: no rows at all retract everything.")
+    ] = False,
+    if_head: Annotated[int | None, typer.Option(min=0, metavar="ID", help="Only on top of this commit.")] = None,
+    load_id: Annotated[
+        str | None, typer.Option(metavar="NAME", help="A load with this name is made once, however often it is run.")
+    ] = None,
+    master: Master = None,
+    conf: Conf = None,
+    by: By = "",
+) -> None:
+    """Commit rows of files, however many, in one piece: checked and compared by tasks, one commit by the driver."""
+
+    from holdfast.ontology.bulk.decide import Rules  # noqa: PLC0415  # loads Arrow, which takes a while
+    from holdfast.pipeline.loading import Typed, Wishes, known_type  # noqa: PLC0415  # as above
+
+    async with open_pipeline(shell, new=True) as store, Watch(shell.out).shown() as watch:
+        typed = Typed(named=target) if ":" in target else await known_type(store, target)
+        typed.type_info()
+        rules = Rules(on_conflict, absent, latest_by, instead)
+        metadata = {"load": {"files": source, "by": by}}
+        name, term_ms = f"{by} {store.ambient.ids.attempt()}", shell.settings.ontology.s3_lease_ttl_ms
+        wishes = Wishes(rules, load_id, 0, if_head, metadata, name, term_ms, allow_empty)
+        async with engine_for(shell, store, master, conf or []) as engine:
+            done = await _loaded(store, typed, wishes, engine, (source, style, retract_column), watch)
+    tally = done.tally
+    shell.out.record(
+        {
+            "rows": tally.rows,
+            "added": tally.added,
+            "replaced": tally.replaced,
+            "retracted": tally.retracted,
+            "skipped": tally.skipped,
+            "same": tally.same,
+            "older": tally.older,
+            "commit_id": done.commit.commit_id if done.commit is not None else None,
+            "replayed": done.replayed,
+        }
+    )
+
+
+async def _loaded(
+    store: "Client",
+    typed: Any,
+    wishes: Any,
+    engine: "Engine",
+    files: tuple[str, SourceFormat, str | None],
+    watch: Watch,
+) -> "Landed":
+    from holdfast.pipeline.engine import Inline  # noqa: PLC0415  # as above
+    from holdfast.pipeline.loading import Columns, land, staged  # noqa: PLC0415  # as above
+
+    name, info, latest_by = store.ambient.ids.unique(), typed.type_info(), wishes.rules.latest_by
+    source, style, retract_column = files
+    if isinstance(engine, Inline):
+        batches = iter(_batches(source, style))
+        first = list(islice(batches, 1))
+        columns = Columns.of(first[0].schema.names, info, retract_column, latest_by) if first else Columns()
+        parts = [await staged(store, name, info, chain(first, batches), columns)]
+    else:
+        from holdfast.objects.open import carried  # noqa: PLC0415  # as above
+        from holdfast.pipeline.frameload import Staging, staged_files  # noqa: PLC0415  # as above
+
+        watch.say("stage", 0, 0)
+        staging = Staging(carried(store.spec), name, typed, Columns(latest_by=latest_by))
+        parts, columns = await staged_files(engine, staging, source, style.value, retract_column)
+    rules = replace(wishes.rules, retracts=columns.change is not None)
+    return await land(store, info, name, parts, replace(wishes, rules=rules), engine, watch.say)
+
+
+def _batches(source: str, style: SourceFormat) -> "Iterable[pa.RecordBatch]":
+    """Rows of files without Spark."""
+    import pyarrow as pa  # noqa: PLC0415  # a help page needs none of it
+    from pyarrow import dataset  # noqa: PLC0415  # as above
+
+    if style is SourceFormat.JSON:
+        return _json_batches(source)
+    try:
+        return dataset.dataset(source, format=style.value).to_batches()  # type: ignore[no-any-return]  # batches
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise Invalid(f"{source}: {error}", remedy="name a file or folder, and its --format") from error
+
+
+def _json_batches(source: str) -> "Iterator[pa.RecordBatch]":
+    """Objects, one on each line. Arrow's own reader loses the values of a last line that has no end."""
+    import pyarrow as pa  # noqa: PLC0415  # as above
+
+    place = Path(source)
+    try:
+        for path in sorted(each for each in place.rglob("*") if each.is_file()) if place.is_dir() else [place]:
+            with path.open(encoding="utf-8-sig") as file:
+                lines = (line for line in file if line.strip())
+                while some := [json.loads(line) for line in islice(lines, JSON_LINES)]:
+                    yield from pa.Table.from_pylist(some).to_batches()
+    except (OSError, ValueError, AttributeError, pa.ArrowException) as error:
+        raise Invalid(f"{source}: {error}", remedy="name a file or folder with one JSON object on each line") from error
+
+
+async def compact(
+    shell: Shell,
+    types: Annotated[list[str] | None, typer.Argument(metavar="[TYPE]...", help="Only these types.")] = None,
+    apply: Annotated[bool, typer.Option("--apply", help="Do it; without it, only show what would be done.")] = False,
+    master: Master = None,
+    conf: Conf = None,
+) -> None:
+    """Merge the files of large types into few, in many tasks; the files of commits stay.
+
+    Safe beside writers, readers and other compactors. Chunks of rollups are merged by `holdfast pipeline run merge`.
+    """
+
+    from holdfast.pipeline.compaction import compact as compacted  # noqa: PLC0415  # as above
+
+    async with (
+        open_pipeline(shell) as store,
+        Watch(shell.out).shown() as watch,
+        engine_for(shell, store, master, conf or []) as engine,
+    ):
+        done = await compacted(store, types or [], engine=engine, apply=apply, say=watch.say)
+    told_compaction(shell, done.outlooks, done.done, done.removed, (done.bytes_read, done.bytes_written), apply=apply)

@@ -1,0 +1,106 @@
+"""What commands of the pipeline share: the store, what runs their tasks, and what is set about them."""
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from holdfast.base.aio import blocking
+from holdfast.base.clock import parse_span
+from holdfast.base.errors import Invalid
+from holdfast.cli.shell import Shell
+
+if TYPE_CHECKING:
+    from holdfast.base.config import Settings
+    from holdfast.objects.client import Client
+    from holdfast.pipeline import Engine, Options
+
+INLINE = "inline"
+
+
+@asynccontextmanager
+async def open_pipeline(shell: Shell, *, new: bool = False) -> "AsyncIterator[Client]":
+    """``new``: the command may be the first to write to this store."""
+    from holdfast.platform.open import open_platform  # noqa: PLC0415  # a help page needs none of it
+
+    uri = shell.settings.store.uri if new else shell.existing_store()
+    async with open_platform(uri, settings=shell.settings) as hf:
+        yield hf.store
+
+
+@asynccontextmanager
+async def open_as_collector_of_garbage(shell: Shell) -> "AsyncIterator[Client]":
+    """With the credentials of the one role that may delete, where settings give any."""
+    from holdfast.platform.open import open_platform  # noqa: PLC0415  # as above
+
+    settings = as_collector_of_garbage(shell.settings)
+    async with open_platform(shell.existing_store(), settings=settings) as hf:
+        yield hf.store
+
+
+def as_collector_of_garbage(settings: "Settings") -> "Settings":
+    own = settings.gc
+    if own.access_key_id is None:
+        return settings
+    given = {"access_key_id": own.access_key_id, "session_token": own.session_token}
+    secret = {"secret_access_key": own.secret_access_key, "secret_access_key_file": None, "session_token_file": None}
+    return settings.model_copy(update={"s3": settings.s3.model_copy(update={**given, **secret})})
+
+
+@asynccontextmanager
+async def engine_for(shell: Shell, store: "Client", master: str | None, conf: list[str]) -> "AsyncIterator[Engine]":
+    from holdfast.pipeline import Inline  # noqa: PLC0415  # as above
+
+    wanted = master or shell.settings.pipeline.master
+    if wanted == INLINE:
+        if conf:
+            raise Invalid(f"--conf {conf[0]} is about Spark, and inline is without it", remedy="leave one of them out")
+        yield Inline(store)
+        return
+    if store.spec.scheme == "memory":
+        raise Invalid(
+            "a store in memory is this process's alone, and Spark's workers are others", remedy="--master inline"
+        )
+    from holdfast.pipeline.engine.spark import SparkEngine  # noqa: PLC0415  # as above
+    from holdfast.pipeline.session import check_ready, read_conf  # noqa: PLC0415  # as above
+
+    settings = {name: value for each in conf for name, value in read_conf(each).items()}
+    hush_py4j()
+    engine = SparkEngine.at(store.spec, wanted, settings, verbose=shell.out.verbose)
+    await blocking(check_ready, wanted)
+    try:
+        yield engine
+    finally:
+        await engine.close()
+
+
+def hush_py4j() -> None:
+    """Of a JVM that dies py4j tells the root logger, with a traceback, and gives it a handler if it has none. We tell
+    it in one line; with --verbose there is a handler already.
+    """
+    if not logging.getLogger().handlers:
+        logging.getLogger().addHandler(logging.NullHandler())
+
+
+def options_of(shell: Shell, settle: str | None, *, service: bool) -> "Options":
+    from holdfast.pipeline import Options  # noqa: PLC0415  # as above
+    from holdfast.pipeline.gc.options import gc_options  # noqa: PLC0415  # as above
+    from holdfast.telemetry.frame import Limits  # noqa: PLC0415  # as above
+    from holdfast.telemetry.rollup.windows import Windows  # noqa: PLC0415  # as above
+
+    section, ingest = shell.settings.pipeline, shell.settings.ingest
+    settle_ns = section.settle_s * 1_000_000_000 if service else 0
+    return Options(
+        overlap_ns=section.overlap_s * 1_000_000_000,
+        full_scan_every_ns=section.full_scan_every_s * 1_000_000_000,
+        settle_ns=settle_ns if settle is None else parse_span(settle),
+        merge_after_ns=section.merge_after_s * 1_000_000_000,
+        windows=Windows.of(name.strip() for name in section.windows.split(",")),
+        batches_at_once=section.batches_at_once,
+        records_per_unit=section.records_per_unit,
+        stale_hours=section.stale_hours,
+        lease_ttl_ms=section.lease_ttl_ms,
+        limits=Limits(frame_bytes=int(ingest.frame_bytes), payload_bytes=int(ingest.payload_bytes)),
+        settings=shell.settings,
+        gc=gc_options(shell.settings),
+    )

@@ -1,0 +1,1 @@
+"""The commands around telemetry: agents, collectors, tokens, metrics, logs."""

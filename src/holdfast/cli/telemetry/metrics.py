@@ -1,0 +1,196 @@
+"""``holdfast metrics``: which metrics there are, and their values over time, from rollups and from batches."""
+
+import math
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from holdfast.base.errors import Invalid
+from holdfast.cli.output import Output, clock_time
+from holdfast.cli.rows import Format, show_groups
+from holdfast.cli.shell import Shell, noun_app
+from holdfast.platform.open import open_platform
+from holdfast.telemetry.query.found import Answer, Read, number
+from holdfast.telemetry.query.question import Aggregate
+
+app = noun_app()
+
+Name = Annotated[str, typer.Argument(metavar="METRIC", help="The metric's name.")]
+Since = Annotated[str, typer.Option(metavar="TIME", help="From when on: 2h for so long ago, or a time.")]
+Until = Annotated[str | None, typer.Option(metavar="TIME", help="Until when; default: now.")]
+Agent = Annotated[str | None, typer.Option(metavar="NAME", help="Only of this agent.")]
+Where = Annotated[
+    list[str] | None,
+    typer.Option("--where", "-w", metavar="CONDITION", help="cpu=0, mode!=idle, path=~/api/.*, x!~a|b; all must hold."),
+]
+FormatOption = Annotated[Format | None, typer.Option("--format", help="How to print the result.")]
+
+
+@app.callback()
+def metrics() -> None:
+    """See metrics: which there are, their labels, and their values over time."""
+
+
+@app.command("list")
+async def list_metrics(
+    shell: Shell,
+    pattern: Annotated[str, typer.Argument(metavar="[PATTERN]", help="As in the shell: node_*.")] = "*",
+    since: Since = "1h",
+    until: Until = None,
+    agent: Agent = None,
+    style: FormatOption = None,
+) -> None:
+    """List metrics that have samples in the range, with how many series and agents each has."""
+    async with open_platform(shell.existing_store(), settings=shell.settings) as hf:
+        found = await hf.metrics().list(pattern, since=since, until=until, agent=agent)
+    rows = [_timed(row, style, shell.out) for row in found.rows]
+    show_groups(shell.out, rows, style)
+    told(shell.out, found.read)
+
+
+@app.command()
+async def labels(
+    shell: Shell,
+    metric: Name,
+    since: Since = "1h",
+    until: Until = None,
+    agent: Agent = None,
+    style: FormatOption = None,
+) -> None:
+    """List the labels of a metric and their values, with how many series have each."""
+    async with open_platform(shell.existing_store(), settings=shell.settings) as hf:
+        found = await hf.metrics().labels(metric, since=since, until=until, agent=agent)
+    show_groups(shell.out, found.rows, style)
+    told(shell.out, found.read)
+
+
+@app.command()
+async def query(
+    shell: Shell,
+    metric: Name,
+    since: Since = "1h",
+    until: Until = None,
+    step: Annotated[str | None, typer.Option(metavar="SPAN", help="10s, 1m, 1h; default: about 60 steps.")] = None,
+    aggregate: Annotated[Aggregate, typer.Option("--aggregate", "-a", help="What a step says.")] = Aggregate.AVG,
+    quantile: Annotated[
+        float | None, typer.Option("--quantile", "-q", metavar="PART", help="Such as 0.95; instead of --aggregate.")
+    ] = None,
+    where: Where = None,
+    agent: Agent = None,
+    by: Annotated[
+        list[str] | None, typer.Option("--by", metavar="LABEL", help="Put series together that have it in common.")
+    ] = None,
+    total: Annotated[bool, typer.Option("--total", help="Put all series together.")] = False,
+    plot: Annotated[bool, typer.Option("--plot", help="A line of blocks for each series.")] = False,
+    style: FormatOption = None,
+) -> None:
+    """Show the values of a metric, step by step."""
+    if total and by:
+        raise Invalid("--total puts all series together, --by only some", remedy="give one of them")
+    grouped: list[str] | None = [] if total else by or None
+    chosen = Aggregate.QUANTILE if quantile is not None and aggregate is Aggregate.AVG else aggregate
+
+    async with open_platform(shell.existing_store(), settings=shell.settings) as hf:
+        found = await hf.metrics().query(
+            metric,
+            since=since,
+            until=until,
+            step=step,
+            aggregate=chosen,
+            where=where,
+            agent=agent,
+            by=grouped,
+            q=quantile,
+        )
+    _show(shell.out, found, style, plot=plot)
+
+
+def _show(out: Output, found: Answer, style: Format | None, *, plot: bool) -> None:
+    if plot and not out.as_json:
+        asked = found.question
+        rows = [
+            (
+                labels_text(each.labels),
+                sparkline(each.times_ns, each.values, asked.since_ns, asked.until_ns, asked.step_ns),
+                figure(min(each.values, key=lambda value: (math.isnan(value), value))),
+                figure(max(each.values, key=lambda value: (not math.isnan(value), value))),
+                figure(each.values[-1]),
+            )
+            for each in found.series
+        ]
+        out.table(("series", "plot", "min", "max", "last"), rows)
+        out.note(f"{clock_time(asked.since_ns)} to {clock_time(asked.until_ns)}")
+    elif style is None and out.as_json:
+        out.document(found.document())
+    else:
+        exact = style not in (None, Format.TABLE)
+        lines = [
+            {
+                "time": clock_time(row["time_ns"]),
+                "series": labels_text(row["labels"]),
+                "value": number(row["value"]) if exact else figure(row["value"]),
+            }
+            for row in found.rows()
+        ]
+        show_groups(out, lines, style)
+    told(out, found.read)
+
+
+def told(out: Output, read: Read) -> None:
+    """What a reader should know of where the answer came from."""
+    if read.unreadable:
+        count = len(read.unreadable)
+        what = "1 batch could not be read and is" if count == 1 else f"{count} batches could not be read and are"
+        out.note(f"{what} left out: {', '.join(read.unreadable[:3])}")
+    for warning in read.warnings:
+        out.note(warning)
+
+
+def labels_text(labels: dict[str, str]) -> str:
+    """``agent=web-1 cpu=0``; of all series together, ``all``."""
+    return " ".join(f"{name}={value}" for name, value in sorted(labels.items())) or "all"
+
+
+def figure(value: float) -> str:
+    """Six digits are enough for people."""
+    return f"{value:.6g}"
+
+
+def _timed(row: dict[str, Any], style: Format | None, out: Output) -> dict[str, Any]:
+    """Times as people read them, where people read."""
+    if style not in (None, Format.TABLE) or out.as_json:
+        return row
+    rest = {name: value for name, value in row.items() if not name.endswith("_time_ns")}
+    times = {name: clock_time(row[f"{name}_time_ns"]) for name in ("first", "last")}
+    return {**rest, **times}
+
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+WIDEST = 80
+"""Characters; of longer series each stands for several steps."""
+
+
+def sparkline(times: Sequence[int], values: Sequence[float], since: int, until: int, step: int) -> str:
+    """One character per step, or per several; blank where nothing was seen. Steps that share one show their mean."""
+    steps = max(1, (until - since) // step)
+    each = -(-steps // WIDEST)
+    cells: dict[int, list[float]] = {}
+    for at, value in zip(times, values, strict=True):
+        cells.setdefault((at - since) // step // each, []).append(value)
+    means = {place: sum(found) / len(found) for place, found in cells.items()}
+    finite = [value for value in means.values() if math.isfinite(value)]
+    low, high = (min(finite), max(finite)) if finite else (0.0, 0.0)
+    return "".join(_block(means.get(place), low, high) for place in range(-(-steps // each)))
+
+
+def _block(value: float | None, low: float, high: float) -> str:
+    if value is None or math.isnan(value):
+        return " "
+    if math.isinf(value):
+        return BLOCKS[-1] if value > 0 else BLOCKS[0]
+    if high == low:
+        return BLOCKS[0]
+    # Halves first: the distance between two floats may be more than a float can hold.
+    part = (value / 2 - low / 2) / (high / 2 - low / 2)
+    return BLOCKS[min(len(BLOCKS) - 1, int(part * len(BLOCKS)))]

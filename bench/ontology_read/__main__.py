@@ -25,7 +25,8 @@ from bench.lib import RESULTS, facts, write_results
 from bench.ontology_read import report
 from bench.ontology_read.data import Size
 from bench.ontology_read.measure import INSTALLED, built, measured
-from bench.ontology_read.places import Meter, Place, served
+from bench.ontology_read.places import Place, served
+from tests.fakes.fault_proxy import FaultProxy
 
 STORES = ("file", "s3")
 QUICK = {"file": (Size(200, 3),), "s3": (Size(200, 3),)}
@@ -41,7 +42,7 @@ WARM_ROUNDS, COLD_ROUNDS = 7, 15
 
 
 @contextmanager
-def places(store: str, folder: Path) -> Iterator[tuple[Place, Place, Meter | None]]:
+def places(store: str, folder: Path) -> Iterator[tuple[Place, Place, FaultProxy | None]]:
     if store == "file":
         yield Place(folder), Place(folder), None
     else:
@@ -54,13 +55,13 @@ async def bench(store: str, size: Size, *, warm: int, cold: int, folder: Path | 
     found: dict[str, Any] = {}
     with (
         tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=folder) as scratch,
-        places(store, Path(scratch)) as (place, metered, meter),
+        places(store, Path(scratch)) as (place, counted, proxy),
     ):
         sides, found["notes"] = await built(place, size)
-        found["before"] = await measured(sides, place, metered, meter, warm=warm, cold=cold)
+        found["before"] = await measured(sides, place, counted, proxy, warm=warm, cold=cold)
         if size.commits > 1:
             able = {name: side for name, side in sides.items() if name == "floor" or await side.compact()}
-            found["after"] = await measured(able, place, metered, meter, warm=warm, cold=cold)
+            found["after"] = await measured(able, place, counted, proxy, warm=warm, cold=cold)
     found["seconds"] = round(time.perf_counter() - began)
     print(report.results_table(store, size.label, found), flush=True)
     print(f"({found['seconds']} s)\n", flush=True)

@@ -12,9 +12,10 @@ from bench.ontology_read.build import PEERS, stopped
 from bench.ontology_read.data import History, Size
 from bench.ontology_read.floor import Floor
 from bench.ontology_read.ours import Ours
-from bench.ontology_read.places import Meter, Place
+from bench.ontology_read.places import Place
 from bench.ontology_read.questions import QUESTIONS, Question, digest
 from bench.ontology_read.sides import Session, Side
+from tests.fakes.fault_proxy import FaultProxy
 
 PEER_SECONDS = 25.0
 """Within which the peers, side by side, take the whole history in, or are stopped."""
@@ -50,7 +51,7 @@ async def built(place: Place, size: Size) -> tuple[dict[str, Side], dict[str, st
 
 
 async def measured(
-    sides: Mapping[str, Side], place: Place, metered: Place, meter: Meter | None, *, warm: int, cold: int
+    sides: Mapping[str, Side], place: Place, counted: Place, proxy: FaultProxy | None, *, warm: int, cold: int
 ) -> dict[str, Any]:
     """By question, by state: the figures of each contender; the first one is the floor."""
     sessions = {name: await side.session(place) for name, side in sides.items()}
@@ -72,9 +73,9 @@ async def measured(
         }
     for session in sessions.values():
         await session.close()
-    if meter is not None:
+    if proxy is not None:
         for name, side in sides.items():
-            await _count(name, side, metered, meter, results)
+            await _count(name, side, counted, proxy, results)
     return results
 
 
@@ -133,16 +134,16 @@ def _figures(seconds: list[float], floor: list[float]) -> dict[str, Any]:
     }
 
 
-async def _count(name: str, side: Side, metered: Place, meter: Meter, results: dict[str, Any]) -> None:
+async def _count(name: str, side: Side, counted: Place, proxy: FaultProxy, results: dict[str, Any]) -> None:
     """Requests and bytes of each question, cold and then asked again."""
     for question in QUESTIONS:
         session: Session | None = None
         for state in ("cold", "warm"):
-            requests, received = meter.requests, meter.received
-            session = session if session is not None else await side.session(metered)
+            proxy.counts.clear()
+            session = session if session is not None else await side.session(counted)
             await session.ask(question)
             figures = results[question.name][state][name]
-            figures["requests"] = meter.requests - requests
-            figures["received_bytes"] = meter.received - received
+            figures["requests"] = proxy.counts.asked()
+            figures["received_bytes"] = proxy.counts.received_bytes
         if session is not None:
             await session.close()

@@ -2,7 +2,6 @@
 
 import asyncio
 import fcntl
-import json
 import os
 import resource
 import subprocess
@@ -183,11 +182,10 @@ def _door(address: str, delay_ms: int) -> Iterator[str]:
     if not delay_ms:
         yield address
         return
-    plan = {"rules": [{"fault": {"kind": "delay-response", "ms": delay_ms}}]}
-    command = [sys.executable, "-m", "holdfast.sim.proxy", "--upstream", address, "--plan", json.dumps(plan)]
+    command = [sys.executable, "-m", "tests.fakes.fault_proxy", address, str(delay_ms)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as proxy:
         try:
-            yield (proxy.stdout.readline() if proxy.stdout is not None else "").split()[0]
+            yield (proxy.stdout.readline() if proxy.stdout is not None else "").strip()
         finally:
             proxy.terminate()
             proxy.communicate()

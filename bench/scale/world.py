@@ -16,9 +16,9 @@ from holdfast.objects.client import Client, Usage
 from holdfast.objects.memory import MemoryStore, Shelf
 from holdfast.objects.uri import StoreSpec
 from holdfast.pipeline.options import Options
-from holdfast.sim.clock import BEGINNING_NS, SimClock
 from holdfast.sim.ingest_kit import authority
 from holdfast.sim.loop import SimLoop
+from holdfast.sim.world import BEGINNING_NS, SimClock
 from holdfast.telemetry.accept.accept import Submission
 from holdfast.telemetry.accept.collector import Collector, CollectorOptions
 from holdfast.telemetry.accept.submit import identity_of

@@ -1,13 +1,10 @@
-"""What the tests of the fault proxy share: servers behind it, and the laws judged through it.
+"""What tests with the fault proxy share: settings, a bucket, and the laws judged through it.
 
 A module that imports ``bucket`` from here runs against ministack alone: Ceph takes no request without a signature, nor
 one whose signed headers the proxy has changed.
 """
 
-import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 
 import pytest
 from pydantic import SecretStr
@@ -18,13 +15,8 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.conformance.laws import LAWS, Bench, Effort, judge
 from holdfast.objects.open import backend
 from holdfast.objects.uri import StoreSpec
-from holdfast.sim.proxy import FaultProxy
+from tests.fakes.fault_proxy import FaultProxy
 from tests.integration.servers import S3Server
-
-
-@pytest.fixture
-def upstream(ministack: S3Server) -> str:
-    return ministack.endpoint
 
 
 @pytest.fixture
@@ -61,31 +53,3 @@ async def broken_laws(proxy: FaultProxy, server: S3Server, bucket: str) -> dict[
             await each.close()
     assert len(found) == len(LAWS)
     return {finding.law.name: finding.figure for finding in found if not finding.kept}
-
-
-Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-
-
-@asynccontextmanager
-async def raw_server(handler: Handler) -> AsyncIterator[str]:
-    """A server that does with each connection what ``handler`` says, and then hangs up; its address."""
-    tasks: set[asyncio.Task[None]] = set()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            await handler(reader, writer)
-        finally:
-            writer.close()
-
-    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        tasks.add(asyncio.ensure_future(serve(reader, writer)))
-
-    server = await asyncio.start_server(accept, "127.0.0.1", 0)
-    try:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    finally:
-        server.close()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await server.wait_closed()

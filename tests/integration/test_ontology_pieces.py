@@ -18,7 +18,7 @@ from holdfast.ontology.format.data.remote_parquet import RANGES, TAIL_BYTES, WHO
 from holdfast.ontology.maintain.compact import Compacted, Compactor
 from holdfast.ontology.types.refs import TypeId
 from holdfast.platform.open import Holdfast
-from holdfast.sim.proxy import FaultProxy
+from tests.fakes.fault_proxy import FaultProxy
 from tests.integration.proxy_kit import settings
 from tests.integration.servers import S3Server
 
@@ -102,19 +102,19 @@ async def test_a_question_about_columns_of_a_large_file_fetches_no_others(
             before = ranges()
             assert await query.agg(most=Thing.number.max()) == {"most": LAST}
             # head, manifest, index, the file of the head; the footer, and the column in the row groups
-            assert proxy.counts.as_dict()["served"] == {"get 200": 4, "range 206": 1 + RANGES}
+            assert proxy.counts.by_answer() == {"get 200": 4, "range 206": 1 + RANGES}
             assert ranges() - before < TAIL_BYTES + len(body) / 2
             for again in (query.where(Thing.number > 10).count(), query.group_by(Thing.number).agg(n=count())):
                 proxy.counts.clear()
                 await again
-                assert proxy.counts.as_dict()["served"] == {"get 304": 1}, "it is here by now"
+                assert proxy.counts.by_answer() == {"get 304": 1}, "it is here by now"
             proxy.counts.clear()
             assert len(await query.limit(3).all()) == 3
             assert ranges() - before <= TAIL_BYTES + len(body), "the rest of it"
-            assert proxy.counts.as_dict()["served"] == {"get 304": 1, "range 206": 1}
+            assert proxy.counts.by_answer() == {"get 304": 1, "range 206": 1}
             proxy.counts.clear()
             assert await query.where(Thing.id == f"k{ROW_GROUP + 17:07d}").count() == 1
-            assert proxy.counts.as_dict()["served"] == {"get 304": 1}
+            assert proxy.counts.by_answer() == {"get 304": 1}
 
 
 async def test_a_lookup_in_a_large_file_fetches_its_footer_and_the_row_groups_that_can_hold_the_key(
@@ -135,7 +135,7 @@ async def test_a_lookup_in_a_large_file_fetches_its_footer_and_the_row_groups_th
             wanted = ROW_GROUP + 17
             assert (await query.where(Thing.id == f"k{wanted:07d}").one()).remark == note(wanted)
             # head, manifest, index; the footer, one group of the first commit, and the last, which has the second
-            assert proxy.counts.as_dict()["served"] == {"get 200": 3, "range 206": 3}
+            assert proxy.counts.by_answer() == {"get 200": 3, "range 206": 3}
             assert received() - before < TAIL_BYTES + made.size // 3
             for number, ranges in ((wanted, 0), (ROW_GROUP + 99, 0), (5, 1), (LAST, 0), (9, 0)):
                 proxy.counts.clear()
@@ -144,25 +144,25 @@ async def test_a_lookup_in_a_large_file_fetches_its_footer_and_the_row_groups_th
                 served = {"get 304": 1} | ({"range 206": ranges} if ranges else {})
                 if number == 9:  # which is in the file of the head, too
                     served["get 200"] = 1
-                assert proxy.counts.as_dict()["served"] == served
+                assert proxy.counts.by_answer() == served
             proxy.counts.clear()
             assert await query.where(Thing.id == f"k{9:07d}").as_of(2).count() == 1
-            assert proxy.counts.as_dict()["served"] == {"get 304": 1}
+            assert proxy.counts.by_answer() == {"get 304": 1}
             assert await query.count() == ROWS
             assert len(await query.limit(1).all()) == 1, "for which the rest of it is fetched, or nearly all"
             proxy.counts.clear()
             assert await query.where(Thing.id == f"k{2 * ROW_GROUP + 5:07d}").count() == 1
-            assert proxy.counts.as_dict()["served"] == {"get 304": 1}
+            assert proxy.counts.by_answer() == {"get 304": 1}
         async with hf.ontology(Thing) as onto:
             proxy.counts.clear()
             some = await onto.query(Thing).where(Thing.number.between(3 * ROW_GROUP - 2, 3 * ROW_GROUP - 1)).all()
             assert [one.number for one in some] == [3 * ROW_GROUP - 2, 3 * ROW_GROUP - 1]
             # the head may hide rows of it; of the snapshot the footer, the group, and the last
-            assert proxy.counts.as_dict()["served"] == {"get 200": 4, "range 206": 3}
+            assert proxy.counts.by_answer() == {"get 200": 4, "range 206": 3}
         async with hf.ontology(Thing) as onto:
             for group in range(5):
                 number = min(group * ROW_GROUP + 1, ROWS - 2)
                 assert await onto.query(Thing).where(Thing.id == f"k{number:07d}").count() == 1
             proxy.counts.clear()
             assert await onto.query(Thing).where(Thing.id == f"k{2 * ROW_GROUP + 5:07d}").count() == 1
-            assert proxy.counts.as_dict()["served"] == {"get 304": 1}, "it is here by now"
+            assert proxy.counts.by_answer() == {"get 304": 1}, "it is here by now"

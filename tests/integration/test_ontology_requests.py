@@ -20,14 +20,13 @@ from holdfast.ontology.query.query import Query
 from holdfast.ontology.query.results import meta
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.types.refs import TypeId
-from holdfast.sim.proxy import FaultProxy
-from holdfast.sim.proxy.log import Record
-from holdfast.sim.proxy.plan import Plan
+from tests.fakes.fault_plans import DelayResponse, Plan, Rule
+from tests.fakes.fault_proxy import FaultProxy
 from tests.integration.proxy_kit import settings
 from tests.integration.run_places import Place, memory, place_for
 from tests.integration.servers import S3Server
 
-SLOW = Plan.parse('{"rules": [{"verb": "get", "fault": {"kind": "delay-response", "ms": 40}}]}')
+SLOW = Plan.of(Rule(fault=DelayResponse(40), verb="get"))
 COMMITS = 12
 
 
@@ -61,9 +60,7 @@ def bucket(ministack: S3Server) -> str:
 
 
 async def test_requests_at_the_server(ministack: S3Server, bucket: str) -> None:
-    flying = Flying()
-    async with FaultProxy(ministack.endpoint, watch=flying.ended) as proxy:
-        flying.proxy = proxy
+    async with FaultProxy(ministack.endpoint) as proxy:
         address, chosen = f"s3://{bucket}?endpoint={proxy.endpoint}", settings(ministack)
         async with holdfast.open(address, settings=chosen) as hf, hf.ontology(Thing, Link) as onto:
             for number in range(COMMITS):
@@ -73,18 +70,17 @@ async def test_requests_at_the_server(ministack: S3Server, bucket: str) -> None:
             query = onto.query(Thing)
             proxy.counts.clear()
             assert (await query.where(Thing.id == "07-1").one()).value == 7
-            assert proxy.counts.as_dict()["served"] == {"get 200": 4}, "head, manifest, index, the one file"
+            assert proxy.counts.by_answer() == {"get 200": 4}, "head, manifest, index, the one file"
             proxy.counts.clear()
             proxy.use(SLOW)
-            flying.most = 0
             assert await query.count() == 36
             assert proxy.counts.served() == 1 + 11, "head, and the files that were not here yet"
-            assert flying.most >= 8, "at the same time"
+            assert proxy.counts.most_at_once >= 8, "at the same time"
             proxy.use(Plan())
             for ask in (query.all, query.count, query.as_of(3).all, query.with_history().all, query.explain):
                 proxy.counts.clear()
                 await ask()
-                assert proxy.counts.as_dict()["served"] == {"get 304": 1}, "is there anything new?"
+                assert proxy.counts.by_answer() == {"get 304": 1}, "is there anything new?"
 
 
 async def test_a_point_lookup_at_the_server_where_every_commit_touches_keys_at_random(
@@ -113,12 +109,12 @@ async def test_a_point_lookup_at_the_server_where_every_commit_touches_keys_at_r
                     proxy.counts.clear()
                     assert (await onto.query(Thing).where(Thing.id == "03100").one()).value == 17
                     # head, manifest, index, and of 30 files the first load and the one commit; then a snapshot of both
-                    assert proxy.counts.as_dict()["served"] == {"get 200": 4 if compacted else 5}
+                    assert proxy.counts.by_answer() == {"get 200": 4 if compacted else 5}
                 async with hf.ontology(Thing, Link) as onto:
                     proxy.counts.clear()
                     (found,) = await onto.query(Link).where(Link.left_key == "00012").all()
                     assert found.weight == 12
-                    assert proxy.counts.as_dict()["served"] == {"get 200": 4}
+                    assert proxy.counts.by_answer() == {"get 200": 4}
 
 
 @pytest.fixture(params=["memory", "s3"])
@@ -195,19 +191,6 @@ async def test_a_cold_question_takes_few_requests_after_every_one_of_100_commits
         assert await of_a_cold_question(place, total) <= 30
 
 
-class Flying:
-    """How many requests were on their way at once."""
-
-    def __init__(self) -> None:
-        self.proxy: FaultProxy | None = None
-        self.most = 0
-
-    def ended(self, record: Record) -> None:
-        if self.proxy is not None:
-            waiting = sum(each.number >= record.number for each in self.proxy.log)
-            self.most = max(self.most, waiting)
-
-
 @pytest.fixture(params=["memory", "file", "s3"])
 def place(request: pytest.FixtureRequest) -> Place:
     return place_for(request)
@@ -222,7 +205,6 @@ async def answers(onto: Ontology) -> dict[str, Any]:
     found["history"] = await rows(things.with_history())
     found["since"] = await rows(things.history_since(5))
     found["between"] = await rows(links.between(3, 9))
-    found["diff"] = [(each.key, each.action, each.before, each.after) for each in await things.diff(4, 11)]
     found["groups"] = await things.as_of(9).group_by(Thing.value).agg(n=count())
     found["ends"] = await rows(links.where((left(Link).value > 5) | (Link.weight < 4)))
     found["linked"] = [(each.relation, each.left, each.right) for each in await links.as_of(8).linked()]

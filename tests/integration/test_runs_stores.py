@@ -16,7 +16,8 @@ import pytest
 
 from holdfast import runs
 from holdfast.base.errors import Corrupt
-from holdfast.sim.proxy import FaultProxy, Plan, lossy, rough
+from tests.fakes.fault_plans import Plan, lossy, rough
+from tests.fakes.fault_proxy import FaultProxy
 from tests.integration import run_places
 from tests.integration.run_places import Place, place_for
 from tests.integration.run_witness import Deed, faults, read_deeds, read_entries, read_result

@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 
 from holdfast.base.ids import Ambient
-from holdfast.sim.proxy import FaultProxy
 from holdfast.telemetry import Client, Gauge
+from tests.fakes.fault_proxy import FaultProxy
 from tests.integration.collectors import await_start, begin, end, make_token, witness
 from tests.integration.run_places import s3
 from tests.integration.servers import S3Server

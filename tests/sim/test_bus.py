@@ -28,13 +28,11 @@ from holdfast.sim.checkers.bus import (
     OWNER_ONLY,
     STATE_FIRST,
 )
-from holdfast.sim.checkers.violation import Violation
 from holdfast.sim.explore import Limits, explore
+from holdfast.sim.history import Violation
 from holdfast.sim.run import Totals, simulate
 from holdfast.sim.scenario import Scenario
-from holdfast.sim.scenarios.bus_claim import BusClaim
-from holdfast.sim.scenarios.bus_events import BusEvents, SimOrder
-from holdfast.sim.scenarios.bus_schedule import BusSchedule
+from holdfast.sim.scenarios.bus import BusClaim, BusEvents, BusSchedule, SimOrder
 from holdfast.sim.world import Process, World
 from tests.fakes.orders import OrderPlaced
 from tests.sim.naive import first_broken, rules

@@ -12,12 +12,12 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.client import Client
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import CREATE, Store
-from holdfast.sim.checkers.violation import Violation
 from holdfast.sim.faults import Faults, Troubles
+from holdfast.sim.history import Violation
 from holdfast.sim.pool import Runner
 from holdfast.sim.run import simulate
 from holdfast.sim.scenario import Scenario, Unsettled, built_in
-from holdfast.sim.scenarios.store_cas import StoreCas
+from holdfast.sim.scenarios.store import StoreCas
 from holdfast.sim.world import Process, World
 
 

@@ -10,15 +10,12 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.client import Client
 from holdfast.objects.register import History
 from holdfast.objects.store import Store
-from holdfast.sim.checkers.violation import Violation
 from holdfast.sim.explore import Limits, explore, follow
+from holdfast.sim.history import Violation
 from holdfast.sim.scenario import Scenario
-from holdfast.sim.scenarios.lease import LeaseTenants
-from holdfast.sim.scenarios.lease_fenced_writes import LeaseFencedWrites
-from holdfast.sim.scenarios.names import Names
-from holdfast.sim.scenarios.register_counter import RegisterCounter, RegisterHistory
-from holdfast.sim.scenarios.store_cas import StoreCas
-from holdfast.sim.scenarios.store_listing import StoreListing
+from holdfast.sim.scenarios.lease import LeaseFencedWrites, LeaseTenants
+from holdfast.sim.scenarios.register import RegisterCounter, RegisterHistory
+from holdfast.sim.scenarios.store import Names, StoreCas, StoreListing
 from holdfast.sim.world import World
 from tests.sim.test_naive_settle import ContendedMeansTaken, NoReadBack
 from tests.sim.test_naive_shapes import NoHistory

@@ -5,7 +5,7 @@ import pytest
 from holdfast.sim.explore import Limits, explore
 from holdfast.sim.run import Totals, simulate
 from holdfast.sim.scenario import find
-from holdfast.sim.scenarios.ingest_accept import IngestAccept
+from holdfast.sim.scenarios.ingest import IngestAccept
 
 ONE_OF_EACH = Limits(crashes=1, lost_responses=1)
 

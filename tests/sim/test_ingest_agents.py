@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from holdfast.sim.run import simulate
-from holdfast.sim.scenarios.ingest_agents import IngestAgents
+from holdfast.sim.scenarios.agents import IngestAgents
 
 
 @pytest.mark.parametrize("first", range(1, 61, 20))

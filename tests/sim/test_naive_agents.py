@@ -6,10 +6,9 @@ from typing import ClassVar
 import pytest
 
 from holdfast.base import codec
-from holdfast.sim.agent_kit import SimFolder
-from holdfast.sim.checkers.ingest_agents import CUT_ONCE, KEPT, LINE_ONCE, NO_GAP, ONE_MEANING
+from holdfast.sim.checkers.ingest import CUT_ONCE, KEPT, LINE_ONCE, NO_GAP, ONE_MEANING
 from holdfast.sim.run import simulate
-from holdfast.sim.scenarios.ingest_agents import IngestAgents
+from holdfast.sim.scenarios.agents import IngestAgents, SimFolder
 from holdfast.sim.world import Process
 from holdfast.telemetry.agent.queue import Position, Queue
 from holdfast.telemetry.agent.sender import Park

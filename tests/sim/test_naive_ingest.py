@@ -12,14 +12,10 @@ from holdfast.objects.client import Client
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import ADDRESSED, CREATE, OVERWRITE, Lost, Mode, Store, Written
 from holdfast.sim import ingest_kit as kit
-from holdfast.sim.checkers.ingest import ACKNOWLEDGED, KNOWN, ONCE, ONE_MANIFEST, RESOLVES
-from holdfast.sim.checkers.ingest_spool import NEW_FIRST, NEW_ONCE, SHOWN
+from holdfast.sim.checkers.ingest import ACKNOWLEDGED, KNOWN, NEW_FIRST, NEW_ONCE, ONCE, ONE_MANIFEST, RESOLVES, SHOWN
 from holdfast.sim.explore import Limits, explore
-from holdfast.sim.scenarios.ingest_accept import IngestAccept
-from holdfast.sim.scenarios.ingest_authority import ONE_AUTHORITY, IngestAuthority
-from holdfast.sim.scenarios.ingest_live import IngestLive
-from holdfast.sim.scenarios.ingest_spool import IngestSpool
-from holdfast.sim.scenarios.ingest_spool_live import IngestSpoolLive
+from holdfast.sim.scenarios.agents import IngestSpool, IngestSpoolLive
+from holdfast.sim.scenarios.ingest import ONE_AUTHORITY, IngestAccept, IngestAuthority, IngestLive
 from holdfast.telemetry.accept import layout
 from holdfast.telemetry.accept.accept import Accepted, Answer, Submission
 from holdfast.telemetry.accept.collector import Collector, find_accepted

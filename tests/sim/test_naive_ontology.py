@@ -17,12 +17,11 @@ from holdfast.ontology.commit.commit import Committer
 from holdfast.ontology.format.head import read_head
 from holdfast.ontology.format.index import read_index
 from holdfast.ontology.types.refs import FileRef, TypeId
-from holdfast.sim.checkers.applied import NO_FALSE_CONFLICT, ONCE
-from holdfast.sim.checkers.ontology import ATOMIC, KEPT, MONOTONIC, UNBROKEN
-from holdfast.sim.checkers.ontology_told import NO_LOST_UPDATE, SAME_ROWS, TRUE_NO_OP
+from holdfast.sim.checkers.objects import NO_FALSE_CONFLICT, ONCE
+from holdfast.sim.checkers.ontology import ATOMIC, KEPT, MONOTONIC, NO_LOST_UPDATE, SAME_ROWS, TRUE_NO_OP, UNBROKEN
 from holdfast.sim.explore import Limits, explore
 from holdfast.sim.run import simulate
-from holdfast.sim.scenarios.ontology_commit import OntologyCommit
+from holdfast.sim.scenarios.ontology import OntologyCommit
 from holdfast.sim.world import Process
 
 LOST_ANSWER = Limits(crashes=0, lost_responses=1)

@@ -16,8 +16,8 @@ from holdfast.runs.journal.entry import Draft, Entry, format_line
 from holdfast.runs.journal.history import History, parse_journal
 from holdfast.runs.journal.journal import Journal, Sealer
 from holdfast.runs.journal.segments import Ref, SegmentPolicy, make_ref, plan_seal
-from holdfast.sim.checkers.applied import NO_FALSE_CONFLICT, ONCE
-from holdfast.sim.checkers.journal import FENCED_OFF, READABLE
+from holdfast.sim.checkers.objects import NO_FALSE_CONFLICT, ONCE
+from holdfast.sim.checkers.runs import FENCED_OFF, READABLE
 from holdfast.sim.explore import Limits, explore
 from holdfast.sim.run import simulate
 from holdfast.sim.scenarios.runs_journal import ONE_HOLDER, RunsJournal

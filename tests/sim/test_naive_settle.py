@@ -7,8 +7,8 @@ from holdfast.base.errors import Contended, Unavailable
 from holdfast.base.ids import Ambient
 from holdfast.objects.client import Client
 from holdfast.objects.store import OVERWRITE, Create, IfMatch, Lost, Mode, Store, Written
-from holdfast.sim.scenarios.register_foreign import RegisterForeign
-from holdfast.sim.scenarios.store_cas import StoreCas
+from holdfast.sim.scenarios.register import RegisterForeign
+from holdfast.sim.scenarios.store import StoreCas
 from tests.sim.naive import first_broken, rules
 
 SEEDS = range(1, 400)

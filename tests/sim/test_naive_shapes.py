@@ -11,12 +11,9 @@ from holdfast.objects.client import Client
 from holdfast.objects.lease import Grant, Lease, LeaseState
 from holdfast.objects.register import Absent, Applied, History, RecentOperations, Unknown
 from holdfast.objects.store import CREATE, Lost, Page, Store
-from holdfast.sim.scenarios.lease import LeaseTenants
-from holdfast.sim.scenarios.lease_fenced_writes import LeaseFencedWrites
-from holdfast.sim.scenarios.names import TICKETS, Names
-from holdfast.sim.scenarios.register_counter import RegisterCounter, RegisterHistory
-from holdfast.sim.scenarios.store_cache import StoreCache
-from holdfast.sim.scenarios.store_listing import StoreListing
+from holdfast.sim.scenarios.lease import LeaseFencedWrites, LeaseTenants
+from holdfast.sim.scenarios.register import RegisterCounter, RegisterHistory
+from holdfast.sim.scenarios.store import TICKETS, Names, StoreCache, StoreListing
 from holdfast.sim.world import Process
 from tests.sim.naive import first_broken, rules
 

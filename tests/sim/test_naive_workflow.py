@@ -4,7 +4,7 @@ import pytest
 
 from holdfast.runs.engine.context import Context
 from holdfast.sim.run import simulate
-from holdfast.sim.scenarios.runs_workflow import RunsWorkflow
+from holdfast.sim.scenarios.runs import RunsWorkflow
 
 
 def test_a_note_that_is_written_after_the_steps_that_used_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from holdfast.sim.explore import Limits, explore
 from holdfast.sim.run import simulate
-from holdfast.sim.scenarios.ontology_commit import OntologyCommit
+from holdfast.sim.scenarios.ontology import OntologyCommit
 
 
 def test_what_writers_and_readers_were_told_holds_whatever_goes_wrong() -> None:

@@ -15,10 +15,10 @@ from holdfast.ontology.format.chainstate import Ledger
 from holdfast.ontology.format.index import Entry, read_index
 from holdfast.ontology.maintain.compact import Compacted, Compactor, Merge
 from holdfast.ontology.types.refs import TypeId
-from holdfast.sim.checkers.ontology_snapshots import PLAIN_ROWS
+from holdfast.sim.checkers.ontology import PLAIN_ROWS
 from holdfast.sim.explore import Limits, explore
 from holdfast.sim.run import simulate
-from holdfast.sim.scenarios.ontology_compact import OntologyCompact
+from holdfast.sim.scenarios.ontology_upkeep import OntologyCompact
 
 
 def test_nobody_sees_other_rows_whatever_goes_wrong() -> None:

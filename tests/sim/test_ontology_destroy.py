@@ -22,11 +22,11 @@ from holdfast.ontology.maintain import erase
 from holdfast.ontology.maintain.compact import Compactor
 from holdfast.ontology.maintain.redact import _rewrite
 from holdfast.ontology.types.refs import FileRef, TypeId
+from holdfast.sim.checkers.ontology import SAME_ROWS
 from holdfast.sim.checkers.ontology_destroyed import ENSURED, FOLLOWED, GONE, SILENT
-from holdfast.sim.checkers.ontology_told import SAME_ROWS
 from holdfast.sim.run import simulate
-from holdfast.sim.scenarios.ontology_commit import MARK
-from holdfast.sim.scenarios.ontology_destroy import PERSON, OntologyDrop, OntologyErase
+from holdfast.sim.scenarios.ontology import MARK
+from holdfast.sim.scenarios.ontology_upkeep import PERSON, OntologyDrop, OntologyErase
 from holdfast.sim.world import Process, World
 
 EVERYTHING = RedactionFence(1 << 62)

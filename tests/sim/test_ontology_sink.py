@@ -11,9 +11,9 @@ from holdfast.ontology.commit.attempt import Order
 from holdfast.ontology.commit.commit import Commit, Committer
 from holdfast.ontology.format.chainstate import Ledger
 from holdfast.ontology.types.refs import Position
-from holdfast.sim.checkers.ontology_sinks import ONCE
+from holdfast.sim.checkers.ontology import ONCE
 from holdfast.sim.run import simulate
-from holdfast.sim.scenarios.ontology_sink import OntologySink
+from holdfast.sim.scenarios.ontology import OntologySink
 
 
 @pytest.mark.timeout(600)  # it is as fast as the machine

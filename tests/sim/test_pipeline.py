@@ -7,7 +7,7 @@ same checkers.
 import pytest
 
 from holdfast.sim.run import simulate
-from holdfast.sim.scenarios.pipeline_derive import PipelineDerive
+from holdfast.sim.scenarios.pipeline import PipelineDerive
 
 
 @pytest.mark.timeout(600)  # it is as fast as the machine

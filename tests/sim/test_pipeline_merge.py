@@ -13,7 +13,7 @@ from holdfast.pipeline.options import Env
 from holdfast.pipeline.plan import read_generation
 from holdfast.sim.checkers.gc import KEPT
 from holdfast.sim.run import Totals, simulate
-from holdfast.sim.scenarios.pipeline_merge import PipelineMerge
+from holdfast.sim.scenarios.gc import PipelineMerge
 from holdfast.telemetry.rollup import layout
 from holdfast.telemetry.rollup import merge as pieces
 from holdfast.telemetry.rollup.manifest import Generation, Kind, UnitManifest

@@ -13,7 +13,7 @@ from holdfast.pipeline.options import Env
 from holdfast.pipeline.reconcile import Reconcile
 from holdfast.pipeline.silence import AskStore
 from holdfast.sim.run import Totals, simulate
-from holdfast.sim.scenarios.pipeline_silence import FOUND, PipelineSilence
+from holdfast.sim.scenarios.pipeline import FOUND, PipelineSilence
 from holdfast.telemetry.accept.marks import Marks
 from tests.sim.naive import first_broken, rules
 

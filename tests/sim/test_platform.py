@@ -12,11 +12,10 @@ from holdfast.ontology.commit.commit import Commit
 from holdfast.platform.handlers import ClaimWitness, Context, Desk
 from holdfast.platform.outbox import Outbox, envelopes
 from holdfast.platform.session import Session
-from holdfast.sim.checkers.outbox import AFTER, COMMITTED, ONE_COMMIT, PUBLISHED
+from holdfast.sim.checkers.platform import AFTER, COMMITTED, ONE_COMMIT, PUBLISHED
 from holdfast.sim.run import Totals, simulate
 from holdfast.sim.scenario import Scenario
-from holdfast.sim.scenarios.platform_handlers import PlatformHandlers
-from holdfast.sim.scenarios.platform_outbox import PlatformOutbox
+from holdfast.sim.scenarios.platform import PlatformHandlers, PlatformOutbox
 from tests.sim.naive import first_broken, rules
 
 

@@ -12,9 +12,9 @@ from holdfast.platform.durable import BusCourier
 from holdfast.runs.engine.context import Context
 from holdfast.runs.engine.outbox import Outbox
 from holdfast.runs.journal.entry import Draft, Entry
-from holdfast.sim.checkers.steps import AFTER, ONCE, PUBLISHED, RECORDED
+from holdfast.sim.checkers.platform import AFTER_STEP, RECORDED, STEP_ONCE, STEP_PUBLISHED
 from holdfast.sim.run import Totals, simulate
-from holdfast.sim.scenarios.platform_steps import PlatformSteps
+from holdfast.sim.scenarios.platform import PlatformSteps
 from tests.sim.naive import first_broken, rules
 
 
@@ -41,7 +41,7 @@ class NewIds(PlatformSteps):
 
 
 def test_ids_that_do_not_follow_from_the_step_publish_twice() -> None:
-    assert ONCE in rules(first_broken(NewIds, range(100)))
+    assert STEP_ONCE in rules(first_broken(NewIds, range(100)))
 
 
 def test_a_session_that_does_not_finish_what_others_began_leaves_events_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,7 +53,7 @@ def test_a_session_that_does_not_finish_what_others_began_leaves_events_out(monk
             self._left.clear()
 
     monkeypatch.setattr("holdfast.runs.engine.context.Outbox", OwnOnly)
-    assert PUBLISHED in rules(first_broken(PlatformSteps, range(100)))
+    assert STEP_PUBLISHED in rules(first_broken(PlatformSteps, range(100)))
 
 
 def test_telling_before_the_entry_is_written_tells_what_never_was(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,4 +67,4 @@ def test_telling_before_the_entry_is_written_tells_what_never_was(monkeypatch: p
             await super()._append(*drafts)
 
     monkeypatch.setattr("holdfast.runs.engine.session.Context", Hasty)
-    assert {AFTER, RECORDED} & rules(first_broken(PlatformSteps, range(100)))
+    assert {AFTER_STEP, RECORDED} & rules(first_broken(PlatformSteps, range(100)))

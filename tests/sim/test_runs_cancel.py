@@ -14,8 +14,8 @@ from holdfast.runs.engine import children
 from holdfast.runs.engine.replay import Replay
 from holdfast.runs.engine.workflow import Workflow
 from holdfast.sim.run import Run, Totals, simulate, simulate_drawn
-from holdfast.sim.scenarios.runs_cancel import AFTERWARDS, CLEAN, PARENT, TOGETHER, RunsCancel
-from holdfast.sim.seed import Seed
+from holdfast.sim.scenarios.runs import AFTERWARDS, CLEAN, PARENT, TOGETHER, RunsCancel
+from holdfast.sim.world import Seed
 
 SEEDS = range(1, 121)
 

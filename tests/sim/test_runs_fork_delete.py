@@ -12,7 +12,7 @@ from holdfast.runs.journal.journal import Journal
 from holdfast.runs.journal.segments import SegmentPolicy
 from holdfast.sim.explore import Limits, explore
 from holdfast.sim.run import simulate
-from holdfast.sim.scenarios.runs_fork_delete import KEPT, RunsForkDelete
+from holdfast.sim.scenarios.runs_journal import KEPT, RunsForkDelete
 from holdfast.sim.world import Process
 
 NO_TROUBLE = Limits(crashes=0, lost_responses=0)

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from holdfast.runs.journal.segments import SegmentPolicy
-from holdfast.sim.checkers.journal import APPEND_ONLY, FENCED_OFF, READABLE, course, well_formed
-from holdfast.sim.checkers.order import MONOTONE
+from holdfast.sim.checkers.objects import MONOTONE
+from holdfast.sim.checkers.runs import APPEND_ONLY, FENCED_OFF, READABLE, course, well_formed
 from holdfast.sim.explore import Limits, explore
 from holdfast.sim.history import Landing
 from holdfast.sim.run import simulate

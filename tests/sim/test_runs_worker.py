@@ -8,7 +8,7 @@ import pytest
 from holdfast.objects.client import Client
 from holdfast.runs.journal.index import Rebuilt, RunIndex
 from holdfast.sim.run import Totals, simulate
-from holdfast.sim.scenarios.runs_worker import FOUND, INDEXED, OVER, RunsWorker
+from holdfast.sim.scenarios.runs import FOUND, INDEXED, OVER, RunsWorker
 
 SEEDS = range(1, 61)
 

@@ -18,8 +18,7 @@ from holdfast.cli.output import Output
 from holdfast.cli.progress import Checklist, Step, live
 from holdfast.cli.shell import Shell, noun_app
 from holdfast.sim.explore import Choices, Exploration, Limits
-from holdfast.sim.fair import FairShares
-from holdfast.sim.pool import HASH_SEED, Replayed, Runner, Task, run_all, shares
+from holdfast.sim.pool import HASH_SEED, FairShares, Replayed, Runner, Task, run_all, shares
 from holdfast.sim.run import Totals
 from holdfast.sim.scenario import built_in, find, small
 

@@ -11,7 +11,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from holdfast.sim.checkers.violation import Violation as Violation
     from holdfast.sim.faults import Faults as Faults
     from holdfast.sim.faults import Troubles as Troubles
     from holdfast.sim.history import Done as Done
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from holdfast.sim.history import Landing as Landing
     from holdfast.sim.history import Open as Open
     from holdfast.sim.history import Operation as Operation
+    from holdfast.sim.history import Violation as Violation
     from holdfast.sim.run import Run as Run
     from holdfast.sim.run import simulate as simulate
     from holdfast.sim.scenario import Scenario as Scenario
@@ -37,7 +37,7 @@ _HOMES = {
     "Run": "run",
     "Scenario": "scenario",
     "Troubles": "faults",
-    "Violation": "checkers.violation",
+    "Violation": "history",
     "World": "world",
     "retries": "scenario",
     "simulate": "run",

@@ -23,13 +23,12 @@ from functools import partial
 from typing import Any, Self
 
 from holdfast.base.errors import HoldfastError, Invalid
+from holdfast.sim.history import Trace
 from holdfast.sim.loop import SimLoop
 from holdfast.sim.run import Run
 from holdfast.sim.scenario import Scenario
-from holdfast.sim.seed import Seed
-from holdfast.sim.trace import Trace
 from holdfast.sim.wire import Request, Wire, contended, no_answer
-from holdfast.sim.world import Process, World
+from holdfast.sim.world import Process, Seed, World
 
 Choices = tuple[int, ...]
 

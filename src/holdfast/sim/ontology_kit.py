@@ -17,7 +17,7 @@ from holdfast.ontology.types.refs import TypeId
 from holdfast.ontology.types.typeinfo import TypeInfo, of_schema
 from holdfast.sim.world import Process
 
-MARK = "Mark"
+MARK_NAME = "Mark"
 """The type that a plain writer writes."""
 NOWHERE = "commits/0-dead/entities/None.parquet"
 
@@ -51,7 +51,7 @@ async def plain_commit(process: Process, token: str) -> bool:
     found = await store.find(layout.HEAD)
     head: dict[str, Any] = json.loads(found.body) if found is not None else {"commit_id": 0, "manifest_path": None}
     number, attempt = head["commit_id"] + 1, process.ambient.ids.attempt()
-    body = parquet(MARK, ((token, json.dumps({"by": token}), False),), number)
+    body = parquet(MARK_NAME, ((token, json.dumps({"by": token}), False),), number)
     path = f"commits/{number}-{attempt}/entities/Mark.parquet"
     await store.put(path, body, OVERWRITE)
     manifest: dict[str, Any] = {
@@ -64,7 +64,7 @@ async def plain_commit(process: Process, token: str) -> bool:
         "files": [
             {
                 "kind": "entity",
-                "type_name": MARK,
+                "type_name": MARK_NAME,
                 "path": path,
                 "row_count": 1,
                 "schema_version_id": 1,

@@ -1,7 +1,10 @@
-"""Many seeds on several cores: runners, which are processes that get shares of the work until there is none left.
+"""Many seeds on several cores: runners are processes that take shares of the work until none is left.
 
-Runners work under a fixed hash seed. They end with the pool, whatever happens. What one complains of appears on
-standard error, where its own errors go.
+Runners work under a fixed hash seed. They end with the pool, whatever happens. Their errors appear on standard error.
+
+``FairShares`` divides a time among scenarios. Seeds of one scenario take a thousand times as long as seeds of another,
+so equal numbers of seeds would starve the last. Every scenario gets one seed first, however short the time; after that
+the one that has had the least time gets as many at once as take half a second.
 """
 
 import asyncio
@@ -10,7 +13,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
@@ -152,3 +155,56 @@ def _totals(answer: dict[str, Any]) -> Totals:
 def _replayed(answer: dict[str, Any]) -> Replayed:
     settings, *lists = (answer.pop(name) for name in ("settings", "violations", "history", "trace"))
     return Replayed(_totals(answer), settings, *lists)
+
+
+TURN_S = 0.5
+MOST_SEEDS = 200
+"""Per turn."""
+GROWTH = 4
+"""How much longer a turn may be than all before it: the first seeds tell little of the others."""
+
+
+@dataclass
+class _Account:
+    next_seed: int
+    spent_s: float = 0.0
+    runs: int = 0
+    reserved_s: dict[int, float] = field(default_factory=dict)
+    """For turns that are being taken, by their first seed."""
+
+    @property
+    def per_run_s(self) -> float:
+        return self.spent_s / self.runs if self.runs else TURN_S
+
+
+class FairShares:
+    def __init__(self, scenarios: Iterable[str], first_seed: int) -> None:
+        self._accounts = {name: _Account(first_seed) for name in scenarios}
+        self._unheard = list(self._accounts)
+
+    @property
+    def all_had_a_turn(self) -> bool:
+        return not self._unheard
+
+    def next(self) -> Task:
+        if self._unheard:
+            name, count = self._unheard.pop(0), 1
+        else:
+            name = min(self._accounts, key=lambda each: self._total(self._accounts[each]))
+            known = self._accounts[name]
+            count = max(1, min(MOST_SEEDS, GROWTH * known.runs, int(TURN_S / max(known.per_run_s, 1e-9))))
+        account = self._accounts[name]
+        task = Task(name, account.next_seed, count)
+        account.reserved_s[account.next_seed] = count * account.per_run_s
+        account.next_seed += count
+        return task
+
+    def done(self, task: Task, seconds: float) -> None:
+        account = self._accounts[task.scenario]
+        del account.reserved_s[task.first]
+        account.spent_s += seconds
+        account.runs += task.count
+
+    @staticmethod
+    def _total(account: _Account) -> float:
+        return account.spent_s + sum(account.reserved_s.values())

@@ -4,14 +4,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Self
 
-from holdfast.sim.history import Open
+from holdfast.sim.history import Open, Trace
 from holdfast.sim.loop import SimLoop
-from holdfast.sim.nemesis import Nemesis
 from holdfast.sim.scenario import Scenario
-from holdfast.sim.seed import Seed
-from holdfast.sim.trace import Trace
 from holdfast.sim.wire import TimedWire
-from holdfast.sim.world import World
+from holdfast.sim.world import Nemesis, Seed, World
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ are a small configuration without faults, which ``explore`` enumerates completel
 description. The store that a process sees is the production stack; a test that wants to see a naive part fail
 overrides ``stack`` or the scenario's own hooks in a subclass.
 
-Every module in ``holdfast.sim.scenarios`` is looked through for scenarios; users name their own as ``module:Class``.
+Every ``Scenario`` class in a module of ``holdfast.sim.scenarios`` is found by its name; users name their own as
+``module:Class``.
 """
 
 import inspect
@@ -26,8 +27,8 @@ from holdfast.objects.client import Client
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import Lost, Mode, Overwrite, Store, Written
 from holdfast.objects.uri import StoreSpec
-from holdfast.sim.checkers.violation import Violation
 from holdfast.sim.faults import NO_FAULTS, NO_TROUBLES, Faults, Troubles
+from holdfast.sim.history import Violation
 from holdfast.sim.world import World
 
 AT_ONCE = RetryPolicy(attempts=20, base_ms=0, max_ms=0)

@@ -15,8 +15,8 @@ from typing import Any
 from holdfast.base.errors import Contended, HoldfastError, Unavailable
 from holdfast.objects.store import PAGE_SIZE
 from holdfast.sim.faults import Faults
+from holdfast.sim.history import STORE, Trace
 from holdfast.sim.loop import SimLoop
-from holdfast.sim.trace import STORE, Trace
 
 WIRE = "wire"
 """Who acts when a fault is drawn for a request."""

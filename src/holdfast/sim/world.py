@@ -2,7 +2,8 @@
 
 A ``Process`` is one life: a clock, a source of ids, a store port, and an actor that works with them. A crash ends the
 life between two steps: nothing of it runs any more, what it had sent still lands. A restart is another life under the
-same name, with nothing in memory. Tasks that are left over at the end are discarded with their ports revoked.
+same name, with nothing in memory. Tasks that are left over at the end are discarded with their ports revoked. The
+``Nemesis`` crashes, pauses and restarts processes and corrects their clocks, at moments drawn from the seed.
 """
 
 import asyncio
@@ -21,14 +22,44 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.client import Client
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.store import Store
-from holdfast.sim.clock import SimClock
 from holdfast.sim.faults import NO_TROUBLES, Troubles
-from holdfast.sim.history import Done, Landing, Open, Operation, Outcome, judged
+from holdfast.sim.history import Done, Landing, Open, Operation, Outcome, Trace, judged
 from holdfast.sim.loop import GATE, Deadlock, Gate, SimLoop
-from holdfast.sim.seed import Seed
 from holdfast.sim.store import SimStore
-from holdfast.sim.trace import Trace
 from holdfast.sim.wire import QUIET_S, Wire
+
+NS = 1_000_000_000
+BEGINNING_NS = 1_700_000_000 * NS
+"""What the wall clock of the world shows at the start."""
+
+
+class SimClock:
+    def __init__(self, now: Callable[[], float], *, skew_ms: float = 0, drift_ppm: float = 0) -> None:
+        self._now = now
+        self._skew_ns = int(skew_ms * 1_000_000)
+        self._rate = NS * (1 + drift_ppm / 1_000_000)
+
+    def wall_ns(self) -> int:
+        return BEGINNING_NS + self._skew_ns + int(self._now() * self._rate)
+
+    def monotonic_ns(self) -> int:
+        return int(self._now() * self._rate)
+
+    def jump(self, by_ms: float) -> None:
+        """The wall clock is corrected, forwards or backwards."""
+        self._skew_ns += int(by_ms * 1_000_000)
+
+
+class Seed:
+    def __init__(self, root: int) -> None:
+        self.root = root
+
+    def stream(self, *name: str) -> random.Random:
+        return random.Random("/".join((str(self.root), *name)))
+
+    def __str__(self) -> str:
+        return str(self.root)
+
 
 T = TypeVar("T")
 
@@ -276,3 +307,42 @@ class Process:
 
 def _life(family: str, incarnation: int) -> str:
     return family if incarnation == 1 else f"{family}.{incarnation}"
+
+
+class Nemesis:
+    """Strikes whoever is working when the moment comes, or nobody."""
+
+    def __init__(self, world: World, troubles: Troubles) -> None:
+        self._world = world
+        self._troubles = troubles
+        self._rng = world.seed.stream("nemesis")
+
+    def plan(self) -> None:
+        troubles = self._troubles
+        for count, strike in (
+            (troubles.crashes, self._crash),
+            (troubles.pauses, self._pause),
+            (troubles.jumps, self._jump),
+        ):
+            for _ in range(count):
+                moment = self._rng.uniform(0, troubles.within_ms) / 1000
+                self._world.loop.after(moment, self._strike, strike)
+
+    def _strike(self, strike: Callable[[Process], None]) -> None:
+        victims = [process for process in self._world.processes if process.working]
+        if victims:
+            strike(self._rng.choice(victims))
+
+    def _crash(self, victim: Process) -> None:
+        victim.crash()
+        if self._troubles.restarts:
+            self._world.later(self._a_while(), victim.restart)
+
+    def _pause(self, victim: Process) -> None:
+        victim.pause(self._a_while())
+
+    def _jump(self, victim: Process) -> None:
+        victim.jump(self._rng.uniform(-1, 1) * self._troubles.skew_ms)
+
+    def _a_while(self) -> float:
+        return self._rng.random() * self._troubles.pause_ms / 1000

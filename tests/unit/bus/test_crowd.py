@@ -11,13 +11,12 @@ import pytest
 
 from holdfast.bus import Bus, Options, on
 from holdfast.objects.store import PAGE_SIZE
-from holdfast.sim.checkers.violation import Violation
+from holdfast.sim.history import Violation
 from holdfast.sim.run import simulate_drawn
 from holdfast.sim.scenario import Scenario
-from holdfast.sim.seed import Seed
 from holdfast.sim.store import SimStore
 from holdfast.sim.wire import TimedWire
-from holdfast.sim.world import Process, World
+from holdfast.sim.world import Process, Seed, World
 from tests.fakes.orders import OrderPlaced
 
 EVENTS = 2_000

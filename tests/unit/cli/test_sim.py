@@ -17,7 +17,7 @@ Capture = pytest.CaptureFixture[str]
 
 BROKEN = '''
 from holdfast.objects.store import CREATE, Lost
-from holdfast.sim.scenarios.store_cas import StoreCas
+from holdfast.sim.scenarios.store import StoreCas
 from holdfast.objects.client import Client
 
 class Forgetful(Client):
@@ -34,7 +34,7 @@ class Broken(StoreCas):
 
     def check(self, world):
         yield from super().check(world)
-        from holdfast.sim.checkers.violation import Violation
+        from holdfast.sim.history import Violation
         if any(operation.outcome.__class__.__name__ == "Open" for operation in world.operations):
             yield Violation("nothing stays open", "something did")
 '''
@@ -128,7 +128,7 @@ def test_a_runner_that_dies_is_one_clear_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     (tmp_path / "deadly_scenario.py").write_text(
-        "import os\nfrom holdfast.sim.scenarios.store_cas import StoreCas\n"
+        "import os\nfrom holdfast.sim.scenarios.store import StoreCas\n"
         "class Deadly(StoreCas):\n    @classmethod\n    def drawn(cls, rng):\n        os._exit(3)\n"
     )
     monkeypatch.chdir(tmp_path)

@@ -21,8 +21,8 @@ from holdfast.ontology.commit.commit import Committer
 from holdfast.ontology.commit.lock import LockOptions, WriteLock
 from holdfast.ontology.commit.view import View
 from holdfast.ontology.format import layout
-from holdfast.sim.clock import SimClock
 from holdfast.sim.loop import SimLoop
+from holdfast.sim.world import SimClock
 from tests.unit.ontology.desk import TYPES, put
 from tests.unit.ontology.plain import PlainReader, PlainWriter
 

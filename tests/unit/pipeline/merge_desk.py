@@ -11,7 +11,7 @@ from holdfast.pipeline.engine import Inline
 from holdfast.pipeline.merge import Merge
 from holdfast.pipeline.options import Env, Options
 from holdfast.pipeline.plan import read_generation
-from holdfast.sim.pipeline_kit import Straight
+from holdfast.sim.scenarios.pipeline import Straight
 from holdfast.telemetry.frame import Limits
 from holdfast.telemetry.query.logs import Logs
 from holdfast.telemetry.query.metrics import Metrics

@@ -12,7 +12,7 @@ from holdfast.pipeline import Inline, Options, discover, problems
 from holdfast.pipeline.checkpoint import Checkpoints
 from holdfast.pipeline.options import Env
 from holdfast.pipeline.reconcile import Reconcile
-from holdfast.sim.pipeline_kit import Straight
+from holdfast.sim.scenarios.pipeline import Straight
 from holdfast.telemetry.accept import layout as ingest
 from holdfast.telemetry.accept.manifest import AcceptedManifest
 from holdfast.telemetry.frame import Limits

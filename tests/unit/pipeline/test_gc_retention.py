@@ -21,7 +21,7 @@ from holdfast.pipeline.gc.options import GcOptions, rollup_ages
 from holdfast.pipeline.options import Env, Options
 from holdfast.pipeline.plan import read_generation
 from holdfast.pipeline.reconcile import Reconcile
-from holdfast.sim.pipeline_kit import Straight
+from holdfast.sim.scenarios.pipeline import Straight
 from holdfast.telemetry.accept import layout as ingest
 from holdfast.telemetry.accept import references
 from holdfast.telemetry.accept.expired import find_expired

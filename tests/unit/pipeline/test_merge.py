@@ -14,7 +14,7 @@ from holdfast.pipeline.engine import Inline
 from holdfast.pipeline.layout import MERGE, due_key
 from holdfast.pipeline.merge import Merge
 from holdfast.pipeline.options import Env, Options
-from holdfast.sim.pipeline_kit import Straight
+from holdfast.sim.scenarios.pipeline import Straight
 from holdfast.telemetry.frame import Limits
 from holdfast.telemetry.query.logs import Logs
 from holdfast.telemetry.query.metrics import Metrics

@@ -10,7 +10,7 @@ from holdfast.pipeline.merge import Merge
 from holdfast.pipeline.options import Env, Options
 from holdfast.pipeline.plan import read_generation
 from holdfast.pipeline.tables import everything
-from holdfast.sim.pipeline_kit import Straight
+from holdfast.sim.scenarios.pipeline import Straight
 from holdfast.telemetry.records import Counter, Gauge, Histogram
 from holdfast.telemetry.rollup import layout
 from holdfast.telemetry.rollup.manifest import Generation, Kind, UnitManifest

@@ -27,7 +27,7 @@ from holdfast.pipeline.checkpoint import Checkpoints
 from holdfast.pipeline.options import Env
 from holdfast.pipeline.reconcile import Reconcile
 from holdfast.pipeline.status import status
-from holdfast.sim.pipeline_kit import Straight
+from holdfast.sim.scenarios.pipeline import Straight
 from holdfast.telemetry.accept import layout as ingest
 from holdfast.telemetry.accept.quarantine import record_conflict
 from holdfast.telemetry.frame import Limits

@@ -22,8 +22,7 @@ from holdfast.pipeline.plan import HourPlan, plan_hour, read_generation
 from holdfast.pipeline.reconcile import Reconcile
 from holdfast.sim.checkers.pipeline import COUNTED, GROWING, ONCE, WHOLE, counted, generations
 from holdfast.sim.history import Landing
-from holdfast.sim.pipeline_kit import Small, Straight, accept
-from holdfast.sim.scenarios.pipeline_derive import OPTIONS
+from holdfast.sim.scenarios.pipeline import OPTIONS, Small, Straight, accept
 from holdfast.telemetry.rollup import layout
 from holdfast.telemetry.rollup.manifest import Kind
 

@@ -5,14 +5,20 @@ from typing import Any
 import pytest
 
 from holdfast.base.errors import Ambiguous, Conflict
-from holdfast.sim.checkers.applied import applied_once
-from holdfast.sim.checkers.listing import complete_listings
-from holdfast.sim.checkers.models import LOST, WRITTEN
-from holdfast.sim.checkers.order import gapless, monotone
-from holdfast.sim.checkers.owner import fenced_off, one_owner
-from holdfast.sim.checkers.reading import true_reads
-from holdfast.sim.checkers.tenancy import ACQUIRED, FENCED, HANDED_OVER, HELD, RENEWED, Stay, stays, told_of_lease
-from holdfast.sim.checkers.told import told_the_truth
+from holdfast.sim.checkers.lease import (
+    ACQUIRED,
+    FENCED,
+    HANDED_OVER,
+    HELD,
+    RENEWED,
+    Stay,
+    fenced_off,
+    one_owner,
+    stays,
+    told_of_lease,
+)
+from holdfast.sim.checkers.linearizable import LOST, WRITTEN
+from holdfast.sim.checkers.objects import applied_once, complete_listings, gapless, monotone, told_the_truth, true_reads
 from holdfast.sim.history import FOREVER, Done, Failed, Landing, Open, Operation, Outcome
 
 DONE, NO, OPEN = Done(), Failed(Conflict("no")), Open(Ambiguous("who knows"))

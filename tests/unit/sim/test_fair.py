@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from holdfast.sim.fair import MOST_SEEDS, FairShares
+from holdfast.sim.pool import MOST_SEEDS, FairShares
 
 COSTS = {"quick": 0.001, "slow": 3.0, "middling": 0.2}
 

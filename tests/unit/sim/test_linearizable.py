@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.base.errors import Ambiguous, Conflict
-from holdfast.sim.checkers.linearizable import Model, linearizable
-from holdfast.sim.checkers.models import LOST, WRITTEN, Cell, Counter
+from holdfast.sim.checkers.linearizable import LOST, WRITTEN, Cell, Counter, Model, linearizable
 from holdfast.sim.history import FOREVER, Done, Failed, Open, Operation, Outcome
 
 OPEN = Open(Ambiguous("who knows"))

@@ -7,8 +7,8 @@ import pytest
 from holdfast.base.errors import Invalid, NotFound
 from holdfast.sim.faults import Faults, Troubles
 from holdfast.sim.scenario import built_in, find
-from holdfast.sim.scenarios.store_cas import StoreCas
-from holdfast.sim.seed import Seed
+from holdfast.sim.scenarios.store import StoreCas
+from holdfast.sim.world import Seed
 
 
 def test_every_scenario_is_found_by_its_name_and_describes_itself() -> None:
@@ -23,7 +23,7 @@ def test_every_scenario_is_found_by_its_name_and_describes_itself() -> None:
 
 def test_a_user_names_a_class_in_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_own_scenarios.py").write_text(
-        "from holdfast.sim.scenarios.store_cas import StoreCas\nclass Mine(StoreCas):\n    '''Mine.'''\nother = 1\n"
+        "from holdfast.sim.scenarios.store import StoreCas\nclass Mine(StoreCas):\n    '''Mine.'''\nother = 1\n"
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -32,7 +32,7 @@ def test_a_user_names_a_class_in_a_module(tmp_path: Path, monkeypatch: pytest.Mo
         find("my_own_scenarios:other")
 
 
-@pytest.mark.parametrize("name", ["nonsense", "no_such_module:X", "holdfast.sim.scenarios.store_cas:X"])
+@pytest.mark.parametrize("name", ["nonsense", "no_such_module:X", "holdfast.sim.scenarios.store:X"])
 def test_an_unknown_scenario_is_one_clear_error(name: str) -> None:
     with pytest.raises(NotFound, match=name.split(":", maxsplit=1)[0]):
         find(name)

@@ -9,12 +9,11 @@ from holdfast.base.errors import Contended, Invalid, NotFound, Unavailable
 from holdfast.objects.client import Client
 from holdfast.objects.store import CREATE, IfMatch, Lost, NotModified, Version, Written
 from holdfast.sim.faults import NO_FAULTS, Faults
+from holdfast.sim.history import Trace
 from holdfast.sim.loop import SimLoop
-from holdfast.sim.seed import Seed
 from holdfast.sim.store import Crashed, SimStore
-from holdfast.sim.trace import Trace
 from holdfast.sim.wire import Runaway, TimedWire
-from holdfast.sim.world import Process, World
+from holdfast.sim.world import Process, Seed, World
 
 Work = Callable[[SimStore], Coroutine[Any, Any, Any]]
 

@@ -9,13 +9,10 @@ import pytest
 from holdfast.base.errors import Conflict, NotFound, Unavailable
 from holdfast.objects.client import Client
 from holdfast.sim.faults import NO_FAULTS, Faults, Troubles
-from holdfast.sim.history import Done, Failed, Open
+from holdfast.sim.history import Done, Failed, Open, Trace
 from holdfast.sim.loop import SimLoop
-from holdfast.sim.nemesis import Nemesis
-from holdfast.sim.seed import Seed
-from holdfast.sim.trace import Trace
 from holdfast.sim.wire import TimedWire
-from holdfast.sim.world import Process, World
+from holdfast.sim.world import Nemesis, Process, Seed, World
 
 Actor = Callable[[Process], Coroutine[Any, Any, None]]
 

@@ -10,8 +10,7 @@ from datetime import datetime, timedelta
 from itertools import combinations, pairwise
 from typing import Any, NamedTuple
 
-from holdfast.sim.checkers.violation import Violation
-from holdfast.sim.history import Landing
+from holdfast.sim.history import Landing, Violation
 
 ONE_OWNER = "a claim has one owner"
 OWNER_ONLY = "only the owner changes a claim"

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from holdfast.sim.checkers.pipeline import rolled
-from holdfast.sim.checkers.violation import Violation
-from holdfast.sim.history import Landing
+from holdfast.sim.history import Landing, Violation
 
 RECORDED = "nothing is deleted that is not on record before"
 CURRENT = "whatever the current generation of an hour names is there, at every moment"

@@ -1,16 +1,20 @@
-"""Accepted batches, judged by the objects alone: which manifests landed, what they name, what senders were told.
+"""Accepted batches, agents and spools, judged by objects and disks alone.
 
-Reads keys and JSON by itself and shares nothing with the code that it judges.
+Reads keys and JSON by itself and shares nothing with the code that it judges: which manifests landed, what they name,
+what senders were told; that agents lose and renumber nothing; that what a spool acknowledged is there, once, whatever
+was restarted.
 """
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+import struct
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.sim.checkers.violation import Violation
-from holdfast.sim.history import Done, Failed, Landing, Operation
+from holdfast.sim.history import Done, Failed, Landing, Operation, Violation
+from holdfast.telemetry.frame import decode
+from holdfast.telemetry.records import Gauge, Log
 
 ONE_MANIFEST = "an identity is accepted once"
 RESOLVES = "a manifest resolves to its bytes"
@@ -150,3 +154,174 @@ def _failed(ledger: Ledger, operations: Sequence[Operation]) -> Iterator[Violati
         ]
         if tries and all(isinstance(operation.outcome, Failed) for operation in tries):
             yield Violation(NO_EFFECT, f"{key} is accepted, and [{tries[-1]}]")
+
+
+KEPT = "what was queued is accepted, parked or in the queue"
+ONE_MEANING = "a sequence number means one record"
+NO_GAP = "sequence numbers have no gap"
+LINE_ONCE = "a line is queued once"
+CUT_ONCE = "batches do not overlap"
+DELIVERED = "in the end nothing waits"
+RIVAL = "rival"
+
+
+@dataclass
+class _Seen:
+    """All that can be found of one agent."""
+
+    records: dict[int, set[str]] = field(default_factory=dict)
+    ranges: set[tuple[int, int]] = field(default_factory=set)
+
+    def add(self, frame: bytes) -> None:
+        batch = decode(frame)
+        found = {each.seq: _text(each.record) for each in batch.records()}
+        if RIVAL in found.values():
+            return
+        for seq, text in found.items():
+            self.records.setdefault(seq, set()).add(text)
+        self.ranges.add((batch.identity.seq_start, batch.identity.seq_end))
+
+
+def nothing_lost(
+    objects: Mapping[str, bytes],
+    disks: Mapping[str, Mapping[str, bytes]],
+    operations: Sequence[Operation],
+    resolved: Mapping[str, set[tuple[int, int]]],
+) -> Iterator[Violation]:
+    """``disks`` has the disks of agents that came to their end; of others less can be said."""
+    seen: dict[str, _Seen] = {}
+    for key, body in objects.items():
+        if key.startswith("accepted/v1/"):
+            manifest = json.loads(body)
+            seen.setdefault(manifest["agent_id"], _Seen()).add(objects[manifest["raw_blob_key"]])
+    for agent, files in disks.items():
+        for frame in _frames(files):
+            seen.setdefault(agent, _Seen()).add(frame)
+    for agent, found in sorted(seen.items()):
+        yield from _consistent(agent, found)
+    for agent in sorted(disks):
+        yield from _complete(agent, seen.get(agent, _Seen()), operations, resolved.get(agent, set()))
+
+
+def _consistent(agent: str, found: _Seen) -> Iterator[Violation]:
+    lines: dict[str, int] = {}
+    for seq, texts in sorted(found.records.items()):
+        if len(texts) > 1:
+            yield Violation(ONE_MEANING, f"{agent} {seq}: {sorted(texts)}")
+        for text in texts:
+            if text.startswith("line") and lines.setdefault(text, seq) != seq:
+                yield Violation(LINE_ONCE, f"{agent}: {text} is {lines[text]} and {seq}")
+    end = -1
+    for start, stop in sorted(found.ranges):
+        if start <= end:
+            yield Violation(CUT_ONCE, f"{agent}: {start}-{stop} begins before {end}")
+        end = max(end, stop)
+
+
+def _complete(
+    agent: str, found: _Seen, operations: Sequence[Operation], resolved: set[tuple[int, int]]
+) -> Iterator[Violation]:
+    explained = {seq for start, stop in resolved for seq in range(start, stop + 1)}
+    for operation in operations:
+        if operation.call != "append" or operation.key != agent or not isinstance(operation.outcome, Done):
+            continue
+        identity: Any = operation.outcome.value
+        for seq, text in enumerate(operation.argument, identity.seq_start):
+            if text not in found.records.get(seq, set()) and seq not in explained:
+                yield Violation(KEPT, f"{agent} {seq}: {text}")
+    numbers = set(found.records) | explained
+    missing = sorted(set(range(max(numbers, default=-1) + 1)) - numbers)
+    if missing:
+        yield Violation(NO_GAP, f"{agent}: {missing[:5]} of {max(numbers)}")
+
+
+def _frames(files: Mapping[str, bytes]) -> Iterator[bytes]:
+    for name, data in files.items():
+        if not name.endswith((".segment", ".parked")):
+            continue
+        at = 0
+        while at + 16 <= len(data):
+            note, frame = struct.unpack_from("<II", data, at + 4)
+            if at + 16 + note + frame > len(data):
+                break
+            if frame:
+                yield data[at + 16 + note : at + 16 + note + frame]
+            at += 16 + note + frame
+
+
+def _text(record: Any) -> str:
+    if isinstance(record, Log):
+        return record.message
+    return f"sample {record.value}" if isinstance(record, Gauge) else str(record)
+
+
+SPOOL_KEPT = "what a spool acknowledged is on its disk or in the store"
+NEW_ONCE = "a spool calls a batch new once"
+NEW_FIRST = "what a spool calls a duplicate was new to somebody before"
+EFFECT_ONCE = "effects follow once from what a spool takes"
+ALWAYS = "a spool takes batches whatever the store does"
+SHOWN = "what was acknowledged is in live state once that was rebuilt"
+TRUE_SPOOL_CONFLICT = "a spool's conflict is between different bytes"
+
+
+def spooled_once(
+    ledger: Ledger, operations: Sequence[Operation], disk: Mapping[str, bytes] | None
+) -> Iterator[Violation]:
+    """``disk`` is what lay there at the end; None if its machine never came to an end."""
+    yield from ledger.violations
+    new: dict[str, Operation] = {}
+    again: dict[str, Operation] = {}
+    unheard: set[str] = set()
+    """Batches of which somebody never got an answer: it may have been told that they are new."""
+    effects: set[str] = set()
+    for operation in operations:
+        if operation.call == "effect":
+            if operation.key in effects:
+                yield Violation(EFFECT_ONCE, f"[{operation}], for the second time")
+            effects.add(operation.key)
+        if operation.call == "accept" and isinstance(operation.outcome, Failed):
+            yield Violation(ALWAYS, f"[{operation}]")
+        if operation.call != "accept":
+            continue
+        if not isinstance(operation.outcome, Done):
+            unheard.add(operation.key)
+            continue
+        told: Any = operation.outcome.value
+        if told.duplicate is None:
+            if told.sha256 == operation.argument:
+                yield Violation(TRUE_SPOOL_CONFLICT, f"[{operation}] with itself")
+            continue
+        if told.duplicate is False:
+            if operation.key in new:
+                yield Violation(NEW_ONCE, f"[{operation}] and [{new[operation.key]}]")
+            new[operation.key] = operation
+        else:
+            again[operation.key] = operation
+        if disk is not None and operation.argument not in _held(ledger, disk):
+            yield Violation(SPOOL_KEPT, f"[{operation}]")
+    for key in again.keys() - new.keys() - unheard:
+        yield Violation(NEW_FIRST, f"[{again[key]}]")
+
+
+def _held(ledger: Ledger, disk: Mapping[str, bytes]) -> set[str]:
+    """Hashes of all bytes that can be found again: by a pending file, a manifest, or a conflict on record."""
+    held = {hashlib.sha256(body).hexdigest() for key, body in disk.items() if key.startswith("pending/")}
+    named = [document["raw_blob_key"] for document in ledger.manifests.values()]
+    named += [
+        json.loads(body)["submitted_raw_blob_key"]
+        for key, body in ledger.objects.items()
+        if key.startswith("quarantine/v1/identity-conflict/")
+    ]
+    return held | {hashlib.sha256(ledger.objects[key]).hexdigest() for key in named if key in ledger.objects}
+
+
+def shown(operations: Sequence[Operation], *, beside_others: bool = False) -> Iterator[Violation]:
+    """A rebuild tells which manifests it knows at its end. Beside others it knows what was from before it began."""
+    for rebuilt in operations:
+        if rebuilt.call == "rebuild" and isinstance(rebuilt.outcome, Done):
+            known: Any = rebuilt.outcome.value
+            until = rebuilt.called if beside_others else rebuilt.returned
+            for operation in operations:
+                told = operation.call == "accept" and isinstance(operation.outcome, Done)
+                if told and operation.returned < until and operation.key not in known:
+                    yield Violation(SHOWN, f"[{operation}], and then [{rebuilt}]")

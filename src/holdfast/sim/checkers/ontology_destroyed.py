@@ -8,11 +8,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from holdfast.sim.checkers.ontology import Course
-from holdfast.sim.checkers.ontology_told import RECENT, SAME_ROWS
-from holdfast.sim.checkers.parquet import rows_of
-from holdfast.sim.checkers.violation import Violation
-from holdfast.sim.history import Done, Landing, Operation
+from holdfast.sim.checkers.ontology import RECENT, SAME_ROWS, Course, rows_of
+from holdfast.sim.history import Done, Landing, Operation, Violation
 
 GONE = "what was destroyed is gone from all that a reader is led to"
 SILENT = "garbage with destroyed payload is named"

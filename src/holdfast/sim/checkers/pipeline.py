@@ -11,8 +11,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from holdfast.sim.checkers.violation import Violation
-from holdfast.sim.history import Landing
+from holdfast.sim.history import Landing, Violation
 
 ONCE = "what is derived is created once and never changed"
 GROWING = "generations of an hour follow each other, and their inputs only grow"

@@ -1,0 +1,384 @@
+"""Garbage collection beside those who use what it judges: collectors, drivers, an ontology, runs."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Self
+
+from holdfast.objects.store import CREATE, Store
+from holdfast.ontology.format import layout as ontology_layout
+from holdfast.ontology.maintain.compact import GRACE_NS
+from holdfast.pipeline import audited
+from holdfast.pipeline.audited import Audited, Scope
+from holdfast.pipeline.derive import index_job
+from holdfast.pipeline.engine import Inline
+from holdfast.pipeline.gc import leftovers, ontology, orphans
+from holdfast.pipeline.gc.options import Ask, GcOptions
+from holdfast.pipeline.gc.record import Proof, Sweep, begin, latest_proof, settle
+from holdfast.pipeline.jobs.gc import Gc, Sweeper
+from holdfast.pipeline.merge import Merge
+from holdfast.pipeline.options import Env, Options
+from holdfast.runs import layout as runs_layout
+from holdfast.runs.journal.entry import Draft
+from holdfast.runs.journal.history import read_history
+from holdfast.runs.journal.journal import Journal
+from holdfast.runs.journal.payload import put_payload
+from holdfast.sim import ingest_kit as kit
+from holdfast.sim.checkers.gc import counted_once, let_go, ontology_named, recorded, runs_named, whole
+from holdfast.sim.checkers.pipeline import listings
+from holdfast.sim.history import Done, Violation
+from holdfast.sim.scenarios.ingest import IngestAccept
+from holdfast.sim.scenarios.ontology_upkeep import OntologyCompact
+from holdfast.sim.scenarios.pipeline import OPTIONS, PipelineDerive, Small, Straight
+from holdfast.sim.scenarios.runs_journal import PAYLOAD, SOURCE, RunsForkDelete
+from holdfast.sim.world import Process, World
+from holdfast.telemetry.accept import expired, layout
+from holdfast.telemetry.accept.expired import Expired
+from holdfast.telemetry.accept.manifest import AcceptedManifest, ConflictManifest
+from holdfast.telemetry.accept.resolutions import Resolution, Resolutions
+
+IMPATIENT = GcOptions(horizon_ns=0, grace_ns=0)
+"""No age keeps anything: what holds so holds whatever any clock says."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GcOrphans(IngestAccept):
+    """Garbage collection without patience, beside collectors: every acknowledged batch has its bytes, or an expiry."""
+
+    name: ClassVar[str] = "gc-orphans"
+
+    collectors: int = 1
+    keepers: int = 1
+    audits: bool = True
+    """An audit is put on record before each round; without one, nothing is touched."""
+    proved: bool = False
+    """There is an audit of the end of time already: fewer requests, for exploring."""
+    expires: bool = False
+    """What is accepted is let go at once: a resend must not come to stay."""
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> Self:
+        base = IngestAccept.drawn(rng)
+        settings = {each.name: getattr(base, each.name) for each in fields(base)}
+        settings |= {"keepers": rng.randint(1, 2), "expires": rng.random() < 0.5, "audits": rng.random() < 0.9}
+        return cls(**settings)
+
+    async def keep(self, process: Process) -> None:
+        for number in range(self.rounds):
+            await process.perform("keep", self.collect(process, f"{process.name}-{number}"), key=layout.BLOBS)
+            await self._rest(process)
+
+    async def collect(self, process: Process, run_id: str) -> None:
+        store = process.store
+        if self.audits and not self.proved:
+            await self.audit(process)
+        if self.resolved:
+            await self.resolve(process)
+        proof = await latest_proof(store) if not self.proved else Proof(1 << 61)
+        proof_ns = None if proof is None else proof.through_ns
+        out = Sweep(store, Ask("orphans", "00-100", run_id, True, 1 << 61, proof_ns, None, IMPATIENT))
+        if self.expires:
+            await self.expire(store, out)
+        await self.sweep_orphans(process, out)
+        await out.flush()
+        await settle(store, run_id)
+
+    async def sweep_orphans(self, process: Process, out: Sweep) -> None:
+        """What the job's SQL chooses, by a plain listing: exploring every course takes thousands of sweeps."""
+        store = process.store
+        referred = {key.split("/")[5] async for key in store.keys(layout.ACCEPTED_BY_BLOB)}
+        listed = [entry async for page in store.list(layout.BLOBS) for entry in page.entries]
+        keeper = await orphans.keeper(store, process.ambient, kit.inspect)
+        await orphans.sweep(keeper, [each for each in listed if layout.blob_hash(each.key) not in referred], out)
+
+    async def audit(self, process: Process) -> None:
+        """As an audit does: through a moment of the store's before it looks."""
+        ident = process.ambient.ids.unique()
+        began = audited.began_key(ident)
+        await process.store.put(began, b"{}", CREATE)
+        through = (await process.store.head(began)).modified_ns
+        [key async for key in process.store.keys(layout.ACCEPTED)]
+        record = Audited(ident, ident, (Scope.INGEST,), audited.SCAN, 1, through, through, through)
+        await process.store.put(record.key, record.encode(process.ambient.ids.write_id()), CREATE)
+
+    async def resolve(self, process: Process) -> None:
+        """Everything that is on record as a conflict is decided."""
+        resolutions = Resolutions(process.store, process.ambient)
+        async for key in process.store.keys(layout.CONFLICTS):
+            conflict = ConflictManifest.read(await process.store.get(key))
+            await resolutions.decide(
+                conflict.identity,
+                conflict.submitted_frame_sha256,
+                Resolution.EXISTING_IS_AUTHORITATIVE,
+                by="operator",
+                why="simulated",
+            )
+
+    async def expire(self, store: Store, out: Sweep) -> None:
+        """The order of ``gc.batches``, of batches that are counted: the record, then the blob."""
+        async for key in store.keys(layout.ACCEPTED):
+            manifest = AcceptedManifest.read(await store.get(key))
+            await self.let_go(store, manifest, out)
+
+    async def let_go(self, store: Store, manifest: AcceptedManifest, out: Sweep) -> None:
+        await expired.record(store, Expired.of_manifest(manifest, "simulated", ()))
+        await out.remove(manifest.raw_blob_key, manifest.frame_bytes, "simulated")
+
+    def check(self, world: World) -> Iterator[Violation]:
+        yield from super().check(world)
+        yield from recorded(world.landings)
+
+
+NEVER = 1 << 61
+"""A moment after everything, so that nothing is too young."""
+NOTHING_IS_KEPT = GcOptions(horizon_ns=-NEVER, grace_ns=-NEVER, raw_batches_ns=-NEVER, logs_ns=-NEVER)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GcDerived(PipelineDerive):
+    """Garbage collection and retention beside drivers: what is current stays whole, and every record counts once."""
+
+    name: ClassVar[str] = "gc-derived"
+    seen_by_gc: ClassVar[Callable[[Store], Store]] = staticmethod(lambda store: store)
+    """The store as garbage collection has it."""
+
+    garbage: int = 1
+    """Collectors of garbage."""
+    sweeps: int = 2
+    expires: bool = True
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> Self:
+        base = PipelineDerive.drawn(rng)
+        settings = {each.name: getattr(base, each.name) for each in fields(base)}
+        settings |= {"garbage": rng.randint(1, 2), "sweeps": rng.randint(1, 4), "expires": rng.random() < 0.7}
+        return cls(**settings)
+
+    def begin(self, world: World) -> None:
+        super().begin(world)
+        for number in range(self.garbage):
+            world.start(f"gc{number + 1}", self.collecting)
+
+    async def round(self, process: Process, name: str, *, full: bool = False) -> None:
+        await super().round(process, name, full=full)
+        env = Env(process.store, process.ambient, Inline(process.store), OPTIONS)
+        while (await index_job(env).run(Straight(f"{name}-index"), {}))["superseded"]:
+            pass
+
+    async def collecting(self, process: Process) -> None:
+        for turn in range(self.sweeps):
+            run_id = f"{process.name}-{turn}"
+            await process.perform("collect", self.collect(process, run_id), key="manifests/")
+            await self._rest(process)
+
+    async def collect(self, process: Process, run_id: str) -> None:
+        store = type(self).seen_by_gc(process.store)
+        env = Env(store, process.ambient, Inline(store), Options(gc=NOTHING_IS_KEPT))
+        kinds = ["derived", *(["expire-batches"] if self.expires else [])]
+        await Gc(env).run(Straight(run_id), {"kinds": kinds, "apply": True})
+
+    def check(self, world: World) -> Iterator[Violation]:
+        yield from whole(world.landings)
+        yield from let_go(world.landings)
+        yield from recorded(world.landings)
+        if any(each.call == "close" and isinstance(each.outcome, Done) for each in world.operations):
+            objects = {landing.key: landing.body for landing in world.landings}
+            there = {key: body for key, body in objects.items() if body is not None}
+            expected = [value for hour in self._expected(there).values() for value in hour.values()]
+            yield from counted_once(there, expected)
+
+
+PAUSE_S = 0.5
+AGENTS = ("agent-0", "agent-3", "agent-2")
+CLOSED = replace(OPTIONS, merge_after_ns=0)
+"""Every hour is closed as soon as it is derived."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slowly(Straight):
+    """Steps between which others have time to work."""
+
+    rest: Callable[[], Awaitable[None]]
+
+    async def step(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
+        found = await function(*args)
+        await self.rest()
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineMerge(GcDerived):
+    """Merging beside drivers, garbage collection and retention: inputs only grow, and every record counts once."""
+
+    name: ClassVar[str] = "pipeline-merge"
+    merge: ClassVar[Callable[[Env], Merge]] = Merge
+
+    mergers: int = 1
+    merges: int = 3
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> Self:
+        base = GcDerived.drawn(rng)
+        settings = {each.name: getattr(base, each.name) for each in fields(base)}
+        settings |= {"mergers": rng.randint(1, 2), "merges": rng.randint(3, 12), "garbage": rng.randint(0, 1)}
+        settings |= {"batches": rng.randint(4, 10), "rounds": rng.randint(3, 8), "sweeps": rng.randint(2, 8)}
+        return cls(**settings)
+
+    def small(self, number: int) -> Small:
+        """Batches of three agents, two of them in one bucket, in turns of two hours; every sixth shares numbers with
+        the one before it.
+        """
+        start = 10 * number - (8 if number % 6 == 5 else 0)
+        return Small(AGENTS[number // 2 % 3], start, 10 * number + 4, number % 2, crosses=number % 4 == 1)
+
+    def begin(self, world: World) -> None:
+        super().begin(world)
+        for number in range(self.mergers):
+            world.start(f"merger{number + 1}", self.merging)
+
+    async def merging(self, process: Process) -> None:
+        for turn in range(self.merges):
+            await self._rest(process)
+            await process.perform("merge", self.merge_once(process, f"{process.name}-{turn}"), key="manifests/")
+
+    async def merge_once(self, process: Process, run_id: str) -> None:
+        env = Env(process.store, process.ambient, Inline(process.store), CLOSED)
+        steps = Slowly(run_id, lambda: asyncio.sleep(process.rng.uniform(0, PAUSE_S)))
+        await type(self).merge(env).run(steps, {})
+
+    async def round(self, process: Process, name: str, *, full: bool = False) -> None:
+        """The last driver merges too, when all is derived."""
+        await super().round(process, name, full=full)
+        if name.startswith("last"):
+            await self.merge_once(process, f"{name}-merge")
+
+    def check(self, world: World) -> Iterator[Violation]:
+        yield from super().check(world)
+        yield from listings(world.landings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GcOntology(OntologyCompact):
+    """Garbage collection beside committers, compactors and readers: what the chain and indexes name is always there."""
+
+    name: ClassVar[str] = "gc-ontology"
+    sweep: ClassVar[Sweeper] = staticmethod(ontology.sweep)
+
+    garbage: int = 1
+    """Collectors of garbage."""
+    sweeps: int = 1
+    ahead_ns: int = GRACE_NS
+    """How far the time of now is ahead: superseded snapshots go at once, and what may still be published stays."""
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> Self:
+        drawn = replace(super().drawn(rng), janitors=0, lies=0)
+        return replace(drawn, garbage=rng.randint(1, 2), sweeps=rng.randint(1, 5))
+
+    def begin(self, world: World) -> None:
+        super().begin(world)
+        for number in range(self.garbage):
+            world.start(f"gc{number + 1}", self.collecting)
+
+    async def collecting(self, process: Process) -> None:
+        for turn in range(self.sweeps):
+            collecting = self.collect(process, f"{process.name}-{turn}")
+            await process.perform("collect", collecting, key=ontology_layout.COMMITS, show=lambda _: None)
+            await self._rest(process)
+
+    async def collect(self, process: Process, run_id: str) -> None:
+        now_ns = await begin(process.store, run_id, {}) + self.ahead_ns
+        out = Sweep(process.store, Ask("ontology", ontology.EVERYTHING, run_id, True, now_ns, None))
+        await type(self).sweep(process.store, process.ambient, out.ask, out)
+        await out.flush()
+        await settle(process.store, run_id)
+
+    def check(self, world: World) -> Iterator[Violation]:
+        yield from super().check(world)
+        yield from ontology_named(world.landings)
+        yield from recorded([each for each in world.landings if each.process.startswith("gc")])
+
+
+WORK = "work"
+NO_GRACE = GcOptions(grace_ns=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GcRuns(RunsForkDelete):
+    """Garbage collection without patience beside forks, deletions and sessions: no run loses what it refers to."""
+
+    name: ClassVar[str] = "gc-runs"
+    sweep: ClassVar[Sweeper] = staticmethod(leftovers.sweep_runs)
+
+    garbage: int = 1
+    """Collectors of garbage."""
+    sweeps: int = 1
+    workers: int = 0
+    """Sessions of one run, each with a payload, each of which ends it."""
+    sessions: int = 1
+    late: int = 0
+    """Payloads that come to the source whether it is deleted or not."""
+    idle_ms: float = 0.0
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> Self:
+        base = RunsForkDelete.drawn(rng)
+        settings = {each.name: getattr(base, each.name) for each in fields(base)}
+        settings |= {"garbage": rng.randint(1, 2), "sweeps": rng.randint(1, 5), "workers": rng.randint(0, 2)}
+        settings |= {"sessions": rng.randint(1, 3), "late": rng.randint(0, 2), "idle_ms": rng.choice((0.0, 100.0))}
+        return cls(**settings)
+
+    def begin(self, world: World) -> None:
+        super().begin(world)
+        for key in (PAYLOAD, runs_layout.journal_key(SOURCE)):
+            world.landed("origin", key, world.truth.shelf.objects[key].body, None)
+        for name, count, actor in (
+            ("gc", self.garbage, self.collecting),
+            ("worker", self.workers, self.working),
+            ("zombie", self.late, self.zombie),
+        ):
+            for number in range(count):
+                world.start(f"{name}{number + 1}", actor)
+
+    async def collecting(self, process: Process) -> None:
+        for turn in range(self.sweeps):
+            collecting = self.collect(process, f"{process.name}-{turn}")
+            await process.perform("collect", collecting, key=runs_layout.ROOT, show=lambda _: None)
+            await self._rest(process)
+
+    async def collect(self, process: Process, run_id: str) -> None:
+        for shard in await leftovers.run_ranges(process.store):
+            out = Sweep(process.store, Ask("runs", shard, run_id, True, NEVER, None, None, NO_GRACE))
+            await type(self).sweep(process.store, process.ambient, out.ask, out)
+            await out.flush()
+        await settle(process.store, run_id)
+
+    async def working(self, process: Process) -> None:
+        for turn in range(self.sessions):
+            working = self.work(process, f"{process.name}/{turn}")
+            await process.perform("work", working, key=WORK, show=lambda _: None)
+            await self._rest(process)
+
+    async def work(self, process: Process, token: str) -> None:
+        """Goes on with the run, whatever became of it, and ends it."""
+        store, ambient = process.store, process.ambient
+        history = await read_history(store, WORK)
+        start = {"workflow": WORK, **({} if history is None else {"reopen": True})}
+        journal = await Journal.begin(store, ambient, WORK, history, start)
+        reference = await put_payload(store, ambient, WORK, token.encode())
+        await journal.append(Draft("step", {"stepId": token, "payload": reference}))
+        await journal.append(Draft("complete", {}))
+
+    async def zombie(self, process: Process) -> None:
+        await self._rest(process)
+        await process.perform("late", put_payload(process.store, process.ambient, SOURCE, b"late"), key=SOURCE)
+
+    async def _rest(self, process: Process) -> None:
+        if self.idle_ms:
+            await asyncio.sleep(process.rng.random() * self.idle_ms / 1000)
+
+    def check(self, world: World) -> Iterator[Violation]:
+        yield from super().check(world)
+        yield from runs_named(world.landings)
+        yield from recorded([each for each in world.landings if each.process.startswith("gc")])

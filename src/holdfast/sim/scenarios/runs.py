@@ -1,0 +1,581 @@
+"""Workflows: callers that crash and overtake each other, workers that go by the index, and cancellation.
+
+Step functions note every execution outside the simulated store, as a real side effect would be. The checkers read the
+journal's bytes with a reader of their own and compare them with those notes and with what the callers were told.
+"""
+
+import asyncio
+import json
+import random
+from collections.abc import Awaitable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple, Self
+
+from holdfast.base.errors import HoldfastError
+from holdfast.objects.client import Client
+from holdfast.objects.retry import RetryPolicy
+from holdfast.runs.admin.control import reindex, request_cancel
+from holdfast.runs.engine.context import Context
+from holdfast.runs.engine.worker import worker
+from holdfast.runs.engine.workflow import Workflow, deliver, workflow
+from holdfast.runs.errors import Cancelled, StepFailed
+from holdfast.runs.journal.index import CREATION_MS, Rebuilt
+from holdfast.sim.checkers.runs import ENDS, Execution, course, effects, entries_of, journals, well_formed
+from holdfast.sim.faults import Faults, Troubles
+from holdfast.sim.history import Done, Violation
+from holdfast.sim.scenario import Scenario, retries
+from holdfast.sim.wire import QUIET_S
+from holdfast.sim.world import Process, World
+
+RUN_ID = "run"
+JOURNAL = f"runs/{RUN_ID}/journal.jsonl"
+CALLS = 60
+"""More calls than any dispatcher needs, so that a run which never ends is a finding."""
+
+
+class StepExecution(NamedTuple):
+    """A step's function ran: where in the order of events, for whom, under which key, with what result."""
+
+    position: int
+    session: int
+    key: str
+    result: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunsWorkflow(Scenario):
+    """Dispatchers call one workflow with steps, a parallel group, a wait and a sleep; everything is recorded once."""
+
+    name: ClassVar[str] = "runs-workflow"
+    explorable: ClassVar[bool] = False
+
+    dispatchers: int = 2
+    steps: int = 2
+    wide: int = 0
+    waits: bool = False
+    sleep_s: float = 0.0
+    notes: bool = False
+    """Ask for the time and an id first, and use them in the steps after."""
+    failing: bool = False
+    """A group with a member that fails half of the time, which the workflow catches."""
+    beside: int = 0
+    """Steps in tasks of the workflow's own making."""
+    executions: list[StepExecution] = field(default_factory=list, compare=False, repr=False)
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> Self:
+        return cls(
+            dispatchers=rng.randint(1, 4),
+            steps=rng.randint(1, 6),
+            wide=rng.choice((0, 2, 4)),
+            waits=rng.random() < 0.5,
+            sleep_s=rng.choice((0.0, 0.5)),
+            notes=rng.random() < 0.5,
+            failing=rng.random() < 0.5,
+            beside=rng.choice((0, 0, 3)),
+            faults=Faults.drawn(rng, lost_response=rng.choice((0.05, 0.25))),
+            troubles=Troubles.drawn(rng),
+            retry=retries(rng),
+        )
+
+    def begin(self, world: World) -> None:
+        for number in range(self.dispatchers):
+            world.start(f"caller{number + 1}", self.caller)
+        if self.waits:
+            world.start("operator", self.operator)
+
+    async def caller(self, process: Process) -> None:
+        store = process.store
+        work = self.workflow(process)
+        for turn in range(CALLS):
+            if self.waits and turn == CALLS // 3:  # the operator may be dead for good
+                await self.operator(process)
+            outcome = await process.perform(
+                "start", work.start(store, run_id=RUN_ID), key=RUN_ID, show=lambda told: (told.status, told.result)
+            )
+            if isinstance(outcome, Done) and outcome.result.finished:
+                return
+            await asyncio.sleep(process.rng.random() * 2)
+        process.world.failures.append(f"{process.name} called {CALLS} times, and the run is not finished")
+
+    async def operator(self, process: Process) -> None:
+        store = process.store
+        await asyncio.sleep(process.rng.random())
+        while True:
+            try:
+                await deliver(store, RUN_ID, "approval", "granted", key="once")
+            except HoldfastError:
+                await asyncio.sleep(0.1)
+            else:
+                return
+
+    def workflow(self, process: Process) -> Workflow:
+        @workflow(version="1", name="simulated")
+        async def simulated(ctx: Context) -> list[Any]:
+            async def effect(name: str) -> str:
+                await asyncio.sleep(process.rng.random() * 0.1)
+                token = f"{name}-{process.ambient.ids.attempt()}"
+                position = process.note("executes", ctx.key, token)
+                self.executions.append(StepExecution(position, ctx.session, ctx.key, token))
+                return token
+
+            async def perhaps(name: str) -> str:
+                token = await effect(name)
+                if process.rng.random() < 0.5:
+                    raise ValueError(token)
+                return token
+
+            results: list[Any] = [await ctx.step("work", effect, f"work{n}") for n in range(self.steps)]
+            note = ""
+            if self.notes:
+                note = f"{await ctx.unique()}{(await ctx.now()).isoformat()}"
+            if self.failing:
+                try:
+                    calls = {"a": (effect, f"a{note}"), "b": (perhaps, f"b{note}"), "c": (effect, f"c{note}")}
+                    results.append(await ctx.parallel("failing", calls, limit=2))
+                except StepFailed as failed:
+                    results.append(failed.message)
+            if self.beside:
+                keyed = (ctx.step("beside", effect, f"beside{note}{results[-1]}", key=n) for n in range(self.beside))
+                results.append(await asyncio.gather(*keyed))
+            if self.notes:
+                results.append(note)
+            if self.wide:
+                results.append(await ctx.parallel("wide", {str(n): (effect, f"wide{n}") for n in range(self.wide)}))
+            if self.waits:
+                results.append(await ctx.suspend("approval"))
+            if self.sleep_s:
+                await ctx.sleep(seconds=self.sleep_s)
+            results.append(await ctx.step("last", effect, "last"))
+            return results
+
+        return simulated
+
+    def check(self, world: World) -> Iterator[Violation]:
+        landed = [(landing.position, _lines(landing.body)) for landing in world.landings if landing.key == JOURNAL]
+        recorded: dict[str, tuple[int, dict[str, Any]]] = {}
+        for (_, before), (position, after) in zip([(0, list[Any]()), *landed], landed, strict=False):
+            if after[: len(before)] != before:
+                yield Violation("a journal only grows", f"{after} replaced {before}")
+            for entry in after[len(before) :]:
+                if entry["type"] == "step":
+                    if entry["stepId"] in recorded:
+                        yield Violation("a step is recorded once", f"{entry['stepId']} in {after}")
+                    recorded[entry["stepId"]] = position, entry
+        entries = landed[-1][1] if landed else []
+        yield from _one_writer_at_a_time(entries)
+        yield from self._recorded_is_what_ran(recorded, _starts(landed))
+        yield from _one_result(world, entries)
+        if self.notes:
+            yield from _one_note(entries)
+
+    def _recorded_is_what_ran(
+        self, recorded: dict[str, tuple[int, dict[str, Any]]], starts: dict[int, int]
+    ) -> Iterator[Violation]:
+        for step, (position, entry) in recorded.items():
+            runs = [execution for execution in self.executions if execution.key == f"{RUN_ID}/{step}"]
+            if entry["name"] in ("now", "unique"):
+                continue
+            said = entry["error"]["message"] if "error" in entry else entry["result"]
+            if not any(run.session == entry["session"] and run.result == said for run in runs):
+                yield Violation("what is recorded was executed by the session that recorded it", f"{entry} of {runs}")
+            again = [run for run in runs if position < starts.get(run.session, 0)]
+            if again:
+                yield Violation("a recorded step never runs again", f"{step} was recorded at {position}: {again}")
+
+
+def _one_note(entries: list[dict[str, Any]]) -> Iterator[Violation]:
+    """What was drawn once is what every recorded step was given."""
+    drawn = {entry["name"]: entry["result"] for entry in entries if entry.get("name") in ("now", "unique")}
+    users = [entry for entry in entries if entry.get("name") in ("failing", "beside")]
+    for entry in users:
+        said = entry["error"]["message"] if "error" in entry else entry["result"]
+        if len(drawn) < 2 or f"{drawn['unique']}{drawn['now']}" not in said:
+            yield Violation("a recorded note is the one that steps were given", f"{entry}, but {drawn}")
+
+
+def _lines(body: bytes | None) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (body or b"").splitlines()]
+
+
+def _starts(landed: list[tuple[int, list[dict[str, Any]]]]) -> dict[int, int]:
+    """Where each session's ``start`` landed."""
+    starts: dict[int, int] = {}
+    for position, entries in landed:
+        for entry in entries:
+            if entry["type"] == "start":
+                starts.setdefault(entry["session"], position)
+    return starts
+
+
+def _one_writer_at_a_time(entries: list[dict[str, Any]]) -> Iterator[Violation]:
+    newest = 0
+    for offset, entry in enumerate(entries):
+        if entry["offset"] != offset:
+            yield Violation("offsets count up", f"{entry} at {offset}")
+        if entry["session"] < newest or (entry["type"] == "start" and entry["session"] <= newest):
+            yield Violation("no older session writes after a newer one has started", f"{entry} after session {newest}")
+        newest = max(newest, entry["session"])
+
+
+def _one_result(world: World, entries: list[dict[str, Any]]) -> Iterator[Violation]:
+    told = [operation.outcome.value for operation in world.operations if isinstance(operation.outcome, Done)]
+    results = [value[1] for value in told if isinstance(value, tuple) and value[0] == "success"]
+    final = [entry["result"] for entry in entries if entry["type"] == "complete"]
+    if len(final) > 1 or any(result != final[0] for result in results if final) or (results and not final):
+        yield Violation("every caller is told the one recorded result", f"told {results}, recorded {final}")
+
+
+ROUNDS = 100
+"""More than any janitor needs, so that a run which never ends is a finding."""
+
+ALL_BACK_S = 15.0
+"""Later than any process is crashed, paused or brought back."""
+
+FOUND = "workers find every run that has begun, without a repair of the index"
+OVER = "every run is over when the janitor is done"
+INDEXED = "the index says of every run what its journal says, once"
+NOTHING_ELSE = "the index speaks of no run that is not there"
+
+_STATUS = {"complete": "success", "error": "failed", "cancel": "cancelled"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunsWorker(Scenario):
+    """Runs are started, woken and abandoned; workers find them through the index, and a repair finds the rest."""
+
+    name: ClassVar[str] = "runs-worker"
+    explorable: ClassVar[bool] = False
+
+    clients: int = 1
+    runs: int = 2
+    workers: int = 1
+    sleep_s: float = 0.0
+    executions: list[Execution] = field(default_factory=list, compare=False, repr=False)
+    missed: list[str] = field(default_factory=list, compare=False, repr=False)
+    """Runs that no worker found before the first repair."""
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> Self:
+        return cls(
+            clients=rng.randint(1, 2),
+            runs=rng.randint(1, 3),
+            workers=rng.randint(1, 2),
+            sleep_s=rng.choice((0.0, 0.5)),
+            faults=Faults.drawn(rng, lost_response=rng.choice((0.05, 0.2))),
+            troubles=Troubles.drawn(rng),
+            retry=RetryPolicy(attempts=rng.randint(4, 8), base_ms=rng.choice((1, 50)), max_ms=500, deadline_ms=20_000),
+        )
+
+    def begin(self, world: World) -> None:
+        for number in range(self.clients):
+            world.start(f"client{number + 1}", self.client)
+        for number in range(self.workers):
+            world.start(f"worker{number + 1}", self.work)
+        world.start("janitor", self.janitor)
+
+    async def client(self, process: Process) -> None:
+        """Starts each run once, and answers it once: whoever dies in between is not replaced."""
+        store = open_store(process)
+        for number in range(self.runs):
+            run_id = f"{process.name}-{number + 1}"
+            await process.perform(
+                "start", self.workflow(process).start(store, run_id=run_id), key=run_id, show=lambda told: told.status
+            )
+            await process.perform("deliver", deliver(store, run_id, "go", "yes", key="once"), key=run_id)
+
+    async def work(self, process: Process) -> None:
+        """Looks now and then, for a while."""
+        for _ in range(4):
+            await self.round(process)
+            await asyncio.sleep(process.rng.random())
+
+    async def round(self, process: Process) -> bool:
+        store, flows = open_store(process), [self.workflow(process)]
+        try:
+            await worker(store, flows, concurrency=2, poll_ms=50, stale_after_ms=1_000, until_idle=True)
+        except HoldfastError as error:
+            process.note("gives up", str(error))
+            return False
+        return True
+
+    async def janitor(self, process: Process) -> None:
+        """Comes when the others have left; repairs, answers what nobody has answered, and works until all is over."""
+        await asyncio.sleep(ALL_BACK_S)
+        while any(other.working for other in process.world.processes if other.family != "janitor"):  # noqa: ASYNC110  # nobody tells
+            await asyncio.sleep(1)
+        store = open_store(process)
+        await self.work_without_repair(process)
+        for _ in range(ROUNDS):
+            try:
+                await self.answer_all(store)
+                await self.repair(store)
+            except HoldfastError as error:
+                process.note("gives up", str(error))
+                continue
+            await self.round(process)
+            await asyncio.sleep(2)
+            if not _unfinished(process.world):
+                await self.settle(process, store)
+                return
+
+    async def work_without_repair(self, process: Process) -> None:
+        """Work off what the index shows, until two rounds in a row meet no fault. A run that is then still in the
+        middle of its work was missed.
+        """
+        await asyncio.sleep(QUIET_S)
+        for _ in range(ROUNDS):
+            await asyncio.sleep(2)
+            if await self.round(process) and await self.round(process):
+                self.missed.extend(_at_work(process.world))
+                return
+
+    async def answer_all(self, store: Client) -> None:
+        """Deliver to the runs that have no mail at all; those that have are to be found by the repair."""
+        pages = [page async for page in store.list("runs/", delimiter=True)]
+        for folder in (folder for page in pages for folder in page.folders):
+            if not [key async for key in store.keys(f"{folder}mail/")]:
+                await deliver(store, folder.split("/")[1], "go", "yes", key="once")
+
+    async def repair(self, store: Client) -> Rebuilt:
+        return await reindex(store)
+
+    async def settle(self, process: Process, store: Client) -> None:
+        """Repair until there is nothing left to repair, once no request and no creation of a run is under way."""
+        await asyncio.sleep(2 * CREATION_MS / 1000)  # clocks differ
+        for _ in range(ROUNDS):
+            await asyncio.sleep(QUIET_S)
+            try:
+                mended = await self.repair(store)
+            except HoldfastError as error:
+                process.note("gives up", str(error))
+            else:
+                if not mended.written + mended.removed:
+                    return
+
+    def workflow(self, process: Process) -> Workflow:
+        @workflow(version="1", name="errand")
+        async def errand(ctx: Context) -> Any:
+            async def effect(name: str) -> str:
+                await asyncio.sleep(process.rng.random() * 0.1)
+                token = f"{name}-{process.ambient.ids.attempt()}"
+                run_id, _, step = ctx.key.partition("/")
+                position = process.note("executes", ctx.key, token)
+                self.executions.append(Execution(position, ctx.session, run_id, step, token))
+                return token
+
+            await ctx.step("before", effect, "before")
+            answer = await ctx.suspend("go")
+            if self.sleep_s:
+                await ctx.sleep(seconds=self.sleep_s)
+            return [answer, await ctx.step("after", effect, "after")]
+
+        return errand
+
+    def check(self, world: World) -> Iterator[Violation]:
+        for run_id, its_course in journals(world.landings).items():
+            grown = course(world.landings, f"runs/{run_id}/")
+            yield from grown.violations
+            yield from well_formed(grown.generations)
+            yield from effects(run_id, its_course, self.executions)
+        janitors = [process for process in world.processes if process.family == "janitor"]
+        if not any(event.what == "finishes" and event.who == janitors[-1].name for event in world.trace.events):
+            return  # it died for good, and nothing is promised without it
+        if self.missed:
+            yield Violation(FOUND, ", ".join(self.missed))
+        if left := _unfinished(world):
+            yield Violation(OVER, f"{left} after {ROUNDS} rounds")
+            return
+        yield from _index_is_right(world)
+
+
+def open_store(process: Process) -> Client:
+    return process.store
+
+
+def _ends(world: World) -> dict[str, str]:
+    """Of every run, the type of its last entry."""
+    return {
+        key.split("/")[1]: entries_of(found.body)[-1]["type"]
+        for key, found in world.truth.shelf.objects.items()
+        if key.startswith("runs/") and key.endswith("/journal.jsonl")
+    }
+
+
+def _at_work(world: World) -> list[str]:
+    return [run_id for run_id, last in _ends(world).items() if last in ("start", "step", "resume")]
+
+
+def _unfinished(world: World) -> list[str]:
+    return [run_id for run_id, last in _ends(world).items() if last not in ENDS]
+
+
+def _index_is_right(world: World) -> Iterator[Violation]:
+    keys = [key.split("/") for key in world.truth.shelf.objects if key.startswith("runs-index/")]
+    ends = _ends(world)
+    for run_id, last in ends.items():
+        said = [parts for parts in keys if run_id in parts]
+        right = [parts for parts in said if parts[2] == "done" and parts[-1].split(".")[2] == _STATUS[last]]
+        if len(said) != 1 or right != said:
+            yield Violation(INDEXED, f"{run_id} ended with {last}, and the index has {said}")
+    for parts in keys:
+        if not ends.keys() & set(parts) and not parts[-1].startswith("!"):  # mail may come before its run
+            yield Violation(NOTHING_ELSE, "/".join(parts))
+
+
+PARENT = "parent"
+CHILD = "parent.child"
+
+CLEAN = "a run that was cancelled has given back what it took"
+STOPPED = "a run that was asked to stop before its last step does not succeed"
+TOGETHER = "a child is over, or cleaning up, when its cancelled parent is over"
+AFTERWARDS = "a child takes nothing any more when its cancelled parent is over"
+TOLD = "every caller is told how the run ended"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunsCancel(Scenario):
+    """A run and its child are cancelled while others work on them; both clean up, and nothing goes on behind them."""
+
+    name: ClassVar[str] = "runs-cancel"
+    explorable: ClassVar[bool] = False
+
+    dispatchers: int = 2
+    takes: int = 2
+    notes: bool = False
+    """Ask for an id just before the child: it is recorded with what comes next."""
+    child: bool = True
+    with_code: bool = True
+    """Whether the one who cancels has the workflow's code."""
+    executions: list[Execution] = field(default_factory=list, compare=False, repr=False)
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> Self:
+        return cls(
+            dispatchers=rng.randint(1, 3),
+            takes=rng.randint(1, 3),
+            notes=rng.random() < 0.5,
+            child=rng.random() < 0.8,
+            with_code=rng.random() < 0.5,
+            faults=Faults.drawn(rng, lost_response=rng.choice((0.05, 0.25))),
+            troubles=Troubles.drawn(rng),
+            retry=retries(rng),
+        )
+
+    def begin(self, world: World) -> None:
+        for number in range(self.dispatchers):
+            world.start(f"caller{number + 1}", self.caller)
+        world.start("canceller", self.canceller)
+
+    async def caller(self, process: Process) -> None:
+        store = self.open(process)
+        parent = self.workflows(process)
+        for _ in range(CALLS):
+            outcome = await process.perform(
+                "start", parent.start(store, run_id=PARENT), key=PARENT, show=lambda told: told.status
+            )
+            if isinstance(outcome, Done) and outcome.result.finished:
+                return
+            await asyncio.sleep(process.rng.random() * 2)
+        process.world.failures.append(f"{process.name} called {CALLS} times, and the run is not over")
+
+    async def canceller(self, process: Process) -> None:
+        store = self.open(process)
+        parent = self.workflows(process)
+        for _ in range(CALLS):
+            await asyncio.sleep(process.rng.random())
+            work: Awaitable[Any] = parent.cancel(store, PARENT) if self.with_code else self.request(store)
+            outcome = await process.perform("cancel", work, key=PARENT, show=lambda told: told.status)
+            if isinstance(outcome, Done) and outcome.value in ("cancelled", "cancelling", "success"):
+                return
+
+    async def request(self, store: Client) -> Any:
+        return await request_cancel(store, PARENT)
+
+    def open(self, process: Process) -> Client:
+        return process.store
+
+    def workflows(self, process: Process) -> Workflow:
+        async def effect(ctx: Context, name: str) -> str:
+            await asyncio.sleep(process.rng.random() * 0.2)
+            token = f"{name}-{process.ambient.ids.attempt()}"
+            run_id, _, step = ctx.key.partition("/")
+            position = process.note("executes", ctx.key, token)
+            self.executions.append(Execution(position, ctx.session, run_id, step, token))
+            return token
+
+        async def take_and_give(ctx: Context) -> list[str]:
+            """Take things one by one; when cancelled, give back those that were taken."""
+            taken: list[str] = []
+            try:
+                for number in range(self.takes):
+                    await ctx.step("take", effect, ctx, f"take{number}", key=number)
+                    taken.append(str(number))
+                if ctx.run_id == PARENT and self.notes:
+                    await ctx.unique()
+                if ctx.run_id == PARENT and self.child:
+                    await ctx.run(child)
+                await ctx.step("use", effect, ctx, "use")
+            except Cancelled:
+                for thing in taken:
+                    await ctx.step("give", effect, ctx, f"give{thing}", key=thing)
+                raise
+            return taken
+
+        @workflow(version="1", name="child")
+        async def child(ctx: Context) -> list[str]:
+            return await take_and_give(ctx)
+
+        @workflow(version="1", name=PARENT)
+        async def parent(ctx: Context) -> list[str]:
+            return await take_and_give(ctx)
+
+        return parent
+
+    def check(self, world: World) -> Iterator[Violation]:
+        found = journals(world.landings)
+        for run_id, its_course in found.items():
+            grown = course(world.landings, f"runs/{run_id}/")
+            yield from grown.violations
+            yield from well_formed(grown.generations)
+            yield from effects(run_id, its_course, self.executions)
+            yield from _cleaned_up(run_id, its_course[-1][1])
+        yield from _together(found)
+        if PARENT in found:
+            yield from _told(world, found[PARENT][-1][1])
+
+
+def _cleaned_up(run_id: str, entries: list[dict[str, Any]]) -> Iterator[Violation]:
+    asked = next((entry["offset"] for entry in entries if entry.get("cancelling")), None)
+    late = {entry["type"] for entry in entries[asked:]} if asked is not None else set()
+    if late >= {"step", "complete"}:
+        yield Violation(STOPPED, f"{run_id}: {entries[asked:]}")
+    if entries[-1]["type"] != "cancel":
+        return
+    taken = [entry["stepId"] for entry in entries if entry.get("name") == "take"]
+    given = [entry["stepId"] for entry in entries if entry.get("name") == "give"]
+    if given != [step.replace("take", "give") for step in taken]:
+        yield Violation(CLEAN, f"{run_id} took {taken} and gave back {given}")
+
+
+def _together(found: dict[str, list[tuple[int, list[dict[str, Any]]]]]) -> Iterator[Violation]:
+    """The parent ended by a cancellation: what of its child, then and afterwards?"""
+    ended = [position for position, entries in found.get(PARENT, ()) if entries[-1]["type"] == "cancel"]
+    if not ended or CHILD not in found:
+        return
+    before = [entries for position, entries in found[CHILD] if position < ended[0]]
+    last = found[CHILD][-1][1]
+    if last[-1]["type"] not in ENDS and not any(entry.get("cancelling") for entry in last):
+        yield Violation(TOGETHER, f"the child's last entries are {last[-2:]}")
+    known = len(before[-1]) if before else 0
+    late = [entry for entry in last[known:] if entry.get("name") in ("take", "use")]
+    if late:
+        yield Violation(AFTERWARDS, f"recorded after the parent's end: {late}")
+
+
+def _told(world: World, entries: list[dict[str, Any]]) -> Iterator[Violation]:
+    said = {str(operation.outcome.value) for operation in world.operations if isinstance(operation.outcome, Done)}
+    over = said & {"cancelled", "success", "failed"}
+    ends = {"cancel": "cancelled", "complete": "success", "error": "failed"}
+    if over and over != {ends.get(entries[-1]["type"])}:
+        yield Violation(TOLD, f"told {sorted(over)}, and the journal ends with {entries[-1]}")

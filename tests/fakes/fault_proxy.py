@@ -1,0 +1,565 @@
+"""A proxy between an S3 client and a real S3 server that loses, repeats, delays and falsifies on purpose.
+
+    async with FaultProxy("http://127.0.0.1:9000", lossy(seed=7)) as proxy:
+        ...                     # clients use proxy.endpoint
+        proxy.counts.served("put", 200)
+
+It runs on the loop that enters it; ``in_thread`` gives it one of its own, for blocking tests. Closing it cuts every
+connection and drops what was to be applied later; ``settle`` waits for that first. A failure of the proxy itself is
+raised when it is closed, never passed off as a fault.
+
+Messages are held whole: the target and the headers go through as they came, because the client's signature covers
+them, and each delivery has a connection to the server of its own. Every delivery and every answer is logged before the
+client can see its effect, so that a test that has its answer finds the counts complete.
+"""
+
+import asyncio
+import socket
+import struct
+import sys
+from collections import Counter, defaultdict, deque
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from http import HTTPStatus
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import h11
+
+from holdfast.base.portal import Portal
+from tests.fakes.fault_plans import (
+    CUT,
+    FIRST,
+    SECOND,
+    Answer,
+    AnswerAfter,
+    ApplyLater,
+    Choice,
+    Chooser,
+    CutResponse,
+    DelayResponse,
+    LoseRequest,
+    Plan,
+    RaceConditions,
+    Request,
+    Rule,
+    StaleList,
+    Stall,
+    StripConditions,
+    Twice,
+)
+
+NONE = 0
+"""In place of a status: nothing came back."""
+PIECE_BYTES = 64 * 1024
+CONDITIONS = ("if-match", "if-none-match")
+_FIRST_LISTING_API = {"prefix", "delimiter", "marker", "max-keys", "encoding-type"}
+_CODES = {
+    HTTPStatus.BAD_REQUEST: "BadRequest",
+    HTTPStatus.NOT_FOUND: "NoSuchKey",
+    HTTPStatus.CONFLICT: "ConditionalRequestConflict",
+    HTTPStatus.PRECONDITION_FAILED: "PreconditionFailed",
+    HTTPStatus.INTERNAL_SERVER_ERROR: "InternalError",
+    HTTPStatus.SERVICE_UNAVAILABLE: "SlowDown",
+}
+
+Headers = tuple[tuple[bytes, bytes], ...]
+
+
+class Gone(Exception):  # how a peer behaves, not an error of ours
+    """A peer ended its connection in the middle of a message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A request or a response, whole. ``start`` is method and target, or the status."""
+
+    start: tuple[bytes, bytes] | int
+    headers: Headers
+    body: bytes = b""
+
+    def header(self, name: str) -> str | None:
+        return next((value.decode() for given, value in self.headers if given == name.encode()), None)
+
+    def without(self, *names: str) -> "Message":
+        return replace(self, headers=tuple(pair for pair in self.headers if pair[0].decode() not in names))
+
+    @property
+    def method(self) -> bytes:
+        return b"" if isinstance(self.start, int) else self.start[0]
+
+    @property
+    def target(self) -> bytes:
+        return b"" if isinstance(self.start, int) else self.start[1]
+
+    @property
+    def status(self) -> int:
+        return self.start if isinstance(self.start, int) else NONE
+
+
+class Wire:
+    """One connection, spoken by h11."""
+
+    def __init__(self, role: Any, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.http = h11.Connection(role)
+        self.reader = reader
+        self.writer = writer
+
+    async def receive(self) -> Message | None:
+        """The next message of the peer; None if it has closed the connection before one."""
+        start: h11.Request | h11.Response | None = None
+        body = bytearray()
+        while True:
+            if start is not None and self.http.they_are_waiting_for_100_continue:
+                self.write(self.http.send(h11.InformationalResponse(status_code=100, headers=[])))
+            match self.http.next_event():
+                case h11.Request() | h11.Response() as start:
+                    pass
+                case h11.Data(data):
+                    body += data
+                case h11.EndOfMessage() if start is not None:
+                    head = (start.method, start.target) if isinstance(start, h11.Request) else start.status_code
+                    return Message(head, tuple(start.headers), bytes(body))
+                case h11.ConnectionClosed():
+                    return None
+                case h11.NEED_DATA:
+                    await self._read()
+
+    async def _read(self) -> None:
+        try:
+            self.http.receive_data(await self.reader.read(PIECE_BYTES))
+        except ConnectionError as error:
+            raise Gone from error
+
+    def encoded(self, message: Message) -> bytes:
+        """A message as bytes, with the length of its body in place of other framing."""
+        headers = list(message.without("transfer-encoding", "connection", "expect").headers)
+        if message.body:
+            length = b"%d" % len(message.body)
+            headers = [pair for pair in headers if pair[0] != b"content-length"] + [(b"content-length", length)]
+        if isinstance(message.start, int):
+            start: h11.Request | h11.Response = h11.Response(status_code=message.start, headers=headers)
+        else:
+            start = h11.Request(method=message.method, target=message.target, headers=headers)
+        events = [start, *([h11.Data(data=message.body)] if message.body else []), h11.EndOfMessage()]
+        return b"".join(self.http.send(event) or b"" for event in events)
+
+    def write(self, data: bytes | None) -> None:
+        self.writer.write(data or b"")
+
+    async def send(self, data: bytes) -> None:
+        try:
+            self.write(data)
+            await self.writer.drain()
+        except ConnectionError as error:
+            raise Gone from error
+
+    def cut(self) -> None:
+        """Reset the connection: the peer gets nothing that was not sent yet, and an error."""
+        raw = self.writer.get_extra_info("socket")
+        if raw is not None and not self.writer.is_closing():
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.writer.transport.abort()
+
+
+def classify(message: Message) -> Request:
+    """What a request is to S3, in the verbs that ``objects`` counts by, so that the two counts can be compared.
+
+    What the port has no word for is ``copy``, ``multipart`` or ``bucket``. The key of a listing is its prefix.
+    """
+    parts = urlsplit(message.target.decode())
+    query = parse_qs(parts.query, keep_blank_values=True)
+    bucket, _, raw_key = parts.path.removeprefix("/").partition("/")
+    key = unquote(raw_key)
+    method = message.method.decode()
+    verb = method.lower()
+    if method == "POST" and "delete" in query:
+        verb = "delete"
+    elif not key:
+        listing = "list-type" in query or query.keys() <= _FIRST_LISTING_API
+        verb = "list" if method == "GET" and bucket and listing else "bucket"
+    elif "uploadId" in query or "uploads" in query:
+        verb = "multipart"
+    elif method == "PUT" and message.header("x-amz-copy-source") is not None:
+        verb = "copy"
+    elif method == "GET" and message.header("range") is not None:
+        verb = "range"
+    if verb == "list":
+        key = query.get("prefix", [""])[0]
+    condition = next((name for name in CONDITIONS if message.header(name) is not None), None)
+    return Request(method, verb, key, condition)
+
+
+@dataclass(slots=True)
+class Record:
+    """One request of a client."""
+
+    request: Request
+    fault: str | None
+    status: int | None = None
+    """The answer that the client got; ``NONE`` if the connection was cut, None while it waits."""
+    landed: list[int] = field(default_factory=list)
+    """The server's answers, one per delivery."""
+
+
+class Counts:
+    """Totals since the proxy started, or since ``clear``. What was asked and what was served differ by the faults."""
+
+    def __init__(self) -> None:
+        self.connections = 0
+        self.most_at_once = 0
+        """Requests that were waiting for their answers."""
+        self.received_bytes = 0
+        """Of bodies, from the server."""
+        self.requests: Counter[str] = Counter()
+        self.at_server: Counter[tuple[str, int]] = Counter()
+        self.to_client: Counter[tuple[str, int]] = Counter()
+        self.faults: Counter[str] = Counter()
+
+    def asked(self, verb: str | None = None) -> int:
+        """Requests that clients sent."""
+        return sum(number for its_verb, number in self.requests.items() if verb in (None, its_verb))
+
+    def served(self, verb: str | None = None, status: int | None = None) -> int:
+        """Requests that reached the server."""
+        return _total(self.at_server, verb, status)
+
+    def answered(self, verb: str | None = None, status: int | None = None) -> int:
+        """Answers that clients got; with status ``NONE``, the cut ones alone."""
+        return _total(self.to_client, verb, status)
+
+    def by_answer(self) -> dict[str, int]:
+        """What was served, as ``get 200``."""
+        return {f"{verb} {status}": number for (verb, status), number in sorted(self.at_server.items())}
+
+    def clear(self) -> None:
+        self.__init__()  # type: ignore[misc]  # all counts at once, on the object that tests hold
+
+
+def _total(tally: Counter[tuple[str, int]], verb: str | None, status: int | None) -> int:
+    return sum(number for (its, code), number in tally.items() if verb in (None, its) and status in (None, code))
+
+
+class FaultProxy:
+    def __init__(self, upstream: str, plan: Plan | None = None) -> None:
+        self.upstream = upstream
+        self.counts = Counts()
+        self.log: deque[Record] = deque(maxlen=100_000)
+        """The newest records, oldest first."""
+        self._port = 0
+        self._waiting = 0
+        self._listener: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+        self._late: set[asyncio.Task[None]] = set()
+        self._failure: BaseException | None = None
+        self.use(plan or Plan())
+
+    def use(self, plan: Plan) -> None:
+        """Follow another plan from the next request on, with fresh counters of its rules. The log goes on."""
+        self._chooser = Chooser(plan)
+        self._lists: dict[bytes, list[Message]] = defaultdict(list)
+
+    @property
+    def endpoint(self) -> str:
+        """Where clients connect."""
+        return f"http://127.0.0.1:{self._port}"
+
+    async def settle(self) -> None:
+        """Wait until everything that was to be applied later has been."""
+        while self._late:
+            await asyncio.gather(*self._late, return_exceptions=True)
+
+    @asynccontextmanager
+    async def unreachable(self) -> AsyncIterator[None]:
+        """Inside the block connections are refused, and every open one is cut."""
+        await self._stop_listening()
+        try:
+            yield
+        finally:
+            await self._listen()
+
+    async def __aenter__(self) -> Self:
+        await self._listen()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stop_listening()
+        for task in self._late:
+            task.cancel()
+        await asyncio.gather(*self._late, return_exceptions=True)
+        if self._failure is not None and error is None:
+            raise self._failure
+
+    async def _listen(self) -> None:
+        self._listener = await asyncio.start_server(self._accept, "127.0.0.1", self._port)
+        self._port = self._listener.sockets[0].getsockname()[1]
+
+    async def _stop_listening(self) -> None:
+        listener, self._listener = self._listener, None
+        if listener is None:
+            return
+        listener.close()
+        for task in self._connections:
+            task.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+        await listener.wait_closed()
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        client = Wire(h11.SERVER, reader, writer)
+        if self._listener is None:  # the kernel had accepted it before we closed
+            client.cut()
+            return
+        self.counts.connections += 1
+        if self._chooser.refuses_connection():
+            self.counts.faults["refuse-connection"] += 1
+            client.cut()
+            return
+        task = self._spawn(self._serve(client), self._connections)
+        # Not in the task's own ``finally``: a task that is cancelled before it began runs none.
+        task.add_done_callback(lambda _: None if writer.is_closing() else client.cut())
+
+    async def _serve(self, client: Wire) -> None:
+        """All requests of one connection, one after the other."""
+        try:
+            while (message := await client.receive()) is not None:
+                await self._exchange(client, message)
+                if client.http.our_state is not h11.DONE or client.http.their_state is not h11.DONE:
+                    break
+                client.http.start_next_cycle()
+            client.writer.close()
+        except (Gone, h11.RemoteProtocolError):
+            client.cut()
+
+    async def _exchange(self, client: Wire, message: Message) -> None:
+        request = classify(message)
+        choice = self._chooser.choose(request)
+        record = Record(request, choice.fault.kind if choice.fault is not None else None)
+        self.log.append(record)
+        self.counts.requests[request.verb] += 1
+        if record.fault is not None:
+            self.counts.faults[record.fault] += 1
+        exchange = Exchange(self, client, message, record)
+        self._waiting += 1
+        self.counts.most_at_once = max(self.counts.most_at_once, self._waiting)
+        try:
+            await exchange.perform(choice)
+        except (Gone, h11.RemoteProtocolError):
+            exchange.cut()  # no fault of a plan: one of the peers failed
+        finally:
+            self._waiting -= 1
+
+    def later(self, work: Coroutine[Any, Any, object]) -> None:
+        """Run something after the exchange has ended."""
+        self._spawn(_finish(work), self._late)
+
+    def listed(self, address: bytes, newest: Message, lag: int) -> Message:
+        """The answer to the same listing ``lag`` listings ago, or the oldest that is known."""
+        answers = self._lists[address]
+        answers.append(newest)
+        return answers[max(0, len(answers) - 1 - lag)]
+
+    def _spawn(self, work: Coroutine[Any, Any, None], home: set[asyncio.Task[None]]) -> asyncio.Task[None]:
+        task = asyncio.ensure_future(work)
+        home.add(task)
+
+        def ended(done: asyncio.Task[None]) -> None:
+            home.discard(done)
+            if not done.cancelled() and (failure := done.exception()) is not None and self._failure is None:
+                self._failure = failure
+
+        task.add_done_callback(ended)
+        return task
+
+
+async def _finish(work: Awaitable[object]) -> None:
+    with suppress(Gone):  # the client has its answer, and the log has this one
+        await work
+
+
+@dataclass
+class Exchange:
+    """One request of a client, and what each fault makes of it."""
+
+    proxy: FaultProxy
+    client: Wire
+    message: Message
+    record: Record
+
+    async def perform(self, choice: Choice) -> None:
+        match choice.fault:
+            case CutResponse(after_bytes):
+                await self._cut_response(after_bytes)
+            case DelayResponse(ms):
+                reply = await self.deliver(self.message)
+                await asyncio.sleep(ms / 1000)
+                await self.reply(reply)
+            case Twice(answer, pause_ms):
+                await self._twice(answer, pause_ms)
+            case Answer(status):
+                await self.reply(_refusal(status, self.message))
+            case AnswerAfter(status):
+                await self.deliver(self.message)
+                await self.reply(_refusal(status, self.message, maybe_landed=True))
+            case Stall(landed):
+                await self._stall(landed)
+            case LoseRequest():
+                self.cut()
+            case ApplyLater(ms, status):
+                self.proxy.later(self._deliver_later(ms))
+                if status is None:
+                    self.cut()
+                else:
+                    await self.reply(_refusal(status, self.message, maybe_landed=True))
+            case StripConditions():
+                await self.reply(await self.deliver(self.message.without(*CONDITIONS)))
+            case RaceConditions(pause_ms) if self.record.request.condition is not None:
+                await self._race(pause_ms * choice.draw)
+            case _:
+                reply = await self.deliver(self.message)
+                if choice.lists_stale and self.record.request.verb == "list":
+                    lag = choice.fault.lag if isinstance(choice.fault, StaleList) else 0
+                    reply = self.proxy.listed(self.message.target, reply, lag)
+                await self.reply(reply)
+
+    async def deliver(self, message: Message) -> Message:
+        """Send a request to the server, and take its response."""
+        verb, status = classify(message).verb, NONE
+        try:
+            wire = await _connected(self.proxy.upstream)
+            try:
+                with suppress(Gone):  # a server that stopped reading may have answered all the same
+                    await wire.send(wire.encoded(message))
+                response = await wire.receive()
+            finally:
+                wire.writer.close()
+            if response is None:
+                raise Gone
+            status = response.status
+            self.proxy.counts.received_bytes += len(response.body)
+            return response
+        finally:
+            self.record.landed.append(status)
+            self.proxy.counts.at_server[verb, status] += 1
+
+    async def reply(self, reply: Message) -> None:
+        self._answered(reply.status)
+        await self.client.send(self.client.encoded(reply))
+
+    def cut(self) -> None:
+        """End the client's connection without (the rest of) an answer."""
+        self._answered(NONE)
+        self.client.cut()
+
+    def _answered(self, status: int) -> None:
+        if self.record.status is None:
+            self.record.status = status
+            self.proxy.counts.to_client[self.record.request.verb, status] += 1
+
+    async def _cut_response(self, after_bytes: int) -> None:
+        reply = await self.deliver(self.message)
+        self._answered(NONE)
+        if after_bytes:
+            await self.client.send(self.client.encoded(reply)[:after_bytes])
+            self.client.writer.close()
+        else:
+            self.cut()
+
+    async def _stall(self, landed: bool) -> None:
+        if landed:
+            await self.deliver(self.message)
+        self._answered(NONE)
+        with suppress(ConnectionError):
+            await self.client.reader.read()  # until the client gives up
+        self.cut()
+
+    async def _twice(self, answer: str, pause_ms: float) -> None:
+        reply = await self.deliver(self.message)
+        if pause_ms and answer != SECOND:
+            self.proxy.later(self._deliver_later(pause_ms))
+        else:
+            await asyncio.sleep(pause_ms / 1000)
+            second = await self.deliver(self.message)
+            reply = reply if answer == FIRST else second
+        if answer == CUT:
+            self.cut()
+        else:
+            await self.reply(reply)
+
+    async def _deliver_later(self, ms: float) -> None:
+        await asyncio.sleep(ms / 1000)
+        await self.deliver(self.message)
+
+    async def _race(self, pause_ms: float) -> None:
+        """Check, pause, write: between the check and the write others may do the same."""
+        bare = self.message.without(*CONDITIONS)
+        probe = bare.without("content-length", "content-md5", "content-type", "transfer-encoding")
+        looked = await self.deliver(replace(probe, start=(b"HEAD", self.message.target.partition(b"?")[0]), body=b""))
+        refused = _refused(self.message, looked)
+        if refused is not None:
+            await self.reply(_refusal(refused, self.message))
+            return
+        await asyncio.sleep(pause_ms / 1000)
+        await self.reply(await self.deliver(bare))
+
+
+async def _connected(address: str) -> Wire:
+    server = urlsplit(address)
+    try:
+        return Wire(h11.CLIENT, *await asyncio.open_connection(server.hostname, server.port))
+    except OSError as error:
+        raise Gone from error
+
+
+def _refusal(status: int, request: Message, *, maybe_landed: bool = False) -> Message:
+    """An answer of the proxy's own, in the form that S3 gives to errors.
+
+    ``SlowDown`` is a promise that nothing was done, so a request that may have landed is never answered with it.
+    """
+    code = _CODES.get(HTTPStatus(status), "ServiceUnavailable")
+    if maybe_landed and code == "SlowDown":
+        code = "ServiceUnavailable"
+    body = f"<Error><Code>{code}</Code><Message>answered by the fault proxy</Message></Error>".encode()
+    headers = ((b"content-type", b"application/xml"), (b"content-length", b"%d" % len(body)))
+    return Message(status, headers, b"" if request.method == b"HEAD" else body)
+
+
+def _refused(request: Message, looked: Message) -> int | None:
+    """The status that S3 gives to a condition that does not hold; None if it holds."""
+    if looked.status not in (HTTPStatus.OK, HTTPStatus.NOT_FOUND):
+        return looked.status
+    current = looked.header("etag") if looked.status == HTTPStatus.OK else None
+    wanted, unwanted = request.header("if-match"), request.header("if-none-match")
+    if wanted is not None and current is None:
+        return HTTPStatus.NOT_FOUND
+    if wanted is not None and not _same(wanted, current):
+        return HTTPStatus.PRECONDITION_FAILED
+    if unwanted is not None and _same(unwanted, current):
+        return HTTPStatus.PRECONDITION_FAILED
+    return None
+
+
+def _same(condition: str, etag: str | None) -> bool:
+    return etag is not None and (condition.strip() == "*" or condition.strip().strip('"') == etag.strip('"'))
+
+
+@contextmanager
+def in_thread(upstream: str, plan: Plan | None = None) -> Iterator[FaultProxy]:
+    """A running proxy for blocking code. Its loop runs in a thread; ``use``, ``log`` and ``counts`` work from here."""
+    with Portal() as portal:
+        proxy = FaultProxy(upstream, plan)
+        portal.enter(proxy)
+        yield proxy
+
+
+async def _delay(upstream: str, ms: float) -> None:
+    async with FaultProxy(upstream, Plan.of(Rule(fault=DelayResponse(ms)))) as proxy:
+        print(proxy.endpoint, flush=True)
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":  # a process of its own for benchmarks: answers of a server, later by so many milliseconds
+    asyncio.run(_delay(sys.argv[1], float(sys.argv[2])))

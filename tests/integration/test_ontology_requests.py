@@ -200,7 +200,6 @@ async def answers(onto: Ontology) -> dict[str, Any]:
     found["history"] = await rows(things.with_history())
     found["since"] = await rows(things.history_since(5))
     found["between"] = await rows(links.between(3, 9))
-    found["diff"] = [(each.key, each.action, each.before, each.after) for each in await things.diff(4, 11)]
     found["groups"] = await things.as_of(9).group_by(Thing.value).agg(n=count())
     found["ends"] = await rows(links.where((left(Link).value > 5) | (Link.weight < 4)))
     found["linked"] = [(each.relation, each.left, each.right) for each in await links.as_of(8).linked()]

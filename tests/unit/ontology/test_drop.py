@@ -374,21 +374,3 @@ async def test_commits_without_files_belong_to_a_chain_that_ended() -> None:
     found = await restart.preview(desk.store)
     await restart.apply(desk.store, desk.ambient, found, found.token, by="anna", why="tests")
     assert [each.kind for each in (await verify(desk.store)).findings] == ["ended_chain"]
-
-
-async def test_what_a_drop_took_away_is_a_difference() -> None:
-    desk = Desk()
-    async with session(desk) as onto:
-        onto.ensure([Person(id="a", age=1), Person(id="b", age=1)])
-        first = await onto.commit()
-    assert first is not None
-    await drop(desk)
-    async with session(desk) as onto:
-        people = onto.query(Person)
-        head = (await onto.info()).commit_id
-        gone = await people.diff(first.commit_id, head)
-        assert [(each.key, each.action) for each in gone] == [(("a",), "retracted"), (("b",), "retracted")]
-        onto.ensure([Person(id="b", age=1), Person(id="c", age=1)])
-        await onto.commit()
-        across = await people.diff(first.commit_id, head + 10)
-        assert [(each.key[0], each.action) for each in across] == [("a", "retracted"), ("c", "added")]

@@ -77,8 +77,8 @@ def test_mypy_is_strict(tmp_path: Path) -> None:
 def test_every_import_contract_can_break(tmp_path: Path) -> None:
     """Every module of the project, empty but for a wrong import, under the real contracts."""
     package, source = tmp_path / "holdfast", ROOT / "src" / "holdfast"
-    for module in source.rglob("*.py"):
-        empty = package / module.relative_to(source)
+    for path in source.rglob("*.py"):
+        empty = package / path.relative_to(source)
         empty.parent.mkdir(parents=True, exist_ok=True)
         empty.touch()
     ignored = (ROOT / ".importlinter").read_text(encoding="utf-8")

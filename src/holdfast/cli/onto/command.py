@@ -134,12 +134,12 @@ async def list_commits(
     """List commits, the newest first."""
     async with open_ontology(shell) as store:
         found = [each async for each in history.commits(store, limit=limit, before=before)]
-        if shell.out.as_json:
-            shell.out.document([_commit_document(each) for each in found])
-        elif found:
-            shell.out.table(("commit", "created", "by", "rows", "types", "metadata"), map(_commit_row, found))
-        else:
-            shell.out.note(f"no commits in {store.spec.uri}")
+        shell.out.table(
+            ("commit", "created", "by", "rows", "types", "metadata"),
+            map(_commit_row, found),
+            empty=f"no commits in {store.spec.uri}",
+            document=[_commit_document(each) for each in found],
+        )
 
 
 @commits_app.command()
@@ -171,12 +171,12 @@ async def diff(shell: Shell, older: CommitId, newer: CommitId) -> None:
     """Show what changed from one commit to another; 0 is the empty store."""
     async with open_ontology(shell) as store:
         found = await history.diff(store, older, newer)
-        if shell.out.as_json:
-            shell.out.document([_difference_document(each) for each in found])
-        elif found:
-            shell.out.table(("change", "type", "key", "commit", "fields"), map(_difference_row, found))
-        else:
-            shell.out.note(f"nothing changed from commit {older} to commit {newer}")
+        shell.out.table(
+            ("change", "type", "key", "commit", "fields"),
+            map(_difference_row, found),
+            empty=f"nothing changed from commit {older} to commit {newer}",
+            document=[_difference_document(each) for each in found],
+        )
 
 
 def _commit_row(found: Manifest) -> tuple[object, ...]:
@@ -242,10 +242,7 @@ async def show_lock(shell: Shell) -> None:
     """Show who holds the write lock, and for how long still."""
     async with open_ontology(shell) as store:
         found = await lock.show(store, store.ambient)
-        if shell.out.as_json:
-            shell.out.document(_lock_document(found))
-        else:
-            shell.out.line(_lock_line(found))
+        shell.out.line(_lock_line(found), document=_lock_document(found))
 
 
 @lock_app.command("break")

@@ -32,7 +32,7 @@ from holdfast.objects.uri import StoreSpec
 from holdfast.pipeline import Engine, Inline, audited
 from holdfast.pipeline.engine.spark import SparkEngine
 from holdfast.pipeline.gc import GcOptions
-from holdfast.pipeline.gc.job import Gc
+from holdfast.pipeline.jobs.gc import Gc
 from holdfast.pipeline.options import Env
 from holdfast.runs.admin.delete import delete
 from holdfast.runs.journal.entry import Draft

@@ -8,12 +8,7 @@ import pytest
 
 from holdfast.telemetry import Client, Gauge, Undelivered
 from tests.integration.collectors import collectors, end, make_token, witness
-from tests.integration.run_places import Place, folder, place_for
-
-
-@pytest.fixture(params=["file", "s3"])
-def place(request: pytest.FixtureRequest) -> Place:
-    return place_for(request)
+from tests.integration.run_places import Place, folder
 
 
 def numbers(place: Place) -> list[tuple[int, int]]:

@@ -7,11 +7,9 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-import pytest
-
 from holdfast.telemetry import Client
 from tests.integration.collectors import Running, await_start, begin, end, families, make_token, witness
-from tests.integration.run_places import Place, place_for
+from tests.integration.run_places import Place
 from tests.integration.test_collectors import Ledger, frame
 
 COLLECTORS = 2
@@ -20,11 +18,6 @@ KILLS = 4
 AGENTS = 2
 BETWEEN = 8
 """Batches that are acknowledged between two kills."""
-
-
-@pytest.fixture(params=["file", "s3"])
-def place(request: pytest.FixtureRequest) -> Place:
-    return place_for(request)
 
 
 class Fleet:

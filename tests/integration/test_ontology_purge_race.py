@@ -11,23 +11,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import holdfast
 from holdfast.ontology.commit.lock import Open
 from holdfast.ontology.maintain import drop, erase
 from holdfast.ontology.maintain.verify.verify import verify
 from tests.integration.purge_reader import Guest
-from tests.integration.run_places import Place, place_for
+from tests.integration.run_places import Place
 
 ROOT = Path(__file__).parents[2]
 BY: Any = {"turn": Open(), "by": "x", "why": "y"}
 GUESTS, COMMITS, LIVES = 6, 4, 2
-
-
-@pytest.fixture(params=["file", "s3"])
-def place(request: pytest.FixtureRequest) -> Place:
-    return place_for(request)
 
 
 async def lives(place: Place) -> None:

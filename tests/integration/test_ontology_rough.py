@@ -8,12 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 import holdfast
 from holdfast.ontology import Entity, Field
 from holdfast.ontology.format import layout
-from tests.integration.run_places import Place, place_for
+from tests.integration.run_places import Place
 from tests.unit.ontology.plain import PlainReader
 
 ROOT = Path(__file__).parents[2]
@@ -37,11 +35,6 @@ asyncio.run(main())
 class Entry(Entity):
     id: Field[str] = Field(primary_key=True)
     value: Field[int]
-
-
-@pytest.fixture(params=["file", "s3"])
-def place(request: pytest.FixtureRequest) -> Place:
-    return place_for(request)
 
 
 async def test_one_name_for_several_sessions_and_a_lock_that_keeps_vanishing(place: Place) -> None:

@@ -41,7 +41,7 @@ class Tier(Enum):
 
 class Level(Enum):
     LOW = 1
-    HIGH = 2**70
+    HIGH = 2**62
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,12 @@ class Kind:
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 zones = st.sampled_from([UTC, timezone(timedelta(hours=5, minutes=30)), timezone(timedelta(hours=-8))])
 moments = st.datetimes(datetime(2, 1, 1), datetime(9998, 12, 31), timezones=zones)  # noqa: DTZ001  # zones are drawn
-decimals = st.decimals(allow_nan=False, allow_infinity=False)
+decimals = st.decimals(-(10**20) + 1, 10**20 - 1, places=18) | st.decimals(-(10**9), 10**9, places=2)
 numbers = st.floats(allow_nan=False)
 
 PLAIN = [
     Kind(str, texts, "text"),
-    Kind(int, st.integers() | st.integers(-(2**65), 2**65), "whole"),
+    Kind(int, st.integers(-(2**63), 2**63 - 1), "whole"),
     Kind(float, numbers, "number"),
     Kind(bool, st.booleans(), "boolean"),
     Kind(datetime, moments, "text"),

@@ -105,18 +105,6 @@ async def check(onto: Ontology, python: type[Any], rows: Rows, head: int) -> Non
         assert await seen(query.history_since(commit_id)) == [row for row in rows if row[0] > commit_id]
     low, high = head // 3, head - head // 3
     assert await seen(query.between(low, high)) == [row for row in rows if low <= row[0] <= high]
-    before, after = state(rows, low), state(rows, high)
-    expected = {
-        name: (before.get(name), after.get(name))
-        for name in {*before, *after}
-        if (before.get(name) or (0, None))[1] != (after.get(name) or (0, None))[1]
-    }
-    found = {
-        change.key: (change.before and change.before.value, change.after and change.after.value)
-        for change in await query.diff(low, high)
-    }
-    named = {(name,) if isinstance(name, str) else (*name, ""): pair for name, pair in expected.items()}
-    assert found == {name: tuple(one and one[1] for one in pair) for name, pair in named.items()}
 
 
 async def check_states(query: Query[Any], rows: Rows, head: int) -> None:

@@ -1,6 +1,5 @@
 """Random stores and questions: the library answers as a model of plain Python does, which reads no SQL and no files."""
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import holdfast
 from holdfast.ontology.filters.operand import fill
 from holdfast.ontology.filters.scope import Sql
 from holdfast.ontology.filters.sql import _Compiler
-from holdfast.ontology.query import differences
 from holdfast.ontology.types.expressions.ast import Comparison
 from tests.properties.query_model.trial import trial
 from tests.soak import SOAKING
@@ -28,16 +26,6 @@ async def test_every_answer_is_that_of_the_model(seed: int) -> None:
 async def test_every_answer_is_that_of_the_model_in_a_folder_too(tmp_path: Path) -> None:
     async with holdfast.open(tmp_path.as_uri()) as hf:
         assert await trial(hf, 11, commits=COMMITS, questions=QUESTIONS) == []
-
-
-async def test_a_diff_that_takes_what_is_absent_for_all_null_is_objected_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    def naive(template: str, *parts: Sql) -> Sql:
-        return fill(re.sub(r"[ab]\.commit_id IS NOT NULL AND ", "", template), *parts)
-
-    monkeypatch.setattr(differences, "fill", naive)
-    async with holdfast.open("memory:") as hf:
-        objections = await trial(hf, 2, commits=8, questions=3)
-    assert {objection.answer for objection in objections} == {"diff"}
 
 
 async def test_null_that_is_not_unequal_is_objected_to(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from holdfast.ontology.format.index import read_index
 from holdfast.ontology.types.refs import Place
 from holdfast.pipeline.gc.options import Ask
 from holdfast.pipeline.gc.record import Sweep
+from holdfast.pipeline.jobs.gc import Sweeper
 from holdfast.runs import layout
 from holdfast.runs.admin.delete import remains
 from holdfast.runs.journal.history import read_history
@@ -23,7 +24,7 @@ from holdfast.sim.checkers.gc import CHAINED, OWNED
 from holdfast.sim.explore import Limits, explore
 from holdfast.sim.run import Totals, simulate
 from holdfast.sim.scenario import Scenario, find
-from holdfast.sim.scenarios.gc import GcOntology, GcRuns, Sweeper
+from holdfast.sim.scenarios.gc import GcOntology, GcRuns
 from holdfast.sim.scenarios.ontology import MARK
 
 QUIET = Limits(crashes=0, lost_responses=0)

@@ -29,7 +29,7 @@ from holdfast.telemetry.rollup.manifest import Kind
 from tests.spark.cluster import PATIENCE_S, Driver, driver_at_a_cluster, executor_of
 from tests.spark.conftest import forget_sessions
 from tests.spark.readings import batches, readings, waiting
-from tests.spark.test_spark_audit import audit
+from tests.spark.test_spark_jobs import audit
 from tests.spark.test_spark_write import arrived, written
 from tests.tidy.tree import ROOT
 from tests.unit.pipeline.audit_desk import told

@@ -24,9 +24,9 @@ from holdfast.pipeline.derive import index_job, rollup_job
 from holdfast.pipeline.engine import Engine, Inline
 from holdfast.pipeline.engine.relations import Step
 from holdfast.pipeline.feed import Feed
-from holdfast.pipeline.gc.job import Gc
-from holdfast.pipeline.job import Job, Ran
+from holdfast.pipeline.job import Job, Ran, Relational
 from holdfast.pipeline.jobs.audit import Audit
+from holdfast.pipeline.jobs.gc import Gc
 from holdfast.pipeline.merge import Merge
 from holdfast.pipeline.options import Env, Options, Say, unsaid
 from holdfast.pipeline.reconcile import Reconcile
@@ -184,12 +184,16 @@ async def preview(
 
 
 async def explain(
-    store: Store, *, engine: Engine, options: Options | None = None, request: Document | None = None
+    store: Store, name: str, *, engine: Engine, options: Options | None = None, request: Document | None = None
 ) -> list[Step]:
-    """The steps of an audit, each query with the engine's plan of it. Reads and writes nothing."""
-    check_request(["audit"], request or {})
-    env = Env(store, ambient_of(store), engine, options or Options())
-    return await Audit(env).explain(dict(request or {}))
+    """The relational steps of a job, each query with the engine's plan of it. Reads and writes nothing."""
+    check_request([name], request or {})
+    job = {**JOBS, **ASKED}[name](Env(store, ambient_of(store), engine, options or Options()))
+    if not isinstance(job, Relational):
+        raise Invalid(
+            f"{name} has no relational steps to explain", remedy="see `holdfast pipeline plan` without --master"
+        )
+    return await job.explain(dict(request or {}))
 
 
 def check_names(names: Sequence[str]) -> list[str]:

@@ -8,7 +8,7 @@ it, and every object that it would still write is created or not at all.
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from holdfast.base.clock import iso
 from holdfast.base.codec import Document
@@ -17,6 +17,7 @@ from holdfast.base.telemetry import logger
 from holdfast.objects.lease import Lease
 from holdfast.objects.store import Store
 from holdfast.pipeline import layout
+from holdfast.pipeline.engine.relations import Step
 from holdfast.pipeline.options import Env
 from holdfast.runs import Context, Outcome, RunSummary, Workflow, describe, find, workflow
 
@@ -49,6 +50,15 @@ class Job(Protocol):
 
     async def run(self, ctx: Steps, request: Document) -> Document:
         """The steps, and a summary of what was read and written."""
+        ...
+
+
+@runtime_checkable
+class Relational(Protocol):
+    """A job whose steps an engine can explain."""
+
+    async def explain(self, request: Document) -> list[Step]:
+        """The relational steps as the engine would run them. Reads nothing, and writes nothing."""
         ...
 
 

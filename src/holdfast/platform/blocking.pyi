@@ -43,7 +43,7 @@ from holdfast.ontology.maintain import migrate as migration
 from holdfast.ontology.query.aggregation import Group
 from holdfast.ontology.query.explain import Explanation
 from holdfast.ontology.query.pagination import Page as QueryPage
-from holdfast.ontology.query.results import Changed, Linked
+from holdfast.ontology.query.results import Linked
 from holdfast.ontology.session import Anything
 from holdfast.ontology.types.expressions.terms import Condition, Figure, Ordering, RowTerm
 from holdfast.ontology.types.model import Entity, Mixin, Relation
@@ -139,17 +139,7 @@ class BlockingQuery(Generic[M]):
     def linked(self) -> list[Linked[M]]: ...
     def group_by(self, *terms: RowTerm[Any]) -> BlockingGrouped[M]: ...
     def agg(self, **figures: Figure) -> dict[str, Any]: ...
-    def diff(self, older: MomentInTime, newer: MomentInTime) -> list[Changed[M]]: ...
     def page(self, size: int, after: str | None = ...) -> QueryPage[M]: ...
-    def shortest_path(
-        self,
-        relation: type[Mixin],
-        to: Condition,
-        where: Condition | None = ...,
-        *,
-        most: int = ...,
-        reverse: bool = ...,
-    ) -> list[M] | None: ...
     def explain(self, *, profile: bool = ...) -> Explanation: ...
 
 class BlockingOntology:

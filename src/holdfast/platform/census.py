@@ -4,7 +4,8 @@ A census is taken hour by hour of sample time. What was seen in one of the last 
 not is retracted. Nothing here changes while it goes on being sent, so that an hour in which nobody came or went costs
 one row, and "which hosts stopped emitting X since commit N" is one question::
 
-    stopped = await onto.query(Emits).where(Emits.right_key == "node_load1").diff(n, head)
+    written = await onto.query(Emits).where(Emits.right_key == "node_load1").history_since(n).all()
+    stopped = [one for one in written if meta(one).retracted]
 
 ``Census`` says up to which hour it was taken and from which generations of the index. It is part of the same commit as
 what follows from it and expects what was read: whoever does an hour again changes nothing, and whoever is late (a

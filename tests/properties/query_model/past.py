@@ -107,20 +107,6 @@ class Past:
             found = [version for _, version in sorted(self.states[when.last][kind].items())]
         return [version for version in found if holds(self.sight(version, when.last))]
 
-    def differences(
-        self, kind: Kind, older: int, newer: int, among: Callable[[Version, int], bool]
-    ) -> list[tuple[Key, str]]:
-        """Keys of what is not the same at two commits, and how; of those that were among the wanted at one of them."""
-        before, after = self.states[older][kind], self.states[newer][kind]
-        found: list[tuple[Key, str]] = []
-        for key in sorted({*before, *after}):
-            was, is_now = before.get(key), after.get(key)
-            if was is not None and is_now is not None and _told(was.fact) == _told(is_now.fact):
-                continue
-            if any(side is not None and among(side, at) for side, at in ((was, older), (is_now, newer))):
-                found.append((key, "added" if was is None else "retracted" if is_now is None else "changed"))
-        return found
-
 
 def _told(fact: Fact) -> str:
     """Told apart: 0.0 and -0.0, 1.1 and 1.10, which are equal."""

@@ -1,5 +1,5 @@
 """One random question about one type, answered in every way there is: whole, counted, streamed, ordered, in pages, in
-groups, as figures, with ends, and as differences between two commits."""
+groups, as figures, and with ends."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from holdfast.ontology.session import Ontology
 from tests.properties.query_model import answers, words
 from tests.properties.query_model.answers import By
 from tests.properties.query_model.classes import CLASSES, FIELDS, Person
-from tests.properties.query_model.conditions import Where, about
+from tests.properties.query_model.conditions import about
 from tests.properties.query_model.past import ENDS, Fact, Key, Kind, Past, Version, When
 from tests.properties.query_model.referee import Referee
 
@@ -56,7 +56,7 @@ async def ask(rng: Random, onto: Ontology, tables: SqlTables, past: Past, refere
     when, query = drawn_when(rng, onto.query(CLASSES[kind]).where(where.asked), past.head)
     rows = past.rows(kind, where.holds, when)
     await _whole(query, kind, rows, referee)
-    await words.repeat(tables, query, rows, referee)
+    await words.repeat(tables, query, referee)
     if kind in ENDS:
         await _ends(query, kind, past, when, rows, referee)
     elif kind == "Person":
@@ -64,8 +64,6 @@ async def ask(rng: Random, onto: Ontology, tables: SqlTables, past: Past, refere
         await way(rng, query, tables, when, rows, referee)
     else:
         await _streamed(rng, query, tables, when, rows, referee)
-    if rng.random() < 0.6:
-        await _differences(rng, onto, past, kind, where, referee)
 
 
 async def _whole(query: Query[Any], kind: Kind, rows: list[Version], referee: Referee) -> None:
@@ -115,7 +113,7 @@ async def _in_order(
     referee.agree("order", (ordered, limit, offset), [meta(one).key for one in some], wanted[offset : offset + limit])
     size = 1 + len(rows) % 4
     referee.agree("ordered pages", ordered, await _pages(ordered, size), wanted)
-    referee.agree("ordered pages in words", ordered, await words.pages(tables, ordered, size), wanted)
+    await words.repeat(tables, ordered, referee)
 
 
 async def _in_groups(
@@ -167,17 +165,3 @@ async def _ends(query: Query[Any], kind: Kind, past: Past, when: When, rows: lis
 
 def _seen(one: Any, kind: Kind) -> dict[str, Any] | None:
     return None if one is None else _fact(one, kind)
-
-
-async def _differences(rng: Random, onto: Ontology, past: Past, kind: Kind, where: Where, referee: Referee) -> None:
-    older = rng.randint(0, past.head)
-    newer = rng.randint(older, past.head)
-    query = onto.query(CLASSES[kind]).where(where.asked)
-    got = await query.diff(older, newer)
-    wanted = past.differences(kind, older, newer, lambda row, as_of: where.holds(past.sight(row, as_of)))
-    referee.agree("diff", (query, older, newer), [(each.key, each.action) for each in got], wanted)
-    for each in got:
-        sides = [past.states[at][kind].get(each.key) for at in (older, newer)]
-        facts = [None if side is None else side.fact for side in sides]
-        shown = [_seen(each.before, kind), _seen(each.after, kind)]
-        referee.agree("diff's sides", (query, older, newer, each.key), shown, facts)

@@ -43,7 +43,7 @@ async def _examined(
     for number in range(questions):
         await ask(rng, onto, tables, past, referee)
         if number % 2:
-            await travel(rng, onto, tables, past, referee)
+            await travel(rng, onto, past, referee)
     return referee.objections
 
 

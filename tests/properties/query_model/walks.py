@@ -1,4 +1,4 @@
-"""Along relations, as plain Python over sets of keys: where people lead to, how far, and how soon.
+"""Along relations, as plain Python over sets of keys: where people lead to, and how far.
 
 Nothing of the library is used here.
 """
@@ -37,16 +37,6 @@ class Road(NamedTuple):
             level = self.step(level)
             met |= level if count >= least else set()
         return met
-
-    def steps_between(self, starts: set[str], goals: set[str]) -> int | None:
-        level, seen, steps = set(starts), set(starts), 0
-        while level:
-            if level & goals:
-                return steps
-            level = self.step(level) - seen
-            seen |= level
-            steps += 1
-        return None
 
 
 def bought(past: Past, as_of: int, buyers: set[str]) -> list[str]:

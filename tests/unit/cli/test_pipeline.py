@@ -127,9 +127,18 @@ def test_the_plan_of_an_audit_is_its_queries_as_the_engine_would_run_them(desk: 
     assert (code, err) == (0, "")
     assert out.startswith("-- objects: list ")
     assert desk.json("history") == []
-    code, _, err = desk("plan", "rollup", "--master", "inline")
+    code, _, err = desk("plan", "--master", "inline")
     assert code == 2
-    assert "plan of an audit" in err
+    assert "the plan of one job" in err
+
+
+def test_the_plan_of_garbage_collection_is_its_queries(desk: Desk) -> None:
+    desk.fill(2)
+    steps = desk.json("plan", "gc", "--master", "inline")
+    assert [each["step"] for each in steps] == ["objects", "subjects", "named", "swept"]
+    assert "blobs ANTI JOIN referred" in steps[3]["sql"]
+    assert steps[3]["plan"].count("ANTI") == 2
+    assert desk.json("history") == []
 
 
 def test_a_dry_run_looks_where_the_run_would(desk: Desk, tmp_path: Path) -> None:

@@ -191,13 +191,6 @@ async def by_a_column(store: Store, desk: Desk, armed: Callable[[], None]) -> An
         return await onto.query(Patient).as_of(5).where((Patient.age == 72) | (Patient.age == 5)).count()
 
 
-async def differences(store: Store, desk: Desk, armed: Callable[[], None]) -> Any:
-    async with session(store, desk) as onto:
-        armed()
-        found = await onto.query(Patient).diff(2, 5)
-        return [(each.key, str(each.before), str(each.after)) for each in found]
-
-
 async def related(store: Store, desk: Desk, armed: Callable[[], None]) -> Any:
     async with session(store, desk) as onto:
         armed()
@@ -278,7 +271,7 @@ async def reverted(store: Store, desk: Desk, armed: Callable[[], None]) -> Any:
 
 
 READS: tuple[Read, ...] = (
-    state, as_of, whole_history, point, by_a_column, differences, related, traversed, streamed, half_warm, gathered,
+    state, as_of, whole_history, point, by_a_column, related, traversed, streamed, half_warm, gathered,
     got, sql, exported, fed, compared, reverted,
 )  # fmt: skip
 DESTROYED = (purged, half_erased)

@@ -366,7 +366,9 @@ def plain_parquet(kind: str, name: str, rows: Rows, commit_id: int, version: int
     columns["schema_version_id"] = [version] * len(rows)
     columns["fields_json"] = [json.dumps(fields, sort_keys=True, separators=(",", ":")) for _, fields in rows]
     for field in sorted({field for _, fields in rows for field in fields}):
-        columns[field] = [fields.get(field) for _, fields in rows]
+        values = [fields.get(field) for _, fields in rows]
+        wide = any(isinstance(value, int) and abs(value) >= 2**63 for value in values)
+        columns[field] = [str(value) for value in values] if wide else values
     sink = io.BytesIO()
     pq.write_table(pa.table(columns), sink)
     return sink.getvalue()

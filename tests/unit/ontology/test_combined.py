@@ -48,7 +48,6 @@ async def answers(onto: Ontology, upto: int = COMMITS) -> dict[str, Any]:
     asked |= {"filtered": things.where(Thing.value >= 5), "via": things.where(Thing.value > 3).via(Link)}
     found: dict[str, Any] = {name: [(meta(one), vars(one)) for one in await each.all()] for name, each in asked.items()}
     found["groups"] = await things.group_by(Thing.value).agg(n=count())
-    found["diff"] = [(each.key, each.action) for each in await things.diff(3, 8)]
     found["arrow"] = (await things.arrow()).to_pylist()
     return found
 

@@ -92,7 +92,6 @@ async def answers(onto: Ontology) -> dict[str, Any]:
         "via": (await things.where(Thing.value == 3).via(Link).arrow()).to_pylist(),
         "stream": sorted([one.id async for one in things.stream()]),
         "objects": [(meta(one), vars(one)) for one in await things.all()],
-        "diff": [(each.key, each.action) for each in await things.diff(1, 3)],
     }
     return found
 

@@ -18,7 +18,7 @@ from holdfast.ontology.query.query import Query
 from holdfast.ontology.session import Ontology
 from tests.unit.ontology.desk import Desk
 
-WHOLES = (None, 0, 2**53, 2**53 + 1, -(2**53) - 1, 10**30)
+WHOLES = (None, 0, 2**53, 2**53 + 1, -(2**53) - 1, 2**63 - 1)
 REALS = (None, 0.0, -0.0, float("nan"), float("inf"), 1.5)
 MIXED = (None, True, 7, 7.0, "x", [1], {"a": 1})
 
@@ -52,7 +52,7 @@ WAYS: dict[str, Callable[[Any], Ordering]] = {
 
 async def stocked(desk: Desk) -> Ontology:
     onto = Ontology(desk.store, desk.ambient, [Thing, Near])
-    prices = (None, Decimal("1.10"), Decimal("1.1"), Decimal(10) ** 30)
+    prices = (None, Decimal("1.10"), Decimal("1.1"), Decimal(10) ** 19)
     drawn = zip(product(WHOLES, REALS), prices * 9, (MIXED * 6)[:36], strict=True)
     things = [
         Thing(id=f"t{number:02}", whole=whole, real=real, price=price, bag={"x": mixed})

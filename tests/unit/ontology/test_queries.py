@@ -82,7 +82,7 @@ class Fits(Relation[Part, Device]):
 
 KEYS: list[tuple[type[Entity], Any, Any]] = [
     (Part, -7, 70),
-    (Part, 10**30, 7),
+    (Part, 2**63 - 1, 7),
     (Device, UUID(int=7), UUID(int=8)),
     (Day, date(2024, 2, 29), date(2024, 3, 1)),
     (Instant, datetime(2024, 2, 29, 12, 30, 0, 250_000, tzinfo=UTC), datetime(2024, 2, 29, tzinfo=UTC)),
@@ -429,8 +429,6 @@ async def test_times_that_are_none() -> None:
             await query.as_of("31 May").all()
         with pytest.raises(Invalid, match="commit 2 is after commit 1"):
             await query.between(2, 1).all()
-        with pytest.raises(Invalid, match="commit 2 is after commit 1"):
-            await query.diff(2, 1)
 
 
 async def test_as_of_a_time() -> None:

@@ -52,21 +52,13 @@ class TestTables:
         table = to_table(type_info(Everything), [], 1, 1)
         assert (table.num_rows, table.schema.field("day").type) == (0, pa.date32())
 
-    @pytest.mark.parametrize("whole", [2**63, -(2**63) - 1, 10**30])
-    def test_numbers_beyond_64_bits(self, whole: int) -> None:
-        table = to_table(type_info(Everything), [row(everything(whole=whole))], 1, 1)
-        assert table.column("whole").to_pylist() == [None]
-        assert partial_columns(table.schema) == {"whole"}
-        (made,) = read(type_info(Everything), from_table(table))
-        assert made.whole == whole
-
-    def test_decimals_beyond_the_column(self) -> None:
-        amounts = [Decimal("1E-19"), Decimal("1E+30"), Decimal("12345678901234567890.5")]
-        rows = [row(everything(id=UUID(int=n), amount=amount)) for n, amount in enumerate(amounts)]
+    def test_numbers_of_another_writer_that_the_columns_cannot_hold(self) -> None:
+        amounts = ["1E-19", "1E+30", "12345678901234567890.5"]
+        rows = [Row((str(n),), f'{{"whole":{2**63},"amount":"{amount}"}}') for n, amount in enumerate(amounts)]
         table = to_table(type_info(Everything), rows, 1, 1)
-        assert table.column("amount").to_pylist() == [None, None, amounts[2]]
-        assert partial_columns(table.schema) == {"amount"}
-        assert [made.amount for made in read(type_info(Everything), from_table(table))] == amounts
+        assert table.column("whole").to_pylist() == [None] * 3
+        assert table.column("amount").to_pylist() == [None, None, Decimal(amounts[2])]
+        assert partial_columns(table.schema) >= {"whole", "amount"}
 
     def test_one_bad_value_does_not_spoil_its_column(self) -> None:
         rows = [row(Product(id=1)), Row(("x",), '{"id":"x","title":true}'), Row(("y",), '{"id":2.0}')]
@@ -96,7 +88,7 @@ class TestFiles:
         assert read(type_info(Everything), from_table(found)) == read(type_info(Everything), from_table(table))
 
     def test_what_is_partial_is_said_in_the_file(self) -> None:
-        table = to_table(type_info(Product), [row(Product(id=2**80))], 1, 1)
+        table = to_table(type_info(Product), [Row(("1",), '{"id":18446744073709551616}')], 1, 1)
         assert partial_columns(from_parquet(to_parquet(table), key="k").schema) == {"id"}
 
     def test_some_columns(self) -> None:

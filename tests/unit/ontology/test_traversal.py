@@ -98,27 +98,6 @@ async def test_walks_of_any_depth() -> None:
         assert await ids((1, 2), reverse=True) == ["bo", "cy"]
 
 
-async def test_shortest_ways() -> None:
-    desk = Desk()
-    async with await library(desk) as onto:
-        ada = onto.query(Person).where(Person.id == "ada")
-
-        async def way(to: str, most: int = 16, *, reverse: bool = False) -> list[str] | None:
-            found = await ada.shortest_path(Knows, Person.id == to, most=most, reverse=reverse)
-            return None if found is None else [one.id for one in found]
-
-        assert await way("di") == ["ada", "bo", "cy", "di"]
-        assert await way("di", most=2) is None
-        assert await way("ada") == ["ada"]
-        assert await way("ed") is None
-        assert await way("bo", reverse=True) == ["ada", "cy", "bo"]
-        onto.ensure(Knows(left_key="ada", right_key="di"))
-        await onto.commit()
-        assert await way("di") == ["ada", "di"]
-        older = await ada.as_of(1).shortest_path(Knows, Person.id == "di")
-        assert [one.id for one in older or ()] == ["ada", "bo", "cy", "di"]
-
-
 async def test_hops_that_lead_nowhere_are_refused() -> None:
     desk = Desk()
     async with await library(desk) as onto:
@@ -138,12 +117,9 @@ async def test_hops_that_lead_nowhere_are_refused() -> None:
         for depth in (None, True, (1, 2, 3), (1, "x"), (1, 2**40)):
             with pytest.raises(Invalid, match="not a depth"):
                 people.via(Knows, depth=depth)  # type: ignore[arg-type]  # on purpose
-        for most in (-1, "x", True):
-            with pytest.raises(Invalid, match="not a number of steps"):
-                await people.shortest_path(Knows, Person.id == "ada", most=most)  # type: ignore[arg-type]  # on purpose
 
 
-async def test_walks_and_ways_go_through_entities_that_exist() -> None:
+async def test_walks_go_through_entities_that_exist() -> None:
     desk = Desk()
     async with await library(desk) as onto:
         onto.retract(Person, "bo")
@@ -153,25 +129,7 @@ async def test_walks_and_ways_go_through_entities_that_exist() -> None:
             assert await ada.via(Knows, depth=depth).all() == []
         assert [one.id for one in await ada.via(Knows, depth=(0, None)).all()] == ["ada"]
         assert await ada.via(Knows).via(Knows).all() == []
-        assert await ada.shortest_path(Knows, Person.id == "cy") is None
         assert [one.id for one in await ada.as_of(1).via(Knows, depth=2).all()] == ["cy"]
-
-
-async def test_where_a_way_ends_is_a_question_of_its_own() -> None:
-    """Neither a limit nor a hop of the query where it begins says anything about its end."""
-    desk = Desk()
-    async with await library(desk) as onto:
-        people = onto.query(Person)
-        way = await people.where(Person.id == "ada").limit(1).shortest_path(Knows, Person.age >= 50)
-        assert [one.id for one in way or ()] == ["ada", "bo", "cy"]
-        way = await people.where(Person.id == "ada").via(Knows).shortest_path(Knows, Person.id == "di")
-        assert [one.id for one in way or ()] == ["bo", "cy", "di"]
-        onto.ensure(Knows(left_key="ada", right_key="di", since=3))
-        await onto.commit()
-        ada = people.where(Person.id == "ada")
-        assert [one.id for one in await ada.shortest_path(Knows, Person.id == "di") or ()] == ["ada", "di"]
-        way = await ada.shortest_path(Knows, Person.id == "di", Knows.since == 0)
-        assert [one.id for one in way or ()] == ["ada", "bo", "cy", "di"]
 
 
 async def test_history_of_what_a_hop_leads_to() -> None:
@@ -189,17 +147,6 @@ async def test_history_of_what_a_hop_leads_to() -> None:
             (1, "Sea"),
             (2, "Sand and stone"),
         ]
-
-
-async def test_differences_of_what_a_hop_leads_to() -> None:
-    desk = Desk()
-    async with await library(desk) as onto:
-        onto.ensure([Book(id=number, title="New") for number in (1, 2, 3)])
-        onto.retract(Read, "ada", 2)
-        await onto.commit()
-        ada = onto.query(Person).where(Person.id == "ada")
-        assert [each.key for each in await ada.via(Read).diff(1, 2)] == [("1",), ("2",)]
-        assert [each.key for each in await ada.via(Read, Read.stars > 3).diff(1, 2)] == [("1",)]
 
 
 # --- pages ---

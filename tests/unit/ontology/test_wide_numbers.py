@@ -1,47 +1,96 @@
-"""Tables of results have every number, however large."""
+"""Numbers that their columns cannot hold: refused on write, named on read where another writer has written them."""
 
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from holdfast.base.errors import Invalid
 from holdfast.ontology import Entity, Field
+from holdfast.ontology.query.sqltables import SqlTables
 from holdfast.ontology.session import Ontology
+from holdfast.ontology.types.errors import InvalidValue, UnsupportedAnnotation
 from tests.unit.ontology.desk import Desk
-
-FINE = Decimal("0.1234567890123456789012")
 
 
 class Sum(Entity):
     id: Field[str] = Field(primary_key=True)
     whole: Field[int | None] = Field(default=None)
     money: Field[Decimal | None] = Field(default=None)
+    parts: Field[list[int]] = Field(default_factory=list)
+
+
+HELD: list[dict[str, Any]] = [
+    {"whole": 2**63 - 1, "money": Decimal("99999999999999999999.999999999999999999")},
+    {"whole": -(2**63), "money": Decimal("-1E+19")},
+    {"money": Decimal("1.10000000000000000000"), "parts": [2**63 - 1]},
+    {"money": Decimal("0E+30")},
+]
 
 
 @pytest.mark.parametrize(
-    ("values", "types", "shown"),
+    ("values", "place"),
     [
-        ([(1, Decimal("1.5"))], ["int64", "decimal128(38, 18)"], None),
-        (
-            [(2**64, Decimal("1E+30")), (None, Decimal("1.25")), (-5, None)],
-            ["decimal128(38, 0)", "decimal128(38, 2)"],
-            None,
-        ),
-        ([(2**64, FINE), (0, Decimal(7))], ["decimal128(38, 0)", "decimal128(38, 22)"], None),
-        ([(10**40, Decimal("1E+30")), (3, FINE)], ["string", "string"], [(str(10**40), "1E+30"), ("3", str(FINE))]),
+        ({"whole": 2**63}, "Sum.whole"),
+        ({"whole": -(2**63) - 1}, "Sum.whole"),
+        ({"money": Decimal(10) ** 20}, "Sum.money"),
+        ({"money": Decimal("1E-19")}, "Sum.money"),
+        ({"parts": [1, 2**64]}, r"Sum.parts\[1\]"),
     ],
 )
-async def test_a_column_is_as_wide_as_its_numbers(
-    values: list[tuple[int | None, Decimal | None]], types: list[str], shown: list[Any] | None
-) -> None:
+async def test_what_no_column_holds_is_refused_by_name(values: dict[str, Any], place: str) -> None:
     desk = Desk()
     async with Ontology(desk.store, desk.ambient, [Sum]) as onto:
-        onto.ensure([Sum(id=str(number), whole=one, money=other) for number, (one, other) in enumerate(values)])
+        with pytest.raises(InvalidValue, match=rf"{place}, number 1 \(key 'b'\): expected .* holds, found "):
+            onto.ensure([Sum(id="a"), Sum(id="b", **values)])
+        assert await onto.commit() is None
+        if "parts" in values:
+            return
+        ((name, value),) = values.items()
+        column = pa.array([None, str(value)])
+        table = pa.table({"id": ["a", "b"], name: column})
+        with pytest.raises(InvalidValue, match=rf"{place}, number 1 \(key 'b'\)"):
+            onto.ensure(table.set_column(1, name, column), of=Sum)
+
+
+async def test_what_fits_comes_back_in_every_table() -> None:
+    desk = Desk()
+    async with Ontology(desk.store, desk.ambient, [Sum]) as onto, SqlTables(desk.store) as tables:
+        onto.ensure([Sum(id=str(number), **values) for number, values in enumerate(HELD)])
         await onto.commit()
-        query = onto.query(Sum).select("whole", "money")
-        found = await query.arrow()
-        assert [str(each) for each in found.schema.types] == types
-        rows = [tuple(row.values()) for row in found.to_pylist()]
-        assert rows == (values if shown is None else shown)
-        assert (await query.polars()).rows() == rows
-        assert len(await query.pandas()) == len(values)
+        found = (await onto.query(Sum).arrow()).to_pylist()
+        shown = (await tables.run("select whole, money from Sum order by id")).to_pylist()
+        for number, values in enumerate(HELD):
+            assert {name: found[number][name] for name in ("whole", "money")} == shown[number]
+            assert (shown[number]["whole"], shown[number]["money"]) == (values.get("whole"), values.get("money"))
+
+
+async def test_numbers_of_another_writer_are_named_and_not_null() -> None:
+    desk = Desk()
+    async with Ontology(desk.store, desk.ambient, [Sum]) as onto:
+        onto.ensure(Sum(id="a", whole=1))
+        await onto.commit()
+    await desk.plain.commit({("entity", "Sum"): [("b", {"id": "b", "whole": 2**70, "money": "1E+30", "parts": []})]})
+    async with Ontology(desk.store, desk.ambient, [Sum]) as onto, SqlTables(desk.store) as tables:
+        assert (await onto.get(Sum, "b")).whole == 2**70  # type: ignore[union-attr]  # it is there
+        assert [one.id for one in await onto.query(Sum).where(Sum.whole > 1).all()] == ["b"]
+        with pytest.raises(Invalid, match=r"Sum\.whole: int64 cannot hold 1180591620717411303424"):
+            await onto.query(Sum).select("whole").arrow()
+        for name in ("whole", "money"):
+            with pytest.raises(Invalid, match=rf"Sum\.{name}: .* cannot hold 1"):
+                await tables.run(f"select {name} from Sum")
+        assert (await tables.run("select id from Sum order by id")).column("id").to_pylist() == ["a", "b"]
+
+
+def test_an_enum_beyond_64_bits_is_no_type_of_a_field() -> None:
+    from enum import IntEnum  # used here alone
+
+    class Level(IntEnum):
+        HIGH = 2**64
+
+    with pytest.raises(UnsupportedAnnotation, match="must fit into int64"):
+
+        class Step(Entity):
+            id: Field[str] = Field(primary_key=True)
+            level: Field[Level]

@@ -15,8 +15,8 @@ from holdfast.objects.uri import StoreSpec
 from holdfast.pipeline import audited
 from holdfast.pipeline.audited import Audited
 from holdfast.pipeline.engine import Inline
-from holdfast.pipeline.gc.job import Gc
 from holdfast.pipeline.gc.options import DAY_NS, GcOptions
+from holdfast.pipeline.jobs.gc import Gc
 from holdfast.pipeline.options import Env, Options
 from holdfast.sim.scenarios.pipeline import Straight
 from holdfast.telemetry.accept.accept import Submission

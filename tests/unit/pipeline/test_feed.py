@@ -8,6 +8,7 @@ from holdfast import pipeline
 from holdfast.base.ids import Ambient
 from holdfast.objects.client import Client
 from holdfast.objects.open import open_store
+from holdfast.ontology import meta
 from holdfast.pipeline.engine import Inline
 from holdfast.pipeline.feed import Feed
 from holdfast.pipeline.options import Env, Options
@@ -56,8 +57,8 @@ async def test_every_hour_is_a_commit_and_who_stopped_is_one_query() -> None:
         await emit(field, 3, web_1=("load", "disk"))
         assert await fed(store) == [1, 2, 3]
         async with session(store) as onto:
-            gone = await onto.query(Emits).where(Emits.right_key == "disk").diff(1, 3)
-            assert [(each.key[0], each.action) for each in gone] == [("web-2", "retracted")]
+            written = await onto.query(Emits).where(Emits.right_key == "disk").history_since(1).all()
+            assert [(one.left_key, meta(one).retracted) for one in written] == [("web-2", True)]
             assert [await onto.query(Series).as_of(commit).count() for commit in (1, 2, 3)] == [4, 3, 2]
             assert [one.name for one in await onto.all(Host)] == ["web-1"]
 

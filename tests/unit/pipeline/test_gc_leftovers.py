@@ -8,10 +8,10 @@ from holdfast.ontology.format import layout as commits
 from holdfast.ontology.maintain.compact import GRACE_NS, Compactor
 from holdfast.ontology.maintain.verify.findings import Severity
 from holdfast.ontology.maintain.verify.verify import verify
-from holdfast.pipeline.gc import events, ontology, records, runs
-from holdfast.pipeline.gc.job import Gc
+from holdfast.pipeline.gc import leftovers, ontology
 from holdfast.pipeline.gc.options import GcOptions
 from holdfast.pipeline.gc.record import GC, intents
+from holdfast.pipeline.jobs.gc import Gc
 from holdfast.runs import layout
 from holdfast.runs.admin.delete import delete
 from holdfast.runs.admin.fork import fork
@@ -52,10 +52,10 @@ async def test_payloads_of_lost_attempts_and_of_deleted_runs_go() -> None:
     await ended(desk, "deleted", ambient)
     await delete(desk.store, "deleted")
     zombie = await put_payload(desk.store, ambient, "deleted", b"from before")
-    assert (await desk.run("runs"))["kinds"]["runs"]["kept"] == {runs.YOUNG: 2}
+    assert (await desk.run("runs"))["kinds"]["runs"]["kept"] == {leftovers.YOUNG: 2}
     desk.later(2 * HOUR)
     found = (await desk.run("runs", run_id="run-2"))["kinds"]["runs"]
-    assert found["removed"] == {runs.DELETED: 1, runs.LOOSE: 1}
+    assert found["removed"] == {leftovers.DELETED: 1, leftovers.LOOSE: 1}
     assert zombie["key"] not in desk.shelf.objects
     assert len(desk.keys("runs/open/payloads/")) == 2
     assert len(desk.keys("runs/over/payloads/")) == 1
@@ -78,7 +78,7 @@ async def test_payloads_that_a_fork_needs_stay() -> None:
     assert history is not None
     assert await get_payload(desk.store, history.entries[1].fields["payload"]) == b"large"
     await delete(desk.store, "copy", force=True)
-    assert (await desk.run("runs", run_id="run-2"))["kinds"]["runs"]["removed"][runs.DELETED] >= 2
+    assert (await desk.run("runs", run_id="run-2"))["kinds"]["runs"]["removed"][leftovers.DELETED] >= 2
     assert desk.keys("runs/source/") == [layout.journal_key("source")]
 
 
@@ -87,15 +87,15 @@ async def test_runs_are_divided_without_gap_or_overlap() -> None:
     names = [f"r{number}{mark}" for number in range(4) for mark in ("", "-a", ".b", "0")]
     for name in names:
         await desk.store.put(layout.journal_key(name), b"")
-    runs.GROUP, before = 3, runs.GROUP
+    leftovers.GROUP, before = 3, leftovers.GROUP
     try:
-        shards = await runs.shards(desk.store)
+        shards = await leftovers.run_ranges(desk.store)
     finally:
-        runs.GROUP = before
+        leftovers.GROUP = before
     found = []
     for shard in shards:
         low, _, high = shard.partition("/")
-        found.append([run_id async for run_id, _ in runs._folders(desk.store, low, high)])
+        found.append([run_id async for run_id, _ in leftovers._folders(desk.store, low, high)])
     assert sorted(name for each in found for name in each) == sorted(names)
     assert [len(each) for each in found] == [3, 3, 3, 3, 3, 1]
 
@@ -107,7 +107,7 @@ async def test_finished_runs_past_their_retention_become_tombstones() -> None:
     await ended(desk, "pipeline.rollup-1", ambient)
     desk.later(31 * DAY)
     await ended(desk, "new", ambient)
-    assert (await desk.plan("expire-runs"))["kinds"]["expire-runs"]["removed"] == {runs.EXPIRED: 1}
+    assert (await desk.plan("expire-runs"))["kinds"]["expire-runs"]["removed"] == {leftovers.EXPIRED: 1}
     assert (await desk.run("expire-runs"))["removed"] == 1
     assert desk.keys("runs/old/") == [layout.journal_key("old")]
     history = await read_history(desk.store, "old")
@@ -115,7 +115,7 @@ async def test_finished_runs_past_their_retention_become_tombstones() -> None:
     assert history.state.status == "deleted"
     assert len(desk.keys("runs/new/")) == 3
     [told] = [intent async for intent in intents(desk.store, "run-1")]
-    assert (told.objects, told.concluded) == ((("runs/old/", 0, runs.EXPIRED),), True)
+    assert (told.objects, told.concluded) == ((("runs/old/", 0, leftovers.EXPIRED),), True)
     assert (await desk.run("expire-runs", run_id="run-2"))["removed"] == 0
 
 
@@ -126,7 +126,7 @@ async def test_records_of_the_pipelines_own_work_have_a_retention_of_their_own()
     await desk.run("runs", run_id="long-ago")
     desk.later(31 * DAY)
     found = (await desk.run("records", run_id="now"))["kinds"]["records"]
-    assert found["removed"] == {records.OLD: 1, runs.EXPIRED: 1}
+    assert found["removed"] == {leftovers.OLD: 1, leftovers.EXPIRED: 1}
     assert desk.keys(f"{GC}long-ago/") == []
     assert desk.keys(f"{GC}now/run.json") != []
     assert len(desk.keys("runs/mine/")) > 1
@@ -211,4 +211,4 @@ async def test_settled_events_past_retention_go_behind_their_boundary() -> None:
     assert len(desk.keys("events/default/")) == 1
     [told] = [intent async for intent in intents(desk.store, "run-1")]
     assert old.key in {key for key, *_ in told.objects}
-    assert planned == {events.SETTLED: len(told.objects)}
+    assert planned == {leftovers.SETTLED: len(told.objects)}

@@ -1,15 +1,11 @@
 """Orphan blobs: kept without proof, adopted, kept as evidence or removed with it, and every removal on record."""
 
-from dataclasses import replace
-
 import pytest
 
 from holdfast.base.errors import Denied, Invalid
 from holdfast.objects.layer import Layer
-from holdfast.objects.store import Store
 from holdfast.pipeline.gc import orphans
-from holdfast.pipeline.gc.options import Ask
-from holdfast.pipeline.gc.record import GC, Sweep, intents, settle
+from holdfast.pipeline.gc.record import GC, intents, settle
 from holdfast.telemetry.accept import layout, references
 from holdfast.telemetry.accept.expired import Expired, record
 from holdfast.telemetry.accept.manifest import AcceptedManifest
@@ -166,39 +162,6 @@ async def test_a_run_that_goes_on_after_a_crash_concludes_what_the_first_began()
     assert [(each.concluded, each.objects[0][0]) for each in told] == [(True, key)]
 
 
-async def test_shards_follow_from_the_first_page() -> None:
-    desk = GcDesk()
-    assert await orphans.shards(desk.store) == []
-    await desk.put_blob(frame(1))
-    assert await orphans.shards(desk.store) == ["00-100"]
-
-    class Many(Layer):
-        async def list(self, prefix: str = "", **rest: object):  # type: ignore[no-untyped-def]
-            async for page in self.inner.list(prefix):
-                key = f"{layout.BLOBS}01/47/0147{'a' * 60}.lmbatch"  # a thousand in a two hundredth of all hashes
-                yield replace(page, entries=(replace(page.entries[0], key=key),) * 1_000)
-
-    ranges = await orphans.shards(Many(desk.store))
-    assert len(ranges) == 10
-    assert (ranges[0][:3], ranges[-1][-4:]) == ("00-", "-100")
-
-
-async def test_each_shard_sees_its_own_blobs_and_no_other() -> None:
-    desk = GcDesk()
-    for number in range(40):
-        await desk.put_blob(frame(number))
-    every = Ask("orphans", "00-100", "r", False, 0, None)
-
-    async def looked(shard: str, store: Store) -> int:
-        out = Sweep(store, replace(every, shard=shard))
-        await orphans.sweep(store, desk.ambient, out.ask, out)
-        return out.tally.looked
-
-    parts = [await looked(shard, desk.store) for shard in ("00-40", "40-80", "80-c0", "c0-100")]
-    assert sum(parts) == await looked("00-100", desk.store) == 40
-    assert all(parts)
-
-
 async def test_what_is_referred_to_costs_a_share_of_a_listing() -> None:
     desk = GcDesk()
     for number in range(20):
@@ -209,7 +172,8 @@ async def test_what_is_referred_to_costs_a_share_of_a_listing() -> None:
     desk.later(8 * DAY)
     await desk.audit()
     await desk.run("orphans")
-    # Audits: 1 LIST, 1 GET. The run's own record: 1 PUT, 1 HEAD. Holds, authority: 2 GET. Blobs: 1 LIST to plan, 2 to
-    # sweep (blobs, references). Intents that nobody concluded: 1 LIST.
-    assert desk.usage.by_verb == {"get": 3, "list": 5, "put": 1, "head": 1}
+    # Audits: 1 LIST, 1 GET. The run's own record: 1 PUT, 1 HEAD. Staged tables of dead runs: 1 LIST. Blobs and
+    # references: 2 LIST for their folders, 10 for the spans between them. Three staged tables: 3 GET that find none,
+    # 6 PUT, 3 GET of parts, 1 LIST and 6 keys in a DELETE. Intents that are not concluded: 1 LIST.
+    assert desk.usage.by_verb == {"get": 7, "list": 16, "put": 7, "head": 1, "delete": 6}
     assert desk.keys(GC) == [f"{GC}run-1/run.json"]

@@ -106,13 +106,13 @@ async def run(
         options = options_of(shell, settle, service=service)
         request = {**_range(store, since, until), "full": full or None, "agents": agent or None}
         request |= {"deep": deep or None, "scopes": scope}
-        if dry_run and jobs != [AUDIT]:
+        if dry_run and not _explained(jobs):
             await _show_plan(shell, store, jobs or [], options, request, named)
             named.check()
             return
         async with engine_for(shell, store, master, conf or []) as engine:
             if dry_run:
-                await _show_steps(shell, store, engine, options, request)
+                await _show_steps(shell, store, engine, options, jobs or [], {"scopes": scope})
                 return
             if every_s is not None:
                 await _serve(shell, store, jobs or [], engine, options, every_s, metrics)
@@ -138,16 +138,16 @@ async def plan(
         str | None, typer.Option(metavar="URL", help="With audit: whose plan; inline: DuckDB's, of this process.")
     ] = None,
 ) -> None:
-    """Show what a run would do now, hour by hour; of an audit, its queries and the engine's plan. Reads alone."""
+    """Show what a run would do now, hour by hour; of audit and gc, or with --master, the engine's plan. Reads alone."""
     _check_options(jobs or [], settle, since_ns=since, until_ns=until)
-    if master is not None and jobs != [AUDIT]:
-        raise Invalid("--master is about the plan of an audit", remedy="holdfast pipeline plan audit --master URL")
+    if master is not None and len(jobs or []) != 1:
+        raise Invalid("--master shows the plan of one job", remedy="holdfast pipeline plan JOB --master URL")
 
     async with open_pipeline(shell) as store:
         options = options_of(shell, settle, service=False)
-        if jobs == [AUDIT]:
+        if _explained(jobs) or master is not None:
             async with engine_for(shell, store, master, []) as engine:
-                await _show_steps(shell, store, engine, options, {})
+                await _show_steps(shell, store, engine, options, jobs or [], {})
             return
         await _show_plan(shell, store, jobs or [], options, _range(store, since, until), Named())
 
@@ -172,6 +172,11 @@ async def history(
     check_names([] if job is None else [job])
     async with open_pipeline(shell) as store:
         await show_history(shell.out, store, job, limit)
+
+
+def _explained(jobs: list[str] | None) -> bool:
+    """Whether the plan of these is not by hours, but by steps alone."""
+    return jobs in ([AUDIT], [GC])
 
 
 def _check_jobs(shell: Shell, jobs: list[str], *, deep: bool, scopes: list[str]) -> None:
@@ -269,11 +274,12 @@ async def _show_plan(
 
 
 async def _show_steps(
-    shell: Shell, store: "Client", engine: "Engine", options: "Options", request: dict[str, Any]
+    shell: Shell, store: "Client", engine: "Engine", options: "Options", jobs: list[str], request: dict[str, Any]
 ) -> None:
     from holdfast.pipeline.drive import explain  # noqa: PLC0415  # as above
 
-    steps = await explain(store, engine=engine, options=options, request={"scopes": request.get("scopes")})
+    (job,) = jobs
+    steps = await explain(store, job, engine=engine, options=options, request=request if job == AUDIT else {})
     if shell.out.as_json:
         shell.out.document([asdict(each) for each in steps])
         return

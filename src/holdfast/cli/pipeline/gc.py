@@ -35,7 +35,7 @@ def gc() -> None:
 
 @app.command()
 async def plan(shell: Shell, kinds: Kinds = None, master: Master = None) -> None:
-    """Show what a run would remove now, what it would keep, and why. Reads alone."""
+    """Show what a run would remove now, what it would keep, and why. Removes nothing."""
     await _dry(shell, kinds, None, master)
 
 
@@ -114,10 +114,11 @@ async def history(
         )
         for each, result in found
     ]
-    if shell.out.as_json:
-        shell.out.document([{"run_id": each.run_id, "status": each.status, **result} for each, result in found])
-        return
-    shell.out.table(("run", "status", "applied", "removed", "bytes", "ended"), rows)
+    shell.out.table(
+        ("run", "status", "applied", "removed", "bytes", "ended"),
+        rows,
+        document=[{"run_id": each.run_id, "status": each.status, **result} for each, result in found],
+    )
     if not rows:
         shell.out.note("garbage collection has not run here")
 
@@ -165,7 +166,7 @@ async def _dry_run(store: "Client", run_id: str) -> dict[str, Any]:
 
 
 async def _dry(shell: Shell, kinds: str | None, limit: int | None, master: str | None) -> None:
-    from holdfast.pipeline.gc.job import Gc  # noqa: PLC0415  # loads Arrow, which takes a while
+    from holdfast.pipeline.jobs.gc import Gc  # noqa: PLC0415  # loads Arrow, which takes a while
     from holdfast.pipeline.options import Env  # noqa: PLC0415  # as above
 
     async with (

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from holdfast.base.aio import blocking
-from holdfast.base.errors import Corrupt, Invalid, NotFound
+from holdfast.base.errors import Corrupt, NotFound
 from holdfast.objects.store import Store
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.chain.redaction_fence import RedactionFence, fence_of
@@ -38,7 +38,7 @@ from holdfast.ontology.query.cache.fetched import Arrival
 from holdfast.ontology.query.cache.loaded import usable
 from holdfast.ontology.query.cache.prune import choose, conjuncts, may_overlap, paths, split
 from holdfast.ontology.query.cache.warm import Warm
-from holdfast.ontology.query.sqltables import TOO_LARGE, shown_columns
+from holdfast.ontology.query.sqltables import not_held, shown_columns
 from holdfast.ontology.query.type_table import Table
 from holdfast.ontology.types import names
 from holdfast.ontology.types.errors import Overtaken, SnapshotGone
@@ -259,12 +259,9 @@ async def read(
         async for batch in warm.duck.batches(statement.text, list(statement.params), rows=rows):
             yield _cast(batch, wanted)
     except SqlFailed as error:
-        told = str(error).partition(TOO_LARGE)[2]
-        if not told:
+        if (unfit := not_held(error)) is None:
             raise
-        raise Invalid(
-            f"{part.shape.type_id.name}.{told}", remedy="leave this column out (option columns), or change the object"
-        ) from error
+        raise unfit from error
     finally:
         await warm.close()
 
@@ -305,7 +302,7 @@ async def _over(part: Part, files: Sequence[Entry], newer: Sequence[Entry], warm
     # Where a column lacks something, what is shown for it may be more than the language of queries takes.
     certain = [each for each in conjuncts(part.predicate) if not any(path.field in own.lacking for path in paths(each))]
     asked = compile_where(And(tuple(certain)), {"own": own.source("r")})
-    by_name = dict(shown_columns(own, strict=True))
+    by_name = dict(shown_columns(own))
     shown = ", ".join(by_name[name] for name in part.columns) or "r.commit_id"
     own = own.only(f"{shown} {asked.text}", "r")
     conditions = [asked]

@@ -19,18 +19,18 @@ from holdfast.ontology.chain.times import Moment as MomentInTime
 from holdfast.ontology.filters.scope import Sql
 from holdfast.ontology.format.data.intents import Identity
 from holdfast.ontology.query.aggregation import Grouped, figures_of, group_key
+from holdfast.ontology.query.cache.prune import paths
 from holdfast.ontology.query.engine import Engine, Moment
 from holdfast.ontology.query.explain import Explanation, explain, told
-from holdfast.ontology.query.hops import STEPS, hop, shortest_path
 from holdfast.ontology.query.pagination import Page, page_of
-from holdfast.ontology.query.results import Changed, Linked, ends, meta, objects, one_of
-from holdfast.ontology.query.statement import ENDS, Ask, rows_of, types_of
+from holdfast.ontology.query.results import Linked, ends, meta, objects, one_of
+from holdfast.ontology.query.statement import ENDS, Ask, Origin, rows_of, types_of
 from holdfast.ontology.query.tabular import arrow_of, columns_of, counted
 from holdfast.ontology.types.errors import unknown
-from holdfast.ontology.types.expressions.ast import And, Comparison, FieldPath, Order, Predicate
+from holdfast.ontology.types.expressions.ast import TRUE, And, Comparison, FieldPath, Order, Predicate
 from holdfast.ontology.types.expressions.terms import Condition, Figure, Ordering, RowTerm
 from holdfast.ontology.types.model import Entity, Mixin, Relation
-from holdfast.ontology.types.typeinfo import TypeInfo
+from holdfast.ontology.types.typeinfo import TypeInfo, type_info
 from holdfast.sql.duck import OutOfMemory
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound=Mixin)
 L = TypeVar("L", bound=Entity)
 R = TypeVar("R", bound=Entity)
+MAX_DEPTH = 2**31 - 1
+"""Steps that SQL counts."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -116,7 +118,17 @@ class Query(Generic[M]):
         ``where`` is about the relation. ``reverse`` follows it from right to left, which goes without saying where only
         that fits. ``depth`` is how often it is followed: 2, or (1, 3), or (1, None) for as often as it leads on.
         """
-        return hop(self, relation, where, reverse=reverse, depth=depth)
+        via = _relation(relation)
+        forward = _direction(self.info, via, reverse=reverse)
+        least, most = _depth(depth)
+        target = (via.ends or ())[1 if forward else 0]
+        if most != 1 and target.type_id != self.info.type_id:
+            raise Invalid(
+                f"{via.name} leads from {self.info.name} to {target.name}: it can be followed once only",
+                remedy="use depth with relations between entities of one type",
+            )
+        origin = Origin(self.ask, via, _about_relation(relation, where), forward, least, most)
+        return replace(self, ask=Ask(target, {}, when=self.ask.when, origin=origin), columns=())
 
     # --- when ---
 
@@ -178,7 +190,7 @@ class Query(Generic[M]):
     async def arrow(self) -> pa.Table:
         """One column per field, of the field's Arrow type; in history also ``commit_id`` and ``retracted``.
 
-        Whole numbers beyond 64 bits and Decimals of many digits make their column a wider one.
+        A number that its column cannot hold (rows of another writer have such) is an error that names it.
         """
         return await arrow_of(self.engine, columns_of(self.ask, self.columns))
 
@@ -235,29 +247,9 @@ class Query(Generic[M]):
         (found,) = await figures_of(self, (), figures)
         return found
 
-    async def diff(self, older: MomentInTime, newer: MomentInTime) -> list[Changed[M]]:
-        """What is not the same at two commits, by key: objects for which the conditions hold before or after."""
-        from holdfast.ontology.query.differences import differences  # noqa: PLC0415  # it takes a Query
-
-        return await differences(self, older, newer)
-
     async def page(self, size: int, after: str | None = None) -> Page[M]:
         """The next rows after a cursor, and the cursor after them. All pages are of the head that the first one saw."""
         return await page_of(self, size, after)
-
-    async def shortest_path(
-        self,
-        relation: type[Mixin],
-        to: Condition,
-        where: Condition | None = None,
-        *,
-        most: int = STEPS,
-        reverse: bool = False,
-    ) -> list[M] | None:
-        """A shortest way along a relation between entities of this type: from one of these to one of those; both
-        included, all of them there. ``where`` is about the relation. None if there is none of at most so many steps.
-        """
-        return await shortest_path(self, relation, to, where, most=most, reverse=reverse)
 
     async def explain(self, *, profile: bool = False) -> Explanation:
         """Files chosen and pruned, conditions pushed down, requests, bytes, DuckDB's plan; print it."""
@@ -323,3 +315,51 @@ def _count(value: Any, what: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise Invalid(f"{value!r} is not {what}", remedy="give a whole number from 0 on")
     return value
+
+
+# --- along relations ---
+
+
+def _relation(relation: type[Mixin]) -> TypeInfo:
+    via = type_info(relation)
+    if via.ends is None:
+        raise Invalid(f"{via.name} is not a relation", remedy="name the relation to follow, not its end")
+    return via
+
+
+def _direction(info: TypeInfo, via: TypeInfo, *, reverse: bool) -> bool:
+    """Whether it is followed from left to right."""
+    here = info.type_id
+    fits = [end.type_id == here for end in via.ends or ()]
+    if not any(fits):
+        names = " and ".join(end.name for end in via.ends or ())
+        raise Invalid(f"{via.name} relates {names}, not {here.name}", remedy="name a relation that begins here")
+    if reverse and not fits[1]:
+        raise Invalid(f"{via.name} does not lead to {here.name}", remedy="leave out reverse")
+    return fits[0] and not reverse
+
+
+def _depth(depth: Any) -> tuple[int, int | None]:
+    pair = (depth, depth) if isinstance(depth, int) else depth
+    remedy = "give 2, or (1, 3), or (1, None)"
+    if not isinstance(pair, tuple) or len(pair) != 2:  # the least and the most
+        raise Invalid(f"{depth!r} is not a depth", remedy=remedy)
+    least, most = pair
+    whole = type(least) is int and (most is None or type(most) is int)
+    if not whole or least < 0 or (most is not None and not max(least, 1) <= most <= MAX_DEPTH):
+        raise Invalid(f"from {least!r} to {most!r} is not a depth", remedy=remedy)
+    if most is None and least > 1:
+        raise Invalid("a walk without an end begins at depth 0 or 1", remedy="give (1, None), or a last depth")
+    return least, most
+
+
+def _about_relation(relation: type[Mixin], where: Condition | None) -> Predicate:
+    if where is None:
+        return TRUE
+    if where.root is not relation:
+        raise Invalid(f"this condition is about {where.root.__name__}, not about {relation.__name__}")
+    if any(path.end != "own" for path in paths(where.predicate)):
+        raise Invalid(
+            "a hop is filtered by the relation's own fields", remedy="filter its ends with where() around via()"
+        )
+    return where.predicate

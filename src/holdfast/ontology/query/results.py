@@ -1,4 +1,4 @@
-"""What a query gives back: objects that know where they come from, tables, differences.
+"""What a query returns: objects that know where they come from, and tables.
 
 ``meta(obj)`` is the commit and the key of an object that a query made. It is kept beside the object, not in it: two
 objects with equal fields are equal wherever they come from.
@@ -8,7 +8,6 @@ import json
 import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from decimal import Decimal, localcontext
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
@@ -19,38 +18,7 @@ from holdfast.ontology.format.data.columns import arrow_type, typed_columns
 from holdfast.ontology.format.data.intents import Identity, Row
 from holdfast.ontology.format.redactions import is_erased
 from holdfast.ontology.types.model import Mixin
-from holdfast.ontology.types.readings import Reading, read
 from holdfast.ontology.types.typeinfo import TypeInfo
-from holdfast.ontology.types.typespec import Node, Primitive, without_null
-
-DIGITS = 38
-_READ: dict[type, Reading] = {int: "number", Decimal: "decimal"}
-
-
-def widened(node: Node, name: str, bodies: Sequence[str]) -> pa.Array | None:
-    """The numbers of a field in these rows; None if it is no field of exact numbers."""
-    plain = without_null(node)[0]
-    reading = _READ.get(plain.python) if isinstance(plain, Primitive) else None
-    if reading is None:
-        return None
-    found = [read(json.loads(body).get(name), reading) for body in bodies]
-    kind = int if reading == "number" else Decimal
-    numbers = [one if isinstance(one, kind) else None for one in found]
-    sizes = [_size(Decimal(one)) for one in numbers if one is not None]
-    whole, scale = (max((size[part] for size in sizes), default=0) for part in (0, 1))
-    if whole + scale > DIGITS:
-        return pa.array([None if one is None else str(one) for one in numbers], pa.string())
-    with localcontext(prec=2 * DIGITS):
-        step = Decimal(1).scaleb(-scale)
-        exact = [None if one is None else Decimal(one).quantize(step) for one in numbers]
-    return pa.array(exact, pa.decimal128(DIGITS, scale))
-
-
-def _size(number: Decimal) -> tuple[int, int]:
-    """Digits before and after the point."""
-    exponent = number.as_tuple().exponent
-    return max(number.adjusted() + 1, 0) if number else 0, max(-exponent, 0) if isinstance(exponent, int) else 0
-
 
 M = TypeVar("M", bound=Mixin)
 
@@ -76,21 +44,6 @@ class Linked(Generic[M]):
     relation: M
     left: Any
     right: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Changed(Generic[M]):
-    """An object that is not the same at two commits; None where there is no such object."""
-
-    key: Identity
-    before: M | None
-    after: M | None
-
-    @property
-    def action(self) -> str:
-        if self.before is None:
-            return "added"
-        return "retracted" if self.after is None else "changed"
 
 
 class NoResult(NotFound):
@@ -141,12 +94,12 @@ def ends(info: TypeInfo, keys: Sequence[str], bodies: Sequence[str | None], comm
 
 
 def typed_table(shape: TypeInfo, found: pa.Table, names: Sequence[str], *, history: bool) -> pa.Table:
-    """One column per field, of the field's Arrow type, or of a wider one where that cannot hold all of its numbers.
+    """One column per field, of the field's Arrow type.
 
-    What DuckDB did not give typed is read from fields_json.
+    What DuckDB did not give typed is read from fields_json. ``Invalid`` if a column cannot hold one of its values.
     """
     lacking = [name for name in names if name in shape.payload and name not in found.column_names]
-    read = from_bodies(shape, lacking, found.column("fields_json").to_pylist()) if lacking else {}
+    read = _from_bodies(shape, lacking, found.column("fields_json").to_pylist()) if lacking else {}
     columns: dict[str, Any] = {}
     for name in names:
         if name in read:
@@ -163,13 +116,27 @@ def typed_table(shape: TypeInfo, found: pa.Table, names: Sequence[str], *, histo
     return pa.table(columns)
 
 
-def from_bodies(shape: TypeInfo, names: Sequence[str], bodies: Sequence[str]) -> dict[str, pa.Array]:
-    """Typed columns of these fields from the ``fields_json`` of rows; wider ones where they cannot hold all."""
+def _from_bodies(shape: TypeInfo, names: Sequence[str], bodies: Sequence[str]) -> dict[str, pa.Array]:
     columns: dict[str, pa.Array] = {}
     for name, column in typed_columns({name: shape.nodes[name] for name in names}, bodies).items():
-        wide = widened(shape.nodes[name], name, bodies) if column.partial else None
-        columns[name] = column.array if wide is None else wide
+        if column.partial:
+            values = (
+                json.loads(body).get(name)
+                for body, held in zip(bodies, column.array.is_valid(), strict=True)
+                if not held.as_py()
+            )
+            value = next(value for value in values if value is not None)
+            raise does_not_hold(f"{shape.name}.{name}", str(column.array.type), repr(value))
+        columns[name] = column.array
     return columns
+
+
+def does_not_hold(place: str, kind: str, value: str) -> Invalid:
+    """A value of another writer: ours are checked before they are written."""
+    return Invalid(
+        f"{place}: {kind} cannot hold {value}",
+        remedy="leave the column out, read the object with get(), or write it again with a value that fits",
+    )
 
 
 def one_of(found: Iterable[M], label: str) -> M:

@@ -34,6 +34,7 @@ from holdfast.ontology.format.data.columns import arrow_type
 from holdfast.ontology.query.cache.loaded import duck_type
 from holdfast.ontology.query.cache.warm import Warm
 from holdfast.ontology.query.engine import Engine, Moment
+from holdfast.ontology.query.results import does_not_hold
 from holdfast.ontology.query.type_table import Table
 from holdfast.ontology.types.refs import TypeId
 from holdfast.ontology.types.typeinfo import TypeInfo, of_schema
@@ -41,8 +42,8 @@ from holdfast.sql.duck import Duck, MalformedJson, SqlFailed
 
 FUNCTIONS = frozenset({"range", "generate_series", "unnest", "json_each", "json_tree", "repeat_row"})
 """Table functions that read nothing but their arguments."""
-TOO_LARGE = "holdfast-too-large:"
-"""Begins DuckDB's message for a value that its column cannot hold (``shown_columns``)."""
+_NOT_HELD = re.compile(r"holdfast-not-held:(?P<place>.*?)\|(?P<kind>[^|]*)\|(?P<value>.*)", re.DOTALL)
+"""In DuckDB's message for a value that its column cannot hold (``shown_columns``)."""
 _NAME = re.compile(r"(?P<type>\w+?)(?:__(?:(?P<history>history)|as_of_(?P<commit>\d+)))?")
 _TOLD = re.compile(r"(?:show\s+(?:all\s+)?tables|(?:describe|desc|show)\s+(?P<name>\"?\w+\"?))\s*;?\s*", re.IGNORECASE)
 _EXPLAIN = re.compile(r"explain(?:\s+analyze)?\s+", re.IGNORECASE)
@@ -164,6 +165,8 @@ class SqlTables:
             try:
                 return await duck.table(text)
             except SqlFailed as error:
+                if (unfit := not_held(error)) is not None:
+                    raise unfit from error
                 if used is None or isinstance(error, MalformedJson):
                     raise
             # Views have the columns that the statement names; what it misses is told, if they have all.
@@ -269,9 +272,15 @@ def _nodes(tree: Any, defined: frozenset[str]) -> Iterator[tuple[dict[str, Any],
                 yield from _nodes(value, defined)
 
 
-def shown_columns(table: Table, *, strict: bool = False) -> Iterator[tuple[str, str]]:
-    """The columns of a type's view: their names, and the SQL of each. A value that its column cannot hold is NULL;
-    with ``strict`` it fails the statement.
+def not_held(error: SqlFailed) -> Invalid | None:
+    """What a statement over ``shown_columns`` says of a value that its column cannot hold."""
+    found = _NOT_HELD.search(str(error))
+    return None if found is None else does_not_hold(found["place"], found["kind"], found["value"])
+
+
+def shown_columns(table: Table) -> Iterator[tuple[str, str]]:
+    """The columns of a type's view: their names, and the SQL of each. A value that its column cannot hold fails the
+    statement (``not_held``).
     """
     shape = table.shape
     if shape.ends is not None:
@@ -281,7 +290,7 @@ def shown_columns(table: Table, *, strict: bool = False) -> Iterator[tuple[str, 
         if name not in shape.payload:
             yield name, f"r.instance_key AS {quoted(name)}"
         else:
-            yield name, _column(table, name, strict=strict)
+            yield name, _column(table, name)
     if not shape.nodes:
         key = "entity_key" if shape.ends is None else "instance_key"
         yield key, f"r.{key}"
@@ -291,7 +300,7 @@ def shown_columns(table: Table, *, strict: bool = False) -> Iterator[tuple[str, 
         yield "retracted", "r._retracted AS retracted"
 
 
-def _column(table: Table, name: str, *, strict: bool) -> str:
+def _column(table: Table, name: str) -> str:
     shape = table.shape
     path = _literal(json_path([name]))
     if shape.forms[name] == "json":
@@ -302,10 +311,11 @@ def _column(table: Table, name: str, *, strict: bool) -> str:
     kind = duck_type(arrow_type(shape.nodes[name]))
     text = f"json_extract_string(r.fields_json, {path})"
     value = f"coalesce(r.{quoted(name)}, TRY_CAST({text} AS {kind}))"
-    if strict:
-        message = _literal(f"{TOO_LARGE}{name}: {kind} cannot hold ")
-        value = f"CASE WHEN {value} IS NULL AND {text} IS NOT NULL THEN error({message} || {text}) ELSE {value} END"
-    return f"{value} AS {quoted(name)}"
+    message = _literal(f"holdfast-not-held:{shape.name}.{name}|{kind}|")
+    return (
+        f"CASE WHEN {value} IS NULL AND {text} IS NOT NULL THEN error({message} || {text}) ELSE {value} END "
+        f"AS {quoted(name)}"
+    )
 
 
 def _inlined(sql: Sql) -> str:

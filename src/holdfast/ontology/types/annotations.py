@@ -28,6 +28,8 @@ from typing_extensions import is_typeddict
 
 from holdfast.ontology.types.errors import UnsupportedAnnotation
 from holdfast.ontology.types.typespec import (
+    INT64_MAX,
+    INT64_MIN,
     NULL,
     PRIMITIVES,
     Anything,
@@ -167,6 +169,8 @@ class _Analysis:
         kinds = {type(value) for value in values}
         if kinds not in ({str}, {int}):
             raise self._unsupported(annotation, "its values must all be strings, or all whole numbers")
+        if kinds == {int} and not all(INT64_MIN <= value <= INT64_MAX for value in values):
+            raise self._unsupported(annotation, "its whole numbers must fit into int64")
         return Choice(name, tuple(values), python)
 
     def _union(self, members: tuple[Node, ...]) -> Node:

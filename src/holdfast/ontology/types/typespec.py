@@ -122,6 +122,7 @@ class Ref(Node):
     python: Any = None
 
 
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 NULL = Primitive(type(None))
 
 

@@ -19,7 +19,7 @@ from json.encoder import encode_basestring
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from holdfast.ontology.types.typespec import NULL, Choice, Node, Primitive, without_null
+from holdfast.ontology.types.typespec import INT64_MAX, INT64_MIN, NULL, Choice, Node, Primitive, without_null
 
 Convert = Callable[[Any], Any]
 
@@ -131,7 +131,26 @@ def _encode_date(value: Any) -> str:
 def _encode_decimal(value: Any) -> str:
     if type(value) is not Decimal or not value.is_finite():
         raise wrong("a finite Decimal", value)
+    if not _is_decimal128(value):
+        raise wrong("a Decimal that decimal(38, 18) holds", value)
     return str(value)
+
+
+def _is_decimal128(value: Decimal) -> bool:
+    """Whether a column of 20 digits before the point and 18 after it holds exactly this value."""
+    if not value:
+        return True
+    _, digits, exponent = value.as_tuple()
+    places = -exponent if isinstance(exponent, int) else 0
+    return value.adjusted() < 20 and (places <= 18 or not any(digits[18 - places :]))
+
+
+def _encode_whole(value: Any) -> int:
+    if type(value) is not int:
+        raise wrong("a whole number", value)
+    if not INT64_MIN <= value <= INT64_MAX:
+        raise wrong("a whole number that int64 holds", value)
+    return value
 
 
 def _encode_bytes(value: Any) -> str:
@@ -165,7 +184,7 @@ _nothing = _exactly(type(None), "nothing")
 
 PRIMITIVE_CODECS: dict[type, Codec] = {
     str: Codec(encode_text, _text),
-    int: Codec(_whole, _whole),
+    int: Codec(_encode_whole, _whole),
     float: Codec(encode_float, _decode_float),
     bool: Codec(_boolean, _boolean),
     type(None): Codec(_nothing, _nothing),
@@ -343,9 +362,7 @@ def _text_text(value: Any) -> str:
 
 
 def _whole_text(value: Any) -> str:
-    if type(value) is not int:
-        raise wrong("a whole number", value)
-    return str(value)
+    return str(_encode_whole(value))
 
 
 def _number(value: Any) -> str:
@@ -382,6 +399,11 @@ def _is_unicode(values: list[str | None]) -> bool:
     return True
 
 
+def _are_int64(values: list[int | None]) -> bool:
+    known = [value for value in values if value is not None]
+    return not known or (min(known) >= INT64_MIN and max(known) <= INT64_MAX)
+
+
 class _Quick(NamedTuple):
     """For columns that hold nothing else than one type: ``text`` is right if they fit."""
 
@@ -391,6 +413,6 @@ class _Quick(NamedTuple):
 
 _QUICK: dict[type, _Quick] = {
     str: _Quick(_is_unicode, encode_basestring),
-    int: _Quick(lambda _: True, int.__repr__),
+    int: _Quick(_are_int64, int.__repr__),
     float: _Quick(lambda values: all(value is None or math.isfinite(value) for value in values), float.__repr__),
 }

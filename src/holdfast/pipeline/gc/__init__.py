@@ -1,6 +1,7 @@
 """Garbage collection and retention: what may go, on which proof, and the record of everything that went.
 
-``job`` is the job; each other module knows one kind of garbage. ``design/0052-garbage-and-retention.md`` has the rules.
+``pipeline.jobs.gc`` is the job; each module here knows one kind of garbage. ``design/0052-garbage-and-retention.md``
+has the rules.
 """
 
 from holdfast.pipeline.gc.options import KINDS, GcOptions

@@ -1,25 +1,24 @@
 """Chunks, units and generations of derived data that later generations have superseded.
 
-Names of derived objects follow from their inputs, and creation is conditional on names: whoever deletes one must know
-that nobody comes to name it again. A driver may have planned before, and publish after; a task may find a unit that is
-there, call it done, and lose it. So nothing is removed on what was read alone.
+Names of derived objects follow from their inputs, and creation is conditional on names: an object may be deleted only
+when nothing can come to name it again. A driver may have planned before, and publish after; a task may find a unit
+that is there, call it done, and lose it. So nothing is removed on what was read alone.
 
-The rule: *list, fence, remove*. Everything of the hour is listed. Then the next generation is created with the units of
-the current one and an epoch of its own (see ``metrics.manifest.Generation``): a **fence**. If somebody else gets that
-number, the hour is left alone. Once the fence stands, plans from before it cannot be published, and plans from after it
-give their new units other names. So what was listed before the fence, and is not named by it, is named by nobody ever
-again, and may go at any time, by anybody, twice.
+The rule: *list, fence, remove*. Everything of the hour was listed. Then the next generation is created with the units
+of the current one and an epoch of its own (see ``rollup.manifest.Generation``): a **fence**. If another process gets
+that number, the hour is left alone. Once the fence stands, plans from before it cannot be published, and plans from
+after it give their new units other names. So what was listed before the fence, and is not named by it, is never named
+again, and may go at any time, twice.
 
 Readers may hold an older generation: what they use is left for ``grace_ns`` after it was superseded, by the store's
-clock, and who comes later still finds it missing and begins anew (``telemetry.query.known.resolved``).
+clock, and a reader that comes later still finds it missing and begins anew (``telemetry.query.known.resolved``).
 
 A unit or chunk of a kind that has no generation in its hour is never touched: nothing could fence its driver. Listings
 of batches are never deleted: plans rest on that.
 """
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 from holdfast.base.errors import Corrupt, Incompatible
 from holdfast.base.ids import Ambient
@@ -36,60 +35,50 @@ OVERTAKEN = "a driver published in the meantime"
 UNFENCED = "its kind has no generation in this hour"
 UNREADABLE = "it cannot be read"
 
-
-@dataclass
-class HourFound:
-    """What lies in one hour."""
-
-    generations: dict[str, Entry] = field(default_factory=dict)
-    units: dict[str, Entry] = field(default_factory=dict)
-    chunks: dict[str, Entry] = field(default_factory=dict)
+Standing = dict[Kind, tuple[Generation, int]]
+"""The current generation of each kind, and when it became that."""
 
 
-async def shards(store: Store) -> list[str]:
-    """Days, as they stand in keys."""
+async def days(store: Store) -> list[str]:
+    """Days of derived data, as they stand in keys."""
     found: list[str] = []
     async for page in store.list(layout.MANIFESTS, delimiter=True):
         found += [folder.removeprefix(layout.MANIFESTS).rstrip("/") for folder in page.folders]
     return found
 
 
-async def sweep(store: Store, ambient: Ambient, ask: Ask, out: Sweep) -> None:
-    for hour, found in sorted((await listed(store, ask.shard)).items()):
-        out.tally.looked += len(found.generations) + len(found.units) + len(found.chunks)
-        try:
-            await _sweep_hour(store, ambient, hour, found, ask, out)
-        except (Corrupt, Incompatible):  # what is current is not known, so nothing of the hour goes
-            out.keep(UNREADABLE, layout.manifest_folder(hour))
-        if out.spent:
-            out.tally.more = True
-            return
+async def named_by(store: Store, key: str) -> list[str]:
+    """What a generation names, and its own key; nothing of one that is gone or cannot be read."""
+    stored = await store.find(key)
+    try:
+        generation = None if stored is None else Generation.read(stored)
+    except (Corrupt, Incompatible):
+        return []
+    return [] if generation is None else [key, *_names(generation)]
 
 
-async def listed(store: Store, day: str) -> dict[int, HourFound]:
-    """Everything derived of one day, by hour."""
-    hours: dict[int, HourFound] = defaultdict(HourFound)
-    async for entry in _entries(store, [f"{layout.MANIFESTS}{day}/"]):
-        hour = layout.hour_in(entry.key)
-        if hour is not None and layout.generation_in(entry.key) is not None:
-            hours[hour].generations[entry.key] = entry
-        elif hour is not None and layout.unit_in(entry.key) is not None:
-            hours[hour].units[entry.key] = entry
-    windows: list[str] = []
-    async for page in store.list(layout.ROLLUP, delimiter=True):
-        windows += [f"{folder}{day}/" for folder in page.folders]
-    async for entry in _entries(store, [*windows, f"{layout.INDEX}{day}/"]):
-        hour = layout.hour_in(entry.key)
-        if hour is not None and kind_of_chunk(entry.key) is not None:
-            hours[hour].chunks[entry.key] = entry
-    return dict(hours)
+def _names(generation: Generation) -> list[str]:
+    units = generation.units
+    return [
+        *(layout.unit_key(generation.hour, unit.unit_id) for unit in units),
+        *(ref.key for unit in units for ref in unit.chunks),
+    ]
 
 
-async def _sweep_hour(store: Store, ambient: Ambient, hour: int, found: HourFound, ask: Ask, out: Sweep) -> None:
-    standing = await _currents(store, hour, found.generations)
+async def sweep(store: Store, ambient: Ambient, listed: Sequence[Entry], ask: Ask, out: Sweep) -> None:
+    """Remove what was listed in one hour, and what no generation names that is current now."""
+    hour = layout.hour_in(listed[0].key)
+    if hour is None:
+        return
+    try:
+        standing = await _standing(store, hour)
+        candidates = await _candidates(store, listed, standing)
+    except (Corrupt, Incompatible):  # what is current is not known, so nothing of the hour goes
+        out.keep(UNREADABLE, layout.manifest_folder(hour))
+        return
     settled_ns = ask.now_ns - ask.options.grace_ns
     garbage: dict[Kind, list[tuple[Entry, str]]] = defaultdict(list)
-    for entry, kind, why in await _candidates(store, hour, found, standing):
+    for entry, kind, why in candidates:
         if kind is None or kind not in standing:
             out.keep(UNREADABLE if kind is None else UNFENCED, entry.key)
         elif entry.modified_ns > settled_ns or standing[kind][1] > settled_ns:
@@ -97,8 +86,8 @@ async def _sweep_hour(store: Store, ambient: Ambient, hour: int, found: HourFoun
         else:
             garbage[kind].append((entry, why))
     for kind, doomed in garbage.items():
-        # A superseded generation needs none: what counts is the highest. A fence supersedes one, which would have the
-        # next run make another, for ever.
+        # Superseded generations need no fence: what counts is the highest number. And a fence supersedes one, so the
+        # next run would make another for its sake, again and again.
         fenced = any(why != SUPERSEDED for _, why in doomed)
         if ask.apply and fenced and not await fence(store, ambient, standing[kind][0]):
             for entry, _ in doomed:
@@ -109,9 +98,9 @@ async def _sweep_hour(store: Store, ambient: Ambient, hour: int, found: HourFoun
                 return
 
 
-async def _currents(store: Store, hour: int, keys: Iterable[str]) -> dict[Kind, tuple[Generation, int]]:
-    """The current generation of each kind, and when it became that."""
-    found: dict[Kind, tuple[Generation, int]] = {}
+async def _standing(store: Store, hour: int) -> Standing:
+    keys = [key async for key in store.keys(layout.manifest_folder(hour))]
+    found: Standing = {}
     for kind in Kind:
         key = current(keys, kind).get(hour)
         stored = await store.find(key) if key is not None else None
@@ -121,24 +110,24 @@ async def _currents(store: Store, hour: int, keys: Iterable[str]) -> dict[Kind, 
 
 
 async def _candidates(
-    store: Store, hour: int, found: HourFound, standing: dict[Kind, tuple[Generation, int]]
+    store: Store, listed: Sequence[Entry], standing: Standing
 ) -> list[tuple[Entry, Kind | None, str]]:
-    """What no current generation names, with its kind; None if that cannot be told."""
-    named_units = {each.unit_id for generation, _ in standing.values() for each in generation.units}
-    named_chunks = {ref.key for generation, _ in standing.values() for each in generation.units for ref in each.chunks}
-    candidates: list[tuple[Entry, Kind | None, str]] = []
-    for key, entry in found.generations.items():
-        name, number = layout.generation_in(key) or ("", 0)
-        kind = Kind(name) if name in list(Kind) else None
-        if kind is not None and kind in standing and number < standing[kind][0].number:
-            candidates.append((entry, kind, SUPERSEDED))
-    for key, entry in found.units.items():
-        if layout.unit_in(key) not in named_units:
-            candidates.append((entry, await _kind_of_unit(store, key), UNNAMED))
-    for key, entry in found.chunks.items():
-        if key not in named_chunks:
-            candidates.append((entry, kind_of_chunk(key), UNNAMED))
-    return candidates
+    """What no current generation names, with its kind; None if that cannot be told. Foreign objects are left out."""
+    named = {name for generation, _ in standing.values() for name in _names(generation)}
+    found: list[tuple[Entry, Kind | None, str]] = []
+    for entry in listed:
+        key = entry.key
+        if (numbered := layout.generation_in(key)) is not None:
+            kind = Kind(numbered[0]) if numbered[0] in list(Kind) else None
+            if kind in standing and numbered[1] < standing[kind][0].number:
+                found.append((entry, kind, SUPERSEDED))
+        elif key in named:
+            continue
+        elif layout.unit_in(key) is not None:
+            found.append((entry, await _kind_of_unit(store, key), UNNAMED))
+        elif (kind := kind_of_chunk(key)) is not None:
+            found.append((entry, kind, UNNAMED))
+    return found
 
 
 async def fence(store: Store, ambient: Ambient, generation: Generation) -> bool:
@@ -163,10 +152,3 @@ async def _kind_of_unit(store: Store, key: str) -> Kind | None:
         return UnitManifest.read(stored).unit.kind
     except (Corrupt, Incompatible):
         return None
-
-
-async def _entries(store: Store, prefixes: Iterable[str]) -> AsyncIterator[Entry]:
-    for prefix in prefixes:
-        async for page in store.list(prefix):
-            for entry in page.entries:
-                yield entry

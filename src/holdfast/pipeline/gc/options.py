@@ -1,8 +1,6 @@
-"""What can be set about garbage collection, and what a task is told."""
+"""Settings of garbage collection, its kinds, and what is asked of one part of a kind."""
 
-import json
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 from holdfast.base.config import Settings
 from holdfast.base.errors import Invalid
@@ -106,7 +104,7 @@ def _ns(seconds: int | None) -> int | None:
 
 @dataclass(frozen=True)
 class Ask:
-    """What one task is told. ``now_ns`` is by the store's clock; None in a dry run that writes nothing."""
+    """What is asked of one part of one kind. ``now_ns`` is by the store's clock; in a preview by this machine's."""
 
     kind: str
     shard: str
@@ -117,11 +115,3 @@ class Ask:
     """Through when an audit has seen every manifest and conflict, by the store's clock; None if none has."""
     limit: int | None = None
     options: GcOptions = field(default_factory=GcOptions)
-
-    def payload(self) -> bytes:
-        return json.dumps(asdict(self)).encode()
-
-    @classmethod
-    def of(cls, payload: bytes) -> "Ask":
-        found: dict[str, Any] = json.loads(payload)
-        return cls(**{**found, "options": GcOptions(**found["options"])})

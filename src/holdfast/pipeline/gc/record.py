@@ -10,6 +10,7 @@ run, or the next run, looks what became of its keys and says so (``settle``).
 """
 
 import hashlib
+from bisect import insort
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from holdfast.base.aio import map_bounded
 from holdfast.base.codec import MALFORMED, Document
 from holdfast.base.errors import Corrupt, NotFound
 from holdfast.objects.store import ADDRESSED, Store
+from holdfast.pipeline.audited import Scope, latest_complete
 from holdfast.pipeline.gc.options import Ask
 
 GC = "meta/pipeline/gc/v1/"
@@ -32,9 +34,29 @@ EXAMPLES = 3
 AT_ONCE = 16
 
 
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """A completed audit of every manifest and every conflict: without one, nothing is called an orphan.
+
+    An audit holds through the moment at which it began to list, by the store's own clock. A blob is old enough if its
+    retry horizon had passed by then: whatever an agent still sent in time was accepted before the audit listed it.
+    """
+
+    through_ns: int
+    key: str = ""
+
+    def document(self) -> Document:
+        return {"audit": self.key, "through_unix_ns": self.through_ns}
+
+
+async def latest_proof(store: Store) -> Proof | None:
+    audited = await latest_complete(store, Scope.INGEST)
+    return None if audited is None else Proof(audited.through_unix_ns, audited.key)
+
+
 @dataclass(slots=True)
 class Tally:
-    """What became of the objects that were looked at, by reason; sums of it are small whatever was looked at."""
+    """What became of the objects that were looked at, by reason."""
 
     looked: int = 0
     removed: dict[str, int] = field(default_factory=lambda: defaultdict(int))
@@ -46,24 +68,10 @@ class Tally:
     """The limit was reached."""
 
     def note(self, why: str, key: str) -> None:
+        """Keep the first keys of each reason, in order: the same ones whichever tasks saw them."""
         known = self.examples.setdefault(why, [])
-        if len(known) < EXAMPLES:
-            known.append(key)
-
-    def add(self, row: Document) -> None:
-        self.looked += row["looked"]
-        self.bytes += row["bytes"]
-        self.more |= row["more"]
-        for mine, theirs in ((self.removed, row["removed"]), (self.kept, row["kept"]), (self.did, row["did"])):
-            for why, count in theirs.items():
-                mine[why] += count
-        for why, keys in row["examples"].items():
-            for key in keys:
-                self.note(why, key)
-
-    def document(self) -> Document:
-        counts = {"removed": dict(self.removed), "kept": dict(self.kept), "did": dict(self.did)}
-        return {"looked": self.looked, "bytes": self.bytes, "more": self.more, "examples": self.examples, **counts}
+        insort(known, key)
+        del known[EXAMPLES:]
 
 
 class Sweep:
@@ -73,13 +81,14 @@ class Sweep:
         self.store = store
         self.ask = ask
         self.tally = Tally()
+        self.left = ask.limit
+        """How many objects may be removed yet; None if that has no limit."""
         self._doomed: list[tuple[str, int, str]] = []
-        self._left = ask.limit
 
     @property
     def spent(self) -> bool:
         """Whether no more may be removed."""
-        return self._left is not None and self._left <= 0
+        return self.left is not None and self.left <= 0
 
     def keep(self, why: str, key: str) -> None:
         self.tally.kept[why] += 1
@@ -94,8 +103,8 @@ class Sweep:
         if self.spent:
             self.tally.more = True
             return False
-        if self._left is not None:
-            self._left -= 1
+        if self.left is not None:
+            self.left -= 1
         self.tally.removed[why] += 1
         self.tally.bytes += size
         self.tally.note(why, key)
@@ -116,10 +125,10 @@ class Sweep:
 
     def room(self, wanted: int) -> int:
         """How many of so many may be removed yet."""
-        if self._left is None or self._left >= wanted:
+        if self.left is None or self.left >= wanted:
             return wanted
         self.tally.more = True
-        return max(0, self._left)
+        return max(0, self.left)
 
     async def about_to(self, doomed: list[tuple[str, int, str]]) -> list[str]:
         """Note, and put on record, what others are about to remove; the keys of the intents, for ``concluded``."""
@@ -127,8 +136,8 @@ class Sweep:
             self.tally.removed[why] += 1
             self.tally.bytes += size
             self.tally.note(why, key)
-        if self._left is not None:
-            self._left -= len(doomed)
+        if self.left is not None:
+            self.left -= len(doomed)
         if not self.ask.apply:
             return []
         groups = [doomed[start : start + GROUP] for start in range(0, len(doomed), GROUP)]
@@ -146,10 +155,6 @@ class Sweep:
         key = await intend(self.store, self.ask.run_id, self.ask.kind, doomed)
         await self.store.delete_many([each[0] for each in doomed])
         await conclude(self.store, key, gone=len(doomed), kept=[])
-
-    async def row(self) -> Document:
-        await self.flush()
-        return self.tally.document()
 
 
 async def begin(store: Store, run_id: str, asked: Document) -> int:

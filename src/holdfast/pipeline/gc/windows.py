@@ -10,17 +10,14 @@ from dataclasses import replace
 from holdfast.base.errors import Corrupt, Incompatible
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import CREATE, Lost, Store
-from holdfast.pipeline.gc.derived import UNREADABLE, shards
+from holdfast.pipeline.gc.derived import OVERTAKEN, UNREADABLE
 from holdfast.pipeline.gc.options import Ask
 from holdfast.pipeline.gc.record import Sweep
 from holdfast.pipeline.plan import DAY_HOURS, read_generation
 from holdfast.telemetry.rollup import layout
 from holdfast.telemetry.rollup.manifest import ChunkRef, Generation, Kind, Table
 
-__all__ = ["expire", "shards"]
-
 NEEDED = "days are made from the largest window of an hour"
-OVERTAKEN = "a driver published in the meantime"
 
 
 async def expire(store: Store, ambient: Ambient, ask: Ask, out: Sweep) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self
 
-from holdfast.base.ids import Ambient
 from holdfast.objects.store import CREATE, Store
 from holdfast.ontology.format import layout as ontology_layout
 from holdfast.ontology.maintain.compact import GRACE_NS
@@ -14,12 +13,12 @@ from holdfast.pipeline import audited
 from holdfast.pipeline.audited import Audited, Scope
 from holdfast.pipeline.derive import index_job
 from holdfast.pipeline.engine import Inline
-from holdfast.pipeline.gc import batches, derived, ontology, orphans, runs
+from holdfast.pipeline.gc import leftovers, ontology, orphans
 from holdfast.pipeline.gc.options import Ask, GcOptions
-from holdfast.pipeline.gc.proof import Proof, latest_proof
-from holdfast.pipeline.gc.record import Sweep, begin, settle
+from holdfast.pipeline.gc.record import Proof, Sweep, begin, latest_proof, settle
+from holdfast.pipeline.jobs.gc import Gc, Sweeper
 from holdfast.pipeline.merge import Merge
-from holdfast.pipeline.options import Env
+from holdfast.pipeline.options import Env, Options
 from holdfast.runs import layout as runs_layout
 from holdfast.runs.journal.entry import Draft
 from holdfast.runs.journal.history import read_history
@@ -86,7 +85,12 @@ class GcOrphans(IngestAccept):
         await settle(store, run_id)
 
     async def sweep_orphans(self, process: Process, out: Sweep) -> None:
-        await orphans.sweep(process.store, process.ambient, out.ask, out, kit.inspect)
+        """What the job's SQL chooses, by a plain listing: exploring every course takes thousands of sweeps."""
+        store = process.store
+        referred = {key.split("/")[5] async for key in store.keys(layout.ACCEPTED_BY_BLOB)}
+        listed = [entry async for page in store.list(layout.BLOBS) for entry in page.entries]
+        keeper = await orphans.keeper(store, process.ambient, kit.inspect)
+        await orphans.sweep(keeper, [each for each in listed if layout.blob_hash(each.key) not in referred], out)
 
     async def audit(self, process: Process) -> None:
         """As an audit does: through a moment of the store's before it looks."""
@@ -126,11 +130,9 @@ class GcOrphans(IngestAccept):
         yield from recorded(world.landings)
 
 
-NOTHING_IS_KEPT = GcOptions(horizon_ns=0, grace_ns=0, raw_batches_ns=1, logs_ns=1)
 NEVER = 1 << 61
 """A moment after everything, so that nothing is too young."""
-
-Sweeper = Callable[[Store, Ambient, Ask, Sweep], Awaitable[None]]
+NOTHING_IS_KEPT = GcOptions(horizon_ns=-NEVER, grace_ns=-NEVER, raw_batches_ns=-NEVER, logs_ns=-NEVER)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,8 +140,8 @@ class GcDerived(PipelineDerive):
     """Garbage collection and retention beside drivers: what is current stays whole, and every record counts once."""
 
     name: ClassVar[str] = "gc-derived"
-    derived: ClassVar[Sweeper] = staticmethod(derived.sweep)
-    expire: ClassVar[Sweeper] = staticmethod(batches.expire)
+    seen_by_gc: ClassVar[Callable[[Store], Store]] = staticmethod(lambda store: store)
+    """The store as garbage collection has it."""
 
     garbage: int = 1
     """Collectors of garbage."""
@@ -171,15 +173,10 @@ class GcDerived(PipelineDerive):
             await self._rest(process)
 
     async def collect(self, process: Process, run_id: str) -> None:
-        kinds = (("derived", derived.shards, type(self).derived), ("expire-batches", batches.shards, type(self).expire))
-        for kind, shards, sweep in kinds:
-            if kind == "expire-batches" and not self.expires:
-                continue
-            for shard in await shards(process.store):
-                out = Sweep(process.store, Ask(kind, shard, run_id, True, NEVER, None, None, NOTHING_IS_KEPT))
-                await sweep(process.store, process.ambient, out.ask, out)
-                await out.flush()
-        await settle(process.store, run_id)
+        store = type(self).seen_by_gc(process.store)
+        env = Env(store, process.ambient, Inline(store), Options(gc=NOTHING_IS_KEPT))
+        kinds = ["derived", *(["expire-batches"] if self.expires else [])]
+        await Gc(env).run(Straight(run_id), {"kinds": kinds, "apply": True})
 
     def check(self, world: World) -> Iterator[Violation]:
         yield from whole(world.landings)
@@ -312,7 +309,7 @@ class GcRuns(RunsForkDelete):
     """Garbage collection without patience beside forks, deletions and sessions: no run loses what it refers to."""
 
     name: ClassVar[str] = "gc-runs"
-    sweep: ClassVar[Sweeper] = staticmethod(runs.sweep)
+    sweep: ClassVar[Sweeper] = staticmethod(leftovers.sweep_runs)
 
     garbage: int = 1
     """Collectors of garbage."""
@@ -351,7 +348,7 @@ class GcRuns(RunsForkDelete):
             await self._rest(process)
 
     async def collect(self, process: Process, run_id: str) -> None:
-        for shard in await runs.shards(process.store):
+        for shard in await leftovers.run_ranges(process.store):
             out = Sweep(process.store, Ask("runs", shard, run_id, True, NEVER, None, None, NO_GRACE))
             await type(self).sweep(process.store, process.ambient, out.ask, out)
             await out.flush()

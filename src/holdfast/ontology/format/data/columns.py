@@ -190,6 +190,8 @@ def _fitting(value: Any, kind: pa.DataType, read: Callable[[Any], Any]) -> Any:
         return None
     try:
         made = read(value)
+        if isinstance(made, Decimal) and not made:
+            made = Decimal(0)  # Arrow refuses zeros with large exponents
         held = pa.array([made], kind)
         # Decimals of too many digits are not always refused: some come out as other numbers.
         return made if _leaf(kind) != DECIMAL or held[0].as_py() == made else None

@@ -19,7 +19,15 @@ from holdfast.base.errors import Invalid
 from holdfast.ontology.format.data.batch import LARGE, Batch
 from holdfast.ontology.format.data.columns import DECIMAL, TIMESTAMP, arrow_type
 from holdfast.ontology.format.data.intents import Row
-from holdfast.ontology.format.data.rows import assembled, batched, field_texts, identities, written, written_columns
+from holdfast.ontology.format.data.rows import (
+    assembled,
+    batched,
+    field_texts,
+    identities,
+    key_values,
+    written,
+    written_columns,
+)
 from holdfast.ontology.types.errors import InvalidValue
 from holdfast.ontology.types.typeinfo import ENDS, NOT_EMPTY, TypeInfo, end_key
 from holdfast.ontology.types.typespec import DictOf, ListOf, Node, Primitive, Record, without_null
@@ -74,11 +82,12 @@ def arrow_columns(info: TypeInfo, data: Any) -> tuple[list[Sequence[str]], pa.Ar
     count = table.num_rows
     keys = {} if info.key_field is None else {info.key_field: _key(info, info.key_field, table)}
     ends = [_end(info, end, name, table) for name, end in zip(ENDS, info.ends or (), strict=False)]
+    named = key_values(info, ends, keys)
     typed: dict[str, pa.Array] = {}
     parts: list[Any] = []
     for position, name in enumerate(info.payload):
         known = keys.get(name)
-        text, column = _text(info, name, table, known if isinstance(known, list) else None)
+        text, column = _text(info, name, table, known if isinstance(known, list) else None, named)
         parts += [("{" if position == 0 else ",") + f'"{name}":', text]
         if column is not None:
             typed[name] = column
@@ -158,7 +167,9 @@ def _check_there(info: TypeInfo, name: str, given: Sequence[str]) -> None:
 # --- any column ---
 
 
-def _text(info: TypeInfo, name: str, table: pa.Table, key: list[Any] | None) -> tuple[pa.Array, pa.Array | None]:
+def _text(
+    info: TypeInfo, name: str, table: pa.Table, key: list[Any] | None, named: Sequence[Sequence[Any]]
+) -> tuple[pa.Array, pa.Array | None]:
     """The JSON of one field in each row, and its typed column if that is plain."""
     node = info.nodes[name]
     if node.metadata == (NOT_EMPTY,):
@@ -169,7 +180,7 @@ def _text(info: TypeInfo, name: str, table: pa.Table, key: list[Any] | None) -> 
         if quick is not None:
             return quick, column.cast(arrow_type(node))
     values = _values(info, name, table) if key is None else key
-    return pa.array(field_texts(info, name, values), pa.string()), None
+    return pa.array(field_texts(info, name, values, named), pa.string()), None
 
 
 def _values(info: TypeInfo, name: str, table: pa.Table) -> list[Any]:

@@ -54,7 +54,8 @@ def written_columns(info: TypeInfo, objects: Iterable[Any]) -> tuple[list[Sequen
     columns = {name: [one[name] for one in values] for name in info.fields}
     ends = [[one[name] for one in values] for name in ENDS] if info.kind == "relation" else []
     template = "{" + ",".join(f'"{name}":%s' for name in info.payload) + "}"
-    parts = [field_texts(info, name, columns[name]) for name in info.payload]
+    names = key_values(info, ends, columns)
+    parts = [field_texts(info, name, columns[name], names) for name in info.payload]
     bodies = map(template.__mod__, zip(*parts, strict=True)) if parts else ["{}"] * len(values)
     return identities(info, ends, columns, len(values)), list(bodies)
 
@@ -99,8 +100,15 @@ def _values(info: TypeInfo, one: Any, number: int) -> dict[str, Any]:
     return values
 
 
-def field_texts(info: TypeInfo, name: str, values: list[Any]) -> list[str]:
-    """The JSON of one field, for each row."""
+def key_values(
+    info: TypeInfo, ends: Sequence[Sequence[Any]], fields: Mapping[str, Sequence[Any]]
+) -> list[Sequence[Any]]:
+    """The columns that name a row in errors."""
+    return [*ends, *([fields[info.key_field]] if info.key_field is not None else [])]
+
+
+def field_texts(info: TypeInfo, name: str, values: list[Any], keys: Sequence[Sequence[Any]] = ()) -> list[str]:
+    """The JSON of one field, for each row. ``keys`` name the rows in errors."""
     node, codec = info.nodes[name], info.codecs[name]
     try:
         return texts(node, codec, values)
@@ -109,11 +117,16 @@ def field_texts(info: TypeInfo, name: str, values: list[Any]) -> list[str]:
             try:
                 texts(node, codec, [value])
             except Unfit as error:
-                place = f"{info.name}.{name}{''.join(error.path)}"
-                raise InvalidValue(
-                    f"{place}, number {number}: {error.reason}", type_name=info.name, field=name, row=number
-                ) from error
+                place = f"{info.name}.{name}{''.join(error.path)}, number {number}"
+                if keys:
+                    place += f" (key {', '.join(map(repr, _row(keys, number)))})"
+                raise InvalidValue(f"{place}: {error.reason}", type_name=info.name, field=name, row=number) from error
         raise
+
+
+def _row(columns: Sequence[Sequence[Any]], number: int) -> list[Any]:
+    values = [column[number] for column in columns]
+    return [value.as_py() if isinstance(value, pa.Scalar) else value for value in values]
 
 
 # --- rows to objects ---

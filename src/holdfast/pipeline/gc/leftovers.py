@@ -1,36 +1,44 @@
-"""What runs have left behind, and runs past their retention.
+"""What runs leave behind; and runs, events and the pipeline's own records past their retention.
 
-Of a deleted run everything but its tombstone and what forks need (``runs.delete``): a deletion that was cut short, a
-payload that came after it. Of a finished run the segments and payloads that nothing refers to: sessions that came too
-late wrote them. A run that is not over is left alone.
+Of a deleted run everything goes but its tombstone and what forks need (``runs.delete``): a deletion that was cut
+short, a payload that came after it. Of a finished run the segments and payloads that nothing refers to: sessions that
+came too late wrote them. A run that is not over is left alone. A part is a range of ids; folders that hold a journal
+and nothing more cost their share of a listing.
 
-A shard is a range of ids. Folders that hold a journal and nothing more cost their share of a listing.
+Events go as ``bus.cleanup`` says: the boundary first, then events, then claims. The record of an expiry
+(``expired/v1/``) is none of the pipeline's records: it stays for ever.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 from holdfast.base.errors import Conflict, Corrupt, NotFound, Refused
 from holdfast.base.ids import Ambient
+from holdfast.bus import Bus
+from holdfast.bus import layout as bus
 from holdfast.objects.store import Entry, Store
+from holdfast.pipeline.gc import record
 from holdfast.pipeline.gc.options import Ask
-from holdfast.pipeline.gc.record import Sweep
+from holdfast.pipeline.gc.record import GC, Sweep
+from holdfast.platform.outbox import Outbox
 from holdfast.runs import layout
 from holdfast.runs.admin.delete import check_deletable, delete, loose, remains
 from holdfast.runs.journal.index import RunIndex
 from holdfast.runs.journal.state import FINISHED
 
 GROUP = 2_000
-"""Runs in one shard."""
+"""Runs in one part."""
 DELETED = "its run was deleted"
 LOOSE = "its run is over, and nothing refers to it"
 YOUNG = "written a short time ago"
 DAMAGED = "the journal of its run cannot be read"
 EXPIRED = "the run ended longer ago than runs are kept"
-NEEDED = "it is past its retention, and forks need its payloads, or somebody works on it"
+NEEDED = "it is past its retention, and forks need its payloads, or a session works on it"
+OLD = "a record older than records are kept"
+SETTLED = "every handler is done with it, and it is older than events are kept"
 PIPELINE = "pipeline."
 
 
-async def shards(store: Store) -> list[str]:
+async def run_ranges(store: Store) -> list[str]:
     """Ranges of ids: from after one, up to and with another. Ends are kept, and no other id."""
     ends: list[str] = []
     count, last = 0, ""
@@ -44,7 +52,7 @@ async def shards(store: Store) -> list[str]:
     return [f"{low}/{high}" for low, high in zip(["", *ends], ends, strict=False)]
 
 
-async def sweep(store: Store, ambient: Ambient, ask: Ask, out: Sweep) -> None:
+async def sweep_runs(store: Store, ambient: Ambient, ask: Ask, out: Sweep) -> None:
     low, _, high = ask.shard.partition("/")
     async for run_id, entries in _folders(store, low, high):
         out.tally.looked += 1
@@ -93,18 +101,31 @@ async def _folders(store: Store, low: str, high: str) -> AsyncIterator[tuple[str
 # --- retention ---
 
 
-async def expiring(store: Store) -> list[str]:
-    """One shard: runs that are over are found in their index, the earliest first."""
-    return ["index"]
+async def one_part(store: Store) -> list[str]:
+    """Runs that are over are found in their index, the earliest first; records of gc by their folders."""
+    return ["all"]
 
 
-async def expire(store: Store, ambient: Ambient, ask: Ask, out: Sweep) -> None:
+async def expire_runs(store: Store, ambient: Ambient, ask: Ask, out: Sweep) -> None:
     """Delete finished runs past their retention, but those of the pipeline, which have one of their own."""
     await _expire(store, ambient, ask, out, ask.options.runs_ns, own=False)
 
 
-async def expire_own(store: Store, ambient: Ambient, ask: Ask, out: Sweep) -> None:
-    await _expire(store, ambient, ask, out, ask.options.records_ns, own=True)
+async def expire_records(store: Store, ambient: Ambient, ask: Ask, out: Sweep) -> None:
+    """Of past runs of gc the record of what they removed; and the pipeline's own runs."""
+    age_ns = ask.options.records_ns
+    if age_ns is None:
+        return
+    for run_id in await record.runs(store):
+        if run_id == ask.run_id:
+            continue
+        entries = [entry async for page in store.list(f"{GC}{run_id}/") for entry in page.entries]
+        if all(entry.modified_ns <= ask.now_ns - age_ns for entry in entries):
+            for entry in entries:
+                if not await out.remove(entry.key, entry.size, OLD):
+                    return
+    await out.flush()
+    await _expire(store, ambient, ask, out, age_ns, own=True)
 
 
 async def _expire(store: Store, ambient: Ambient, ask: Ask, out: Sweep, age_ns: int | None, *, own: bool) -> None:
@@ -131,3 +152,28 @@ async def _delete(store: Store, ambient: Ambient, run_id: str, ask: Ask, out: Sw
             await out.concluded(intents, 1)
     except (Refused, NotFound, Conflict, Corrupt):
         out.keep(NEEDED, layout.journal_key(run_id))
+
+
+async def namespaces(store: Store) -> list[str]:
+    found: list[str] = []
+    async for page in store.list(bus.EVENTS, delimiter=True):
+        found += [folder.removeprefix(bus.EVENTS).rstrip("/") for folder in page.folders]
+    return found
+
+
+async def expire_events(store: Store, ambient: Ambient, ask: Ask, out: Sweep) -> None:
+    if ask.options.events_ns is None:
+        return
+    intents: list[str] = []
+    count = 0
+
+    async def tell(keys: Sequence[str]) -> None:
+        nonlocal count
+        count = len(keys)
+        out.tally.looked += count
+        intents.extend(await out.about_to([(key, 0, SETTLED) for key in keys]))
+
+    mend = Outbox(store, ambient).mend if ask.apply else None
+    before_ns = min(ask.now_ns - ask.options.events_ns, ambient.clock.wall_ns())
+    await Bus(store, ambient, ask.shard, mend=mend).cleanup(before_ns=before_ns, dry_run=not ask.apply, tell=tell)
+    await out.concluded(intents, count)

@@ -1,0 +1,101 @@
+"""Spark and one process give the same answers, on random stores with overlaps, late data, conflicts and damage."""
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from holdfast import pipeline
+from holdfast.base.codec import Document
+from holdfast.objects.client import Client
+from holdfast.objects.open import open_store
+from holdfast.objects.store import ADDRESSED, OVERWRITE
+from holdfast.objects.uri import StoreSpec
+from holdfast.pipeline import Engine, Inline, audited
+from holdfast.pipeline.audited import Audited
+from holdfast.pipeline.gc.options import GcOptions
+from holdfast.pipeline.jobs.gc import Gc
+from holdfast.pipeline.options import Env
+from holdfast.telemetry.accept import layout
+from holdfast.telemetry.rollup import layout as rollup
+from tests.spark.conftest import Engines
+from tests.unit.pipeline.audit_desk import wrong
+from tests.unit.pipeline.field import Field, agrees
+from tests.unit.pipeline.gc_desk import frame
+
+NOW = replace(pipeline.Options(overlap_ns=0), gc=GcOptions(horizon_ns=0, grace_ns=0))
+KINDS = ["orphans", "derived", "ontology", "runs"]
+
+
+async def audit(store: Client, engine: Engine | None = None) -> Audited:
+    request = {"scopes": ["ingest", "metrics"], "deep": True}
+    (ran,) = await pipeline.run(store, ["audit"], engine=engine, options=NOW, request=request)
+    assert ran.status == "success", ran.error
+    return await audited.read(store, ran.summary["audit_id"])
+
+
+async def planned(store: Client, engine: Engine) -> Document:
+    found = await Gc(Env(store, store.ambient, engine, NOW)).preview({"kinds": KINDS})
+    return dict(found["kinds"])
+
+
+async def derived_twice(store: Client, rng: random.Random) -> Field:
+    """Batches that overlap; more of them come when hours are derived already; frames that lost a conflict."""
+    field = Field(store)
+    await field.season(rng.randrange(1000), agents=2, batches=rng.randint(2, 5))
+    await pipeline.run(store)
+    await field.season(rng.randrange(1000), agents=2, batches=rng.randint(1, 4), gap=1_000)
+    await pipeline.run(store, request={"full": True})
+    for number in range(rng.randint(1, 4)):
+        for variant in (0, 1):
+            lost = frame(number, variant, agent="twice")
+            await store.put(lost.blob_key, lost.body, ADDRESSED)
+    return field
+
+
+async def damage(store: Client, field: Field, rng: random.Random) -> None:
+    lost, hidden, torn = rng.sample(field.manifests, 3)
+    await store.delete(lost.raw_blob_key)
+    await store.delete(layout.accepted_by_blob_key(hidden.frame_sha256, hidden.identity))
+    await store.put(torn.key, b"{", OVERWRITE)
+    await store.put(f"{layout.ACCEPTED}stray-{rng.randrange(9)}", b"")
+    generations = [key async for key in store.keys(rollup.MANIFESTS) if rollup.generation_in(key) is not None]
+    await store.put(rng.choice(generations), b"{", OVERWRITE)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_audit_and_gc_give_the_same_on_both_engines(engine: Engines, tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    spec = StoreSpec.parse(f"file:{tmp_path / 'store'}")
+    async with open_store(spec) as store:
+        field = await derived_twice(store, rng)
+        await damage(store, field, rng)
+        on_spark, here = await audit(store, engine(spec)), await audit(store)
+        assert {"missing_blob", "foreign_object", "corrupt_manifest"} <= here.found.keys()
+        assert (wrong(on_spark), on_spark.found, on_spark.checked) == (wrong(here), here.found, here.checked)
+        before = [key async for key in store.keys("")]
+        there = await planned(store, engine(spec))
+        assert there == await planned(store, Inline(store))
+        assert there["derived"]["removed"]
+        assert there["orphans"]["kept"] or there["orphans"]["did"]
+        assert [key async for key in store.keys("")] == before
+
+
+async def test_garbage_goes_by_tasks_on_spark_and_what_is_current_stays(engine: Engines, tmp_path: Path) -> None:
+    spec = StoreSpec.parse(f"file:{tmp_path / 'store'}")
+    async with open_store(spec) as store:
+        field = await derived_twice(store, random.Random(7))
+        await audit(store)
+        wanted = await planned(store, Inline(store))
+        request = {"kinds": KINDS, "apply": True}
+        [ran] = await pipeline.run(store, ["gc"], engine=engine(spec), options=NOW, request=request)
+        assert ran.status == "success"
+        assert {kind: found["removed"] for kind, found in ran.summary["kinds"].items()} == {
+            kind: found["removed"] for kind, found in wanted.items()
+        }
+        assert ran.summary["removed"] > 10
+        assert await agrees(store, field.batches) > 20
+        assert (await planned(store, Inline(store)))["derived"]["removed"].keys() <= {
+            "a later generation has taken its place"
+        }

@@ -12,14 +12,14 @@ from holdfast.objects.store import OVERWRITE
 from holdfast.ontology import Entity, Field, upgrader
 from holdfast.ontology.commit.lock import Open
 from holdfast.ontology.format import layout
-from holdfast.ontology.maintain import drop, erase, migrate, restart
+from holdfast.ontology.maintain import drop, erase, migrate
 from holdfast.ontology.maintain.compact import Compactor
 from holdfast.ontology.maintain.reindex import repair_indexes
 from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.ontology.query.results import meta
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.types.typeinfo import TypeInfo, type_info
-from tests.unit.ontology.desk import Desk
+from tests.unit.ontology.desk import Desk, begin_anew
 
 
 class Old(Entity, name="Thing"):
@@ -118,8 +118,7 @@ class World:
             case ("erase", key):
                 await self._erase(key)
             case ("restart",):
-                found = await restart.preview(desk.store)
-                await restart.apply(desk.store, desk.ambient, found, found.token, by="x", why="")
+                await begin_anew(desk)
                 self._begin()
 
     async def _write(self, changes: dict[str, int | None]) -> None:

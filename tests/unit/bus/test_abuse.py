@@ -48,7 +48,7 @@ DEEDS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "stop": (raises(StopIteration()), "RuntimeError: "),
     "never": (lambda _: Later(seconds=float("inf")), "Invalid: an event cannot come back in inf s"),
     "past": (lambda _: Later(seconds=-1), "Invalid: an event cannot come back in -1 s"),
-    "priority": (lambda ctx: ctx.emit(Thing(), priority="high"), "Invalid: 'high' is no priority"),
+    "priority": (lambda ctx: ctx.emit(Thing(), priority="high"), "Invalid: 'high' is not a priority"),
     "huge": (lambda ctx: ctx.emit(Thing(), priority=10**400), "Invalid: 1000"),
     "order": (lambda ctx: ctx.emit(Thing(), order_key=5), "Invalid: '5' is not an ordering key"),
     "bytes": (lambda ctx: ctx.emit(Thing(thing="\ud800")), "Invalid: value has no JSON form"),
@@ -126,7 +126,7 @@ async def test_a_handler_that_hangs_has_failed_when_its_time_is_over() -> None:
 
 
 async def test_a_handler_that_refuses_to_be_cancelled_keeps_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.bus.delivery.STUBBORN_S", 0.01)
+    monkeypatch.setattr("holdfast.bus.worker.delivery.STUBBORN_S", 0.01)
     desk, stop, released = Desk(), asyncio.Event(), asyncio.Event()
 
     @on(OrderPlaced, id="stubborn")

@@ -3,7 +3,7 @@
 from typing import Any
 
 from holdfast.bus import on
-from holdfast.bus.digest import DigestShape
+from holdfast.bus.worker.digest import DigestShape
 from tests.fakes.orders import OrderPlaced
 from tests.unit.bus.desk import Desk
 

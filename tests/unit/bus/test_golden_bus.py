@@ -10,8 +10,8 @@ from holdfast.base import codec
 from holdfast.base.errors import NotFound
 from holdfast.bus import Event, on
 from holdfast.bus.claim import Claim
-from holdfast.bus.digest import DigestShape
 from holdfast.bus.event import Envelope
+from holdfast.bus.worker.digest import DigestShape
 from tests.unit.bus.desk import Desk
 from tests.unit.bus.golden_kit import SHAPES, produce
 

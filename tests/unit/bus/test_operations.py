@@ -54,9 +54,9 @@ async def test_a_delay_must_be_a_time(delay: float) -> None:
 
 async def test_what_is_no_event_no_priority_or_no_handler_is_named() -> None:
     bus, given = Desk().bus(), {"order_id": "o1"}
-    with pytest.raises(Invalid, match="a dict is no event"):
+    with pytest.raises(Invalid, match="a dict is not an event"):
         await bus.publish(given)  # type: ignore[arg-type]  # a mistake
-    with pytest.raises(Invalid, match="'high' is no priority"):
+    with pytest.raises(Invalid, match="'high' is not a priority"):
         await bus.publish(OrderPlaced(order_id="o1"), priority="high")  # type: ignore[arg-type]  # a mistake
     with pytest.raises(BadHandler, match="is not a handler"):
         await bus.run([print])  # type: ignore[list-item]  # a mistake

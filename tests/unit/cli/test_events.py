@@ -155,7 +155,7 @@ def test_a_bad_schedule_and_an_empty_list_say_what_to_do(desk: EventsDesk) -> No
     )
     (desk.folder / "bus_cli_schedule.py").write_text(broken, encoding="utf-8")
     said = desk.text("worker", "bus_cli_schedule:ALL", code=2)
-    assert "'61 * * * *' is no cron expression" in said
+    assert "'61 * * * *' is not a cron expression" in said
     assert "importable" not in said
     (desk.folder / "bus_cli_empty.py").write_text("ALL = []", encoding="utf-8")
     assert "bus_cli_empty:ALL is empty" in desk.text("worker", "bus_cli_empty:ALL", code=2)

@@ -167,7 +167,7 @@ def test_long_values_and_odd_keys_do_not_flood_a_table(desk: OntoDesk) -> None:
     assert len(desk.json("onto", "commits", "diff", "1", "2")[0]["after"]["name"]) == 100_000
 
 
-def test_a_type_is_dropped_and_a_store_begun_anew(desk: OntoDesk) -> None:
+def test_a_type_is_dropped_and_purged(desk: OntoDesk) -> None:
     desk.history()
     shown = desk.json("onto", "schema", "drop", "Customer")
     assert (shown["objects"], shown["relations"], shown["commit_id"]) == (1, ["Knows"], None)
@@ -182,13 +182,6 @@ def test_a_type_is_dropped_and_a_store_begun_anew(desk: OntoDesk) -> None:
     purged = desk.text("onto", "schema", "drop", "Customer", "--purge", "--token", shown["token"])
     assert "its rows are destroyed" in purged
     assert "its rows were purged from all of history" in desk.text("onto", "query", "Customer", "--as-of", "1", code=4)
-    assert desk.json("onto", "verify", "--deep")["good"]
-    shown = desk.json("onto", "init", "--force")
-    assert (shown["given_up"], shown["applied"]) == (5, False)
-    assert "to give up 5 commits" in desk.text("onto", "init", "--force")
-    assert "an empty ontology" in desk.text("onto", "init", "--force", "--token", shown["token"])
-    assert desk.json("onto", "info")["head"]["commit_id"] == 0
-    desk.history()
     assert desk.json("onto", "verify", "--deep")["good"]
 
 
@@ -248,7 +241,7 @@ def test_types_go_to_files_and_come_back(desk: OntoDesk, tmp_path: Path) -> None
 
 
 def test_what_destroys_or_goes_back_asks_for_a_token_and_says_who_when_and_why(
-    desk: OntoDesk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    desk: OntoDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOGNAME", "greta")
     desk.history()
@@ -256,7 +249,6 @@ def test_what_destroys_or_goes_back_asks_for_a_token_and_says_who_when_and_why(
         "revert": ["onto", "revert", "1"],
         "erase": ["onto", "erase", "Customer", "c1"],
         "drop": ["onto", "schema", "drop", "Customer", "--purge"],
-        "restart": ["onto", "init", "--force"],
     }
     for deed, command in words.items():
         head = desk.json("onto", "info")["head"]["commit_id"]
@@ -264,13 +256,8 @@ def test_what_destroys_or_goes_back_asks_for_a_token_and_says_who_when_and_why(
         desk.text(*command, "--token", "0" * len(token), code=7)
         assert desk.json("onto", "info")["head"]["commit_id"] == head
         desk.text(*command, "--token", token, "--why", "because")
-        if deed == "restart":
-            (path,) = (tmp_path / "store" / "meta" / "restarts").iterdir()
-            record = json.loads(path.read_bytes())
-            when = record["at"]
-        else:
-            commit = desk.json("onto", "commits", "show", str(head + 1))
-            record, when = commit["metadata"][deed], commit["created_at"]
+        commit = desk.json("onto", "commits", "show", str(head + 1))
+        record, when = commit["metadata"][deed], commit["created_at"]
         assert (record["by"], record["why"], when[:2]) == ("greta", "because", "20")
 
 

@@ -74,7 +74,7 @@ async def test_of_two_that_open_the_same_session_one_wins() -> None:
 async def test_a_run_is_created_once() -> None:
     archive = Archive()
     await Journal.begin(archive.store, archive.ambient, "r", None, {})
-    with pytest.raises(Conflict, match="was started by somebody else"):
+    with pytest.raises(Conflict, match="was started by another process"):
         await Journal.begin(archive.store, archive.ambient, "r", None, {})
     assert len(archive.lines()) == 1
 

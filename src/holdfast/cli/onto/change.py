@@ -175,7 +175,6 @@ async def erase(
         "key": list(found.identity),
         "rows": found.rows,
         "commits": list(found.commits),
-        "rows_of_ended_chains": found.ended,
     }
     if shell.out.as_json:
         commit_id = done.commit_id if done is not None else None

@@ -10,7 +10,7 @@ from holdfast.cli.onto import feed, upkeep
 from holdfast.cli.onto.change import drop, erase, migrate, revert
 from holdfast.cli.onto.files import export_type, import_type
 from holdfast.cli.onto.query import query
-from holdfast.cli.onto.shared import By, Token, Why, open_ontology
+from holdfast.cli.onto.shared import open_ontology
 from holdfast.cli.shell import Shell, noun_app
 from holdfast.objects.store import CREATE, Lost
 from holdfast.ontology.chain import history
@@ -21,7 +21,6 @@ from holdfast.ontology.commit.lock import LockState
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.head import Head, read_head
 from holdfast.ontology.format.manifest import Manifest
-from holdfast.ontology.maintain import restart
 
 app = noun_app()
 commits_app = noun_app()
@@ -54,22 +53,8 @@ def onto() -> None:
 
 
 @app.command()
-async def init(
-    shell: Shell,
-    force: Annotated[bool, typer.Option("--force", help="Also if there is one: all its commits are given up.")] = False,
-    token: Token = None,
-    by: By = "",
-    why: Why = "",
-) -> None:
-    """Make an empty ontology.
-
-    Writes a head at commit 0, if there is none. Nobody has to: the first commit does it too. With --force it shows what
-    would be given up, and the token to do it with.
-    """
-    if force:
-        await _begin_anew(shell, token, by, why)
-        return
-
+async def init(shell: Shell) -> None:
+    """Make an empty ontology: write a head at commit 0, if there is none. The first commit does it too."""
     async with open_ontology(shell, new=True) as store:
         ambient = store.ambient
         empty = Head(updated_at=iso(ambient.clock.wall_ns()), runtime_id="holdfast onto init")
@@ -81,25 +66,6 @@ async def init(
         else:
             state = "made an empty ontology" if made else f"there is an ontology already, at commit {head.commit_id}"
             shell.out.line(f"{store.spec.uri}: {state}")
-
-
-async def _begin_anew(shell: Shell, token: str | None, by: str, why: str) -> None:
-    async with open_ontology(shell) as store:
-        found = await restart.preview(store)
-        if token is not None:
-            await restart.apply(store, store.ambient, found, token, by=by, why=why)
-    if shell.out.as_json:
-        listed = [
-            {"kind": each.kind, "type_name": each.name, "files": known.files} for each, known in found.types.items()
-        ]
-        known = {"given_up": found.commit_id, "manifest_path": found.head.manifest_path, "types": listed}
-        shell.out.document({**known, "token": found.token, "applied": token is not None})
-    elif token is not None:
-        shell.out.line(f"an empty ontology; commits 1 to {found.commit_id} ended at {found.head.manifest_path}")
-    else:
-        rows = [(each.kind, each.name, known.files, known.commit_id) for each, known in found.types.items()]
-        shell.out.table(("kind", "type", "files", "last commit"), rows)
-        shell.out.note(f"nothing was written: add --token {found.token} to give up {found.commit_id} commits")
 
 
 @app.command()

@@ -21,15 +21,15 @@ from holdfast.base.errors import Corrupt, HoldfastError, Unavailable
 from holdfast.base.ids import Ambient
 from holdfast.bus import layout
 from holdfast.bus.claim import Claim, Retry
-from holdfast.bus.claims import Busy, Claims, Hold, Over
-from holdfast.bus.delivery import Delivery, Ended
 from holdfast.bus.errors import BadHandler
-from holdfast.bus.feed import Feed
 from holdfast.bus.handler import Context, Handler
 from holdfast.bus.publish import Boundary, Publisher, listening
 from holdfast.bus.schedule import Schedule, Ticker
 from holdfast.bus.sessions import Session, prune
-from holdfast.bus.sweep import Sweep
+from holdfast.bus.worker.claims import Busy, Claims, Hold, Over
+from holdfast.bus.worker.delivery import Delivery, Ended
+from holdfast.bus.worker.feed import Feed
+from holdfast.bus.worker.sweep import Sweep
 from holdfast.objects.store import Store
 
 log = telemetry.logger("bus")
@@ -222,7 +222,7 @@ class Runner:
     # The loop
 
     async def _round(self, until_idle: bool) -> bool:
-        """One turn of the loop; True if there is nothing left to do."""
+        """One pass of the loop; True if nothing is left to do."""
         try:
             if self._rest_ms() <= 0:
                 await self._poll()

@@ -11,7 +11,6 @@ from holdfast.base import telemetry
 from holdfast.base.codec import Document
 from holdfast.base.errors import Ambiguous, Conflict, HoldfastError, Invalid, Unavailable
 from holdfast.bus.claim import Claim
-from holdfast.bus.claims import Hold
 from holdfast.bus.errors import (
     Abandoned,
     BadPayload,
@@ -25,9 +24,10 @@ from holdfast.bus.errors import (
 )
 from holdfast.bus.event import Envelope
 from holdfast.bus.handler import Context, Handler
+from holdfast.bus.worker.claims import Hold
 
 if TYPE_CHECKING:
-    from holdfast.bus.runner import Runner  # it starts deliveries, and they use what it holds
+    from holdfast.bus.worker.runner import Runner  # it starts deliveries, and they use what it holds
 
 log = telemetry.logger("bus")
 
@@ -73,7 +73,7 @@ class Delivery:
             feed.defer(self.handler.id, self.name, self._now() + self.runner.options.poll_ms * _MS)
             return Ended.LOST
         except Exception as error:  # noqa: BLE001  # whatever it is, it must stop neither worker nor event
-            log.warning("event %s: %s; it is claimed again when its lease is over", self.name, told(error))
+            log.warning("event %s: %s; it is claimed again when its lease is over", self.name, error_text(error))
             feed.defer(self.handler.id, self.name, max(self.hold.claim.lease_ns, self._now()))
             return Ended.LOST
 
@@ -149,7 +149,7 @@ class Delivery:
 
     async def _fail(self, envelope: Envelope, failure: BaseException) -> Ended:
         retry = self.handler.retry if self.handler.retry is not None else self.runner.options.retry
-        text = told(failure)
+        text = error_text(failure)
         hopeless = isinstance(failure, HOPELESS)
         log.info("event %s failed in %s: %s", self.name, self.handler.id, text)
         claim = await self._insist(lambda: self.runner.claims.fail(self.hold, text, retry, hopeless=hopeless))
@@ -211,17 +211,17 @@ class Delivery:
         return self.runner.ambient.clock.wall_ns()
 
 
-def told(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """What an error says, in characters that can be written down."""
     try:
         said = str(error)
-    except Exception:  # noqa: BLE001  # it is somebody else's, and may do anything
+    except Exception:  # noqa: BLE001  # a user's class may raise from __str__
         said = "it cannot say what happened"
     text = f"{type(error).__name__}: {said}" if said else type(error).__name__
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _is_cancelled() -> bool:
-    """Whether somebody wants the running task to end."""
+    """Whether the running task is being cancelled."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

@@ -4,8 +4,8 @@ Who acts on a claim compares session and generation, never only the version: an 
 version and not the owner, so it is adopted; another owner's does, so nothing is written (``ClaimLost``).
 
 The write that settles a claim carries what must follow from it; ``effects`` writes that, under deterministic keys, and
-may be called by anybody who meets a settled claim, any number of times. An event counts as settled when its effects are
-written.
+may be called by any worker that finds a settled claim, any number of times. An event counts as settled when its effects
+are written.
 """
 
 import asyncio
@@ -34,10 +34,10 @@ class Hold:
     claim: Claim
     version: Version
     unproven: bool
-    """No failed try proves that somebody has looked at the boundary since the claim object was created, so that has to
-    be done before the event is handed out: its name may have been cleaned up, and claimed anew by who did not know."""
+    """The boundary must be read before the event is handed out, because no failed try proves that a worker has read it
+    since the claim object was created: the event may have been cleaned up, and its claim created anew after that."""
     lost: bool = False
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False)
 
     @property
     def owner(self) -> Owner:
@@ -61,7 +61,7 @@ class Busy:
 
 @dataclass(frozen=True, slots=True)
 class Over:
-    """Settled by somebody."""
+    """Settled, by this worker or another."""
 
     claim: Claim
 
@@ -82,7 +82,7 @@ class Claims:
         """Claims that this session gave up last, to be claimed again without a look."""
 
     async def take(self, name: str, handler_id: str) -> Hold | Busy | Over:
-        """Claim the event for the handler: one PUT, if nobody has claimed it or this session handed it back last."""
+        """Claim the event for the handler: one PUT, if it has no claim, or this session handed it back last."""
         key = self._key(name, handler_id)
         take = Take(self.session_id, self.lease_ms)
         known = self._known.pop(key, None)
@@ -138,7 +138,7 @@ class Claims:
             await put_event(self._store, notice)
 
     async def _act(self, hold: Hold, action: Action) -> Claim:
-        async with hold.turn:
+        async with hold.lock:
             base, version = hold.claim, hold.version
             for _ in range(OWN_ECHOES):
                 wanted = step(base, action, self._now(), hold.owner)
@@ -209,7 +209,7 @@ def dead_letter(claim: Claim, envelope: Envelope | None, namespace: str) -> Docu
 
 
 def dead_letter_event(claim: Claim, envelope: Envelope | None, namespace: str) -> Envelope:
-    """``event.dead_letter``: the same id, time and bytes for everybody who derives it from the claim."""
+    """``event.dead_letter``: the same id, time and bytes for every worker that derives it from the claim."""
     return Envelope(
         id=layout.derived_id(DEAD_LETTER_TYPE, namespace, claim.event_id, claim.handler_id),
         namespace=namespace,

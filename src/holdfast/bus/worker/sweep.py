@@ -13,9 +13,9 @@ from collections import defaultdict
 from holdfast.base.aio import map_bounded
 from holdfast.base.ids import Ambient
 from holdfast.bus import layout
-from holdfast.bus.claims import Claims
-from holdfast.bus.digest import EMPTY, fold
-from holdfast.bus.feed import READS_AT_ONCE, Feed
+from holdfast.bus.worker.claims import Claims
+from holdfast.bus.worker.digest import EMPTY, fold
+from holdfast.bus.worker.feed import READS_AT_ONCE, Feed
 from holdfast.objects.store import Store
 
 PAGES = 4

@@ -21,10 +21,10 @@ from holdfast.base import codec, telemetry
 from holdfast.base.aio import map_bounded
 from holdfast.base.errors import Ambiguous, Conflict, Corrupt, NotFound, Unavailable
 from holdfast.base.ids import Ambient
-from holdfast.bus import digest as digests
 from holdfast.bus import layout
-from holdfast.bus.digest import Change, Digest, DigestShape, Fold, Item, Section, apply, hash_of, next_cursor
 from holdfast.bus.event import ANY_TYPE, Envelope
+from holdfast.bus.worker import digest as digests
+from holdfast.bus.worker.digest import Change, Digest, DigestShape, Fold, Item, Section, apply, hash_of, next_cursor
 from holdfast.objects.register import Register
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import IfMatch, NotModified, Object, Store, Version

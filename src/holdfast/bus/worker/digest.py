@@ -1,4 +1,4 @@
-"""The digest: what the workers of a namespace know of its events, so that nobody reads history. Pure.
+"""The digest: what the workers of a namespace know of its events, so that no poll reads history. Pure.
 
 One object per namespace, with a section per handler. A section covers events in the order of their names, which is the
 order of their times. Every name up to its ``cursor`` is either ``open`` (not settled) or ``folded`` into a count and an

@@ -7,6 +7,8 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from holdfast.telemetry import Client
 from tests.integration.collectors import Running, await_start, begin, end, families, make_token, witness
 from tests.integration.run_places import Place
@@ -57,6 +59,7 @@ class Fleet:
         return [end(process) for process in self.processes if process.poll() is None]
 
 
+@pytest.mark.soak
 async def test_collectors_killed_in_turn_and_started_again_keep_all_that_was_acknowledged(
     place: Place, tmp_path: Path
 ) -> None:

@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import holdfast
 from holdfast.ontology.commit.lock import Open
 from holdfast.ontology.maintain import drop, erase
@@ -41,6 +43,7 @@ async def lives(place: Place) -> None:
         assert report.good, report.findings
 
 
+@pytest.mark.soak
 async def test_a_reader_sees_one_moment_at_a_time(place: Place) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.integration.purge_reader", place.uri],

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import holdfast
 from holdfast.ontology import Entity, Field
 from holdfast.ontology.format import layout
@@ -37,6 +39,7 @@ class Entry(Entity):
     value: Field[int]
 
 
+@pytest.mark.soak
 async def test_one_name_for_several_sessions_and_a_lock_that_keeps_vanishing(place: Place) -> None:
     done = asyncio.Event()
 

@@ -27,7 +27,7 @@ from holdfast.ontology.format.data.remote_parquet import (
     requests,
     together,
 )
-from holdfast.ontology.query.cache.scans import Reading, readings
+from holdfast.ontology.query.cache.loaded import Reading, readings
 from holdfast.ontology.types.errors import SnapshotGone
 
 MANY = settings(max_examples=300, deadline=None)

@@ -162,7 +162,8 @@ def start(master: str | None = None, conf: Mapping[str, str] | None = None, *, v
     if found is not None:
         return Spark(found, ours=False, remote=is_remote(found))
     wanted = check_master(master)
-    _choose_python(wanted)
+    if not _submitted():
+        _choose_python(wanted)
     if wanted.startswith("sc://"):
         check_reachable(wanted)
         return Spark(_connect(wanted, {PUSHDOWN: "true", **(conf or {})}), ours=True, remote=True, server=wanted)

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.base.errors import Corrupt
@@ -42,7 +42,6 @@ def parquet(rows: list[dict[str, object]], group_rows: int, *, words: bool = Tru
     return bytes(sink.getvalue().to_pybytes())
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     parts=st.lists(st.lists(ROW, max_size=7), min_size=1, max_size=4), group_rows=st.integers(1, 5), words=st.booleans()
 )
@@ -65,7 +64,6 @@ def test_rows_of_all_parts_in_their_order(parts: list[list[dict[str, object]]], 
     assert (meta.num_rows, meta.metadata) == (given.num_rows, {b"other": b"pairs"})
 
 
-@settings(max_examples=40, deadline=None)
 @given(rows=st.lists(ROW, max_size=12), group_rows=st.integers(1, 5), kept=st.sets(st.integers(0, 11)))
 def test_a_footer_of_some_row_groups_is_the_same_decoded_or_not(
     rows: list[dict[str, object]], group_rows: int, kept: set[int]

@@ -309,7 +309,7 @@ def pile_to_parquet(info: TypeInfo, pile: SpilledRows, commit_id: int, schema_ve
     return bytes(sink.getvalue().to_pybytes())
 
 
-def writer_for(sink: pa.BufferOutputStream, table: pa.Table) -> pq.ParquetWriter:
+def writer_for(sink: Any, table: pa.Table, **options: Any) -> pq.ParquetWriter:
     """For tables like this one."""
     plain = [name for name in table.column_names if name != "fields_json"]
     return pq.ParquetWriter(
@@ -319,6 +319,7 @@ def writer_for(sink: pa.BufferOutputStream, table: pa.Table) -> pq.ParquetWriter
         use_dictionary=[name for name in plain if repeats(table.column(name))],
         write_statistics=plain,
         store_schema=False,  # Parquet's own types say it all
+        **options,
     )
 
 

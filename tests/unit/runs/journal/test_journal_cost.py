@@ -8,7 +8,7 @@ from holdfast.objects.store import OVERWRITE, Lost, Mode, Written
 from holdfast.runs.journal.entry import Draft
 from holdfast.runs.journal.history import read_history
 from holdfast.runs.journal.journal import Journal
-from tests.unit.runs.journals import TINY, Archive, step
+from tests.unit.runs.journal.journals import TINY, Archive, step
 
 KIB = "x" * 1024
 

@@ -8,9 +8,9 @@ from holdfast.runs.admin.fork import fork
 from holdfast.runs.journal.entry import Draft
 from holdfast.runs.journal.history import read_previous
 from holdfast.runs.journal.journal import Journal
-from tests.unit.runs.journals import Archive, step
+from tests.unit.runs.journal.journals import Archive, step
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "runs"
+GOLDEN = Path(__file__).parents[3] / "golden" / "runs"
 
 
 async def shelved() -> Archive:

@@ -1,4 +1,4 @@
-"""Every safety rule of a commit is needed: without it a small world shows the harm."""
+"""Commits and sinks of an ontology: the scenarios hold, and each naive part breaks its own."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -8,21 +8,49 @@ from typing import Any, ClassVar, Self
 import pytest
 
 from holdfast.objects.store import Lost, Object, Written
+from holdfast.ontology.bulk.loader import Loader, Request
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.chain.latest import Latest, read_ledger
 from holdfast.ontology.chain.redaction_fence import RedactionFence
 from holdfast.ontology.chain.state import latest_rows
 from holdfast.ontology.commit.attempt import Attempt, Draft, Order
-from holdfast.ontology.commit.commit import Committer
+from holdfast.ontology.commit.commit import Commit, Committer
+from holdfast.ontology.format.chainstate import Ledger
 from holdfast.ontology.format.head import read_head
 from holdfast.ontology.format.index import read_index
-from holdfast.ontology.types.refs import FileRef, TypeId
+from holdfast.ontology.types.refs import FileRef, Position, TypeId
 from holdfast.sim.checkers.objects import NO_FALSE_CONFLICT, ONCE
 from holdfast.sim.checkers.ontology import ATOMIC, KEPT, MONOTONIC, NO_LOST_UPDATE, SAME_ROWS, TRUE_NO_OP, UNBROKEN
+from holdfast.sim.checkers.ontology import ONCE as BATCH_ONCE
 from holdfast.sim.explore import Limits, explore
 from holdfast.sim.run import simulate
-from holdfast.sim.scenarios.ontology import OntologyCommit
+from holdfast.sim.scenarios.ontology import OntologyCommit, OntologySink
 from holdfast.sim.world import Process
+
+
+def test_what_writers_and_readers_were_told_holds_whatever_goes_wrong() -> None:
+    runs = [simulate(OntologyCommit, seed) for seed in range(72)]
+    assert [(run.seed, run.violations) for run in runs if run.violations] == []
+    met = sum((run.tally for run in runs), start=type(runs[0].tally)())
+    assert {"crashes", "pauses", "lost response", "late", "duplicate", "contended", "unavailable"} <= met.keys()
+
+
+@pytest.mark.parametrize(
+    ("scenario", "limits"),
+    [
+        (OntologyCommit(settled=False), Limits(crashes=0, lost_responses=1)),
+        (OntologyCommit(settled=False, again=1), Limits(crashes=0, lost_responses=1)),
+        (OntologyCommit(), Limits(crashes=1, lost_responses=0)),
+        (OntologyCommit(), Limits(crashes=0, lost_responses=1)),
+        (OntologyCommit(writers=1, plain=1), Limits(crashes=0, lost_responses=1)),
+    ],
+    ids=["lost answer", "asked again", "crash", "settled", "plain writer"],
+)
+def test_every_order_of_events_of_two_committers(scenario: OntologyCommit, limits: Limits) -> None:
+    result = explore(scenario, limits)
+    assert result.found is None
+    assert result.paths > 100
+
 
 LOST_ANSWER = Limits(crashes=0, lost_responses=1)
 NO_TROUBLE = Limits(crashes=0, lost_responses=0)
@@ -172,3 +200,38 @@ class TrustingReader(OntologyCommit):
 )
 def test_a_few_seeds_show_the_harm(kind: type[OntologyCommit], rules: set[str]) -> None:
     assert broken_rules(kind, 20) & rules
+
+
+@pytest.mark.timeout(600)  # it is as fast as the machine
+def test_a_batch_is_one_commit_whatever_goes_wrong() -> None:
+    runs = [simulate(OntologySink, seed) for seed in range(60)]
+    assert [(run.seed, run.violations) for run in runs if run.violations] == []
+    met = sum((run.tally for run in runs), start=type(runs[0].tally)())
+    assert {"crashes", "pauses", "lost response", "late", "duplicate", "contended", "unavailable"} <= met.keys()
+
+
+class Forgetful(Committer):
+    """Does not look whether the batch is committed."""
+
+    async def _done_already(self, order: Order) -> Commit | None:
+        return None
+
+
+class Careless(Loader):
+    def _position(self, request: Request, ledger: Ledger) -> Position | None:
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithoutLooking(OntologySink):
+    committer: ClassVar[type[Committer]] = Forgetful
+    loader: ClassVar[type[Loader]] = Careless
+
+    @classmethod
+    def drawn(cls, rng: Random) -> Self:
+        return cls(drivers=3, batches=3, rivals=30, idle_ms=200.0)
+
+
+def test_who_does_not_look_commits_twice() -> None:
+    runs = (simulate(WithoutLooking, seed) for seed in range(5, 25))
+    assert any(BATCH_ONCE in {violation.partition(": ")[0] for violation in run.violations} for run in runs)

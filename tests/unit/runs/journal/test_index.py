@@ -1,14 +1,26 @@
-"""The index: told after the journal, read by listing alone, mended from the journals."""
+"""The index: updated after the journal, read by listing alone, repaired from the journals.
+
+A run's first key comes before its first entry.
+"""
 
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from holdfast import runs
 from holdfast.base.clock import iso
+from holdfast.objects.client import Client
+from holdfast.objects.store import CREATE, OVERWRITE, Lost, Mode, Written, check_key
+from holdfast.runs import layout
 from holdfast.runs.journal.entry import Draft
-from holdfast.runs.journal.index import RunIndex
+from holdfast.runs.journal.index import CREATION_MS, RunIndex
 from holdfast.runs.journal.journal import Journal
-from tests.unit.runs.journals import Archive, step
+from holdfast.runs.journal.state import TRANSITIONS
+from holdfast.runs.journal.summary import Nudge, RunSummary, day_of, index_key, nudge_key, read_key
+from tests.unit.runs.desk import Crash, Desk
+from tests.unit.runs.journal.journals import Archive, step
 
 HOUR_MS = 3_600_000
 DAY_NS = 86_400 * 10**9
@@ -318,3 +330,210 @@ async def test_rebuilding_goes_on_past_a_damaged_journal() -> None:
 @pytest.mark.parametrize("status", ["open", None])
 async def test_an_empty_index_lists_nothing(status: str | None) -> None:
     assert await Office().listed(status=status) == []
+
+
+class Dying(Client):
+    """The process dies before or after the first write of a journal."""
+
+    when = "after"
+
+    async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+        first = key.endswith("journal.jsonl") and mode is CREATE
+        if first and self.when == "before":
+            raise Crash
+        outcome = await super().put(key, body, mode)
+        if first:
+            raise Crash
+        return outcome
+
+
+def dying(desk: Desk, when: str) -> Client:
+    store = desk.store()
+    client = Dying(store.backend, ambient=store.ambient)
+    client.when = when
+    return client
+
+
+@runs.workflow()
+async def work(ctx: runs.Context) -> Any:
+    return await ctx.step("s", lambda: 1)
+
+
+@runs.workflow()
+async def parent(ctx: runs.Context) -> Any:
+    return await ctx.run(work)
+
+
+async def found(desk: Desk) -> list[str]:
+    return [summary.run_id async for summary in runs.find(desk.store())]
+
+
+async def worked(desk: Desk) -> Any:
+    return await runs.worker(desk.store(), [work, parent], stale_after_ms=1_000, until_idle=True)
+
+
+async def test_a_run_killed_after_its_first_entry_is_listed_and_finished_by_a_worker() -> None:
+    desk = Desk()
+    with pytest.raises(Crash):
+        await work.start(dying(desk, "after"), run_id="r")
+    assert await found(desk) == ["r"]
+    desk.watch.advance(seconds=5)
+    await worked(desk)
+    assert (await runs.describe(desk.store(), "r")).status == "success"
+
+
+async def test_a_fork_killed_after_its_first_entry_is_finished_by_a_worker() -> None:
+    desk = Desk()
+    await work.start(desk.store(), run_id="r")
+    with pytest.raises(Crash):
+        await runs.fork(dying(desk, "after"), "r", from_step="s", new_run_id="f")
+    await worked(desk)
+    assert (await runs.describe(desk.store(), "f")).status == "success"
+
+
+async def test_a_run_that_was_never_created_is_no_run_and_leaves_the_index_after_a_while() -> None:
+    desk = Desk()
+    with pytest.raises(Crash):
+        await work.start(dying(desk, "before"), run_id="r")
+    desk.watch.advance(seconds=5)
+    assert (await worked(desk)).called == 0
+    rebuilt = await runs.reindex(desk.store())
+    assert (rebuilt.removed, await found(desk)) == (0, ["r"]), "its creation may still be under way"
+    desk.watch.advance(seconds=CREATION_MS / 1000)
+    await worked(desk)
+    assert await found(desk) == []
+
+
+async def test_a_repair_removes_what_was_never_created() -> None:
+    desk = Desk()
+    with pytest.raises(Crash):
+        await work.start(dying(desk, "before"), run_id="r")
+    desk.watch.advance(seconds=5 + CREATION_MS / 1000)
+    assert (await runs.reindex(desk.store())).removed == 1
+    assert await found(desk) == []
+
+
+async def test_a_caller_that_lost_the_race_to_create_a_run_removes_its_key() -> None:
+    desk = Desk()
+
+    class Late(Client):
+        """Another caller creates and finishes the run just before this one writes its first entry."""
+
+        async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+            if key.endswith("journal.jsonl") and mode is CREATE:
+                desk.watch.advance(seconds=1)
+                assert (await work.start(desk.store(), run_id="r")).finished
+            return await super().put(key, body, mode)
+
+    store = desk.store()
+    late = Late(store.backend, ambient=store.ambient, retry=None)
+    assert (await work.start(late, run_id="r")).result == 1
+    assert [key for key in desk.shelf.objects if key.startswith("runs-index/v1/open/")] == []
+
+
+async def test_the_key_in_the_index_costs_no_request_more() -> None:
+    desk = Desk()
+    store = desk.store()
+    await work.start(store, run_id="r")
+    assert dict(store.usage.by_verb) == {"get": 1, "put": 2 + 1 + 2, "delete": 1}
+
+
+async def test_a_repair_keeps_mail_that_came_for_a_run_that_was_not_created() -> None:
+    desk = Desk()
+    with pytest.raises(Crash):
+        await work.start(dying(desk, "before"), run_id="r")
+    await runs.deliver(desk.store(), "r", "go", 1)
+    desk.watch.advance(seconds=5 + CREATION_MS / 1000)
+    assert (await runs.reindex(desk.store())).removed == 1
+    assert [key for key in desk.shelf.objects if "runs-index" in key and "!" not in key] == []
+    assert len(desk.shelf.objects) == 2, "the mail and its nudge"
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=300)
+ids = st.text(st.characters(categories=["L", "N", "P", "S"]), min_size=1, max_size=60).filter(
+    lambda text: "/" not in text and text not in (".", "..") and len(text.encode()) <= 200
+)
+times = st.integers(0, 4_000_000_000_000)
+summaries = st.builds(
+    RunSummary,
+    run_id=ids,
+    status=st.sampled_from(sorted(TRANSITIONS)),
+    session=st.integers(0, 10**9),
+    offset=st.integers(0, 10**9),
+    workflow=texts,
+    tags=st.lists(texts.filter(bool), max_size=12).map(tuple),
+    event=st.none() | texts.filter(bool),
+    generation=st.integers(0, 10**6),
+    started_ms=times,
+    updated_ms=times,
+    wake_ms=st.none() | times,
+    detached=st.booleans(),
+)
+
+
+@given(summaries)
+def test_a_summary_reads_back_from_its_key(summary: RunSummary) -> None:
+    key = index_key(summary)
+    assert check_key(key) == key
+    assert len(key.encode()) < 1024 - 300
+    found = read_key(key)
+    assert found is not None
+    run_id, said = found
+    assert run_id == summary.run_id
+    assert isinstance(said, RunSummary)
+    assert (said.rank, said.status, said.wake_ms) == (summary.rank, summary.status, summary.wake_ms)
+    assert (said.started_ms, said.updated_ms, said.generation) == (
+        summary.started_ms,
+        summary.updated_ms,
+        summary.generation,
+    )
+    if said.cut:
+        assert set(said.tags) <= set(summary.tags)
+        assert said.event in (None, summary.event)
+    else:
+        assert (said.workflow, said.tags, said.event) == (summary.workflow, summary.tags, summary.event)
+
+
+@given(ids, ids, st.none() | texts.filter(bool))
+def test_a_nudge_reads_back_from_its_key(run_id: str, mail_id: str, event: str | None) -> None:
+    key = nudge_key(run_id, Nudge(mail_id, event))
+    assert check_key(key) == key
+    found = read_key(key)
+    assert found is not None
+    assert found[0] == run_id
+    assert isinstance(found[1], Nudge)
+    assert found[1].mail_id == mail_id
+    assert found[1].event in (None, event)
+
+
+def test_a_child_s_name_does_not_stand_twice() -> None:
+    run_id = "parent" * 30
+    key = index_key(RunSummary(run_id, "suspended", 1, 2, event=f"child:{run_id}.step"))
+    assert key.count("parent" * 30) == 1
+    found = read_key(key)
+    assert found is not None
+    assert isinstance(found[1], RunSummary)
+    assert found[1].event == f"child:{run_id}.step"
+
+
+def test_what_is_over_lies_under_its_day() -> None:
+    ended = RunSummary("r", "failed", 1, 2, updated_ms=1_767_326_400_000)
+    assert index_key(ended).startswith(f"{layout.INDEX_DONE}2026-01-02/r/")
+    assert day_of(0) == "1970-01-01"
+    assert index_key(RunSummary("r", "retrying", 1, 2)).startswith(f"{layout.INDEX_OPEN}r/")
+
+
+def test_a_key_that_says_nothing_is_nothing() -> None:
+    for key in ("runs-index/v1/open/r/x", "runs-index/v1/open/r/1.2.open.a.b.c.d.e.f", "runs-index/v2/open/r/x", "x"):
+        assert read_key(key) is None
+
+
+def test_tags_match_by_name_or_whole() -> None:
+    summary = RunSummary("r", "open", 1, 1, tags=("env=prod", "urgent"))
+    assert [summary.has_tag(tag) for tag in ("env", "env=prod", "urgent", "en", "prod")] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]

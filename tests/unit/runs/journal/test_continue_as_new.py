@@ -8,7 +8,7 @@ from holdfast.base.errors import Ambiguous, Fenced
 from holdfast.runs.journal.entry import Draft
 from holdfast.runs.journal.history import read_previous
 from tests.unit.objects.scripted import Scripted
-from tests.unit.runs.journals import TINY, Archive, Unsteady, step
+from tests.unit.runs.journal.journals import TINY, Archive, Unsteady, step
 
 
 async def test_the_old_history_is_archived_and_the_new_one_starts_at_zero() -> None:

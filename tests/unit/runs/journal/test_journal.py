@@ -10,7 +10,7 @@ from holdfast.objects.store import OVERWRITE, Lost, Mode, Written
 from holdfast.runs.journal.entry import Draft
 from holdfast.runs.journal.history import read_history
 from holdfast.runs.journal.journal import Journal
-from tests.unit.runs.journals import TINY, Archive, step
+from tests.unit.runs.journal.journals import TINY, Archive, step
 
 
 async def test_start_and_what_follows_are_one_put() -> None:

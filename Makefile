@@ -9,8 +9,8 @@ CEPH_ROOT ?= .ceph
 CEPH_PORT ?= 7480
 AZURITE ?= .azurite
 # Tests with a marker need a server that a target of its own starts.
-UNMARKED := not ceph and not azure
-PARALLEL := $(BIN)/pytest -m "$(UNMARKED)" -n $(JOBS)
+ALL := not ceph and not azure
+PARALLEL := $(BIN)/pytest -n $(JOBS)
 # Tests start hundreds of processes; each would compile the whole package.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -52,11 +52,11 @@ types: $(STAMP)  ## mypy
 # One process more than a small machine has cores: each waits now and then for a server or for a lease to expire.
 unit: $(STAMP)  ## all tests, in random order, JOBS (default 3) at a time
 	@tools/need java >/dev/null
-	$(PARALLEL)
+	$(PARALLEL) -m "$(ALL) and not soak"
 
 test-fast: $(STAMP)  ## stop at the first failure; ARGS selects tests
 	@tools/need java >/dev/null
-	$(BIN)/pytest -m "$(UNMARKED)" -x -q $(ARGS)
+	$(BIN)/pytest -m "$(ALL) and not soak" -x -q $(ARGS)
 
 sim: $(STAMP)  ## simulate every scenario for MINUTES (default 30), then ten million operations of Register and Lease
 	$(BIN)/holdfast sim all --minutes $(MINUTES)
@@ -65,7 +65,7 @@ sim: $(STAMP)  ## simulate every scenario for MINUTES (default 30), then ten mil
 
 soak: $(STAMP)  ## fresh examples for every property, an agent beside /proc, a long simulation under another hash seed
 	@tools/need java >/dev/null
-	HOLDFAST_HYPOTHESIS=soak $(PARALLEL) --timeout 3600
+	HOLDFAST_HYPOTHESIS=soak $(PARALLEL) -m "$(ALL)" --timeout 3600
 	$(BIN)/python -m tests.integration.proc_witness 5
 	$(BIN)/holdfast sim all --minutes $(MINUTES) --hash-seed $$(date +%s)
 

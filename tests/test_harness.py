@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.base.scratch import sweep
-from tests.temporary import FOLDER, PATIENCE, processes_below
+from tests.temporary import PATIENCE, processes_below
 from tests.tidy.tree import ROOT, SAMPLES
 
 
@@ -58,10 +57,7 @@ def test_every_sample_was_judged(outcomes: dict[str, str]) -> None:
     assert set(outcomes) == set(re.findall(r"def (test_\w+)", text))
 
 
-def test_settings_from_outside_do_not_reach_a_test() -> None:
-    assert not [name for name in os.environ if name.startswith("AWS_") or name == "HOLDFAST_STORE"]
-
-
+@pytest.mark.soak
 def test_a_run_that_litters_fails_though_its_tests_pass(tmp_path: Path) -> None:
     result = pytest_over(SAMPLES / "run" / "test_passes_and_litters.py", "-n", "1", litter=tmp_path)
     assert (result.returncode, " 1 passed" in result.stdout) == (1, True), result.stdout + result.stderr
@@ -72,17 +68,9 @@ def test_a_run_that_litters_fails_though_its_tests_pass(tmp_path: Path) -> None:
     assert processes_below(tmp_path) == []
 
 
-def test_a_run_that_is_told_to_end_removes_its_folder(tmp_path: Path) -> None:
+@pytest.mark.soak
+def test_a_run_that_is_interrupted_removes_its_folder(tmp_path: Path) -> None:
     result = pytest_over(SAMPLES / "run" / "test_is_interrupted.py", litter=tmp_path)
     assert (result.returncode, "KeyboardInterrupt" in result.stdout) == (2, True), result.stdout + result.stderr
     assert list((tmp_path / "tmp").iterdir()) == []
     assert processes_below(tmp_path) == []
-
-
-def test_folders_of_failed_tests_are_kept_until_the_next_run(tmp_path: Path) -> None:
-    result = pytest_over(SAMPLES / "pytest", "-k", "test_async_body_runs", litter=tmp_path)
-    (kept,) = re.findall("^folders of failed tests are kept until the next run: (.+)$", result.stdout, re.MULTILINE)
-    (folder,) = (tmp_path / "tmp").iterdir()
-    assert (Path(kept).parent, [each.name for each in folder.iterdir()]) == (folder, ["t"])
-    assert "test_async_body_runs0" in [each.name for each in Path(kept).iterdir()]
-    assert sweep(FOLDER, tmp_path / "tmp") == [folder]

@@ -10,8 +10,8 @@ from holdfast.base import codec
 from holdfast.base.clock import SystemClock
 from holdfast.base.ids import Ambient
 from holdfast.bus import Bus, Handler, Options, layout, on
-from holdfast.bus.digest import Digest, DigestShape, Section, fold
 from holdfast.bus.event import Envelope
+from holdfast.bus.worker.digest import Digest, DigestShape, Section, fold
 from holdfast.objects.client import Client, Usage
 from holdfast.objects.memory import MemoryStore, Shelf
 from holdfast.objects.retry import RetryPolicy

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.base.ids import Ambient
+from tests.integration.run_places import Place, place_for
 from tests.integration.servers import S3Server, ceph_gateway, running_ministack
 from tests.leftovers import adopt
 
@@ -33,3 +34,9 @@ def bucket(s3_server: S3Server) -> str:
     name = f"test-{Ambient.system().ids.unique()}"
     s3_server.create_bucket(name)
     return name
+
+
+@pytest.fixture(params=["file", pytest.param("s3", marks=pytest.mark.soak)])
+def place(request: pytest.FixtureRequest) -> Place:
+    """A fresh store. The laws show that a folder and a bucket behave alike, so ``make test`` tries a domain on one."""
+    return place_for(request)

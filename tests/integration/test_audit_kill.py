@@ -22,6 +22,7 @@ POINTS = [
 ]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("prefix", "nth", "when"), POINTS)
 def test_the_next_driver_goes_on_with_an_audit(tmp_path: Path, prefix: str, nth: int, when: str) -> None:
     uri = f"file:{tmp_path / 'store'}"

@@ -6,16 +6,13 @@ import pytest
 
 from holdfast import pipeline
 from holdfast.pipeline import audited
-from tests.integration.run_places import Place, place_for
+from tests.integration.run_places import Place
 from tests.unit.pipeline.audit_desk import wrong
 from tests.unit.pipeline.field import Field
 
+pytestmark = pytest.mark.parametrize("place", ["s3"], indirect=True)
+
 NOW = pipeline.Options(overlap_ns=0)
-
-
-@pytest.fixture(params=["s3"])
-def place(request: pytest.FixtureRequest) -> Place:
-    return place_for(request)
 
 
 def test_a_store_over_s3_is_judged_by_its_own_clock(place: Place) -> None:

@@ -8,18 +8,15 @@ import pytest
 
 import holdfast
 from holdfast.bus import Context, Event, on
-from tests.integration.run_places import Place, place_for
+from tests.integration.run_places import Place
+
+pytestmark = pytest.mark.parametrize("place", ["s3"], indirect=True)
 
 MOMENT = "2026-01-15T08-00-00.000000+00-00"
 
 
 class GarbageOrder(Event):
     n: int
-
-
-@pytest.fixture(params=["memory", "file", "s3"])
-def place(request: pytest.FixtureRequest) -> Place:
-    return place_for(request)
 
 
 def event(**fields: Any) -> bytes:

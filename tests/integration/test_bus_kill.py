@@ -8,11 +8,9 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
-
 import holdfast
 from holdfast.bus import Event
-from tests.integration.run_places import Place, folder, place_for
+from tests.integration.run_places import Place, folder
 
 HANDLERS = """
 import asyncio, os
@@ -35,11 +33,6 @@ QUICK = {"HOLDFAST_BUS__EVENT_LEASE_MS": "300", "HOLDFAST_BUS__EVENT_POLL_MS": "
 
 class KillOrder(Event):
     n: int
-
-
-@pytest.fixture(params=["file", "s3"])
-def place(request: pytest.FixtureRequest) -> Place:
-    return place_for(request)
 
 
 def start(folder: Path, place: Place, *options: str, **environ: str) -> "subprocess.Popen[bytes]":

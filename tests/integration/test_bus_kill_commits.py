@@ -13,13 +13,11 @@ import time
 from collections import Counter
 from pathlib import Path
 
-import pytest
-
 import holdfast
 from holdfast.bus import Event
 from holdfast.ontology import Entity, Field
 from holdfast.ontology.chain.history import commits
-from tests.integration.run_places import Place, place_for
+from tests.integration.run_places import Place
 
 HANDLERS = """
 import asyncio
@@ -65,11 +63,6 @@ class KillTally(Entity, name="KillTally"):
 
 class KillTaken(Event):
     n: int
-
-
-@pytest.fixture(params=["file", "s3"])
-def place(request: pytest.FixtureRequest) -> Place:
-    return place_for(request)
 
 
 def start(folder: Path, place: Place, *options: str) -> "subprocess.Popen[bytes]":

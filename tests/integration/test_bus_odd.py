@@ -7,7 +7,9 @@ import pytest
 import holdfast
 from holdfast.base.errors import Invalid
 from holdfast.bus import Context, Event, on
-from tests.integration.run_places import Place, place_for
+from tests.integration.run_places import Place
+
+pytestmark = pytest.mark.parametrize("place", ["s3"], indirect=True)
 
 NAMES = ["a b", "ünï-日本", "a+b%2F?#&=", "..x", "~'\"", "-n", "x" * 200]
 MANY_BYTES = 10 * 1024 * 1024
@@ -19,11 +21,6 @@ class OddOrder(Event):
 
 class OddEcho(Event):
     text: str
-
-
-@pytest.fixture(params=["memory", "file", "s3"])
-def place(request: pytest.FixtureRequest) -> Place:
-    return place_for(request)
 
 
 async def test_odd_names_are_names(place: Place) -> None:

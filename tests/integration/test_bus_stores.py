@@ -7,16 +7,13 @@ import pytest
 
 import holdfast
 from holdfast.bus import Context, Event, on
-from tests.integration.run_places import Place, place_for
+from tests.integration.run_places import Place
+
+pytestmark = pytest.mark.parametrize("place", ["s3"], indirect=True)
 
 
 class StoreOrder(Event):
     n: int
-
-
-@pytest.fixture(params=["file", "s3"])
-def place(request: pytest.FixtureRequest) -> Place:
-    return place_for(request)
 
 
 async def test_workers_share_events(place: Place) -> None:

@@ -8,12 +8,7 @@ import pytest
 
 from holdfast.telemetry import Client, Gauge, Undelivered
 from tests.integration.collectors import collectors, end, make_token, witness
-from tests.integration.run_places import Place, folder, place_for
-
-
-@pytest.fixture(params=["file", "s3"])
-def place(request: pytest.FixtureRequest) -> Place:
-    return place_for(request)
+from tests.integration.run_places import Place, folder
 
 
 def numbers(place: Place) -> list[tuple[int, int]]:
@@ -39,6 +34,7 @@ async def test_a_time_out_of_the_application_and_the_same_records_once_more(tmp_
     assert numbers(place) == [(0, 0), (1, 2), (3, 3), (4, 4)]
 
 
+@pytest.mark.soak
 async def test_a_collector_that_is_killed_and_another_that_comes(tmp_path: Path) -> None:
     place = folder(tmp_path / "store")
     token = make_token(tmp_path / "tokens.toml", "web-*")

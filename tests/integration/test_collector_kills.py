@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.telemetry import Client
 from tests.integration.collectors import Running, await_start, begin, end, families, make_token, witness
-from tests.integration.run_places import Place, place_for
+from tests.integration.run_places import Place
 from tests.integration.test_collectors import Ledger, frame
 
 COLLECTORS = 2
@@ -20,11 +20,6 @@ KILLS = 4
 AGENTS = 2
 BETWEEN = 8
 """Batches that are acknowledged between two kills."""
-
-
-@pytest.fixture(params=["file", "s3"])
-def place(request: pytest.FixtureRequest) -> Place:
-    return place_for(request)
 
 
 class Fleet:
@@ -64,6 +59,7 @@ class Fleet:
         return [end(process) for process in self.processes if process.poll() is None]
 
 
+@pytest.mark.soak
 async def test_collectors_killed_in_turn_and_started_again_keep_all_that_was_acknowledged(
     place: Place, tmp_path: Path
 ) -> None:

@@ -30,17 +30,12 @@ from tests.integration.collectors import (
     referred,
     witness,
 )
-from tests.integration.run_places import Place, folder, place_for, s3
+from tests.integration.run_places import Place, folder, s3
 from tests.integration.servers import S3Server
 from tests.tidy.tree import ROOT
 
 AGENTS = 4
 BATCHES = 9
-
-
-@pytest.fixture(params=["file", "s3"])
-def place(request: pytest.FixtureRequest) -> Place:
-    return place_for(request)
 
 
 def frame(agent: str, number: int, variant: int = 0) -> bytes:

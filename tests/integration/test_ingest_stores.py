@@ -13,15 +13,12 @@ from holdfast.telemetry.accept.accept import Accepted, Answer, IdentityConflict
 from holdfast.telemetry.accept.authority import Acceptance, open_authority
 from holdfast.telemetry.accept.collector import Collector, CollectorOptions
 from tests.integration.collectors import referred
-from tests.integration.run_places import Place, place_for
+from tests.integration.run_places import Place
+
+pytestmark = pytest.mark.parametrize("place", ["s3"], indirect=True)
 
 COLLECTORS = 4
 BATCHES = 12
-
-
-@pytest.fixture(params=["file", "s3"])
-def place(request: pytest.FixtureRequest) -> Place:
-    return place_for(request)
 
 
 async def collect(place: Place, number: int, variants: int) -> list[Answer]:

@@ -8,16 +8,13 @@ import pytest
 from holdfast import pipeline
 from holdfast.platform.open import Holdfast
 from holdfast.telemetry.records import Counter, Gauge, Log
-from tests.integration.run_places import Place, place_for
+from tests.integration.run_places import Place
 from tests.unit.pipeline.field import HOUR, SECOND, START, Field
+
+pytestmark = pytest.mark.parametrize("place", ["s3"], indirect=True)
 
 SPAN: dict[str, Any] = {"since": START, "until": START + HOUR}
 ODD = "disk/used %~ü bytes:total"
-
-
-@pytest.fixture(params=["file", "s3"])
-def place(request: pytest.FixtureRequest) -> Place:
-    return place_for(request)
 
 
 async def test_answers_are_the_same_before_and_after_and_late_data_counts(place: Place) -> None:

@@ -3,24 +3,17 @@
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
-import pytest
-
 import holdfast
 from holdfast.base.config import CacheSection
 from holdfast.objects.client import Usage
 from holdfast.ontology import Entity, Field
 from holdfast.ontology.format import layout
-from tests.integration.run_places import Place, place_for
+from tests.integration.run_places import Place
 
 
 class Customer(Entity):
     id: Field[str] = Field(primary_key=True)
     name: Field[str]
-
-
-@pytest.fixture(params=["file", "s3"])
-def place(request: pytest.FixtureRequest) -> Place:
-    return place_for(request)
 
 
 def opened(place: Place, cache: Path | None) -> AbstractAsyncContextManager[holdfast.Holdfast]:

@@ -10,7 +10,7 @@ from holdfast.ontology import Entity, Field, upgrader
 from holdfast.ontology.commit.lock import Open
 from holdfast.ontology.maintain import drop, erase
 from holdfast.ontology.maintain.verify.verify import verify
-from tests.integration.run_places import Place, place_for
+from tests.integration.run_places import Place
 
 
 class Guest(Entity):
@@ -26,11 +26,6 @@ class Newer(Entity, name="Guest"):
 @upgrader(Newer, from_version=1, to_version=2)
 def counted(fields: dict[str, Any]) -> dict[str, Any]:
     return {"id": fields["id"], "years": int(fields["age"])}
-
-
-@pytest.fixture(params=["file", "s3"])
-def place(request: pytest.FixtureRequest) -> Place:
-    return place_for(request)
 
 
 async def test_a_type_is_migrated_erased_and_purged(place: Place) -> None:

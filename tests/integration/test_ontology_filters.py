@@ -1,12 +1,11 @@
-"""Generated schemas, rows and filters over real stores: whatever is committed, compacted, gathered and asked for gives
+"""Generated schemas, rows and filters: whatever is committed, compacted, gathered and asked for gives
 what the evaluator in this process says of the rows that a plain model has, at every commit."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -22,7 +21,7 @@ from holdfast.ontology.query.statement import rows_of
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.types.expressions.ast import Predicate
 from holdfast.ontology.types.refs import TypeId
-from tests.integration.run_places import Place, folder, memory, s3
+from tests.integration.run_places import Place, memory
 from tests.properties.filters import Kind, body, predicates, rows, schemas
 
 THING = TypeId("entity", "Thing")
@@ -103,27 +102,5 @@ async def check(place: Place, case: Case) -> None:
 
 @settings(suppress_health_check=ALL)
 @given(cases())
-async def test_filters_agree_over_commits_in_memory(case: Case) -> None:
+async def test_filters_agree_over_commits(case: Case) -> None:
     await check(memory(), case)
-
-
-@settings(suppress_health_check=ALL, max_examples=15)
-@given(cases())
-async def test_filters_agree_over_commits_in_a_folder(folders: Iterator[Place], case: Case) -> None:
-    await check(next(folders), case)
-
-
-@settings(suppress_health_check=ALL, max_examples=5)
-@given(cases())
-async def test_filters_agree_over_commits_on_s3(buckets: Iterator[Place], case: Case) -> None:
-    await check(next(buckets), case)
-
-
-@pytest.fixture
-def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    return iter(lambda: folder(tmp_path_factory.mktemp("stored") / "store"), None)
-
-
-@pytest.fixture
-def buckets(ministack: Any) -> Iterator[Place]:
-    return iter(lambda: s3(ministack), None)

@@ -14,7 +14,7 @@ from holdfast.ontology.maintain import erase, migrate
 from holdfast.ontology.maintain.reindex import repair_indexes
 from holdfast.ontology.maintain.verify.verify import verify
 from tests.integration import upkeep_victim as victim
-from tests.integration.run_places import Place, place_for
+from tests.integration.run_places import Place
 from tests.integration.upkeep_victim import Entry, Newer
 
 ROOT = Path(__file__).parents[2]
@@ -37,12 +37,8 @@ DEEDS = [
 ]
 
 
-HERE = [("file", *deed) for deed in DEEDS] + [("s3", *DEEDS[number]) for number in (2, 5, 8, 12)]
-
-
-@pytest.fixture
-def place(request: pytest.FixtureRequest) -> Place:
-    return place_for(request)
+EVERY_TIME = {2, 6, 8, 12}
+"""One of each kind is tried by ``make test``, all by ``make soak``."""
 
 
 def killed(place: Place, name: str, when: str, prefix: str, path: Path) -> None:
@@ -69,10 +65,11 @@ async def rows(hf: holdfast.Holdfast, *, migrated: bool) -> dict[str, int]:
 
 
 @pytest.mark.parametrize(
-    ("place", "name", "when", "prefix"),
-    HERE,
-    indirect=["place"],
-    ids=["-".join(each).replace("/", "") for each in HERE],
+    ("name", "when", "prefix"),
+    [
+        pytest.param(*deed, marks=[] if number in EVERY_TIME else pytest.mark.soak, id="-".join(deed).replace("/", ""))
+        for number, deed in enumerate(DEEDS)
+    ],
 )
 async def test_killed_at_any_write_it_is_all_or_nothing_and_can_be_done_again(
     place: Place, name: str, when: str, prefix: str, tmp_path: Path

@@ -18,16 +18,11 @@ from holdfast.ontology.commit.lock import Open
 from holdfast.ontology.maintain import drop, erase
 from holdfast.ontology.maintain.verify.verify import verify
 from tests.integration.purge_reader import Guest
-from tests.integration.run_places import Place, place_for
+from tests.integration.run_places import Place
 
 ROOT = Path(__file__).parents[2]
 BY: Any = {"turn": Open(), "by": "x", "why": "y"}
 GUESTS, COMMITS, LIVES = 6, 4, 2
-
-
-@pytest.fixture(params=["file", "s3"])
-def place(request: pytest.FixtureRequest) -> Place:
-    return place_for(request)
 
 
 async def lives(place: Place) -> None:
@@ -48,6 +43,7 @@ async def lives(place: Place) -> None:
         assert report.good, report.findings
 
 
+@pytest.mark.soak
 async def test_a_reader_sees_one_moment_at_a_time(place: Place) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.integration.purge_reader", place.uri],

@@ -13,7 +13,7 @@ from holdfast.base.config import OntologySection, Settings
 from holdfast.ontology import Entity, Field
 from holdfast.ontology.query.results import meta
 from holdfast.sql.duck import OutOfMemory, SqlFailed
-from tests.integration.run_places import Place, place_for, s3
+from tests.integration.run_places import Place, s3
 from tests.integration.servers import S3Server
 
 
@@ -27,9 +27,9 @@ class Wide(Entity):
     noise: Field[str]
 
 
-@pytest.fixture(params=["memory", "file", "s3"])
-def place(request: pytest.FixtureRequest) -> Place:
-    return place_for(request)
+@pytest.fixture
+def place(ministack: S3Server) -> Place:
+    return s3(ministack)
 
 
 async def test_the_same_rows_and_requests_everywhere(place: Place) -> None:

@@ -1,15 +1,14 @@
-"""What queries cost, counted at the server; and that all of them give the same rows whatever upkeep has done."""
+"""What queries cost, place at the server; and that all of them give the same rows whatever upkeep has done."""
 
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import holdfast
-from holdfast.base.config import CacheSection, OntologySection, Settings
+from holdfast.base.config import OntologySection, Settings
 from holdfast.base.ids import Ambient
 from holdfast.ontology import Entity, Field, Relation, count, left
 from holdfast.ontology.commit.lock import Open
@@ -23,7 +22,7 @@ from holdfast.ontology.types.refs import TypeId
 from tests.fakes.fault_plans import DelayResponse, Plan, Rule
 from tests.fakes.fault_proxy import FaultProxy
 from tests.integration.proxy_kit import settings
-from tests.integration.run_places import Place, memory, place_for
+from tests.integration.run_places import Place, memory
 from tests.integration.servers import S3Server
 
 SLOW = Plan.of(Rule(fault=DelayResponse(40), verb="get"))
@@ -117,28 +116,27 @@ async def test_a_point_lookup_at_the_server_where_every_commit_touches_keys_at_r
                     assert proxy.counts.by_answer() == {"get 200": 4}
 
 
-@pytest.fixture(params=["memory", "s3"])
-def counted(request: pytest.FixtureRequest) -> Place:
-    return place_for(request)
+@pytest.fixture
+def place() -> Place:
+    return memory()
 
 
-async def test_get_and_all_are_queries(counted: Place, tmp_path: Path) -> None:
+async def test_get_and_all_are_queries(place: Place) -> None:
     """A new session reads the head, a manifest, the index and the files that can hold the key; after that, the head."""
-    plain = counted.settings.model_copy(update={"ontology": OntologySection(compaction="off")})
-    cached = plain.model_copy(update={"cache": CacheSection(dir=tmp_path / "cache")})
+    plain = place.settings.model_copy(update={"ontology": OntologySection(compaction="off")})
     things = [Thing(id=f"{number:02d}-{row}", value=number) for number in range(60) for row in range(3)]
 
     async def costs(settings: Settings, ask: Callable[[Ontology], Awaitable[Any]], expected: Any) -> list[int]:
         """Requests of a first and of a second call."""
         found = []
-        async with holdfast.open(counted.uri, settings=settings) as hf, hf.ontology(Thing, Link) as onto:
+        async with holdfast.open(place.uri, settings=settings) as hf, hf.ontology(Thing, Link) as onto:
             for _ in range(2):
                 before = hf.store.usage.requests()
                 assert await ask(onto) == expected
                 found.append(hf.store.usage.requests() - before)
         return found
 
-    async with holdfast.open(counted.uri, settings=plain) as hf, hf.ontology(Thing, Link) as onto:
+    async with holdfast.open(place.uri, settings=plain) as hf, hf.ontology(Thing, Link) as onto:
         for number in range(60):
             onto.ensure(things[3 * number : 3 * number + 3])
             await onto.commit()
@@ -147,10 +145,6 @@ async def test_get_and_all_are_queries(counted: Place, tmp_path: Path) -> None:
     assert await costs(plain, lambda onto: onto.get(Thing, "07-9"), None) == [3, 1]
     assert await costs(plain, lambda onto: onto.get(Link, "07-1", "07-2"), None) == [3, 1]
     assert await costs(plain, lambda onto: onto.all(Thing), things) == [63, 1]
-    if counted.uri.startswith("s3:"):  # memory needs no cache
-        assert await costs(cached, lambda onto: onto.all(Thing), things) == [63, 1]
-        assert await costs(cached, lambda onto: onto.all(Thing), things) == [2, 1]
-        assert await costs(cached, lambda onto: onto.get(Thing, "07-1"), things[22]) == [2, 1]
 
 
 async def one_by_one(place: Place, first: int, last: int, *, fresh: bool) -> None:
@@ -175,25 +169,21 @@ async def of_a_cold_question(place: Place, things: int) -> int:
 
 
 @pytest.mark.parametrize("fresh", [False, True], ids=["one writer", "a new writer for each commit"])
-async def test_a_cold_question_takes_few_requests_without_a_manual_compaction(counted: Place, fresh: bool) -> None:
+async def test_a_cold_question_takes_few_requests_without_a_manual_compaction(place: Place, fresh: bool) -> None:
     """Of the counts in between test_tiers shows it."""
-    made, totals = 0, (19, 21, 60, 170, 500) if counted.uri.startswith("memory") and not fresh else (21, 60)
+    made, totals = 0, (21, 60, 170)
     for total in totals:
-        await one_by_one(counted, made, total, fresh=fresh)
+        await one_by_one(place, made, total, fresh=fresh)
         made = total
-        assert await of_a_cold_question(counted, total) <= 30
+        assert await of_a_cold_question(place, total) <= 30
 
 
+@pytest.mark.soak
 async def test_a_cold_question_takes_few_requests_after_every_one_of_100_commits() -> None:
     place = memory()
     for total in range(1, 101):
         await one_by_one(place, total - 1, total, fresh=True)
         assert await of_a_cold_question(place, total) <= 30
-
-
-@pytest.fixture(params=["memory", "file", "s3"])
-def place(request: pytest.FixtureRequest) -> Place:
-    return place_for(request)
 
 
 async def answers(onto: Ontology) -> dict[str, Any]:

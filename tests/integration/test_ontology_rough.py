@@ -13,7 +13,7 @@ import pytest
 import holdfast
 from holdfast.ontology import Entity, Field
 from holdfast.ontology.format import layout
-from tests.integration.run_places import Place, place_for
+from tests.integration.run_places import Place
 from tests.unit.ontology.plain import PlainReader
 
 ROOT = Path(__file__).parents[2]
@@ -39,11 +39,7 @@ class Entry(Entity):
     value: Field[int]
 
 
-@pytest.fixture(params=["file", "s3"])
-def place(request: pytest.FixtureRequest) -> Place:
-    return place_for(request)
-
-
+@pytest.mark.soak
 async def test_one_name_for_several_sessions_and_a_lock_that_keeps_vanishing(place: Place) -> None:
     done = asyncio.Event()
 

@@ -10,8 +10,10 @@ from holdfast.ontology import Entity, Field
 from holdfast.ontology.maintain.compact import Compactor
 from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.ontology.types.refs import TypeId
-from tests.integration.run_places import Place, place_for
+from tests.integration.run_places import Place
 from tests.unit.ontology.plain import PlainReader
+
+pytestmark = pytest.mark.parametrize("place", ["s3"], indirect=True)
 
 TYPE = TypeId("entity", "Counter")
 
@@ -19,11 +21,6 @@ TYPE = TypeId("entity", "Counter")
 class Counter(Entity):
     id: Field[str] = Field(primary_key=True)
     value: Field[int]
-
-
-@pytest.fixture(params=["file", "s3"])
-def place(request: pytest.FixtureRequest) -> Place:
-    return place_for(request)
 
 
 async def test_sessions_that_share_a_store_lose_nothing(place: Place) -> None:

@@ -16,7 +16,7 @@ from holdfast.platform import census
 from holdfast.platform.census import Emits
 from holdfast.platform.session import Session
 from holdfast.telemetry.rollup.manifest import Kind
-from tests.integration.run_places import Place, place_for
+from tests.integration.run_places import Place
 from tests.tidy.tree import ROOT
 from tests.unit.pipeline.field import Field, agrees, generations
 from tests.unit.pipeline.merge_desk import inputs
@@ -24,21 +24,17 @@ from tests.unit.pipeline.test_feed import emit
 
 QUICK = pipeline.Options(lease_ttl_ms=300, merge_after_ns=0)
 
+SOAK = pytest.mark.soak
 POINTS = [
-    ("runs/", 2, "after"),  # the plan is recorded
-    ("batches-by-hour/", 1, "after"),
-    ("meta/pipeline/due/index/", 1, "before"),
-    ("meta/pipeline/reconcile.json", 1, "before"),
-    ("rollup/", 3, "after"),
+    pytest.param("runs/", 2, "after", marks=SOAK),  # the plan is recorded
+    pytest.param("batches-by-hour/", 1, "after", marks=SOAK),
+    pytest.param("meta/pipeline/due/index/", 1, "before", marks=SOAK),
+    pytest.param("meta/pipeline/reconcile.json", 1, "before", marks=SOAK),
+    pytest.param("rollup/", 3, "after", marks=SOAK),
     ("manifests/v1/", 3, "before"),  # of the first generation
-    ("manifests/v1/", 3, "after"),
-    ("index/", 1, "after"),
+    pytest.param("manifests/v1/", 3, "after", marks=SOAK),
+    pytest.param("index/", 1, "after", marks=SOAK),
 ]
-
-
-@pytest.fixture(params=["file"])
-def place(request: pytest.FixtureRequest) -> Place:
-    return place_for(request)
 
 
 def killed(place: Place, prefix: str, nth: int, when: str, master: str = "inline", *jobs: str) -> None:
@@ -86,7 +82,7 @@ def test_the_next_driver_goes_on_where_a_killed_one_stood(place: Place, prefix: 
     ("prefix", "nth", "when"),
     [
         ("manifests/v1/", 3, "before"),  # the first generation, of two hours
-        ("meta/pipeline/due/daily/", 1, "before"),  # published, and the day does not know
+        pytest.param("meta/pipeline/due/daily/", 1, "before", marks=SOAK),  # published, and the day does not know
     ],
 )
 def test_hours_are_merged_to_the_end_whoever_is_killed(place: Place, prefix: str, nth: int, when: str) -> None:
@@ -114,6 +110,7 @@ def test_hours_are_merged_to_the_end_whoever_is_killed(place: Place, prefix: str
     asyncio.run(check(field))
 
 
+@SOAK
 @pytest.mark.parametrize("place", ["s3"], indirect=True)
 def test_one_driver_after_the_other_is_killed_over_s3(place: Place) -> None:
     async def prepare() -> Field:
@@ -151,7 +148,11 @@ async def emitting(store: Client) -> None:
 
 @pytest.mark.parametrize(
     ("prefix", "nth", "when"),
-    [("meta/head.json", 1, "before"), ("meta/head.json", 1, "after"), ("commits/", 2, "after")],
+    [
+        ("meta/head.json", 1, "after"),
+        pytest.param("meta/head.json", 1, "before", marks=SOAK),
+        pytest.param("commits/", 2, "after", marks=SOAK),
+    ],
 )
 def test_every_hour_is_fed_to_the_ontology_once_whoever_is_killed(
     place: Place, prefix: str, nth: int, when: str

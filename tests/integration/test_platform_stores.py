@@ -9,15 +9,12 @@ from holdfast import runs
 from holdfast.bus import on
 from holdfast.ontology.chain.history import commits
 from holdfast.platform.handlers import Context
-from tests.integration.run_places import Place, place_for
+from tests.integration.run_places import Place
 from tests.unit.platform.kit import Invoice, InvoiceDue, OrderTaken
 
+pytestmark = pytest.mark.parametrize("place", ["s3"], indirect=True)
+
 ORDERS = 8
-
-
-@pytest.fixture(params=["memory", "file", "s3"])
-def place(request: pytest.FixtureRequest) -> Place:
-    return place_for(request)
 
 
 async def test_every_order_is_committed_once_and_what_follows_happens_once(place: Place) -> None:

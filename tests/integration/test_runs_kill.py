@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.run_places import Place, place_for
+from tests.integration.run_places import Place
 from tests.integration.run_witness import Deed, faults, read_deeds, read_entries, read_result
 from tests.integration.run_workers import APPROVAL, PAGES, TURNS
 from tests.soak import SOAKING
@@ -21,11 +21,6 @@ from tests.soak import SOAKING
 ROOT = Path(__file__).parents[2]
 KILLED_RUNS, SHARED_RUNS, HAUNTED_RUNS = (60, 60, 20) if SOAKING else (4, 3, 2)
 STEPS = 2 * TURNS + len(PAGES) + 1
-
-
-@pytest.fixture(params=["file", "s3"])
-def place(request: pytest.FixtureRequest) -> Place:
-    return place_for(request)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from holdfast.base.errors import Corrupt
 from tests.fakes.fault_plans import Plan, lossy, rough
 from tests.fakes.fault_proxy import FaultProxy
 from tests.integration import run_places
-from tests.integration.run_places import Place, place_for
+from tests.integration.run_places import Place
 from tests.integration.run_witness import Deed, faults, read_deeds, read_entries, read_result
 from tests.integration.servers import S3Server
 from tests.soak import SOAKING
@@ -29,18 +29,6 @@ LARGE_BYTES = 200 * 2**20
 LONG = 10_000
 HELPERS, SHARED = 2, 12
 LOSSY_RUNS = 40 if SOAKING else 3
-
-KINDS = ["memory", "file", "s3"]
-
-
-@pytest.fixture(params=KINDS)
-def place(request: pytest.FixtureRequest) -> Place:
-    return place_for(request)
-
-
-@pytest.fixture(params=["file", "s3"])
-def durable_place(request: pytest.FixtureRequest) -> Place:
-    return place_for(request)
 
 
 class Crash(BaseException):
@@ -254,8 +242,8 @@ def test_blocking_code_can_do_all_of_it(place: Place) -> None:
 # Workers that share
 
 
-async def test_workers_in_two_processes_share_what_is_due(durable_place: Place, tmp_path: Path) -> None:
-    place, notes = durable_place, tmp_path / "notes"
+async def test_workers_in_two_processes_share_what_is_due(place: Place, tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
     names = [f"nap-{number}" for number in range(SHARED)]
     command = [sys.executable, "-m", "tests.integration.run_workers"]
     environ = {**os.environ, **place.environ}

@@ -4,7 +4,7 @@ files in tables, on disk and gathered: every way of asking about time gives what
 import json
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.objects.store import OVERWRITE
@@ -16,6 +16,7 @@ from holdfast.ontology.query.query import Query
 from holdfast.ontology.query.results import meta
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.types.refs import TypeId
+from tests.soak import examples
 from tests.unit.ontology.desk import Desk
 
 
@@ -156,7 +157,7 @@ async def act(desk: Desk, onto: Ontology, model: Model, name: str, things: Any, 
         await desk.bare.put(INDEX, json.dumps(lie).encode(), OVERWRITE)
 
 
-@settings(max_examples=24)
+@examples(10)
 @given(steps, pooled, gathering)
 async def test_every_moment_is_as_it_was(history: list[Any], pooled_bytes: int, gather_after: int) -> None:
     desk, model = Desk(), Model()

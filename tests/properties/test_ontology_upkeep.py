@@ -4,7 +4,7 @@ lives, purges, erasures, a store made anew. Every way of asking gives the rows o
 from dataclasses import dataclass, field
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.base.errors import NotFound
@@ -12,14 +12,15 @@ from holdfast.objects.store import OVERWRITE
 from holdfast.ontology import Entity, Field, upgrader
 from holdfast.ontology.commit.lock import Open
 from holdfast.ontology.format import layout
-from holdfast.ontology.maintain import drop, erase, migrate, restart
+from holdfast.ontology.maintain import drop, erase, migrate
 from holdfast.ontology.maintain.compact import Compactor
 from holdfast.ontology.maintain.reindex import repair_indexes
 from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.ontology.query.results import meta
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.types.typeinfo import TypeInfo, type_info
-from tests.unit.ontology.desk import Desk
+from tests.soak import examples
+from tests.unit.ontology.desk import Desk, begin_anew
 
 
 class Old(Entity, name="Thing"):
@@ -118,8 +119,7 @@ class World:
             case ("erase", key):
                 await self._erase(key)
             case ("restart",):
-                found = await restart.preview(desk.store)
-                await restart.apply(desk.store, desk.ambient, found, found.token, by="x", why="")
+                await begin_anew(desk)
                 self._begin()
 
     async def _write(self, changes: dict[str, int | None]) -> None:
@@ -217,7 +217,7 @@ class World:
         assert [one.id for one in await onto.all(self.python)] == [row[1] for row in await self.seen(query)]
 
 
-@settings(max_examples=18, deadline=None)
+@examples(8)
 @given(STEPS)
 async def test_every_way_of_asking_gives_the_rows_of_the_model(steps: list[tuple[Any, ...]]) -> None:
     world = World()

@@ -10,7 +10,7 @@ from holdfast.runs.journal.entry import Draft
 from holdfast.runs.journal.history import read_history
 from holdfast.runs.journal.journal import Journal
 from holdfast.runs.journal.segments import Ref, SegmentPolicy, joined, plan_seal
-from tests.unit.runs.journals import Archive, step
+from tests.unit.runs.journal.journals import Archive, step
 
 policies = st.builds(
     SegmentPolicy,

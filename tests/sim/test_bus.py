@@ -11,12 +11,12 @@ import pytest
 from holdfast.base.errors import HoldfastError
 from holdfast.bus import Bus, Context, Handler, Schedule, on
 from holdfast.bus.claim import Action, Claim, Fail, Retry, step
-from holdfast.bus.claims import Claims, Hold
-from holdfast.bus.digest import heads
-from holdfast.bus.feed import Feed
 from holdfast.bus.publish import Boundary
-from holdfast.bus.runner import Runner
 from holdfast.bus.schedule import Ticker
+from holdfast.bus.worker.claims import Claims, Hold
+from holdfast.bus.worker.digest import heads
+from holdfast.bus.worker.feed import Feed
+from holdfast.bus.worker.runner import Runner
 from holdfast.objects.store import IfMatch
 from holdfast.sim.checkers.bus import (
     EMITTED_ONCE,
@@ -62,7 +62,7 @@ class Crowded(BusEvents):
 
 
 def test_scenario_holds_where_the_window_has_four_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.bus.digest.WINDOW", 4)
+    monkeypatch.setattr("holdfast.bus.worker.digest.WINDOW", 4)
     totals = Totals()
     for seed in range(3_000, 3_010):
         totals.include(simulate(Crowded, seed))

@@ -17,8 +17,7 @@ from holdfast.sim.scenarios.lease import LeaseFencedWrites, LeaseTenants
 from holdfast.sim.scenarios.register import RegisterCounter, RegisterHistory
 from holdfast.sim.scenarios.store import Names, StoreCas, StoreListing
 from holdfast.sim.world import World
-from tests.sim.test_naive_settle import ContendedMeansTaken, NoReadBack
-from tests.sim.test_naive_shapes import NoHistory
+from tests.sim.test_objects import ContendedMeansTaken, NoHistory, NoReadBack
 
 ONE_OF_EACH = Limits(crashes=1, lost_responses=1)
 

@@ -31,7 +31,7 @@ from holdfast.telemetry.identity import BatchIdentity
 from holdfast.telemetry.live.rebuild import Rebuild
 from holdfast.telemetry.live.state import Live
 from tests.sim.naive import first_broken, rules
-from tests.sim.test_naive_settle import NoReadBack
+from tests.sim.test_objects import NoReadBack
 
 QUIET = Limits(crashes=0, lost_responses=0)
 LOST_ANSWER = Limits(crashes=0, lost_responses=1)

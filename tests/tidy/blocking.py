@@ -92,7 +92,7 @@ KINDS = (
         ),
     ),
     Kind("platform/session.py", "Session", ("emit",), bases="BlockingOntology"),
-    Kind("bus/runner.py", "Runner", ("run", "drain")),
+    Kind("bus/worker/runner.py", "Runner", ("run", "drain")),
     Kind("bus/bus.py", "Bus"),
     Kind("telemetry/query/metrics.py", "Metrics"),
     Kind("telemetry/query/logs.py", "Logs"),

@@ -17,8 +17,8 @@ from holdfast.bus.errors import (
 from holdfast.bus.event import DeadLettered, Envelope, Event
 from holdfast.bus.handler import AnyEvent, Context, Handler, on
 from holdfast.bus.publish import Published
-from holdfast.bus.runner import Options, Worked
 from holdfast.bus.schedule import Schedule
+from holdfast.bus.worker.runner import Options, Worked
 
 __all__ = [
     "AnyEvent",

@@ -14,20 +14,20 @@ from holdfast.base.errors import Corrupt, HoldfastError, Incompatible, NotFound
 from holdfast.base.ids import Ambient
 from holdfast.bus import layout
 from holdfast.bus.claim import Claim
-from holdfast.bus.digest import Digest, DigestShape, Section, is_settled
 from holdfast.bus.event import ANY_TYPE, Envelope
 from holdfast.bus.publish import Boundary
+from holdfast.bus.worker.digest import Digest, DigestShape, Section, is_settled
 from holdfast.objects.store import Entry, Store
 
 _RESTORE = "restore the object from a backup, a version or a replica of the store"
-_STRAY = "find out who removed the event; then remove this: nobody will act on it"
+_STRAY = "find out who removed the event; then remove this: no worker will act on it"
 
 RULES = {
     **rules(
         Severity.ERROR,
         unreadable_event=("an event cannot be read: no handler will have it", _RESTORE),
         corrupt_claim=("a claim cannot be read, or is that of another event or handler", _RESTORE),
-        claim_without_event=("a claim on an event that is not there, and that no cleanup has removed", _STRAY),
+        claim_without_event=("a claim on a missing event that no cleanup has removed", _STRAY),
         missing_effect=("an event that a settled claim emits is not there", "publish it again: it stands in the claim"),
         letter_without_claim=("a dead letter of an event that was never claimed", _STRAY),
         letter_of_living=("a dead letter of a claim that is not dead", "find out who wrote it, then drop it"),
@@ -125,8 +125,8 @@ class NamespaceCheck:
             tally.find(RULES["corrupt_claim"], entry.key, str(error))
             return
         if (claim.event_id, claim.handler_id) != place:
-            told = f"it is that of {claim.handler_id} on event {claim.event_id}"
-            tally.find(RULES["corrupt_claim"], entry.key, told)
+            what = f"it is that of {claim.handler_id} on event {claim.event_id}"
+            tally.find(RULES["corrupt_claim"], entry.key, what)
             return
         await self._claimed(claim, entry.key, tally)
 
@@ -185,7 +185,7 @@ class NamespaceCheck:
         try:
             return layout.created_ns(name) <= await self._boundary()
         except (Corrupt, Incompatible):
-            return True  # told of the boundary
+            return True  # the boundary is a finding of its own
 
     async def _boundary(self) -> int:
         return await Boundary(self.store, self.namespace, Ambient.system()).read()

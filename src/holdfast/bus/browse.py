@@ -92,7 +92,7 @@ async def inspect(store: Store, event_id: str, ambient: Ambient, *, namespace: s
                     claims = await claims_of(store, each, event_id)
                     return Inspected(envelope, status_of(claims, ambient.clock.wall_ns()), claims)
     where = f"namespace {namespace}" if namespace is not None else "any namespace"
-    raise NotFound(f"there is no event {event_id} in {where}", remedy="see holdfast events list")
+    raise NotFound(f"no event {event_id} in {where}", remedy="see holdfast events list")
 
 
 def status_of(claims: list[Document], now_ns: int) -> str:

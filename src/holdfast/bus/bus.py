@@ -14,10 +14,10 @@ from holdfast.bus.errors import BadHandler
 from holdfast.bus.event import DEFAULT_PRIORITY, Envelope, Event
 from holdfast.bus.handler import Context, Handler
 from holdfast.bus.publish import Boundary, Published, Publisher
-from holdfast.bus.runner import Options, Runner, Worked
 from holdfast.bus.schedule import Schedule
 from holdfast.bus.sessions import SessionInfo
 from holdfast.bus.stats import HandlerStats
+from holdfast.bus.worker.runner import Options, Runner, Worked
 from holdfast.objects.store import Store
 
 DAY_NS = 86_400 * 1_000_000_000

@@ -8,9 +8,10 @@
                           └──release──▶ waiting, at once
 
 ``generation`` grows with every claim. Renew, ack, fail and release are the owner's alone: same session, same
-generation; from anybody else they are ``Denied`` and change nothing. Acked and dead are final. A claim by others,
-without a generation, counts as generation 0. A reclaim keeps ``attempts`` and clears the rest of the specification's
-fields. ``lost_leases`` counts the claims in a row that ended without a word: a crash, or a pause past the lease.
+generation; from any other session they are ``Denied`` and change nothing. Acked and dead are final. A claim of another
+program, without a generation, counts as generation 0. A reclaim keeps ``attempts`` and clears the rest of the
+specification's fields. ``lost_leases`` counts the claims in a row that ended without an answer: a crash, or a pause
+past the lease.
 """
 
 from dataclasses import dataclass, field, replace
@@ -27,14 +28,14 @@ MAX_ERROR_CHARS = 2_000
 HANDED_BACK = "handed back"
 
 Try = tuple[int, int, str]
-"""An attempt at a commit: the how-manieth commit of the handler it is, its number, and where it is written."""
+"""An attempt at a commit: which commit of the handler it is (1 is the first), its number, and its path."""
 
 
 class State(Enum):
     FREE = "free"
     CLAIMED = "claimed"
     EXPIRED = "expired"
-    """Claimed, and the lease is over: anybody may claim it, and the owner may still finish if nobody has."""
+    """Claimed, and the lease is over: any session may claim it; until one does, the owner may still finish."""
     WAITING = "waiting"
     """Failed or handed back, to be claimed again when it is due."""
     ACKED = "acked"
@@ -80,7 +81,7 @@ class Take:
 class Renew:
     lease_ms: int
     commits: tuple[Try, ...] | None = None
-    """What the owner is about to commit elsewhere, for who comes after it; None leaves it as it is."""
+    """What the owner is about to commit to the ontology, for the next owner to look for; None leaves it as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Hand back without blame: a shutdown or a wait, not a failure."""
+    """Hand back without counting a failure: a shutdown or a wait."""
 
     due_ns: int = 0
     """Not to be claimed before."""
@@ -162,7 +163,7 @@ class Claim:
 
     @property
     def due_ns(self) -> int:
-        """From when on anybody may claim it, if nothing happens before."""
+        """From when on any session may claim it, if nothing happens before."""
         return max(self.lease_ns, self.available_ns)
 
     def state(self, now_ns: int) -> State:
@@ -240,7 +241,7 @@ _FIELDS = {
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """The action is not this actor's, or not possible now. Nothing is written."""
+    """The session is not the owner, or the state does not allow the action. Nothing is written."""
 
     state: State
     due_ns: int = 0
@@ -285,7 +286,7 @@ def _taken(claim: Claim, take: Take, now_ns: int) -> Claim:
         ack_ns=None,
         last_error=None,
         dead_ns=None,
-        lost_leases=claim.lost_leases + (claim.last_error is None),  # nobody has said how the last try ended
+        lost_leases=claim.lost_leases + (claim.last_error is None),  # the last try ended without an answer
     )
 
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 from holdfast.base.ids import Ambient
 from holdfast.bus import layout
-from holdfast.bus.digest import Digest, forget_before, is_settled
 from holdfast.bus.publish import Boundary
 from holdfast.bus.stats import digest_register
+from holdfast.bus.worker.digest import Digest, forget_before, is_settled
 from holdfast.objects.register import UNCHANGED, Register, Unchanged
 from holdfast.objects.store import Store
 

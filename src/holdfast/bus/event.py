@@ -3,8 +3,7 @@
 An event's class is a pydantic model; its type is the class's dotted lower-case name (``OrderPlaced``: ``order.placed``)
 unless the class says ``type_name``. Two classes cannot have one type: the second is refused where it is declared,
 unless it is the first one again, reloaded or defined anew in a notebook; then the newest counts. An envelope is the
-event as it lies in the store: the eight fields of the specification, ours behind them, and whatever else was there,
-kept.
+event as it is stored: the eight fields of the specification, then ours, then unknown fields, which are kept.
 """
 
 import re
@@ -35,7 +34,7 @@ _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 def check_type(name: str) -> str:
     given: object = name
     if not isinstance(given, str) or not 1 <= len(given) <= MAX_TYPE_CHARS or not given.isprintable():
-        raise Invalid(f"{str(name)[:60]!r} is no name of an event type", remedy="name it like order.placed")
+        raise Invalid(f"{str(name)[:60]!r} is not a name for an event type", remedy="name it like order.placed")
     return given
 
 
@@ -126,7 +125,7 @@ class DeadLettered(Event):
 
 @dataclass(frozen=True)
 class Envelope:
-    """An event with its place in the world."""
+    """An event as it is stored: payload, time, lineage and delivery options."""
 
     id: str
     namespace: str

@@ -16,10 +16,10 @@ from holdfast.base import codec
 from holdfast.base.aio import apart
 from holdfast.bus import layout
 from holdfast.bus.claim import Retry
-from holdfast.bus.claims import Claims, Hold
 from holdfast.bus.errors import MAX_SECONDS, BadHandler, BadPayload, ChainTooDeep, UnknownEventType
 from holdfast.bus.event import ANY_TYPE, DEFAULT_PRIORITY, Envelope, Event
 from holdfast.bus.publish import check_delay, check_order_key, check_priority
+from holdfast.bus.worker.claims import Claims, Hold
 from holdfast.objects.store import Store
 
 Function = Callable[[Any, Any], Any]
@@ -47,7 +47,7 @@ class Emission:
         cls, event: Event, *, delay: float = 0.0, priority: int = DEFAULT_PRIORITY, order_key: str | None = None
     ) -> Self:
         if not isinstance(event, Event):
-            raise BadPayload(f"{event!r} is no event", remedy="emit an object of a class that derives from Event")
+            raise BadPayload(f"{event!r} is not an event", remedy="emit an object of a class that derives from Event")
         payload = event.to_payload()
         codec.encode(payload)  # what has no bytes is the emitter's error, not the ack's
         return cls(
@@ -207,7 +207,7 @@ def check_function(function: Function, name: str, *, durable: bool) -> None:
         raise BadHandler(f"{name} cannot be durable: it is not an async function", remedy="write async def")
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # some of what is built in does not say
+    except (TypeError, ValueError):  # some built-in functions have no signature
         return
     try:
         signature.bind(None, None)

@@ -1,4 +1,4 @@
-"""Where everything of the bus lies. Pure: from ids to keys, and back where somebody lists.
+"""The keys of the bus. Pure: from ids to keys, and back.
 
     events/{namespace}/{created_at}_{id}.json            an event, immutable; ``:`` in the time is ``-``
     claims/{namespace}/{event_id}/{handler_id}.json      one handler's claim on it: the only object that decides
@@ -68,7 +68,9 @@ def parse_name(name: str) -> tuple[int, str]:
     """The time and the id in an event's name."""
     match = _NAME.fullmatch(name)
     if match is None:
-        raise Corrupt(f"{name}: not the name of an event", remedy="remove what is no event from below events/")
+        raise Corrupt(
+            f"{name}: not the name of an event", remedy="remove objects that are not events from below events/"
+        )
     day, hour, minute, second, sign, zone_hour, zone_minute, event_id = match.groups()
     return parse_iso(f"{day}{hour}:{minute}:{second}{sign}{zone_hour}:{zone_minute}"), event_id
 
@@ -134,7 +136,7 @@ def schedule_key(namespace: str, schedule: str) -> str:
 
 
 def derived_id(*parts: str) -> str:
-    """An event's id that follows from what it is about: the same for everybody who derives it."""
+    """An event's id that is a function of ``parts``: every worker derives the same."""
     digest = hashlib.sha256("\x00".join(parts).encode()).digest()
     return str(uuid.UUID(bytes=digest[:16], version=5))
 

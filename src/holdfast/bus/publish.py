@@ -43,7 +43,7 @@ def check_delay(seconds: float) -> float:
 def check_priority(priority: int) -> int:
     given: object = priority
     if isinstance(given, bool) or not isinstance(given, int) or abs(given) > MAX_PRIORITY:
-        raise Invalid(f"{priority!r} is no priority", remedy="give a whole number; higher ones come first")
+        raise Invalid(f"{priority!r} is not a priority", remedy="give a whole number; higher ones come first")
     return priority
 
 
@@ -152,7 +152,7 @@ class Publisher:
     ) -> Published:
         given: object = event
         if not isinstance(given, Event):
-            raise Invalid(f"a {type(given).__name__} is no event", remedy="publish an object of a class of Event")
+            raise Invalid(f"a {type(given).__name__} is not an event", remedy="publish an object of a class of Event")
         return await self.publish_raw(
             type(event).type_name,
             event.to_payload(),
@@ -197,7 +197,9 @@ class Publisher:
         """The envelope, dated now and not published."""
         given: object = payload
         if not check_type(type_name) or not isinstance(given, Mapping):
-            raise Invalid(f"{type_name}: {type(payload).__name__} is no payload", remedy="give an object with fields")
+            raise Invalid(
+                f"{type_name}: {type(payload).__name__} is not a payload", remedy="give an object with fields"
+            )
         check_delay(delay)
         depth = 0 if parent is None else parent.chain_depth + 1
         if parent is not None and depth > self._max_chain_depth:
@@ -240,7 +242,7 @@ class Publisher:
         earlier = codec.decode(outcome.current.body, key=place)
         first = Envelope.parse(earlier.get("event") or {}, key=place)
         if first.created_ns > await self._boundary.read():
-            await self.put(first)  # whoever came first may have died before it did
+            await self.put(first)  # the first publisher may have crashed before it wrote the event
         differs = _content(first) != _content(envelope)
         if differs:
             log.warning("key %r: taken by event %s, which has other content; nothing was published", key, first.id)

@@ -1,4 +1,4 @@
-"""Schedules: cron ticks that become events, once each, whoever is running.
+"""Schedules: cron ticks that become events, once each, however many workers have the schedule.
 
 A tick's event has an id made from the schedule's name and the tick, and the tick's time as its own, so that
 create-if-absent lets one session publish it. The last tick is kept per schedule, for the question what was missed while
@@ -33,7 +33,7 @@ log = telemetry.logger("bus")
 Misfire = Literal["skip", "once", "all"]
 SHAPE = Plain("holdfast.bus.schedule")
 MANY = 1_000
-"""Ticks that are made good at most, however long nobody ran."""
+"""At most so many missed ticks are published, however long no worker ran."""
 LONG_S = 3_600.0
 _SOME_DAY = datetime(2024, 1, 1, tzinfo=UTC)
 
@@ -44,7 +44,7 @@ def _check_cron(cron: str) -> None:
     # h and r are drawn anew by every reader, and then no two workers mean the same ticks
     drawn = any(each[0] in "hHrR" for each in fields)
     if len(fields) != 5 or drawn or not croniter.is_valid(cron):
-        raise BadSchedule(f"{cron!r} is no cron expression", remedy="write five fields, such as '0 3 * * *'")
+        raise BadSchedule(f"{cron!r} is not a cron expression", remedy="write five fields, such as '0 3 * * *'")
     try:
         croniter(cron, _SOME_DAY).get_next(datetime)
     except CroniterBadDateError:
@@ -54,7 +54,7 @@ def _check_cron(cron: str) -> None:
 def _check_event(event: Event) -> None:
     given: object = event
     if not isinstance(given, Event):
-        raise BadSchedule(f"a {type(given).__name__} is no event", remedy="give an object of a class of Event")
+        raise BadSchedule(f"a {type(given).__name__} is not an event", remedy="give an object of a class of Event")
 
 
 @dataclass(frozen=True)
@@ -75,11 +75,11 @@ class Schedule:
         _check_event(self.event)
         _check_cron(self.cron)
         if self.misfire not in get_args(Misfire):
-            raise BadSchedule(f"there is no misfire policy {self.misfire!r}", remedy="use skip, once or all")
+            raise BadSchedule(f"{self.misfire!r} is not a misfire policy", remedy="use skip, once or all")
         try:
             ZoneInfo(self.tz)
         except (ZoneInfoNotFoundError, ValueError, TypeError, OSError) as error:
-            raise BadSchedule(f"there is no time zone {self.tz!r}", remedy="use a name like Europe/Berlin") from error
+            raise BadSchedule(f"{self.tz!r} is not a time zone", remedy="use a name like Europe/Berlin") from error
         if not self.name:
             kind = type(self.event).type_name
             text = f"{self.cron}\x00{self.tz}\x00{kind}\x00{self.event.model_dump_json()}"  # old names must not change
@@ -109,7 +109,7 @@ class Schedule:
             return
 
     def missed(self, last_ns: int, now_ns: int) -> list[int]:
-        """What to make good after a time in which nobody ran."""
+        """Which missed ticks to publish after a time in which no worker ran."""
         ticks = [tick for tick, _ in zip(self.ticks(last_ns, now_ns), range(100_000), strict=False)]
         match self.misfire:
             case "skip":
@@ -120,7 +120,8 @@ class Schedule:
                 return ticks[-MANY:]
 
     def envelope(self, tick_ns: int, namespace: str, write_id: str) -> Envelope:
-        """The tick's event: the same key for everybody, other bytes for each, so that one of them knows that it won."""
+        """The tick's event: one key for all workers, and different bytes from each, so that exactly one learns that it
+        won."""
         tick_id = layout.derived_id("schedule", namespace, self.name, iso(tick_ns))
         return Envelope(
             id=tick_id,
@@ -154,7 +155,7 @@ class Ticker:
     async def fire_due(self) -> int:
         """Publish the ticks that have come; how many of them this session published.
 
-        What keeps one schedule from firing keeps no other: it is raised when all have had their turn.
+        An error of one schedule does not keep others from firing: it is raised after all have been tried.
         """
         fired = 0
         failure: HoldfastError | None = None

@@ -97,9 +97,10 @@ async def list_sessions(store: Store, namespace: str, ambient: Ambient, *, sessi
 
 
 async def prune(store: Store, namespace: str, ambient: Ambient, *, session_ttl_ms: int) -> list[str]:
-    """Remove the sessions that nobody has written to for ten time-outs; the ids of those that are alive. One LIST.
+    """Remove the sessions without a heartbeat for ten time-outs; the ids of those that are alive. One LIST.
 
-    Who is alive is judged by the store's clock alone: by the latest sign of life of anybody.
+    Only times of the store count: a session is alive if its heartbeat is not older than one time-out before the latest
+    heartbeat of any session.
     """
     written: dict[str, int] = {}
     async for page in store.list(layout.session_folder(namespace)):

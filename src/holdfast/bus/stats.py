@@ -13,8 +13,8 @@ from holdfast.base.clock import iso
 from holdfast.base.errors import Invalid, NotFound
 from holdfast.base.ids import Ambient
 from holdfast.bus import layout
-from holdfast.bus.digest import Digest, DigestShape, Section, is_settled
 from holdfast.bus.sessions import list_sessions
+from holdfast.bus.worker.digest import Digest, DigestShape, Section, is_settled
 from holdfast.objects.client import DOLLARS_PER_REQUEST
 from holdfast.objects.register import UNCHANGED, Register, Unchanged
 from holdfast.objects.store import Store

@@ -393,9 +393,9 @@ async def _each_letter(
             else:
                 published = await bus.replay_dead_letter(*each)
                 done.append({"event_id": each[0], "handler_id": each[1], "replayed_as": published.id})
-        if shell.out.as_json:
-            shell.out.document(done)
-        elif done:
-            shell.out.table(tuple(done[0]), [tuple(each.values()) for each in done])
-        else:
-            shell.out.note(f"no dead letters in namespace {namespace} are like that: nothing was done")
+        shell.out.table(
+            ("event_id", "handler_id") if drop else ("event_id", "handler_id", "replayed_as"),
+            [tuple(each.values()) for each in done],
+            empty=f"no dead letters in namespace {namespace} are like that: nothing was done",
+            document=done,
+        )

@@ -157,10 +157,7 @@ def _print_version(out: Output) -> None:
     from importlib.metadata import version  # noqa: PLC0415  # slow, and wanted here alone
 
     number = version("holdfast")
-    if out.as_json:
-        out.document({"version": number})
-    else:
-        out.line(f"holdfast {number}")
+    out.line(f"holdfast {number}", document={"version": number})
 
 
 def _log_to_stderr() -> None:

@@ -37,6 +37,7 @@ _HOSTILE_IN_JSON = re.compile(f"[{_HOSTILE}]".replace("\x00-\x1f", ""))
 _BACKSLASHES = re.compile(rf"\\+(?=[xu{_HOSTILE}])")
 _SHORT = {"\t": "\\t", "\n": "\\n", "\r": "\\r"}
 _COLUMN_GAP = 2
+NOTHING = object()
 _SECOND_NS = 1_000_000_000
 _UNBOUNDED = 32_000  # columns; a table in a file or a pipe is not folded to some terminal's width
 
@@ -62,10 +63,12 @@ class Output:
         """One JSON document on a line of its own."""
         self._write(json_text(value, default=_jsonable))
 
-    def line(self, text: str) -> None:
-        """A line for people; nothing with ``--json``."""
+    def line(self, text: str, *, document: object = NOTHING) -> None:
+        """A line for people; with ``--json`` the document, if there is one."""
         if not self.as_json:
             self._write(printable(text))
+        elif document is not NOTHING:
+            self.document(document)
 
     def escaped(self, text: str) -> None:
         """A line for programs, from ``json_text`` or ``csv_line``."""
@@ -83,13 +86,15 @@ class Output:
         *,
         title: str | None = None,
         empty: str | None = None,
+        document: object = NOTHING,
     ) -> None:
-        """Rows as a table, or with ``--json`` as one array of objects keyed by column.
+        """Rows as a table, or with ``--json`` the document: by default one array of objects keyed by column.
 
-        Where there are none, ``empty`` says so instead of a bare header; it is a note, since it is no row.
+        If there are no rows, ``empty`` is noted instead of a bare header.
         """
         if self.as_json:
-            self.document([dict(zip(columns, row, strict=True)) for row in rows])
+            keyed = document is NOTHING
+            self.document([dict(zip(columns, row, strict=True)) for row in rows] if keyed else document)
             return
         rows = list(rows)
         if not rows and empty is not None:
@@ -121,10 +126,10 @@ class Output:
         ]
         self._write("\n\n".join([printable(title), *blocks] if title is not None else blocks))
 
-    def record(self, fields: Mapping[str, object]) -> None:
-        """One thing: ``name  value`` lines, or one JSON object."""
+    def record(self, fields: Mapping[str, object], *, document: object = NOTHING) -> None:
+        """One thing: ``name  value`` lines, or with ``--json`` the document: by default one object of these fields."""
         if self.as_json:
-            self.document(dict(fields))
+            self.document(dict(fields) if document is NOTHING else document)
             return
         names = [printable(name) for name in fields]
         width = max(map(len, names), default=0)

@@ -304,10 +304,7 @@ def figures(exploration: Exploration) -> str:
 
 def show_exploration(out: Output, scenario: str, limits: Limits, result: Exploration) -> None:
     """Raises if a course of events broke a rule."""
-    if out.as_json:
-        out.document(asdict(result))
-    else:
-        out.line(figures(result))
+    out.line(figures(result), document=asdict(result))
     if result.found is not None:
         choices = ".".join(str(choice) for choice in result.found.choices)
         options = "".join(

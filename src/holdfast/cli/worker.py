@@ -19,7 +19,7 @@ import typer
 
 from holdfast.base.errors import HoldfastError
 from holdfast.bus import BadHandler, Handler, Schedule
-from holdfast.bus.runner import Runner
+from holdfast.bus.worker.runner import Runner
 from holdfast.cli.endpoint import new_registry, serve
 from holdfast.cli.output import Output
 from holdfast.cli.shell import Shell, noun_app

@@ -26,10 +26,10 @@ from holdfast.bus.cleanup import Cleaned, Tell
 from holdfast.bus.event import Event as BusEvent
 from holdfast.bus.handler import Context, Handler
 from holdfast.bus.publish import Published
-from holdfast.bus.runner import Worked
 from holdfast.bus.schedule import Schedule
 from holdfast.bus.sessions import SessionInfo
 from holdfast.bus.stats import HandlerStats
+from holdfast.bus.worker.runner import Worked
 from holdfast.objects.client import Usage
 from holdfast.objects.lease import Grant, Held
 from holdfast.objects.register import Edited, Snapshot, Unchanged

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from holdfast.base.errors import Ambiguous, Conflict, Invalid, Unavailable
 from holdfast.base.ids import Ambient
 from holdfast.bus import Context as BusContext
-from holdfast.bus.claims import Claims, Hold
+from holdfast.bus.worker.claims import Claims, Hold
 from holdfast.objects.store import Store
 from holdfast.ontology.commit.commit import Commit
 from holdfast.ontology.format.data.batch import Batch, size

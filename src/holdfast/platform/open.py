@@ -25,7 +25,7 @@ from holdfast.runs.engine.workflow import Workflow, deliver
 if TYPE_CHECKING:
     from holdfast.bus import Bus, Handler, Schedule
     from holdfast.bus import Worked as Handled
-    from holdfast.bus.runner import Runner
+    from holdfast.bus.worker.runner import Runner
     from holdfast.ontology.session import Options as SessionOptions
     from holdfast.ontology.types.model import Mixin
     from holdfast.platform.blocking import BlockingHoldfast

@@ -104,7 +104,7 @@ def payload_folder(run_id: str) -> str:
 
 
 def payload_owner(key: str) -> str | None:
-    """The run whose folder holds this payload; None if the key is no payload's."""
+    """The run whose folder holds this payload; None if the key is not that of a payload."""
     match key.split("/"):
         case ["runs", run_id, "payloads", _]:
             return run_id

@@ -31,6 +31,7 @@ from holdfast.telemetry.frame import pack
 from tests.tidy.tree import ROOT, leaks
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("name", "store"),
     [

@@ -1,9 +1,24 @@
-"""What the bus costs, in requests: counted, exact."""
+"""What the bus costs in requests, and how fast workers share a backlog: counted, exact, in virtual time."""
 
-from typing import Any
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
-from holdfast.bus import Bus, on
-from holdfast.bus.runner import Runner
+import pytest
+
+from holdfast.bus import Bus, Options, on
+from holdfast.bus.worker.runner import Runner
+from holdfast.objects.store import PAGE_SIZE
+from holdfast.sim.history import Violation
+from holdfast.sim.run import simulate_drawn
+from holdfast.sim.scenario import Scenario
+from holdfast.sim.store import SimStore
+from holdfast.sim.wire import TimedWire
+from holdfast.sim.world import Process, Seed, World
 from tests.fakes.orders import OrderPlaced
 from tests.unit.bus.desk import Desk, InvoiceSent
 
@@ -174,3 +189,159 @@ async def test_polling_history_costs_two_requests_per_settled_event() -> None:
     desk.spent()
     assert await ListsHistory().poll(bus) == 0
     assert desk.spent() == {"list": 1, "get": 200}
+
+
+EVENTS = 2_000
+DONE: list[str] = []
+TIMES: list[float] = []
+
+
+@on(OrderPlaced, id="bill", concurrency=16)
+async def bill(ctx: Any, event: OrderPlaced) -> None:
+    DONE.append(event.order_id)
+    TIMES.append(asyncio.get_running_loop().time())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Crowd(Scenario):
+    """A backlog, and workers that start together and go home when it is done."""
+
+    name: ClassVar[str] = "crowd"
+    workers: int = 8
+    ranked: bool = False
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> Self:
+        return cls(ranked=rng.random() < 0.5)
+
+    def check(self, world: World) -> Iterator[Violation]:
+        handled = {landing.key for landing in world.landings if landing.key.startswith("claims/")}
+        if len(handled) != EVENTS:
+            yield Violation("every event is claimed", f"{len(handled)} are")
+
+    def begin(self, world: World) -> None:
+        published = asyncio.Event()
+
+        async def publish(process: Process) -> None:
+            bus = Bus(process.store, process.ambient)
+            for number in range(EVENTS):
+                await bus.publish(OrderPlaced(order_id=str(number)), priority=100 + number % 3 * self.ranked)
+            published.set()
+
+        async def work(process: Process) -> None:
+            await published.wait()
+            await Bus(process.store, process.ambient, options=Options()).run([bill], until_idle=True)
+
+        world.start("publisher", publish)
+        for number in range(self.workers):
+            world.start(f"worker{number}", work)
+
+
+def drained(crowd: Crowd, monkeypatch: pytest.MonkeyPatch) -> tuple[Counter[str], float]:
+    """The requests of the workers alone, and the seconds from the first event that was handled to the last."""
+    counted: Counter[str] = Counter()
+    ask = SimStore._ask
+
+    async def counting(self: SimStore, verb: str, *given: Any, **options: Any) -> Any:
+        counted[verb] += 1
+        return await ask(self, verb, *given, **options)
+
+    monkeypatch.setattr(SimStore, "_ask", counting)
+    monkeypatch.setattr(TimedWire, "page_size", lambda self: PAGE_SIZE)
+    DONE.clear()
+    TIMES.clear()
+    run = simulate_drawn(crowd, Seed(1))
+    assert run.violations == []
+    assert sorted(DONE, key=int) == [str(number) for number in range(EVENTS)]
+    counted["put"] -= EVENTS  # the publisher
+    return counted, max(TIMES) - min(TIMES)
+
+
+def test_four_workers_are_three_times_as_fast_as_one_at_the_same_price(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The floor is three requests per event: its body, its claim, its ack."""
+    alone, alone_s = drained(Crowd(workers=1), monkeypatch)
+    assert alone.total() <= 3.15 * EVENTS
+    four, four_s = drained(Crowd(workers=4), monkeypatch)
+    assert four.total() <= 3.2 * EVENTS
+    assert four_s < alone_s / 3
+
+
+def test_priorities_cost_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    ranked, _ = drained(Crowd(workers=4, ranked=True), monkeypatch)
+    assert ranked.total() <= 3.2 * EVENTS
+
+
+HISTORY = 30
+ACTIVE_S, CALM_S = 55.0, 1_200.0
+COUNTS: list[Counter[str]] = []
+DELAYS: list[float] = []
+
+
+@on(OrderPlaced, id="bill")
+async def timed_bill(ctx: Any, event: OrderPlaced) -> None:
+    DELAYS.append(asyncio.get_running_loop().time() - float(event.order_id))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Idle(Scenario):
+    """A worker with nothing to do, after some history; then its process publishes an event."""
+
+    name: ClassVar[str] = "idle"
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> Self:
+        return cls()
+
+    def check(self, world: World) -> Iterator[Violation]:
+        return iter(())
+
+    def begin(self, world: World) -> None:
+        world.start("worker", self.work)
+
+    async def work(self, process: Process) -> None:
+        bus, loop = Bus(process.store, process.ambient), asyncio.get_running_loop()
+        for _ in range(HISTORY):
+            await bus.publish(OrderPlaced(order_id=str(loop.time())))
+        working = asyncio.ensure_future(bus.run([timed_bill]))
+        await asyncio.sleep(10)
+        for span_s in (ACTIVE_S, 60.0, CALM_S):
+            COUNTED.clear()
+            await asyncio.sleep(span_s)
+            COUNTS.append(COUNTED.copy())
+        DELAYS.clear()
+        await bus.publish(OrderPlaced(order_id=str(loop.time())))
+        await asyncio.sleep(5)
+        working.cancel()
+        with suppress(asyncio.CancelledError):
+            await working
+
+
+COUNTED: Counter[str] = Counter()
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    ask = SimStore._ask
+
+    async def counting(self: SimStore, verb: str, *given: Any, **options: Any) -> Any:
+        COUNTED[verb] += 1
+        return await ask(self, verb, *given, **options)
+
+    monkeypatch.setattr(SimStore, "_ask", counting)
+    monkeypatch.setattr(TimedWire, "page_size", lambda self: PAGE_SIZE)
+    COUNTS.clear()
+    DELAYS.clear()
+
+
+def test_an_idle_worker_makes_one_request_per_second_then_one_in_five(counted: None) -> None:
+    assert simulate_drawn(Idle(), Seed(1)).violations == []
+    soon, _, calm = COUNTS
+    assert soon.total() <= ACTIVE_S
+    assert calm.total() <= CALM_S / 5
+    assert calm["list"] >= CALM_S / 10  # it polls: not at most every ten seconds
+
+
+def test_what_the_own_process_publishes_is_handled_at_once(counted: None) -> None:
+    assert simulate_drawn(Idle(), Seed(1)).violations == []
+    assert len(DELAYS) == 1
+    assert DELAYS[0] < 0.5  # a few requests, and not the eight seconds between two polls

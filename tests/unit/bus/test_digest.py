@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from holdfast.base.errors import Corrupt
 from holdfast.bus import layout
-from holdfast.bus.digest import (
+from holdfast.bus.worker.digest import (
     LAG_NS,
     TAIL,
     Change,

@@ -3,7 +3,7 @@
 from typing import Any
 
 from holdfast.bus import Bus, on
-from holdfast.bus.runner import Runner
+from holdfast.bus.worker.runner import Runner
 from tests.fakes.orders import OrderPlaced
 from tests.unit.bus.desk import Desk, InvoiceSent
 

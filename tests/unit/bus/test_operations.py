@@ -1,4 +1,4 @@
-"""Publishing once, cleaning up, sessions, and looking at it all."""
+"""Publishing once, cleaning up, handlers, sessions, and looking at it all."""
 
 import asyncio
 from typing import Any
@@ -9,6 +9,7 @@ from holdfast.base.errors import Invalid, NotFound
 from holdfast.bus import Bus, on
 from holdfast.bus.errors import BadHandler
 from holdfast.bus.sessions import Session, list_sessions, prune
+from holdfast.bus.worker.digest import DigestShape
 from tests.fakes.orders import OrderPlaced
 from tests.unit.bus.desk import Desk
 
@@ -54,9 +55,9 @@ async def test_a_delay_must_be_a_time(delay: float) -> None:
 
 async def test_what_is_no_event_no_priority_or_no_handler_is_named() -> None:
     bus, given = Desk().bus(), {"order_id": "o1"}
-    with pytest.raises(Invalid, match="a dict is no event"):
+    with pytest.raises(Invalid, match="a dict is not an event"):
         await bus.publish(given)  # type: ignore[arg-type]  # a mistake
-    with pytest.raises(Invalid, match="'high' is no priority"):
+    with pytest.raises(Invalid, match="'high' is not a priority"):
         await bus.publish(OrderPlaced(order_id="o1"), priority="high")  # type: ignore[arg-type]  # a mistake
     with pytest.raises(BadHandler, match="is not a handler"):
         await bus.run([print])  # type: ignore[list-item]  # a mistake
@@ -301,3 +302,27 @@ async def test_namespaces_and_statistics() -> None:
     (stats,) = await bus.stats()
     assert desk.spent() == {"get": 1, "list": 2}
     assert (stats.handler_id, stats.open, stats.settled) == ("bill", 0, 4)
+
+
+async def test_an_event_that_nobody_has_seen_is_not_believed_to_be_done() -> None:
+    desk = Desk()
+    bus = desk.bus()
+    seen: list[str] = []
+
+    @on(OrderPlaced, id="bill")
+    async def bill(ctx: Any, event: OrderPlaced) -> None:
+        seen.append(event.order_id)
+
+    await bus.publish(OrderPlaced(order_id="old"))
+    await bus.run([bill], until_idle=True)
+    desk.watch.advance(seconds=60)
+    await bus.run([bill], until_idle=True)
+    desk.watch.advance(seconds=60)
+    new = await bus.publish(OrderPlaced(order_id="new"))
+    cleaned = await bus.cleanup(before_ns=desk.watch.ns)
+    assert cleaned.events == 1
+    document = desk.documents("bus/")["bus/default/digest.json"]
+    section = DigestShape().read(document, "digest").sections["bill"]
+    assert section.cursor < new.envelope.name
+    await bus.run([bill], until_idle=True)
+    assert seen == ["old", "new"]

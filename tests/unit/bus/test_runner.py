@@ -20,7 +20,7 @@ from holdfast.bus import (
     Retry,
     on,
 )
-from holdfast.bus.claims import Busy, Hold, Over
+from holdfast.bus.worker.claims import Busy, Hold, Over
 from tests.fakes.orders import OrderPlaced
 from tests.unit.bus.desk import AT_ONCE, Desk, InvoiceSent
 

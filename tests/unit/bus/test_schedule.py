@@ -45,7 +45,7 @@ def fired(desk: Desk) -> list[str]:
         ({"tz": "Mars/Base"}, "time zone"),
         ({"tz": "../etc/passwd"}, "time zone"),
         ({"tz": None}, "time zone"),
-        ({"event": {"a": 1}}, "a dict is no event"),
+        ({"event": {"a": 1}}, "a dict is not an event"),
         ({"misfire": "maybe"}, "misfire"),
     ],
 )

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from holdfast.bus import Handler, Later, on
-from holdfast.bus.digest import DigestShape, Section
-from holdfast.bus.runner import Runner
+from holdfast.bus.worker.digest import DigestShape, Section
+from holdfast.bus.worker.runner import Runner
 from tests.fakes.orders import OrderPlaced
 from tests.unit.bus.desk import Desk
 
@@ -35,7 +35,7 @@ def section_of(desk: Desk, handler: str = "bill") -> Section:
 
 @pytest.fixture
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.bus.digest.WINDOW", 32)
+    monkeypatch.setattr("holdfast.bus.worker.digest.WINDOW", 32)
 
 
 async def test_a_full_window_stops_the_reading_and_the_cursor_and_skips_nothing() -> None:

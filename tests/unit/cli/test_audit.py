@@ -79,29 +79,6 @@ def test_an_audit_is_a_table_a_document_and_a_page_and_its_exit_code_tells(desk:
     assert (code, err) == (0, "")  # what is younger than ten minutes is not judged yet
 
 
-def test_scopes_can_be_named(desk: Desk) -> None:
-    desk.fill()
-    found = desk.json(*NOW, "--scope", "runs", "--scope", "bus")
-    assert (found["scopes"], "accepted" in found["checked"]) == (["runs", "bus"], False)
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "told"),
-    [
-        (["show"], 4, "no audit is on record here"),
-        (["show", "x"], 4, "there is no audit x"),
-        (["run", "--scope", "wires", "--master", "inline"], 2, "there is nothing called 'wires' to audit"),
-        (["run", "--inventory", "nowhere.json", "--master", "inline"], 1, "nowhere.json: No such file"),
-        (["run", "--html", "no/such/folder/x.html", "--master", "inline"], 2, "no/such/folder/x.html"),
-        (["list"], 0, "no audit is on record here"),
-    ],
-)
-def test_mistakes_are_one_clear_line(desk: Desk, words: list[str], code: int, told: str) -> None:
-    found, _, err = desk("audit", *words)
-    assert (found, told in err) == (code, True), err
-    assert "Traceback" not in err
-
-
 def test_where_the_page_goes_is_looked_at_first(desk: Desk, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("kept")
     for page in ("no/such/folder/x.html", str(tmp_path), str(tmp_path / "file" / "x.html")):

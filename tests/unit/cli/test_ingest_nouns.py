@@ -15,10 +15,6 @@ from holdfast.sim import ingest_kit as kit
 from holdfast.telemetry.accept.authority import Acceptance, Authority, open_authority
 from holdfast.telemetry.accept.collector import Collector, CollectorOptions
 from holdfast.telemetry.accept.spool import ABOUT, FOLDER
-from holdfast.telemetry.agent.parked import Parked, write_parked
-from holdfast.telemetry.agent.queue import open_queue
-from holdfast.telemetry.folder import DiskFolder
-from holdfast.telemetry.records import Log
 
 
 class Desk:
@@ -57,9 +53,6 @@ def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Desk:
 
 
 class TestAuthority:
-    def test_a_store_without_one_says_how_it_begins(self, desk: Desk) -> None:
-        assert "has no authority" in desk.json("authority", "show", code=4)["error"]["message"]
-
     def test_a_copy_is_refused_until_it_is_promoted(self, desk: Desk) -> None:
         original = desk.authority()
         shutil.copytree(desk.root / "store", desk.root / "copy")
@@ -92,11 +85,6 @@ class TestAuthority:
         assert "no authority" in desk.json("authority", "promote", *options, code=4)["error"]["message"]
         assert not (desk.root / "spool").exists()
 
-    def test_a_store_at_its_own_place_is_not_promoted(self, desk: Desk) -> None:
-        desk.authority()
-        options = ("--why", "?", "--original-is-out-of-service")
-        assert "this very place" in desk.json("authority", "promote", *options, code=7)["error"]["message"]
-
     def test_another_address_of_the_same_bucket_is_refused_until_it_is_named(self, desk: Desk) -> None:
         original = desk.authority()
         (desk.root / "link").symlink_to(desk.root / "store")
@@ -112,47 +100,6 @@ class TestAuthority:
             in desk.json("authority", "alias", "--same-bucket", store="x", code=4)["error"]["message"]
         )
 
-    def test_an_unknown_mode_is_refused(self, desk: Desk) -> None:
-        options = ("--why", "?", "--original-is-out-of-service", "--acceptance", "magic")
-        assert "magic" in desk.json("authority", "promote", *options, code=2)["error"]["message"]
-
-
-class TestTokens:
-    def test_programs_read_agents_as_a_list(self, desk: Desk) -> None:
-        file = ("--file", str(desk.root / "tokens.toml"))
-        made = desk.json("tokens", "add", "--agents", "web-*", "--agents", "db-?", *file)
-        (row,) = desk.json("tokens", "list", *file)
-        assert row["agents"] == made["agents"] == ["web-*", "db-?"]
-        assert desk.json("tokens", "revoke", made["id"], *file) == {"revoked": made["id"], "agents": row["agents"]}
-
-
-class TestConflicts:
-    def test_they_are_listed_shown_and_decided(self, desk: Desk) -> None:
-        submitted = desk.conflict()
-        (row,) = desk.json("conflicts", "list")
-        assert row["submitted"] == submitted[:12]
-        assert row["numbers"] == "10-19"
-        assert not [name for name in row if " " in name]
-        assert row["resolution"] is None
-        why = ("--by", "anna", "--why", "a clone")
-        desk.json("conflicts", "resolve", submitted[:8], "--quarantine-identity", *why)
-        (hold,) = desk.json("conflicts", "holds")
-        assert (hold["agent"], hold["state"], hold["by"]) == ("agent", "held", "anna")
-        desk.json("conflicts", "lift", "agent", "boot", *why)
-        assert desk.json("conflicts", "holds")[0]["state"] == "lifted"
-        desk.json("conflicts", "resolve", submitted[:8], "--existing-is-authoritative", *why)
-        decisions = desk.json("conflicts", "show", submitted[:8])["decisions"]
-        assert [each["resolution"] for each in decisions] == ["quarantine_identity", "existing_is_authoritative"]
-        assert desk.json("conflicts", "list", "--unresolved") == []
-
-    def test_there_are_two_ways_and_one_is_chosen(self, desk: Desk) -> None:
-        submitted = desk.conflict()
-        found = desk.json("conflicts", "resolve", submitted, "--why", "?", code=2)
-        assert "one of two ways" in found["error"]["message"]
-
-    def test_an_unknown_one_is_not_found(self, desk: Desk) -> None:
-        assert "no conflict" in desk.json("conflicts", "show", "abcdef", code=4)["error"]["message"]
-
 
 class TestPolicy:
     def test_documents_are_for_the_bucket_of_the_store(self, desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
@@ -165,44 +112,8 @@ class TestPolicy:
             json.loads(capsys.readouterr().out)
         )
 
-    @pytest.mark.parametrize(
-        "options", [("--provider", "none"), ("--document", "none"), ("--sse", "none"), ("--object-lock", "COMPLIANCE")]
-    )
-    def test_what_is_unknown_is_refused(self, options: tuple[str, str]) -> None:
-        assert run(["--store", "s3://telemetry", "policy", *options]) == 2
-
     def test_a_folder_has_no_policy_and_enforces_none(self, desk: Desk) -> None:
         assert "no bucket" in desk.json("policy", code=2)["error"]["message"]
         assert "6 of 11 rules do not hold" in desk.json("policy", "check", code=1)["error"]["message"]
         assert not (desk.root / "store" / "accepted" / "v1" / "policy-check.json").exists()
         assert "no role" in desk.json("policy", "check", "--role", "king", code=2)["error"]["message"]
-
-
-class TestParked:
-    def test_a_parked_batch_is_shown_and_dropped(self, desk: Desk) -> None:
-        async def park() -> None:
-            async with open_store("memory:") as store:
-                folder = DiskFolder(desk.root)
-                queue = await open_queue(folder, "web-1", store.ambient)
-                await queue.append([Log("one", 1), Log("two", 2)])
-                queued = await queue.read(queue.cursor)
-                assert queued is not None
-                parked = Parked(queued.identity, queued.frame, "too_large", "413", "0", 5)
-                await write_parked(folder, parked)
-
-        asyncio.run(park())
-        queue = ("--queue", str(desk.root))
-        (row,) = desk.json("agent", "parked", "list", *queue)
-        assert (row["numbers"], row["reason"]) == ("0-1", "too_large")
-        assert desk.json("agent", "parked", "show", "0-1", *queue)["logs"] == 2
-        assert "dropped" in desk.json("agent", "parked", "drop", "0-1", "--yes", *queue)
-        assert desk.json("agent", "parked", "list", *queue) == []
-        assert "no parked batch" in desk.json("agent", "parked", "show", "0-1", *queue, code=4)["error"]["message"]
-
-    def test_a_folder_that_is_no_queue_is_refused(self, desk: Desk) -> None:
-        found = desk.json("agent", "parked", "list", "--queue", str(desk.root / "none"), code=2)
-        assert "is not the queue of an agent" in found["error"]["message"]
-
-    def test_an_agent_says_what_it_needs(self, desk: Desk) -> None:
-        found = desk.json("agent", "--collector", "https://a:1", code=2)
-        assert found["error"]["message"] == "an agent needs --agent-id, --token-file, --queue"

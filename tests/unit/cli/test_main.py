@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import re
-import shlex
 import signal
 import subprocess
 import sys
@@ -286,31 +285,6 @@ class TestProcess:
 
 
 class TestMissingStore:
-    @pytest.mark.parametrize(
-        "line",
-        [
-            "runs list",
-            "events stats",
-            "onto commits list",
-            "onto query Customer",
-            "sql show\\ tables",
-            "conflicts list",
-            "authority show",
-            "audit show",
-            "pipeline status",
-            "gc plan",
-            "metrics list",
-            "logs search error",
-        ],
-    )
-    def test_a_command_that_only_reads_finds_a_mistyped_directory(
-        self, line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        missing = tmp_path / "mistyped"
-        assert run([*shlex.split(line), "--store", f"file:{missing}"]) == TABLE["not_found"].exit_code
-        assert f"error: no store at file:{missing}\n" in capsys.readouterr().err
-        assert not missing.exists()
-
     def test_the_first_command_that_writes_makes_the_store(self, tmp_path: Path) -> None:
         store = f"file:{tmp_path / 'new'}"
         assert run(["events", "publish", "order.placed", "--store", store]) == 0

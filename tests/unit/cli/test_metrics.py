@@ -63,19 +63,6 @@ def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Desk:
     return made
 
 
-def test_metrics_and_labels_are_listed(desk: Desk) -> None:
-    found = desk.json("metrics", "list")
-    assert [(row["metric"], row["kind"], row["series"]) for row in found] == [
-        ("node_load1", "gauge", 2),
-        ("requests", "counter", 1),
-    ]
-    table = desk.text("metrics", "list", "node_*")
-    assert table.splitlines()[1].split()[:3] == ["node_load1", "gauge", "2"]
-    assert "requests" not in table
-    labels = desk.json("metrics", "labels", "node_load1")
-    assert {(row["label"], row["value"]) for row in labels} == {("agent", "web"), ("cpu", "0"), ("cpu", "1")}
-
-
 def test_values_are_shown_as_tables_plots_and_documents(desk: Desk) -> None:
     for _ in range(2):
         query = ("metrics", "query", "node_load1", "--step", "1m", "--by", "cpu", "-a", "max")
@@ -107,28 +94,6 @@ def test_totals_quantiles_and_conditions(desk: Desk) -> None:
     assert one["series"][0]["points"] == [[START, 3.0]]
     rate = desk.json("metrics", "query", "requests", "--step", "10m", "-a", "increase")
     assert rate["series"][0]["points"] == [[START, 25.0]]
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "told"),
-    [
-        (("metrics", "query", "node_laod1"), 4, "did you mean node_load1?"),
-        (("metrics", "query", "node_load1", "--step", "1x"), 2, "'1x' is not a span of time"),
-        (("metrics", "query", "node_load1", "-w", "cpu"), 2, "'cpu' is no condition on a label"),
-        (("metrics", "query", "node_load1", "-w", "cpu=~("), 2, "no regular expression"),
-        (("metrics", "query", "node_load1", "-a", "rate"), 2, "is a gauge"),
-        (("metrics", "query", "node_load1", "--total", "--by", "cpu"), 2, "give one of them"),
-        (("metrics", "labels", "nothing"), 4, "holdfast metrics list"),
-        (("logs", "search", "x", "--severity", "loud"), 2, "'loud' is no severity"),
-        (("logs", "search", "%"), 2, "'%' has no word in it"),
-    ],
-)
-def test_mistakes_are_explained(desk: Desk, words: tuple[str, ...], code: int, told: str) -> None:
-    assert told in desk.text(*words, code=code)
-
-
-def test_a_wrong_time_is_explained(desk: Desk) -> None:
-    assert "'soon' is not a time" in desk.text("metrics", "list", "--since", "soon", code=2, span=())
 
 
 def test_logs_are_found(desk: Desk) -> None:

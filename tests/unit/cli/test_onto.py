@@ -108,26 +108,6 @@ def test_files_are_merged_when_asked_for(desk: OntoDesk) -> None:
         assert "did you mean Customer?" in desk.text("onto", *command.split(), "Custmer", code=4)
 
 
-def test_changes_tags_and_schemas(desk: OntoDesk) -> None:
-    desk.history()
-    lines = [json.loads(line) for line in desk.text("onto", "changes", "--since", "1").splitlines()]
-    assert [(line["_commit_version"], line["_change_type"], line["type_name"]) for line in lines] == [
-        (2, "update_preimage", "Customer"),
-        (2, "update_postimage", "Customer"),
-        (2, "insert", "Knows"),
-        (3, "retract", "Customer"),
-    ]
-    assert len(desk.text("onto", "changes", "--type", "Knows").splitlines()) == 1
-    assert desk.json("onto", "tag", "set", "v1", "2", "--note", "first")["commit_id"] == 2
-    assert [tag["name"] for tag in desk.json("onto", "tag", "list")] == ["v1"]
-    assert desk.json("onto", "tag", "delete", "v1") == {"deleted": "v1"}
-    assert "no tags" in desk.text("onto", "tag", "list")
-    assert list(desk.json("onto", "schema", "export", "Customer")["entity"]["Customer"]["fields"]) == ["id", "name"]
-    (version,) = desk.json("onto", "schema", "history", "Customer")
-    assert (version["version"], version["fields"]) == (1, "id, name")
-    desk.text("onto", "schema", "history", "Nobody", code=4)
-
-
 def test_the_way_back(desk: OntoDesk) -> None:
     desk.history()
     desk.json("onto", "tag", "set", "first", "1")
@@ -143,28 +123,6 @@ def test_the_way_back(desk: OntoDesk) -> None:
     assert "nothing to do" in desk.text("onto", "revert", "1")
 
 
-def test_an_empty_ontology_is_made_once(desk: OntoDesk) -> None:
-    assert desk.json("onto", "init") == {"created": True, "commit_id": 0}
-    assert desk.json("onto", "init") == {"created": False, "commit_id": 0}
-    assert desk.json("onto", "info")["head"]["commit_id"] == 0
-    assert desk.json("onto", "commits", "list") == []
-    desk.history()
-    assert "already, at commit 3" in desk.text("onto", "init")
-
-
-def test_info_has_head_files_lag_and_lock(desk: OntoDesk) -> None:
-    desk.history()
-    info = desk.json("onto", "info")
-    assert info["head"]["commit_id"] == 3
-    assert [(each["type_name"], each["files"], each["index_lag"], each["advice"]) for each in info["types"]] == [
-        ("Customer", 3, 0, None),
-        ("Knows", 1, 0, None),
-    ]
-    assert (info["index_lag"], info["last_index_warning"]) == (0, None)
-    assert (info["lock"]["owner_id"], info["lock"]["expired"]) == ("anna", True)
-    assert "commit 3" in desk.text("onto", "info")
-
-
 def test_an_index_that_lies_is_reported(desk: OntoDesk, tmp_path: Path) -> None:
     desk.history()
     path = tmp_path / "store" / "meta" / "indices" / "entities" / "Customer.json"
@@ -175,30 +133,6 @@ def test_an_index_that_lies_is_reported(desk: OntoDesk, tmp_path: Path) -> None:
     info = desk.json("onto", "info")
     assert "lags" in info["last_index_warning"]
     assert info["index_lag"] == 2
-
-
-def test_commits_are_listed_shown_and_compared(desk: OntoDesk) -> None:
-    desk.history()
-    assert [each["commit_id"] for each in desk.json("onto", "commits", "list")] == [3, 2, 1]
-    assert [each["commit_id"] for each in desk.json("onto", "commits", "list", "--before", "3", "--limit", "1")] == [2]
-    shown = desk.json("onto", "commits", "show", "1")
-    assert (shown["runtime_id"], shown["metadata"], shown["registered"]) == (
-        "anna",
-        {"why": "first"},
-        ["entity/Customer", "relation/Knows"],
-    )
-    changes = desk.json("onto", "commits", "diff", "1", "3")
-    assert [(each["change"], each["type_name"], each["key"]) for each in changes] == [
-        ("changed", "Customer", ["c1"]),
-        ("retracted", "Customer", ["c2"]),
-        ("added", "Knows", ["c1", "c2", ""]),
-    ]
-    assert changes[0]["before"]["name"] == "Ada"
-    assert changes[0]["after"]["name"] == "Ada L."
-    assert "name: 'Ada' to 'Ada L.'" in desk.text("onto", "commits", "diff", "1", "2")
-    assert [each["change"] for each in desk.json("onto", "commits", "diff", "0", "1")] == ["added", "added"]
-    assert "there is no commit 9" in desk.text("onto", "commits", "show", "9", code=4)
-    assert "older one first" in desk.text("onto", "commits", "diff", "2", "1", code=2)
 
 
 def test_the_lock_is_shown_and_broken(desk: OntoDesk, tmp_path: Path) -> None:
@@ -233,7 +167,7 @@ def test_long_values_and_odd_keys_do_not_flood_a_table(desk: OntoDesk) -> None:
     assert len(desk.json("onto", "commits", "diff", "1", "2")[0]["after"]["name"]) == 100_000
 
 
-def test_a_type_is_dropped_and_a_store_begun_anew(desk: OntoDesk) -> None:
+def test_a_type_is_dropped_and_purged(desk: OntoDesk) -> None:
     desk.history()
     shown = desk.json("onto", "schema", "drop", "Customer")
     assert (shown["objects"], shown["relations"], shown["commit_id"]) == (1, ["Knows"], None)
@@ -248,13 +182,6 @@ def test_a_type_is_dropped_and_a_store_begun_anew(desk: OntoDesk) -> None:
     purged = desk.text("onto", "schema", "drop", "Customer", "--purge", "--token", shown["token"])
     assert "its rows are destroyed" in purged
     assert "its rows were purged from all of history" in desk.text("onto", "query", "Customer", "--as-of", "1", code=4)
-    assert desk.json("onto", "verify", "--deep")["good"]
-    shown = desk.json("onto", "init", "--force")
-    assert (shown["given_up"], shown["applied"]) == (5, False)
-    assert "to give up 5 commits" in desk.text("onto", "init", "--force")
-    assert "an empty ontology" in desk.text("onto", "init", "--force", "--token", shown["token"])
-    assert desk.json("onto", "info")["head"]["commit_id"] == 0
-    desk.history()
     assert desk.json("onto", "verify", "--deep")["good"]
 
 
@@ -314,7 +241,7 @@ def test_types_go_to_files_and_come_back(desk: OntoDesk, tmp_path: Path) -> None
 
 
 def test_what_destroys_or_goes_back_asks_for_a_token_and_says_who_when_and_why(
-    desk: OntoDesk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    desk: OntoDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOGNAME", "greta")
     desk.history()
@@ -322,7 +249,6 @@ def test_what_destroys_or_goes_back_asks_for_a_token_and_says_who_when_and_why(
         "revert": ["onto", "revert", "1"],
         "erase": ["onto", "erase", "Customer", "c1"],
         "drop": ["onto", "schema", "drop", "Customer", "--purge"],
-        "restart": ["onto", "init", "--force"],
     }
     for deed, command in words.items():
         head = desk.json("onto", "info")["head"]["commit_id"]
@@ -330,13 +256,8 @@ def test_what_destroys_or_goes_back_asks_for_a_token_and_says_who_when_and_why(
         desk.text(*command, "--token", "0" * len(token), code=7)
         assert desk.json("onto", "info")["head"]["commit_id"] == head
         desk.text(*command, "--token", token, "--why", "because")
-        if deed == "restart":
-            (path,) = (tmp_path / "store" / "meta" / "restarts").iterdir()
-            record = json.loads(path.read_bytes())
-            when = record["at"]
-        else:
-            commit = desk.json("onto", "commits", "show", str(head + 1))
-            record, when = commit["metadata"][deed], commit["created_at"]
+        commit = desk.json("onto", "commits", "show", str(head + 1))
+        record, when = commit["metadata"][deed], commit["created_at"]
         assert (record["by"], record["why"], when[:2]) == ("greta", "because", "20")
 
 

@@ -4,7 +4,6 @@ import asyncio
 import json
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -52,28 +51,6 @@ def uri(tmp_path: Path) -> str:
     return address
 
 
-def test_questions_in_words(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
-    def asked(*words: str) -> Any:
-        assert run(["onto", "query", *words, "--store", uri, "--json"]) == 0
-        return json.loads(capsys.readouterr().out)
-
-    assert asked("Customer", "--where", "age > 40") == [{"id": "b", "age": 41, "profile": {}}]
-    assert asked("Customer", "--where", 'profile.city == "Rome"')[0]["profile"] == {"city": "Rome"}
-    assert asked("Customer", "--as-of", "1", "--order-by", "age desc", "--columns", "id,age") == [
-        {"id": "b", "age": 40},
-        {"id": "a", "age": 30},
-    ]
-    assert asked("Customer", "--history", "--columns", "id", "--offset", "2") == [
-        {"id": "b", "commit_id": 2, "retracted": False}
-    ]
-    assert asked("Customer", "--since", "1", "--count") == [{"count": 1}]
-    assert asked("Knows", "--where", "right.age == 41 and since < 2000", "--order-by", "left.age") == [
-        {"left_key": "a", "right_key": "b", "since": 1999}
-    ]
-    explained = asked("Customer", "--where", 'id == "a"', "--explain")
-    assert [file["use"] for file in explained["tables"][0]["files"]] == ["rows", "pruned"]
-
-
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
@@ -95,65 +72,6 @@ def test_rows_as_text(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.splitlines() == ["id,age,profile", 'a,30,"{""city"":""Rome""}"']
     assert run([*words, "--profile"]) == 0
     assert "state, commits 1 to 2 of 2" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "message"),
-    [
-        (["Customr"], 4, "there is no type Customr"),
-        (["Customer", "--where", "aeg > 3"], 2, "did you mean age?"),
-        (["Customer", "--where", 'age > "x"'], 2, "age"),
-        (["Customer", "--where", "age >"], 2, "expected"),
-        (["Customer", "--columns", "idd"], 2, "did you mean id?"),
-        (["Customer", "--order-by", "age up"], 2, "is not an order"),
-        (["Customer", "--since", "1", "--between", "1", "2"], 2, "exclude each other"),
-    ],
-)
-def test_mistakes(uri: str, capsys: pytest.CaptureFixture[str], words: list[str], code: int, message: str) -> None:
-    assert run(["onto", "query", *words, "--store", uri]) == code
-    assert message in capsys.readouterr().err
-
-
-def test_ends_between_and_orders_in_words(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
-    def asked(*words: str) -> Any:
-        assert run(["onto", "query", *words, "--store", uri, "--json"]) == 0
-        return json.loads(capsys.readouterr().out)
-
-    assert asked("Customer", "--between", "2", "2", "--columns", "id")[0]["commit_id"] == 2
-    assert asked("Knows", "--where", "left.age == 30", "--order-by", "right.age desc", "--count") == [{"count": 1}]
-    assert asked("Customer", "--order-by", "profile.city desc nulls first", "--columns", "`id`") == [
-        {"id": "b"},
-        {"id": "a"},
-    ]
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--as-of", "1", "--between", "1", "2"), "exclude each other"),
-        (("--count", "--explain"), "exclude each other"),
-        (("--between", "2", "1"), "commit 2 is after commit 1"),
-        (("--as-of", "\u00b2"), "neither a commit nor a time nor a tag"),
-        (("--as-of", "9", "--strict"), "there is no commit 9 yet"),
-        (("--output", "rows.txt"), "does not say which format it has"),
-        (("--output", "rows.csv", "--format", "json"), "a file is not written as json"),
-        (("--output", "nowhere/rows.csv"), "name a file that can be written"),
-        (("--columns", "id,`x"), "does not name columns"),
-    ],
-)
-def test_mistakes_in_options(
-    uri: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    words: tuple[str, ...],
-    said: str,
-) -> None:
-    (tmp_path / "empty").mkdir()
-    monkeypatch.chdir(tmp_path / "empty")
-    assert run(["onto", "query", "Customer", *words, "--store", uri]) != 0
-    assert said in capsys.readouterr().err
-    assert list((tmp_path / "empty").iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["rows.parquet", "rows.arrow", "rows.csv", "rows.jsonl"])

@@ -221,24 +221,6 @@ def test_status_and_history(desk: Desk) -> None:
     assert "rollup due" in out
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "told"),
-    [
-        (["run", "recon"], 2, "did you mean reconcile?"),
-        (["run", "--master", "nowhere"], 2, "'nowhere' is no Spark master"),
-        (["run", "--conf", "speculation", "--master", "local[1]"], 2, "is no setting of Spark"),
-        (["run", "--agent", "one"], 2, "--agent narrows --full"),
-        (["run", "--since", "yesterday"], 2, "is not a time"),
-        (["run", "--events", "missing", "--master", "inline"], 4, "no such file or folder"),
-    ],
-)
-def test_mistakes_are_one_clear_line(desk: Desk, words: list[str], code: int, told: str) -> None:
-    found, out, err = desk(*words)
-    assert (found, out) == (code, "")
-    assert told in err
-    assert "Traceback" not in err
-
-
 def test_missing_java_is_one_clear_line_and_no_run_on_record(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -1,6 +1,5 @@
 """What ``holdfast pipeline`` refuses before it begins: in a line with what to do, and without a run on record."""
 
-import json
 import socket
 from pathlib import Path
 
@@ -12,45 +11,6 @@ from holdfast.cli.main import run
 from holdfast.objects.open import open_store
 
 Capture = pytest.CaptureFixture[str]
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (("run", "--since", "1h", "--until", "2h", "--master", "inline"), "the range ends before it begins"),
-        (("plan", "--since", "1h", "--until", "2h"), "the range ends before it begins"),
-        (("run", "--every", "0s", "--master", "inline"), "--every leaves a pause of 0 s"),
-        (("run", "--every", "1m", "--full"), "--every takes whatever is due, and --full is for one run"),
-        (("run", "--every", "1m", "--since", "1h"), "and --since is for one run"),
-        (("run", "--metrics", "127.0.0.1:0", "--master", "inline"), "--metrics is there between rounds"),
-        (("run", "--deep"), "--deep and --scope are about an audit"),
-        (("run", "reconcile", "--scope", "ingest"), "name the job: holdfast pipeline run audit"),
-        (("run", "audit", "--scope", "everything"), "there is nothing called 'everything' to audit"),
-        (("run", "audit", "--deep", "--every", "1h"), "and --deep is for one run"),
-        (("run", "audit", "--since", "1h"), "--since means nothing to audit\nhint: leave it out, or name a job"),
-        (("run", "gc", "--until", "1h"), "--until means nothing to gc"),
-        (("run", "feed", "--since", "1h"), "name a job that takes it: reconcile, rollup, merge, index"),
-        (
-            ("run", "merge", "--full"),
-            "--full means nothing to merge\nhint: leave it out, or name a job that takes it: rec",
-        ),
-        (("run", "audit", "--inventory", "x"), "--events or --inventory means nothing to audit"),
-        (("run", "reconcile", "--settle", "1m"), "--settle means nothing to reconcile"),
-        (("plan", "feed", "--since", "1h"), "--since means nothing to feed"),
-        (
-            ("run", "--conf", "spark.a=b", "--master", "inline"),
-            "--conf spark.a=b is about Spark, and inline is without it",
-        ),
-        (("run", "rolup"), "there is no job 'rolup'"),
-        (("history", "rolup"), "there is no job 'rolup'\nhint: did you mean rollup?"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(tmp_path: Path, capsys: Capture, words: tuple[str, ...], told: str) -> None:
-    assert run(["pipeline", *words, "--store", f"file:{tmp_path}"]) == 2
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert told in shown.err
-    assert not (tmp_path / "store" / "runs").exists()
 
 
 def test_without_java_no_run_begins(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,16 +39,6 @@ def test_gc_beside_other_jobs_is_refused_where_it_has_credentials_of_its_own(
     monkeypatch.setenv("HOLDFAST_GC__SECRET_ACCESS_KEY", "secret")
     assert run(["pipeline", "run", "reconcile", "gc", "--store", f"file:{tmp_path}"]) == 2
     assert "hint: run it alone: holdfast pipeline run gc" in capsys.readouterr().err
-
-
-def test_an_audit_is_as_deep_and_as_wide_as_it_is_told(tmp_path: Path, capsys: Capture) -> None:
-    words = ["pipeline", "run", "audit", "--deep", "--scope", "runs", "--scope", "bus", "--master", "inline"]
-    store = ["--store", f"file:{tmp_path}"]
-    assert run([*words, *store, "--json"]) == 0
-    [ran] = json.loads(capsys.readouterr().out)
-    assert run(["audit", "show", ran["audit_id"], *store, "--json"]) == 0
-    record = json.loads(capsys.readouterr().out)
-    assert (record["scopes"], record["one_in"]) == (["runs", "bus"], 1)
 
 
 async def test_what_no_job_takes_of_a_request_is_refused() -> None:

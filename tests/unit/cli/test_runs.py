@@ -1,7 +1,6 @@
 """``holdfast runs``: what is listed, shown, dumped and counted, and what that costs."""
 
 import asyncio
-import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -31,21 +30,6 @@ def ids(documents: list[dict[str, str]]) -> list[str]:
 
 
 class TestList:
-    def test_a_table_for_people(self, desk: RunsDesk) -> None:
-        desk.ship("done", tags=["env=prod"])
-        desk.start(order, "hat", run_id="waiting")
-        desk.start(nap, run_id="napping")
-        header, *rows = desk.holdfast("list").splitlines()
-        assert re.split(r"  +", header) == ["run", "status", "workflow", "waits for", "changed", "session", "tags"]
-        cells = [re.split(r"  +", row) for row in rows]
-        assert [row[:4] for row in cells] == [
-            ["napping", "sleeping", "nap", "timer in 1h"],
-            ["waiting", "suspended", "order", "event payment"],
-            ["done", "success", "order", "-"],
-        ]
-        assert cells[2][5:] == ["2", "env=prod"]
-        assert all(re.fullmatch(r"\d+s ago", row[4]) for row in cells)
-
     def test_a_run_that_the_code_does_not_fit_any_more_says_so(self, desk: RunsDesk) -> None:
         @runs.workflow(version="2", name="order")
         async def changed(ctx: runs.Context, item: str) -> None: ...
@@ -59,68 +43,6 @@ class TestList:
             r"blocked +the latest call ended in VersionMismatch: run stuck was started by version 1", status
         )
         assert re.search(r"to do +finish it with version 1, or fork it", status)
-
-    def test_json_and_jsonl(self, desk: RunsDesk) -> None:
-        desk.ship("done", tags=["env=prod"])
-        desk.start(nap, run_id="napping")
-        listed = desk.document("list")
-        assert listed == desk.documents("list", "--jsonl"), "one array, or one line per run"
-        napping, done = listed
-        assert done == {
-            "run_id": "done",
-            "status": "success",
-            "workflow": "order",
-            "session": 2,
-            "generation": 0,
-            "entries": 7,
-            "event": None,
-            "wake_at": None,
-            "started_at": done["started_at"],
-            "changed_at": done["changed_at"],
-            "tags": ["env=prod"],
-            "detached": False,
-            "blocked": None,
-            "cut": False,
-        }
-        assert done["started_at"] < done["changed_at"] < napping["wake_at"]
-
-    def test_filters(self, desk: RunsDesk) -> None:
-        desk.ship("done", tags=["env=prod"])
-        desk.start(order, "hat", run_id="waiting", tags=["env=test"])
-        desk.start(nap, run_id="napping")
-
-        def listed(*options: str) -> list[str]:
-            return ids(desk.document("list", *options))
-
-        assert listed("--status", "suspended") == ["waiting"]
-        assert listed("--status", "suspended", "--status", "success") == ["waiting", "done"]
-        assert listed("--workflow", "nap") == ["napping"]
-        assert listed("--tag", "env") == ["waiting", "done"]
-        assert listed("--tag", "env=prod") == ["done"]
-        assert listed("--limit", "2") == ["napping", "waiting"]
-        assert listed("--since", "1h") == ["napping", "waiting", "done"]
-        assert listed("--until", "1h") == []
-        assert listed("--since", "2020-01-01", "--until", "2020-01-02T00:00:00Z") == []
-
-    def test_nothing_there(self, desk: RunsDesk) -> None:
-        assert desk.holdfast("list").startswith("no runs in file:")
-        assert desk.holdfast("list", "--status", "failed").startswith("no such runs in file:")
-        assert desk.document("list") == []
-        assert desk.documents("list", "--jsonl") == []
-
-    @pytest.mark.parametrize(
-        ("options", "error"),
-        [
-            (["--status", "succes"], "error: there is no status 'succes'\nhint: did you mean success?"),
-            (["--status", "xyz"], "hint: use one of cancelled, "),
-            (["--since", "yesterday"], "error: 'yesterday' is not a time\nhint: write 2h or 7d"),
-            (["--limit", "0"], "--limit"),
-        ],
-    )
-    def test_mistakes_are_one_line(self, desk: RunsDesk, options: list[str], error: str) -> None:
-        shown = desk.holdfast("list", *options, code=2)
-        assert error in shown
-        assert len(shown.splitlines()) <= 2
 
     def test_listing_thousands_reads_no_journal(self, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
         desk = RunsDesk("memory:thousands", capsys)
@@ -162,74 +84,7 @@ async def waiting(ctx: runs.Context) -> object:
     return await ctx.suspend("go")
 
 
-class TestStatus:
-    def test_for_people(self, desk: RunsDesk) -> None:
-        desk.start(order, "hat", run_id="r", tags=["env=prod"], metadata={"who": "me"})
-        shown = dict(re.split(r"  +", line, maxsplit=1) for line in desk.holdfast("status", "r").splitlines())
-        assert shown["status"] == "suspended"
-        assert shown["workflow"] == "order, version 1"
-        assert shown["waits for"].startswith('event payment {"amount": 5}, since 2')
-        assert shown["steps"] == "1 recorded, last reserve"
-        assert shown["metadata"] == '{"who": "me"}'
-        assert shown["tags"] == "env=prod"
-        assert "last error" not in shown, "what there is to say, and nothing else"
-
-    def test_for_programs(self, desk: RunsDesk) -> None:
-        desk.start(order, "hat", run_id="r", broken=True)
-        desk.do(lambda store: order.resume(store, "r", "payment", 5))
-        found = desk.document("status", "r")
-        assert (found["status"], found["session"], found["version"], found["failures"]) == ("failed", 2, "1", 1)
-        assert found["last_error"]["message"] == "the lorry is broken"
-        assert (found["entries"], found["steps"], found["last_step"]) == (6, 1, "reserve")
-
-    def test_a_failed_run_is_no_failure_of_the_command(self, desk: RunsDesk) -> None:
-        desk.start(order, "hat", run_id="r", broken=True)
-        desk.do(lambda store: order.resume(store, "r", "payment", 5))
-        shown = desk.holdfast("status", "r")
-        assert "ValueError: the lorry is broken (offset 5, failures 1)" in shown
-
-    def test_timers_forks_and_results(self, desk: RunsDesk) -> None:
-        desk.start(nap, run_id="n")
-        assert "(in 1h)" in desk.holdfast("status", "n")
-        desk.ship("r")
-        assert '{"shipped": "hat"}' in desk.holdfast("status", "r")
-        desk.holdfast("fork", "r", "--from-step", "ship", "--new-run-id", "f")
-        shown = desk.holdfast("status", "f")
-        assert "fork of   r, offset 5" in shown
-        assert "open, taken up by the next worker or call" in shown
-
-    def test_no_such_run(self, desk: RunsDesk) -> None:
-        assert desk.holdfast("status", "nobody", code=4) == (
-            "error: run nobody does not exist\nhint: check the id and the store\n"
-        )
-        desk.ship("r")
-        desk.holdfast("delete", "r")
-        assert desk.holdfast("status", "r", code=4).startswith("error: run r was deleted\n")
-        assert desk.holdfast("status", "a/b", code=2).startswith("error: run id 'a/b' is not one printable name")
-
-
 class TestDump:
-    def test_entries_one_per_line(self, desk: RunsDesk) -> None:
-        desk.ship("r")
-        entries = desk.documents("dump", "r")
-        assert [entry["type"] for entry in entries] == [
-            *("start", "step", "suspend", "start", "resume", "step", "complete"),
-        ]
-        assert [entry["offset"] for entry in entries] == list(range(7))
-        assert entries[1]["result"] == "HAT"
-        stored = desk.do(lambda store: store.get("runs/r/journal.jsonl")).body.decode().splitlines()
-        assert entries == [json.loads(line) for line in stored], "as they are stored"
-
-    def test_some_of_them(self, desk: RunsDesk) -> None:
-        desk.ship("r")
-        assert [entry["offset"] for entry in desk.documents("dump", "r", "--offset", "5")] == [5, 6]
-        assert [entry["offset"] for entry in desk.documents("dump", "r", "--type", "step")] == [1, 5]
-        assert [
-            entry["offset"]
-            for entry in desk.documents("dump", "r", "--type", "start", "--type", "resume", "--offset", "1")
-        ] == [3, 4]
-        assert "did you mean step?" in desk.holdfast("dump", "r", "--type", "steps", code=2)
-
     def test_large_values_are_references_unless_they_are_asked_for(self, desk: RunsDesk) -> None:
         desk.start(bulky, run_id="r")
         (reference,) = desk.documents("dump", "r", "--type", "step")
@@ -282,20 +137,6 @@ class TestStats:
         assert found["oldest_waiting"]["run_id"] == "oldest"
         assert found["requests"] == {"get": 1, "list": 3}, "the format; the open runs, the days, one day"
         assert found["dollars"] == pytest.approx(3 * 5e-6 + 4e-7)
-
-    def test_for_people(self, desk: RunsDesk) -> None:
-        desk.ship("a")
-        desk.start(order, "hat", run_id="w")
-        shown = desk.holdfast("stats")
-        assert shown.startswith("2 runs in file:")
-        assert re.search(r"^workflow +runs +suspended +success$", shown, re.MULTILINE)
-        assert re.search(r"^order +2 +1 +1$", shown, re.MULTILINE)
-        assert re.search(r"^oldest waiting: w for \d+s: event payment$", shown, re.MULTILINE)
-        assert "spent: 4 requests (1 get, 3 list), on S3 about $0.000015" in shown
-
-    def test_an_empty_store(self, desk: RunsDesk) -> None:
-        assert desk.document("stats")["runs"] == 0
-        assert desk.holdfast("stats").startswith("0 runs in file:")
 
 
 class TestReindex:

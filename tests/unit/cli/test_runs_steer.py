@@ -33,18 +33,6 @@ class TestFork:
         assert desk.document("status", "again")["result"] == {"shipped": "hat"}
         assert status(desk, made["run_id"]) == "suspended", "it asks for the payment again"
 
-    def test_mistakes(self, desk: RunsDesk) -> None:
-        desk.ship("r")
-        assert "a fork needs one point" in desk.holdfast("fork", "r", code=2)
-        assert "a fork needs one point" in desk.holdfast("fork", "r", "--from-offset", "1", "--from-step", "a", code=2)
-        assert "cannot begin at offset 99" in desk.holdfast("fork", "r", "--from-offset", "99", code=2)
-        assert "no step 'nap' is recorded" in desk.holdfast("fork", "r", "--from-step", "nap", code=4)
-        assert "does not exist" in desk.holdfast("fork", "nobody", "--from-offset", "1", code=4)
-        desk.ship("taken")
-        assert "taken exists already" in desk.holdfast(
-            "fork", "r", "--from-offset", "1", "--new-run-id", "taken", code=7
-        )
-
 
 class TestCancel:
     def test_with_clean_up(self, desk: RunsDesk) -> None:
@@ -57,22 +45,6 @@ class TestCancel:
         assert (found["status"], found["cancel_reason"], found["last_step"]) == ("cancelled", "out of hats", "release")
         assert desk.document("cancel", "r")["written"] is False
 
-    def test_now(self, desk: RunsDesk) -> None:
-        desk.start(order, "hat", run_id="r")
-        assert desk.document("cancel", "r", "--now") == {
-            "run_id": "r",
-            "status": "cancelled",
-            "session": 2,
-            "written": True,
-        }
-        assert desk.work() == 0
-        assert [entry["type"] for entry in desk.documents("dump", "r")][-2:] == ["start", "cancel"]
-
-    def test_too_late(self, desk: RunsDesk) -> None:
-        desk.ship("r")
-        assert desk.holdfast("cancel", "r", code=7) == "error: run r is success: there is nothing to cancel\n"
-        assert "does not exist" in desk.holdfast("cancel", "nobody", code=4)
-
 
 class TestRetry:
     def test_a_failed_run(self, desk: RunsDesk) -> None:
@@ -83,12 +55,6 @@ class TestRetry:
         assert desk.work() == 1
         found = desk.document("status", "r")
         assert (found["status"], found["failures"], found["steps"]) == ("failed", 1, 1), "tried again, from the step on"
-
-    def test_others(self, desk: RunsDesk) -> None:
-        desk.ship("r")
-        desk.start(nap, run_id="n")
-        assert "is success" in desk.holdfast("retry", "r", code=7)
-        assert "is sleeping, it has not failed" in desk.holdfast("retry", "n", code=7)
 
 
 class TestResume:
@@ -130,35 +96,8 @@ class TestResume:
         values = [desk.documents("dump", name, "--type", "resume")[0]["value"] for name in ("file", "pipe", "none")]
         assert values == [["a", 1], {"piped": True}, None]
 
-    def test_mistakes(self, desk: RunsDesk, tmp_path: Path) -> None:
-        desk.start(order, "hat", run_id="r")
-        shown = desk.holdfast("resume", "r", "payment", "{approved: yes}", code=2)
-        assert shown.startswith("error: VALUE is not JSON: ")
-        assert "hint: quote it for the shell" in shown
-        missing = str(tmp_path / "missing")
-        assert "cannot be read" in desk.holdfast("resume", "r", "payment", "--value-file", missing, code=2)
-        assert "given twice" in desk.holdfast("resume", "r", "payment", "1", "--value-file", missing, code=2)
-        assert "event name 'a/b'" in desk.holdfast("resume", "r", "a/b", code=2)
-        desk.ship("done")
-        assert "is success: it takes no event 'payment'" in desk.holdfast("resume", "done", "payment", code=7)
-
 
 class TestDelete:
-    def test_runs_by_name(self, desk: RunsDesk) -> None:
-        desk.ship("a")
-        desk.ship("b")
-        desk.start(order, "hat", run_id="open")
-        assert desk.holdfast("delete", "a", "b") == "a was deleted\nb was deleted\n2 of 2 runs deleted\n"
-        assert [run["run_id"] for run in desk.document("list")] == ["open"]
-        shown = desk.holdfast("delete", "open", "a", code=7)
-        assert "open was left: run open is suspended\na was deleted\n" in shown
-        assert "hint: cancel it first, or force the deletion" in shown
-        assert "does not exist" in desk.holdfast("delete", "nobody", code=4)
-        assert desk.document("delete", "open", "--force") == [
-            {"run_id": "open", "deleted": True, "objects": 0, "kept_for": []}
-        ]
-        assert desk.document("list") == []
-
     def test_payloads_that_a_fork_needs(self, desk: RunsDesk) -> None:
         desk.start(bulky, run_id="r")
         desk.holdfast("fork", "r", "--after-step", "fetch", "--new-run-id", "f")
@@ -197,19 +136,3 @@ class TestDelete:
         shown = desk.holdfast("delete", "--older-than", "0s", code=code)
         assert "Delete 1 run for good? [y/N]: " in shown
         assert len(desk.document("list")) == left
-
-    @pytest.mark.parametrize(
-        ("arguments", "error"),
-        [
-            ([], "which runs?"),
-            (["a", "--older-than", "1d"], "which runs?"),
-            (["a", "--yes"], "go with --older-than"),
-            (["--older-than", "1d", "--force"], "--force does not go with --older-than"),
-            (["--older-than", "month"], "not a span of time"),
-            (["--older-than", "1d", "--status", "open"], "there is no status of a run that is over 'open'"),
-        ],
-    )
-    def test_mistakes(self, desk: RunsDesk, arguments: list[str], error: str) -> None:
-        shown = desk.holdfast("delete", *arguments, code=2)
-        assert error in shown
-        assert len(shown.splitlines()) <= 2

@@ -1,7 +1,6 @@
 """``holdfast runs tail``: a live run, followed by a process of its own."""
 
 import json
-import re
 import signal
 import subprocess
 import sys
@@ -16,20 +15,6 @@ from tests.unit.cli.runs_desk import RunsDesk, desk_in, order
 @pytest.fixture
 def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> RunsDesk:
     return desk_in(tmp_path, capsys)
-
-
-def test_a_run_that_is_over(desk: RunsDesk) -> None:
-    desk.ship("r")
-    lines = desk.holdfast("tail", "r").splitlines()
-    assert [re.split(r"  +", line.strip())[3] for line in lines[:-1]] == [
-        *("start", "step", "suspend", "start", "resume", "step", "complete"),
-    ]
-    assert lines[1].endswith('step      reserve = "HAT"')
-    assert lines[4].endswith("resume    payment = 5")
-    assert lines[-1] == "run r is over"
-    assert len(desk.holdfast("tail", "r", "--lines", "2").splitlines()) == 3
-    assert desk.documents("tail", "r", "--json") == desk.documents("dump", "r")
-    assert desk.holdfast("tail", "nobody", code=4).startswith("error: run nobody does not exist\n")
 
 
 def test_a_live_run_over_sealing_and_continue_as_new(desk: RunsDesk) -> None:

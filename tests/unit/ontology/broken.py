@@ -13,7 +13,7 @@ from holdfast.ontology.format import layout
 from holdfast.ontology.format.data.intents import Row
 from holdfast.ontology.format.data.rows import encode
 from holdfast.ontology.format.redactions import Redaction
-from holdfast.ontology.maintain import erase, restart
+from holdfast.ontology.maintain import erase
 from holdfast.ontology.maintain.upkeep import Upkeep
 from tests.unit.ontology.desk import CUSTOMER, PRODUCT, TYPES, Desk, put
 
@@ -353,19 +353,6 @@ async def migration_was_overtaken(desk: Desk) -> None:
 @broken("staged_load")
 async def load_was_killed(desk: Desk) -> None:
     await desk.bare.put(layout.load_key("0a", *CUSTOMER, "rows", "0b"), b"PAR1", OVERWRITE)
-
-
-@broken("ended_chain")
-async def store_was_made_anew(desk: Desk) -> None:
-    found = await restart.preview(desk.store)
-    await restart.apply(desk.store, desk.ambient, found, found.token, by="x", why="")
-
-
-@broken("ended_unreadable")
-async def store_was_made_anew_and_old_commits_removed(desk: Desk) -> None:
-    gone = manifests(desk)[7]
-    await store_was_made_anew(desk)
-    await desk.bare.delete(gone)
 
 
 @broken("erased_payload")

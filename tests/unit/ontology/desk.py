@@ -10,10 +10,12 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.client import Client, Usage
 from holdfast.objects.memory import MemoryStore, Shelf
 from holdfast.objects.retry import RetryPolicy
-from holdfast.objects.store import Store
+from holdfast.objects.store import OVERWRITE, Store
 from holdfast.ontology.commit.commit import Committer
 from holdfast.ontology.commit.view import View
+from holdfast.ontology.format import layout
 from holdfast.ontology.format.data.intents import Expectation, Intent
+from holdfast.ontology.format.head import Head
 from holdfast.ontology.types.refs import TypeId
 from holdfast.ontology.types.typeinfo import TypeInfo, of_schema
 from tests.unit.ontology.plain import PlainReader, PlainWriter
@@ -61,6 +63,14 @@ class Desk:
         total = {verb: count for verb, count in self.usage.by_verb.items() if count}
         self.usage.tallies.clear()
         return total
+
+
+async def begin_anew(desk: Desk) -> None:
+    """An empty head and nothing derived: what somebody does who empties a store and leaves its commits."""
+    for prefix in ("meta/indices/", "snapshots/", "meta/schema/", "meta/checkpoints/", "meta/tags"):
+        for key in [key for key in desk.shelf.objects if key.startswith(prefix)]:
+            await desk.bare.delete(key)
+    await desk.bare.put(layout.HEAD, Head(updated_at="", runtime_id="operator").body("anew"), OVERWRITE)
 
 
 async def put(committer: Committer, *pairs: tuple[str, Any], type_id: TypeId = CUSTOMER, **options: Any) -> Any:

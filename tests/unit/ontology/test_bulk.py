@@ -278,7 +278,7 @@ class Metered(MemoryStore):
 class Frugal(Loader):
     async def _prepared(self, *args: object) -> object:  # type: ignore[override]
         made, tally = await super()._prepared(*args)  # type: ignore[arg-type]
-        return (None if made is None else replace(made, piece_bytes=512)), tally
+        return (None if made is None else replace(made, group_rows=2_000)), tally
 
 
 async def test_a_driver_holds_pieces_of_the_file_and_never_all_of_it() -> None:

@@ -12,7 +12,6 @@ from holdfast.ontology.chain.times import When
 from holdfast.ontology.commit.lock import Open
 from holdfast.ontology.feed import Feed
 from holdfast.ontology.format import layout
-from holdfast.ontology.maintain import restart
 from holdfast.ontology.maintain.compact import Compactor
 from holdfast.ontology.maintain.drop import apply, preview
 from holdfast.ontology.maintain.reindex import repair_indexes
@@ -21,7 +20,7 @@ from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.ontology.query.sqltables import SqlTables
 from holdfast.ontology.query.text_query import Wording, understood
 from holdfast.ontology.session import Ontology
-from tests.unit.ontology.desk import Desk
+from tests.unit.ontology.desk import Desk, begin_anew
 
 
 class Person(Entity):
@@ -306,7 +305,7 @@ async def test_plain_writers_may_begin_a_dropped_type_anew() -> None:
     assert (await verify(desk.store, deep=True)).good
 
 
-async def test_a_store_that_was_made_anew() -> None:
+async def test_a_store_that_was_begun_anew() -> None:
     desk = Desk()
     await history(desk)
     async with session(desk) as warm:
@@ -315,15 +314,7 @@ async def test_a_store_that_was_made_anew() -> None:
         warm.ensure(Person(id="a", age=9))
         await warm.commit()
         stale = dict(desk.shelf.objects)
-        found = await restart.preview(desk.store)
-        with pytest.raises(Refused):
-            await restart.apply(desk.store, desk.ambient, found, "no", by="anna", why="")
-        record = await restart.apply(desk.store, desk.ambient, found, found.token, by="anna", why="tests")
-        assert (record["ended"]["commit_id"], record["by"], record["why"]) == (5, "anna", "tests")
-        with pytest.raises(Conflict):
-            await restart.apply(desk.store, desk.ambient, found, found.token, by="anna", why="")
-        assert (await desk.reader.head())["commit_id"] == 0
-        assert not [key for key in desk.shelf.objects if key.startswith(("meta/indices", "meta/schema", "snapshots"))]
+        await begin_anew(desk)
         assert await ages(warm) == {}
         warm.ensure(Person(id="b", age=9))
         with pytest.raises(Corrupt, match="does not follow"):
@@ -361,16 +352,3 @@ async def test_who_asks_for_a_type_that_is_gone_is_told_what_became_of_it() -> N
     with pytest.raises(NotFound, match="commit 5 dropped Person, and its rows were purged"):
         await preview(desk.store, "Person", purge=True)
     assert "there is no type Persn" in await told("Persn")
-
-
-async def test_commits_without_files_belong_to_a_chain_that_ended() -> None:
-    """To take them for attempts that were never committed would invite somebody to remove them."""
-    desk = Desk()
-    await history(desk)
-    await drop(desk, purge=True)
-    async with session(desk, Pet) as onto:
-        onto.ensure(Pet(id="rex"))
-        await onto.commit()
-    found = await restart.preview(desk.store)
-    await restart.apply(desk.store, desk.ambient, found, found.token, by="anna", why="tests")
-    assert [each.kind for each in (await verify(desk.store)).findings] == ["ended_chain"]

@@ -17,7 +17,7 @@ from holdfast.ontology.commit.lock import Open
 from holdfast.ontology.feed import Feed
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.data.rows import from_parquet
-from holdfast.ontology.maintain import erase, restart
+from holdfast.ontology.maintain import erase
 from holdfast.ontology.maintain.compact import Compactor
 from holdfast.ontology.maintain.revert import preview as preview_of_revert
 from holdfast.ontology.maintain.verify.verify import verify
@@ -328,32 +328,6 @@ async def test_what_was_written_again_stays_in_loose_snapshots() -> None:
     done = await Watched(desk.store, desk.ambient, fan=2).compact(type_info(Patient).type_id)
     assert all(each.published for each in done)
     assert (await verify(desk.store, deep=True)).good
-
-
-async def test_chains_that_have_ended_lose_the_payload_too() -> None:
-    desk = Desk()
-    await history(desk)
-    found = await restart.preview(desk.store)
-    await restart.apply(desk.store, desk.ambient, found, found.token, by="x", why="")
-    async with session(desk) as onto:
-        onto.ensure(Patient(id="p2", name="Bo", age=1))
-        await onto.commit()
-    seen = await erase.preview(desk.store, "Patient", "p1")
-    assert (seen.rows, seen.commits, seen.ended) == (4, (), 4)
-    await erased(desk, "p1")
-    await erased(desk, "p1", "p2", name="Knows")
-    assert payload(bodies(desk)) == set()
-    assert (await verify(desk.store, deep=True)).good
-
-
-async def test_a_store_is_not_made_anew_over_an_erasure_that_is_not_finished() -> None:
-    desk = Desk()
-    await history(desk)
-    await erased(desk, "p1")
-    (record,) = [key for key in desk.shelf.objects if key.startswith(layout.REDACTIONS)]
-    await desk.bare.delete(record)
-    with pytest.raises(Refused, match="commit 5 orders payload to be destroyed"):
-        await restart.preview(desk.store)
 
 
 async def test_a_cursor_by_number_does_not_go_on_after_an_erasure() -> None:

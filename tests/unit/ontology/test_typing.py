@@ -15,6 +15,7 @@ import pytest
 
 from tests.tidy.tree import ROOT, SAMPLES
 
+pytestmark = pytest.mark.soak  # two type checkers from nothing; `make types` checks typed.py each time
 BIN = Path(sys.executable).parent
 GOOD = ROOT / "tests" / "unit" / "ontology" / "typed.py"
 BAD = SAMPLES / "typing" / "ontology.py"

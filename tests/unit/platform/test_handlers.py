@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.base.errors import Invalid
 from holdfast.bus import BadHandler, on
-from holdfast.bus.claims import Claims, Hold
+from holdfast.bus.worker.claims import Claims, Hold
 from holdfast.ontology.chain.history import commits
 from holdfast.platform.handlers import Context as PlatformContext
 from holdfast.platform.open import Holdfast

@@ -12,7 +12,7 @@ from holdfast.runs import Entry
 from holdfast.runs.journal.entry import Draft
 from holdfast.runs.journal.history import generation, read_history
 from tests.unit.runs.desk import Desk
-from tests.unit.runs.journals import TINY, Archive, step
+from tests.unit.runs.journal.journals import TINY, Archive, step
 
 
 async def take(entries: AsyncIterator[Entry], count: int) -> list[str]:

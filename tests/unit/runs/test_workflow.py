@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from holdfast import runs
+from holdfast.base import telemetry
 from holdfast.base.errors import Invalid, NotFound
+from tests.unit.base.test_telemetry import KeepingTracer
 from tests.unit.runs.desk import Crash, Desk
 
 
@@ -176,3 +178,54 @@ async def test_values_of_every_kind_and_the_key() -> None:
     assert keys == ["r/analyse"]
     assert len([key for key in desk.shelf.objects if "/payloads/" in key]) == 2
     assert max(len(line) for line in desk.journal("r")) < 1_000
+
+
+@pytest.mark.parametrize("size", [1, 40_000], ids=["inline", "payload"])
+async def test_keys_come_in_one_order(size: int) -> None:
+    desk = Desk()
+    seen: list[list[str]] = []
+    die = True
+
+    def answer() -> dict[str, Any]:
+        return {"zebra": "z" * size, "ant": {"two": 2, "one": 1}}
+
+    @runs.workflow()
+    async def work(ctx: runs.Context) -> None:
+        found = await ctx.step("ask", answer)
+        seen.append([*found, *found["ant"]])
+        for name in found:
+            await ctx.step(name, lambda: 1)
+            if die:
+                raise Crash
+
+    with pytest.raises(Crash):
+        await work.start(desk.store(), run_id="r")
+    die = False
+    assert (await work.start(desk.store(), run_id="r")).status == "success"
+    assert seen[0] == seen[1]
+
+
+async def test_runs_sessions_and_steps_are_spans(monkeypatch: pytest.MonkeyPatch) -> None:
+    tracer = KeepingTracer()
+    monkeypatch.setattr(telemetry, "_tracer", tracer)
+
+    def fail() -> None:
+        raise ValueError("no")
+
+    @runs.workflow
+    async def work(ctx: runs.Context) -> None:
+        await ctx.step("fine", lambda: 1)
+        await ctx.step("bad", fail)
+
+    await work.start(Desk().store(), run_id="r")
+    assert [span.name for span in tracer.spans] == [
+        "holdfast.run",
+        "holdfast.session",
+        "holdfast.step",
+        "holdfast.step",
+    ]
+    run, session, fine, bad = tracer.spans
+    assert run.attributes == {"holdfast.run_id": "r", "holdfast.workflow": "work"}
+    assert session.attributes == {"holdfast.run_id": "r", "holdfast.session": 1}
+    assert fine.attributes["holdfast.step_id"] == "fine"
+    assert (fine.errors, len(bad.errors)) == ([], 1)

@@ -70,10 +70,9 @@ async def migrate(
 async def _abandon(shell: Shell, token: str | None) -> None:
     async with open_ontology(shell) as store:
         gone = await migration.abandon(store, token)
-    if shell.out.as_json:
-        shell.out.document({"removed": gone})
-    else:
-        shell.out.line(f"{len(gone)} staged parts were removed" if gone else "nothing was left behind")
+    shell.out.line(
+        f"{len(gone)} staged parts were removed" if gone else "nothing was left behind", document={"removed": gone}
+    )
 
 
 def _row(each: migration.Change) -> tuple[object, ...]:
@@ -176,7 +175,6 @@ async def erase(
         "key": list(found.identity),
         "rows": found.rows,
         "commits": list(found.commits),
-        "rows_of_ended_chains": found.ended,
     }
     if shell.out.as_json:
         commit_id = done.commit_id if done is not None else None
@@ -192,10 +190,10 @@ async def erase(
 async def _resume(shell: Shell) -> None:
     async with open_ontology(shell) as store:
         done = await erasing.resume(store, store.ambient)
-    if shell.out.as_json:
-        shell.out.document({"finished": done.finished, "removed": done.removed})
-        return
-    shell.out.line(f"finished what commits {done.finished} ordered" if done.finished else "nothing is unfinished")
+    shell.out.line(
+        f"finished what commits {done.finished} ordered" if done.finished else "nothing is unfinished",
+        document={"finished": done.finished, "removed": done.removed},
+    )
     if done.removed:
         shell.out.line(f"{len(done.removed)} objects that were left behind with erased payload are removed")
 

@@ -10,7 +10,7 @@ from holdfast.cli.onto import feed, upkeep
 from holdfast.cli.onto.change import drop, erase, migrate, revert
 from holdfast.cli.onto.files import export_type, import_type
 from holdfast.cli.onto.query import query
-from holdfast.cli.onto.shared import By, Token, Why, open_ontology
+from holdfast.cli.onto.shared import open_ontology
 from holdfast.cli.shell import Shell, noun_app
 from holdfast.objects.store import CREATE, Lost
 from holdfast.ontology.chain import history
@@ -21,7 +21,6 @@ from holdfast.ontology.commit.lock import LockState
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.head import Head, read_head
 from holdfast.ontology.format.manifest import Manifest
-from holdfast.ontology.maintain import restart
 
 app = noun_app()
 commits_app = noun_app()
@@ -54,22 +53,8 @@ def onto() -> None:
 
 
 @app.command()
-async def init(
-    shell: Shell,
-    force: Annotated[bool, typer.Option("--force", help="Also if there is one: all its commits are given up.")] = False,
-    token: Token = None,
-    by: By = "",
-    why: Why = "",
-) -> None:
-    """Make an empty ontology.
-
-    Writes a head at commit 0, if there is none. Nobody has to: the first commit does it too. With --force it shows what
-    would be given up, and the token to do it with.
-    """
-    if force:
-        await _begin_anew(shell, token, by, why)
-        return
-
+async def init(shell: Shell) -> None:
+    """Make an empty ontology: write a head at commit 0, if there is none. The first commit does it too."""
     async with open_ontology(shell, new=True) as store:
         ambient = store.ambient
         empty = Head(updated_at=iso(ambient.clock.wall_ns()), runtime_id="holdfast onto init")
@@ -81,25 +66,6 @@ async def init(
         else:
             state = "made an empty ontology" if made else f"there is an ontology already, at commit {head.commit_id}"
             shell.out.line(f"{store.spec.uri}: {state}")
-
-
-async def _begin_anew(shell: Shell, token: str | None, by: str, why: str) -> None:
-    async with open_ontology(shell) as store:
-        found = await restart.preview(store)
-        if token is not None:
-            await restart.apply(store, store.ambient, found, token, by=by, why=why)
-    if shell.out.as_json:
-        listed = [
-            {"kind": each.kind, "type_name": each.name, "files": known.files} for each, known in found.types.items()
-        ]
-        known = {"given_up": found.commit_id, "manifest_path": found.head.manifest_path, "types": listed}
-        shell.out.document({**known, "token": found.token, "applied": token is not None})
-    elif token is not None:
-        shell.out.line(f"an empty ontology; commits 1 to {found.commit_id} ended at {found.head.manifest_path}")
-    else:
-        rows = [(each.kind, each.name, known.files, known.commit_id) for each, known in found.types.items()]
-        shell.out.table(("kind", "type", "files", "last commit"), rows)
-        shell.out.note(f"nothing was written: add --token {found.token} to give up {found.commit_id} commits")
 
 
 @app.command()
@@ -168,12 +134,12 @@ async def list_commits(
     """List commits, the newest first."""
     async with open_ontology(shell) as store:
         found = [each async for each in history.commits(store, limit=limit, before=before)]
-        if shell.out.as_json:
-            shell.out.document([_commit_document(each) for each in found])
-        elif found:
-            shell.out.table(("commit", "created", "by", "rows", "types", "metadata"), map(_commit_row, found))
-        else:
-            shell.out.note(f"no commits in {store.spec.uri}")
+        shell.out.table(
+            ("commit", "created", "by", "rows", "types", "metadata"),
+            map(_commit_row, found),
+            empty=f"no commits in {store.spec.uri}",
+            document=[_commit_document(each) for each in found],
+        )
 
 
 @commits_app.command()
@@ -205,12 +171,12 @@ async def diff(shell: Shell, older: CommitId, newer: CommitId) -> None:
     """Show what changed from one commit to another; 0 is the empty store."""
     async with open_ontology(shell) as store:
         found = await history.diff(store, older, newer)
-        if shell.out.as_json:
-            shell.out.document([_difference_document(each) for each in found])
-        elif found:
-            shell.out.table(("change", "type", "key", "commit", "fields"), map(_difference_row, found))
-        else:
-            shell.out.note(f"nothing changed from commit {older} to commit {newer}")
+        shell.out.table(
+            ("change", "type", "key", "commit", "fields"),
+            map(_difference_row, found),
+            empty=f"nothing changed from commit {older} to commit {newer}",
+            document=[_difference_document(each) for each in found],
+        )
 
 
 def _commit_row(found: Manifest) -> tuple[object, ...]:
@@ -276,10 +242,7 @@ async def show_lock(shell: Shell) -> None:
     """Show who holds the write lock, and for how long still."""
     async with open_ontology(shell) as store:
         found = await lock.show(store, store.ambient)
-        if shell.out.as_json:
-            shell.out.document(_lock_document(found))
-        else:
-            shell.out.line(_lock_line(found))
+        shell.out.line(_lock_line(found), document=_lock_document(found))
 
 
 @lock_app.command("break")

@@ -46,10 +46,7 @@ async def changes(
 
 
 def _print(shell: Shell, change: Change) -> None:
-    if shell.out.as_json:
-        shell.out.document(change.document())
-    else:
-        shell.out.line(json_text(change.document()))
+    shell.out.line(json_text(change.document()), document=change.document())
 
 
 def _known(ledger: Ledger, name: str) -> TypeId:
@@ -115,10 +112,7 @@ async def export_schemas(
             stored = await schema_at(chain, ledger, each)
             if stored is not None:
                 found[each.kind][each.name] = stored.schema
-    if shell.out.as_json:
-        shell.out.document(found)
-    else:
-        shell.out.line(json_text(found, sort_keys=True))
+    shell.out.line(json_text(found, sort_keys=True), document=found)
 
 
 @schema_app.command("history")

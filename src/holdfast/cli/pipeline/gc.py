@@ -114,10 +114,11 @@ async def history(
         )
         for each, result in found
     ]
-    if shell.out.as_json:
-        shell.out.document([{"run_id": each.run_id, "status": each.status, **result} for each, result in found])
-        return
-    shell.out.table(("run", "status", "applied", "removed", "bytes", "ended"), rows)
+    shell.out.table(
+        ("run", "status", "applied", "removed", "bytes", "ended"),
+        rows,
+        document=[{"run_id": each.run_id, "status": each.status, **result} for each, result in found],
+    )
     if not rows:
         shell.out.note("garbage collection has not run here")
 

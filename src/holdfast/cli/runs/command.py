@@ -102,10 +102,7 @@ async def status(shell: Shell, run_id: RunId) -> None:
     """
     async with open_runs(shell) as store:
         found = await describe(store, run_id)
-        if shell.out.as_json:
-            shell.out.document(description_document(found))
-        else:
-            shell.out.record(description_record(found, store.ambient.clock.wall_ns()))
+        shell.out.record(description_record(found, store.ambient.clock.wall_ns()), document=description_document(found))
 
 
 @app.command()
@@ -150,10 +147,7 @@ async def tail(
     """
     async with open_runs(shell) as store:
         async for entry in follow(store, run_id, last=lines, poll_ms=int(interval * 1000)):
-            if shell.out.as_json:
-                shell.out.document(as_document(entry))
-            else:
-                shell.out.line(entry_line(entry))
+            shell.out.line(entry_line(entry), document=as_document(entry))
     shell.out.note(f"run {run_id} is over")
 
 

@@ -62,10 +62,10 @@ async def fork(
             version=as_version,
         )
     facts = {"run_id": made.run_id, "source": made.source, "from_offset": made.from_offset}
-    if shell.out.as_json:
-        shell.out.document({**facts, "status": made.state.status, "session": made.state.session})
-    else:
-        shell.out.line(f"{made.run_id} is a fork of {made.source}, from offset {made.from_offset}; {NEXT}")
+    shell.out.line(
+        f"{made.run_id} is a fork of {made.source}, from offset {made.from_offset}; {NEXT}",
+        document={**facts, "status": made.state.status, "session": made.state.session},
+    )
 
 
 async def cancel(
@@ -99,10 +99,7 @@ async def retry(shell: Shell, run_id: RunId) -> None:
 
 
 def _show_request(out: Output, done: control.Requested, what_next: str) -> None:
-    if out.as_json:
-        out.document(done)
-    else:
-        out.line(f"{done.run_id} is {done.status}, session {done.session}; {what_next}")
+    out.line(f"{done.run_id} is {done.status}, session {done.session}; {what_next}", document=done)
 
 
 async def resume(

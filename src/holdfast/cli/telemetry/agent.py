@@ -190,13 +190,11 @@ def _report_once(out: Output, worker: Any, waiting: int) -> None:
         "parked": shipped.parked,
         "waiting_records": waiting,
     }
-    if out.as_json:
-        out.document(fields)
-    else:
-        out.line(
-            f"{counted(shipped.batches, 'batch', 'batches')} accepted, {counted(shipped.duplicates, 'duplicate')}, "
-            f"{shipped.parked:,} parked, {waiting_text(waiting)}"
-        )
+    out.line(
+        f"{counted(shipped.batches, 'batch', 'batches')} accepted, {counted(shipped.duplicates, 'duplicate')}, "
+        f"{shipped.parked:,} parked, {waiting_text(waiting)}",
+        document=fields,
+    )
 
 
 @parked_app.callback()
@@ -278,10 +276,7 @@ async def drop_parked(
 
 
 def _say_dropped(out: Output, name: str) -> None:
-    if out.as_json:
-        out.document({"dropped": name})
-    else:
-        out.line(f"dropped {name}")
+    out.line(f"dropped {name}", document={"dropped": name})
 
 
 def _folder(path: Path) -> Any:

@@ -140,24 +140,21 @@ async def _serve(shell: Shell, section: IngestSection, *, query: bool, unsafe_an
 
 def _announce(out: Output, serving: "Serving") -> None:
     service = serving.service
-    if out.as_json:
-        out.document(
-            {
-                "collector_id": service.collector_id,
-                "ingest": serving.ingest_url,
-                "private": serving.private_url,
-                "store": service.store.spec.uri,
-                "authority_id": service.authority.authority_id,
-                "acceptance": service.authority.acceptance.value,
-                "query_collector": service.query,
-                "certified": service.check.certificate is not None,
-                "tokens": service.tokens.valid(),
-            }
-        )
-        return
     out.line(
         f"{service.collector_id} takes batches at {serving.ingest_url}, reads at {serving.private_url}"
-        f" (store {service.store.spec.uri}, {service.authority.acceptance}, authority {service.authority.authority_id})"
+        f" (store {service.store.spec.uri}, {service.authority.acceptance}, "
+        f"authority {service.authority.authority_id})",
+        document={
+            "collector_id": service.collector_id,
+            "ingest": serving.ingest_url,
+            "private": serving.private_url,
+            "store": service.store.spec.uri,
+            "authority_id": service.authority.authority_id,
+            "acceptance": service.authority.acceptance.value,
+            "query_collector": service.query,
+            "certified": service.check.certificate is not None,
+            "tokens": service.tokens.valid(),
+        },
     )
 
 

@@ -43,7 +43,7 @@ async def _open(shell: Shell) -> AsyncIterator[Client]:
 async def list_conflicts(
     shell: Shell,
     agent: Annotated[str | None, typer.Option(metavar="NAME", help="Only those of this agent.")] = None,
-    unresolved: Annotated[bool, typer.Option("--unresolved", help="Only those that nobody has decided.")] = False,
+    unresolved: Annotated[bool, typer.Option("--unresolved", help="Only those without a decision.")] = False,
 ) -> None:
     """List conflicts on record, by agent, boot and sequence number."""
     async with _open(shell) as store:
@@ -57,9 +57,8 @@ async def list_conflicts(
                 decisions = None
             if not (unresolved and decisions):
                 rows.append(_row(conflict, decisions))
-        if not rows:
-            shell.out.note(f"no {'unresolved ' if unresolved else ''}conflicts in {store.spec.uri}")
-        shell.out.table(("submitted", "accepted", "agent", "boot", "numbers", "first_seen", "resolution"), rows)
+        columns = ("submitted", "accepted", "agent", "boot", "numbers", "first_seen", "resolution")
+        shell.out.table(columns, rows, empty=f"no {'unresolved ' if unresolved else ''}conflicts in {store.spec.uri}")
 
 
 @app.command()
@@ -113,9 +112,7 @@ async def holds(shell: Shell) -> None:
     async with _open(shell) as store:
         rows = [_hold_row(each) for each in await Holds(store, store.ambient).all()]
         columns = ("agent", "boot", "state", "by", "since", "why", "lifted_by", "lifted", "lifted_why")
-        if not rows:
-            shell.out.note(f"nobody is or was in quarantine in {store.spec.uri}")
-        shell.out.table(columns, rows)
+        shell.out.table(columns, rows, empty=f"no agent is or was in quarantine in {store.spec.uri}")
 
 
 @app.command()

@@ -3,9 +3,8 @@
     staged files (by tasks)  --decide, by ranges of keys-->  parts  --put together-->  data file, manifest, head
 
 Tasks stage rows independently of each other and of the store's state. What is written is decided against what is
-current, range by range, and comes out as parts: row groups of the data file whose commit is left open. A part is copied
-into the file byte for byte, and the commit's column is made when its number is known; so a lost race for the head costs
-a copy, and a new decision only if the same type was committed to. The file is sent in pieces, of which a few are held.
+current, range by range, and comes out as parts, from which the data file is encoded when its commit's number is known.
+After a lost race for the head it is encoded again, and decided again only if the same type was committed to.
 
 **Once.** A load may say whose batch it is: ``source`` and ``batch``, which rises. The last batch of each source stands
 in every manifest, so the same compare-and-swap that makes the commit also says that it was made: a load of a
@@ -19,6 +18,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import pyarrow as pa
+
 from holdfast.base.aio import blocking
 from holdfast.base.codec import Document
 from holdfast.base.errors import Ambiguous, Conflict, Corrupt, NotFound
@@ -27,14 +28,13 @@ from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import Store
 from holdfast.ontology.bulk import stage
 from holdfast.ontology.bulk.decide import Rules, Tally
-from holdfast.ontology.bulk.prepared import Prepared, Source, vanished
+from holdfast.ontology.bulk.prepared import Prepared, vanished
 from holdfast.ontology.bulk.stage import SIZES, Sizes
 from holdfast.ontology.bulk.staged import KeyRange, StagedFile, key_ranges
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.chain.resolve import resolve
 from holdfast.ontology.commit.attempt import Bulk
 from holdfast.ontology.commit.commit import Commit, told
-from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import Ledger
 from holdfast.ontology.format.index import Entry
 from holdfast.ontology.types.errors import BulkOutdated, Overtaken, SnapshotGone
@@ -164,7 +164,8 @@ class Loader:
         if not parts:
             return None, tally
         head, generation = ledger.head_of(type_id), found.generation
-        return Prepared(self._store, target, head, generation, parts, partial, request.source, request.batch), tally
+        lacking = sorted(partial)
+        return Prepared(self._store, target, head, generation, parts, lacking, request.source, request.batch), tally
 
     async def _here(
         self,
@@ -173,7 +174,7 @@ class Loader:
         sheaves: Sequence[StagedFile],
         census: stage.Census,
         entries: Sequence[Entry],
-    ) -> tuple[list[Source], list[str], Tally]:
+    ) -> tuple[Sequence[pa.Table | StagedFile], set[str], Tally]:
         rows = await stage.read_range(self._store, sheaves, KeyRange(), target.type_id.kind)
         states = [
             table
@@ -181,11 +182,9 @@ class Loader:
             async for table in stage.state_tables(self._store, census, entry.path, _size(entry))
         ]
         state = stage.together(states)
-        partial = sorted({name for sheaf in sheaves for name in sheaf.partial})
-        made, tally = await blocking(stage.decided_part, target, rows, state, request.rules, partial)
-        if made is None:
-            return [], [], tally
-        return [Source("here", len(made.body), made.body)], list(made.partial), tally
+        partial = {name for sheaf in sheaves for name in sheaf.partial}
+        made, tally = await blocking(stage.decided_rows, target, rows, state, request.rules, partial)
+        return [] if made is None else [made], partial, tally
 
     async def _elsewhere(
         self,
@@ -194,7 +193,7 @@ class Loader:
         sheaves: Sequence[StagedFile],
         census: stage.Census,
         entries: Sequence[Entry],
-    ) -> tuple[list[Source], list[str], Tally]:
+    ) -> tuple[Sequence[pa.Table | StagedFile], set[str], Tally]:
         groups = [
             {"load": request.load, "census": census.document(), "files": [[each.path, _size(each)] for each in group]}
             for group in _grouped(entries, self._sizes.files_bytes)
@@ -223,8 +222,8 @@ class Loader:
         for each in done:
             tally.add(each["tally"])
             partial |= set(each["partial"])
-        ordered = sorted((each for each in done if each["key"] is not None), key=lambda each: each["number"])
-        return [Source(each["key"], each["size"]) for each in ordered], sorted(partial), tally
+        ordered = sorted((each for each in done if each["rows"] is not None), key=lambda each: each["number"])
+        return [StagedFile.parse(each["rows"]) for each in ordered], partial, tally
 
 
 def _check_head(request: Request, ledger: Ledger) -> None:
@@ -285,18 +284,16 @@ async def range_task(store: Store, ambient: Ambient, payload: Document) -> list[
     sheaves, states = ([StagedFile.parse(each) for each in payload[what]] for what in ("rows", "state"))
     rows = await stage.read_range(store, sheaves, reach, kind)
     state = await stage.read_range(store, states, reach, kind)
-    partial = sorted({name for sheaf in sheaves for name in sheaf.partial})
-    made, tally = await blocking(stage.decided_part, target, rows, state, Rules.parse(payload["rules"]), partial)
-    key = None
+    partial = {name for sheaf in sheaves for name in sheaf.partial}
+    made, tally = await blocking(stage.decided_rows, target, rows, state, Rules.parse(payload["rules"]), partial)
+    part = None
     if made is not None:
-        key = layout.load_key(payload["load"], *target.type_id, "part", ambient.ids.unique())
-        await store.put(key, made.body)
+        part = await stage.staged(store, ambient, payload["load"], target.type_id, "part", [made])
     return [
         {
             "number": payload["number"],
-            "key": key,
-            "size": 0 if made is None else len(made.body),
-            "partial": [] if made is None else list(made.partial),
+            "rows": None if part is None else part.document(),
+            "partial": sorted(partial) if made is not None else [],
             "tally": tally.document(),
         }
     ]

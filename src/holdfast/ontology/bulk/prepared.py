@@ -1,37 +1,32 @@
-"""The data file of a bulk load, put together from parts that tasks have written; and what a commit asks of it.
+"""The data file of a bulk load, encoded from rows that were decided on; and what a commit asks of it.
 
-Parts are copied byte for byte, some at a time, and the column of the commit is made anew for each attempt.
+The number of the commit is a column of the file and its place decides where the file lies, so it is encoded when the
+number is known, and again for another number when a race was lost. Rows are read and encoded a row group at a time, and
+the file is sent in pieces, so that memory holds a few row groups.
 """
 
 import hashlib
+import io
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from holdfast.base.aio import blocking, map_bounded
-from holdfast.base.errors import Conflict, Corrupt, NotFound
+import pyarrow as pa
+
+from holdfast.base.aio import blocking
+from holdfast.base.errors import Conflict, NotFound
 from holdfast.objects.store import Store
+from holdfast.ontology.bulk.staged import StagedFile
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import Ledger
 from holdfast.ontology.format.data.footer import of_footer, stats_of
-from holdfast.ontology.format.data.remote_parquet import TAIL_BYTES
-from holdfast.ontology.format.data.rows import marks
+from holdfast.ontology.format.data.remote_parquet import remote_parquet
+from holdfast.ontology.format.data.rows import ROW_GROUP, marks, writer_for
 from holdfast.ontology.format.manifest import FileEntry
-from holdfast.ontology.format.parquet.splice import Assembly, Footer, Piece, constant, footer_bytes, metadata_of
 from holdfast.ontology.format.stats import ROWS_MAX
+from holdfast.ontology.types.names import key_columns
 from holdfast.ontology.types.refs import TypeHead, TypeId
 from holdfast.ontology.types.typeinfo import TypeInfo
-
-PIECE_BYTES = 8 << 20
-PARALLEL = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A part: staged under its key, or at hand."""
-
-    name: str
-    size: int
-    body: bytes | None = None
 
 
 @dataclass
@@ -42,15 +37,14 @@ class Prepared:
     target: TypeInfo
     head: TypeHead
     generation: int
-    parts: Sequence[Source]
+    parts: Sequence[pa.Table | StagedFile]
+    """The rows in the order of identities, in memory or staged, with all columns but those that are the same in all."""
     partial: Sequence[str]
     source: str | None
     batch: int
-    piece_bytes: int = PIECE_BYTES
-    """What is held of the file while it is sent, at most."""
+    group_rows: int = ROW_GROUP
     marks: list[str] = field(default_factory=list)
     """Of the attempts that a file was written for."""
-    _footers: dict[str, Footer] = field(default_factory=dict)
 
     @property
     def type_id(self) -> TypeId:
@@ -63,70 +57,108 @@ class Prepared:
     async def place(self, commit_id: int, mark: str) -> FileEntry:
         key = layout.data_key(commit_id, mark, *self.type_id)
         self.marks.append(mark)
-        await map_bounded(self.parts, self._footer, limit=PARALLEL)
-        assembly, tail = await blocking(self._assembled, commit_id)
-        digest = hashlib.sha256()
-        whole = bytearray() if assembly.rows <= ROWS_MAX else None
+        rows = sum(part.num_rows if isinstance(part, pa.Table) else part.rows for part in self.parts)
+        digest, size, footers = hashlib.sha256(), 0, list[Any]()
+        whole = bytearray() if rows <= ROWS_MAX else None
 
         async def pieces() -> AsyncIterator[bytes]:
-            nonlocal digest
-            digest = hashlib.sha256()
+            nonlocal digest, size
+            digest, size = hashlib.sha256(), 0
+            footers.clear()
             if whole is not None:
                 whole.clear()
-            for piece in assembly.pieces:
-                async for some in self._bytes(piece):
-                    digest.update(some)
-                    if whole is not None:
-                        whole.extend(some)
-                    yield some
+            async for some in self._encoded(commit_id, footers):
+                digest.update(some)
+                size += len(some)
+                if whole is not None:
+                    whole.extend(some)
+                yield some
 
         await self.store.put_stream(key, pieces)
         stats = (
             await blocking(stats_of, bytes(whole), key=key)
             if whole is not None
-            else await blocking(lambda: of_footer(metadata_of(tail), assembly.size, unique=True))
+            else of_footer(footers[0], size, unique=True)
         )
-        version_id = self.target.version_id or 1
-        return FileEntry(self.type_id, key, assembly.rows, version_id, digest.hexdigest(), stats)
+        return FileEntry(self.type_id, key, rows, self.target.version_id or 1, digest.hexdigest(), stats)
 
-    def _assembled(self, commit_id: int) -> tuple[Assembly, bytes]:
-        commit = {"commit_id": constant("commit_id", commit_id)}
-        assembly = Assembly(self._footers[self.parts[0].name])
+    async def _encoded(self, commit_id: int, footers: list[Any]) -> AsyncIterator[bytes]:
+        """The bytes of the file; its footer's metadata goes to ``footers``."""
+        sink, writer = _Sink(), None
+        async for table in self._groups():
+            group = await blocking(self._whole, table, commit_id)
+            if writer is None:
+                writer = writer_for(sink, group, metadata_collector=footers)
+            await blocking(writer.write_table, group, row_group_size=self.group_rows)
+            yield sink.taken()
+        if writer is None:
+            raise ValueError("a bulk load without rows has no data file")
+        writer.add_key_value_metadata(marks(self.target.columns, self.partial))
+        await blocking(writer.close)
+        yield sink.taken()
+
+    async def _groups(self) -> AsyncIterator[pa.Table]:
+        """The rows of all parts, as many at a time as a row group has."""
+        waiting, count = list[pa.Table](), 0
+        async for table in self._tables():
+            waiting, count = [*waiting, table], count + table.num_rows
+            while count >= self.group_rows:
+                joined = pa.concat_tables(waiting)
+                yield joined.slice(0, self.group_rows)
+                waiting, count = [joined.slice(self.group_rows)], count - self.group_rows
+        if count:
+            yield pa.concat_tables(waiting)
+
+    async def _tables(self) -> AsyncIterator[pa.Table]:
         for part in self.parts:
-            assembly.add(part.name, self._footers[part.name], replace=commit)
-        return assembly, assembly.finish(marks(self.target.columns, self.partial))
+            if isinstance(part, pa.Table):
+                yield part
+                continue
+            try:
+                async with remote_parquet(self.store, part.key, part.size) as file:
+                    async for table in file.tables(range(len(file.chunks))):
+                        yield table
+            except NotFound as error:
+                raise vanished(part.key) from error
 
-    async def _footer(self, part: Source) -> None:
-        if part.name in self._footers:
-            return
-        if part.body is not None:
-            tail = part.body
-        else:
-            tail = await self._range(part.name, max(part.size - TAIL_BYTES, 0), part.size)
-            if (wanted := footer_bytes(tail, part.name)) > len(tail):
-                tail = await self._range(part.name, part.size - wanted, part.size)
-        self._footers[part.name] = await blocking(Footer.parse, tail, part.name)
+    def _whole(self, rows: pa.Table, commit_id: int) -> pa.Table:
+        """In the order of ``to_table``."""
+        count, kind = rows.num_rows, self.type_id.kind
+        columns = {name: rows.column(name) for name in rows.column_names}
+        constants = {
+            "commit_id": pa.scalar(commit_id, pa.int64()),
+            f"{kind}_type": pa.scalar(self.type_id.name, pa.string()),
+            "schema_version_id": pa.scalar(self.target.version_id, pa.int64()),
+        }
+        first, second, third = ({name: pa.repeat(value, count)} for name, value in constants.items())
+        keys = {name: columns.pop(name) for name in key_columns(kind)}
+        return pa.table({**first, **second, **keys, **third, **columns})
 
-    async def _bytes(self, piece: Piece) -> AsyncIterator[bytes]:
-        if isinstance(piece, bytes):
-            yield piece
-            return
-        held = next((part.body for part in self.parts if part.name == piece.source), None)
-        if held is not None:
-            yield held[piece.start : piece.end]
-            return
-        for start in range(piece.start, piece.end, self.piece_bytes):
-            yield await self._range(piece.source, start, min(start + self.piece_bytes, piece.end))
 
-    async def _range(self, key: str, start: int, end: int) -> bytes:
-        try:
-            found = (await self.store.range(key, start, end)).body
-        except NotFound as error:
-            raise vanished(key) from error
-        if len(found) != end - start:
-            raise Corrupt(f"{key}: a staged part is shorter than it was")
-        return found
+class _Sink(io.RawIOBase):
+    """What a writer writes, taken from it in between."""
+
+    def __init__(self) -> None:
+        self._held = bytearray()
+        self._written = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._written
+
+    def write(self, some: Any) -> int:
+        self._held += some
+        self._written += len(some)
+        return len(some)
+
+    def taken(self) -> bytes:
+        some, self._held = bytes(self._held), bytearray()
+        return some
 
 
 def vanished(key: str) -> Conflict:
-    return Conflict(f"{key}: what was staged is gone: somebody took this load for dead", remedy="load again")
+    return Conflict(
+        f"{key}: what was staged is gone: its load was taken for dead and its files were removed", remedy="load again"
+    )

@@ -21,11 +21,10 @@ from holdfast.objects.store import CREATE, Lost, Store
 from holdfast.ontology.bulk.decide import ORDER, RETRACTS, Decided, Rules, Tally, decide
 from holdfast.ontology.bulk.staged import GROUP_ROWS, KeyRange, StagedFile, bound, in_order
 from holdfast.ontology.format import layout
-from holdfast.ontology.format.data import intake, rows
+from holdfast.ontology.format.data import intake
 from holdfast.ontology.format.data.columns import typed_columns
 from holdfast.ontology.format.data.intents import digest
 from holdfast.ontology.format.data.remote_parquet import remote_parquet
-from holdfast.ontology.format.data.rows import ROW_GROUP, marks
 from holdfast.ontology.format.data.stored_rows import other_digest
 from holdfast.ontology.types import names
 from holdfast.ontology.types.errors import SnapshotGone
@@ -111,7 +110,7 @@ class Stager:
         if not sum(each.num_rows for each in waiting):
             return
         partial, self._partial = tuple(sorted(self._partial)), set()
-        sheaf = await _staged(
+        sheaf = await staged(
             self._store,
             self._ambient,
             self._load,
@@ -173,7 +172,7 @@ def _retracted(info: TypeInfo, table: pa.Table, latest_by: str | None) -> pa.Tab
     return pa.table({**found, **{name: column.array for name, column in made.items()}})
 
 
-async def _staged(
+async def staged(
     store: Store,
     ambient: Ambient,
     load: str,
@@ -243,10 +242,10 @@ async def stage_state(
         async for table in state_tables(store, census, path, size):
             waiting.append(table)
             if sum(each.num_rows for each in waiting) >= SIZES.sheaf_rows:
-                sheaves.append(await _staged(store, ambient, load, census.type_id, "state", waiting))
+                sheaves.append(await staged(store, ambient, load, census.type_id, "state", waiting))
                 waiting = []
     if sum(each.num_rows for each in waiting):
-        sheaves.append(await _staged(store, ambient, load, census.type_id, "state", waiting))
+        sheaves.append(await staged(store, ambient, load, census.type_id, "state", waiting))
     return sheaves
 
 
@@ -286,15 +285,6 @@ def _state(table: pa.Table, path: str, keys: Sequence[str], census: Census) -> p
 # --- one range of keys ---
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
-    """Rows of one range of keys as a Parquet file whose commit is not known yet."""
-
-    body: bytes
-    rows: int
-    partial: tuple[str, ...]
-
-
 async def read_range(store: Store, sheaves: Sequence[StagedFile], reach: KeyRange, kind: str) -> pa.Table | None:
     """The rows of a range of keys from all staged files; None if there are none."""
     keys, found = names.key_columns(kind), list[pa.Table]()
@@ -314,10 +304,12 @@ def together(tables: Sequence[pa.Table]) -> pa.Table | None:
     return pa.concat_tables(tables) if tables else None
 
 
-def decided_part(
-    target: TypeInfo, given: pa.Table | None, state: pa.Table | None, rules: Rules, partial: Sequence[str]
-) -> tuple[Written | None, Tally]:
-    """What of a range of keys is written, as a file. Blocking."""
+def decided_rows(
+    target: TypeInfo, given: pa.Table | None, state: pa.Table | None, rules: Rules, partial: set[str]
+) -> tuple[pa.Table | None, Tally]:
+    """What of a range of keys is written, in the order of identities; None for nothing. ``partial`` names the typed
+    columns that lack values, and is added to. Blocking.
+    """
     if rules.latest_by in partial:
         raise Invalid(
             f"latest_by is {rules.latest_by!r}, and rows have values of it that are too large to compare",
@@ -328,7 +320,7 @@ def decided_part(
     decided = decide(target.type_id, given, state, rules)
     if not decided.tally.written or decided.tally.twice or decided.tally.refused:
         return None, decided.tally
-    return _encoded(target, decided, rules, set(partial)), decided.tally
+    return _chosen(target, decided, rules, partial), decided.tally
 
 
 def _no_rows(target: TypeInfo, rules: Rules) -> pa.Table:
@@ -339,37 +331,21 @@ def _no_rows(target: TypeInfo, rules: Rules) -> pa.Table:
     return pa.table({**texts, **{name: column.array for name, column in nodes.items()}, **flags})
 
 
-def _encoded(target: TypeInfo, decided: Decided, rules: Rules, partial: set[str]) -> Written:
+def _chosen(target: TypeInfo, decided: Decided, rules: Rules, partial: set[str]) -> pa.Table:
     table = _columns(target, decided.chosen, retracted=False if rules.instead or rules.retracts else None)
-    if decided.gone.num_rows:
-        typed = typed_columns(target.columns, decided.gone.column("fields_json").to_pylist())
-        partial |= {name for name, column in typed.items() if column.partial}
-        gone = pa.table(
-            {
-                **{name: decided.gone.column(name) for name in decided.gone.column_names},
-                **{name: column.array for name, column in typed.items()},
-            }
-        )
-        whole = _columns(target, gone, retracted=True)
-        table = in_order(pa.concat_tables([table, whole]), names.key_columns(target.type_id.kind))
-    sink = pa.BufferOutputStream()
-    with rows.writer_for(sink, table) as writer:
-        writer.write_table(table, row_group_size=ROW_GROUP)
-        writer.add_key_value_metadata(marks(target.columns, sorted(partial)))
-    return Written(sink.getvalue().to_pybytes(), table.num_rows, tuple(sorted(partial)))
+    if not decided.gone.num_rows:
+        return table
+    typed = typed_columns(target.columns, decided.gone.column("fields_json").to_pylist())
+    partial |= {name for name, column in typed.items() if column.partial}
+    known = {name: decided.gone.column(name) for name in decided.gone.column_names}
+    gone = pa.table({**known, **{name: column.array for name, column in typed.items()}})
+    both = pa.concat_tables([table, _columns(target, gone, retracted=True)])
+    return in_order(both, names.key_columns(target.type_id.kind))
 
 
 def _columns(target: TypeInfo, table: pa.Table, *, retracted: bool | None) -> pa.Table:
-    """In the order of ``to_table``. The commit is to be put in its place when it is known."""
-    kind, count = target.type_id.kind, table.num_rows
-    found: dict[str, Any] = {
-        "commit_id": pa.repeat(pa.scalar(0, pa.int64()), count),
-        f"{kind}_type": pa.repeat(pa.scalar(target.type_id.name, pa.string()), count),
-    }
-    found |= {name: table.column(name) for name in names.key_columns(kind)}
-    found["schema_version_id"] = pa.repeat(pa.scalar(target.version_id, pa.int64()), count)
+    found: dict[str, Any] = {name: table.column(name) for name in names.key_columns(target.type_id.kind)}
     if retracted is not None:
-        found[names.RETRACTED] = pa.repeat(pa.scalar(retracted, pa.bool_()), count)
+        found[names.RETRACTED] = pa.repeat(pa.scalar(retracted, pa.bool_()), table.num_rows)
     found |= {name: table.column(name) for name in target.columns}
-    found["fields_json"] = table.column("fields_json")
-    return pa.table(found)
+    return pa.table({**found, "fields_json": table.column("fields_json")})

@@ -14,7 +14,6 @@ A manifest that the chain names and that is missing or not readable is ``Corrupt
 
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Any
 
 from holdfast.base import codec
 from holdfast.base.aio import map_bounded
@@ -307,34 +306,3 @@ class KnownHead:
             self.first = head.commit_id
         if head.place is not None and (self.latest is None or head.commit_id > self.latest.commit_id):
             self.latest = head.place
-
-
-RESTART_FORMAT = "holdfast.ontology.restart"
-
-
-async def ended_chains(store: Store) -> list[Place]:
-    """The last commit of each."""
-    found: list[Place] = []
-    async for key in store.keys(layout.RESTARTS):
-        document: dict[str, Any] = codec.decode((await store.get(key)).body, key=key)
-        codec.expect(document, format_name=RESTART_FORMAT, newest=1, key=key)
-        try:
-            found.append(Place(int(document["ended"]["commit_id"]), str(document["ended"]["manifest_path"])))
-        except codec.MALFORMED as error:
-            raise Corrupt(f"{key}: it does not say which chain ended", remedy="restore it from a backup") from error
-    return found
-
-
-async def ended_files(store: Store) -> list[FileRef]:
-    """Every data file that a chain names that has ended. ``Corrupt`` if one of them cannot be followed any more."""
-    found: list[FileRef] = []
-    for place in await ended_chains(store):
-        try:
-            found += await Chain(store).files(0, place, checkpoints=False)
-        except Corrupt as error:
-            key = layout.restart_key(place.path)
-            raise Corrupt(
-                f"{place.path}: the chain that ended here cannot be followed: {error}",
-                remedy=f"restore it, or remove what is left of its commits and {key}, and try again",
-            ) from error
-    return found

@@ -11,7 +11,6 @@
     snapshots/{entities|relations}/{Type}-{first}-{last}-{attempt}.parquet    the rows of a span of commits in one file
     meta/tags.json                                      names for commits
     meta/redactions/{id}-{attempt}.json                 which payload was destroyed, in which files
-    meta/restarts/{id}-{attempt}.json                   where a chain ended when the store was made anew
     meta/staging/{head}-{token}/{kind}-{Type}-{n}.parquet    rows of a migration under way
     meta/loads/{load}/{kind}-{Type}-{what}-{unique}.parquet    rows of a bulk load under way
     meta/engine.json                                    another engine's mark; absent here
@@ -33,7 +32,6 @@ COMMITS = "commits/"
 SNAPSHOTS = "snapshots/"
 INDICES = "meta/indices/"
 REDACTIONS = "meta/redactions/"
-RESTARTS = "meta/restarts/"
 STAGING = "meta/staging/"
 LOADS = "meta/loads/"
 
@@ -93,11 +91,6 @@ def checkpoint_key(manifest_path: str) -> str:
 def redaction_key(manifest_path: str) -> str:
     """The record of a redaction, named after the commit that ordered it."""
     return f"{REDACTIONS}{manifest_path.removeprefix(COMMITS).partition('/')[0]}.json"
-
-
-def restart_key(manifest_path: str) -> str:
-    """The record of a store that was made empty, named after the last commit of the chain that ended."""
-    return f"{RESTARTS}{manifest_path.removeprefix(COMMITS).partition('/')[0]}.json"
 
 
 def staging_prefix(head: int, token: str) -> str:

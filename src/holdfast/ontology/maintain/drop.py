@@ -7,14 +7,13 @@ After a drop nothing of the type is in "latest". Unless it is purged, queries as
 that is committed again begins a new life: it has none of the old rows.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from holdfast.base.errors import NotFound
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
 from holdfast.ontology.chain.catalog import Catalog, chained_schema
-from holdfast.ontology.chain.chain import Chain, ended_files
+from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.chain.latest import read_latest
 from holdfast.ontology.chain.redaction_fence import retry_overtaken
 from holdfast.ontology.commit.attempt import Order
@@ -39,7 +38,6 @@ class Preview:
     objects: int
     """That are current."""
     files: int
-    """With those of chains that have ended, where they are to be purged."""
     lives: tuple[Life, ...]
     """That have ended before."""
     relations: tuple[str, ...]
@@ -56,22 +54,20 @@ async def _preview(store: Store, name: str, *, purge: bool) -> Preview:
     chain = Chain(store)
     head = await read_head(store)
     ledger = await chain.ledger(head.place)
-    old = await ended_files(store) if purge else []
-    type_id = find_type(ledger, name, ended=purge, also={ref.type_id for ref in old})
-    old = [ref for ref in old if ref.type_id == type_id]
+    type_id = find_type(ledger, name, ended=purge)
     live = type_id in ledger.schemas or ledger.head_of(type_id).files > 0
     lives = ledger.lives.get(type_id, ())
     objects = len((await read_latest(store, chain, ledger, type_id)).rows) if live else 0
     known = ledger.head_of(type_id)
-    text = f"drop {head.manifest_path} {type_id.label} {purge} {objects} {known} {lives} {len(old)}"
+    text = f"drop {head.manifest_path} {type_id.label} {purge} {objects} {known} {lives}"
     token = token_of(text)
     relations = await _relations(chain, ledger, type_id)
-    return Preview(head.commit_id, type_id, purge, live, objects, known.files + len(old), lives, relations, token)
+    return Preview(head.commit_id, type_id, purge, live, objects, known.files, lives, relations, token)
 
 
-def find_type(ledger: Ledger, name: str, *, ended: bool = False, also: Iterable[TypeId] = ()) -> TypeId:
+def find_type(ledger: Ledger, name: str, *, ended: bool = False) -> TypeId:
     """The type of this name (``entity/Name`` where there are two); with ``ended``, also one that was dropped."""
-    known = {*ledger.heads, *ledger.schemas, *also}
+    known = {*ledger.heads, *ledger.schemas}
     known |= {each for each, lives in ledger.lives.items() if ended and not all(life.purged for life in lives)}
     found = sorted(each for each in known if name in (each.name, each.label))
     if not found:

@@ -16,7 +16,7 @@ from holdfast.base.errors import Invalid, NotFound
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
 from holdfast.ontology.chain.catalog import chained_schema, chained_type
-from holdfast.ontology.chain.chain import Chain, ended_files
+from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.chain.state import read_file
 from holdfast.ontology.commit.attempt import Order
 from holdfast.ontology.commit.commit import Commit, Committer
@@ -47,8 +47,6 @@ class Preview:
     """That still have payload, in all of history."""
     commits: tuple[int, ...]
     """That wrote them, on the chain of now."""
-    ended: int
-    """How many of the rows are on chains that have ended."""
     info: TypeInfo | None
     key_field: str | None
     last: str
@@ -69,31 +67,26 @@ async def preview(store: Store, name: str, *key: str) -> Preview:
     chain = Chain(store)
     head = await read_head(store)
     ledger = await chain.ledger(head.place)
-    old = await ended_files(store)
-    type_id = find_type(ledger, name, ended=True, also={ref.type_id for ref in old})
+    type_id = find_type(ledger, name, ended=True)
     identity = _identity(type_id, key)
     rows = await _payload(store, await chain.files(0, head.place, checkpoints=False), type_id, identity)
-    before = await _payload(store, old, type_id, identity, ended=True)
     commits = tuple(sorted({commit_id for commit_id, _ in rows}))
-    if not (rows or before):
+    if not rows:
         raise NotFound(f"{type_id.label}: no row of {'/'.join(key)!r} has any payload", remedy="look at the key again")
-    text = f"erase {head.manifest_path} {type_id.label} {identity} {len(rows)} {commits} {len(before)}"
+    text = f"erase {head.manifest_path} {type_id.label} {identity} {len(rows)} {commits}"
     token = token_of(text)
     info = await chained_type(chain, ledger, type_id)
     key_field = await _key_field(chain, ledger, type_id)
-    last = erased_text(key_field, (rows or before)[-1][1])
-    count = len(rows) + len(before)
-    return Preview(head.commit_id, type_id, identity, count, commits, len(before), info, key_field, last, token)
+    last = erased_text(key_field, rows[-1][1])
+    return Preview(head.commit_id, type_id, identity, len(rows), commits, info, key_field, last, token)
 
 
 async def _payload(
-    store: Store, files: Iterable[FileRef], type_id: TypeId, identity: Identity, *, ended: bool = False
+    store: Store, files: Iterable[FileRef], type_id: TypeId, identity: Identity
 ) -> list[tuple[int, str]]:
     """The rows of an identity that still have payload: their commits, and their fields."""
 
     async def read(ref: FileRef) -> list[tuple[int, str]]:
-        if ended and await store.find(ref.path) is None:
-            return []  # of a chain that has ended: gone is gone
         found = await blocking(read_rows, await read_file(store, ref.path), ref.path)
         return [(commit_id, row.fields_json) for commit_id, row in found if row.identity == identity]
 

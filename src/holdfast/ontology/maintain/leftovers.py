@@ -1,6 +1,6 @@
 """Leftovers: payload that was ordered to be destroyed, in objects that no history names.
 
-A redaction reaches every file on the chains. Beside them lie snapshots that no index names, attempts at commits that
+A redaction reaches every file on the chain. Beside them lie snapshots that no index names, attempts at commits that
 lost, staged parts of migrations that can never be committed, and what bulk loads staged before it: all of them
 garbage, and any of them may hold rows of before the redaction. Whoever wrote one may have been slow and then killed, so
 that it came after the redaction had looked. So it is looked for again: ``verify`` names it, the next compaction and
@@ -18,7 +18,7 @@ from holdfast.base.aio import blocking
 from holdfast.base.clock import parse_iso
 from holdfast.base.errors import Corrupt, NotFound
 from holdfast.objects.store import Store
-from holdfast.ontology.chain.chain import Chain, ended_chains, ended_files
+from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.data import rows
 from holdfast.ontology.format.head import read_head
@@ -34,8 +34,6 @@ class Ordered:
 
     redaction: Redaction
     place: Place
-    present: bool = True
-    """On the chain of now; else on one that has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +50,14 @@ Orders = Mapping[TypeId, Sequence[Ordered]]
 async def orders(store: Store, head: Place | None) -> Orders:
     """Every redaction that was ever ordered, by type."""
     found: dict[TypeId, list[Ordered]] = defaultdict(list)
-    for root in (head, *await ended_chains(store)):
-        chain = Chain(store)
-        place = (await chain.ledger(root)).redacted
-        while place is not None:
-            manifest = await chain.manifest(place)
-            redaction = redaction_of(manifest)
-            if redaction is not None:
-                found[redaction.type_id].append(Ordered(redaction, place, root == head))
-            place = (await chain.ledger_of(manifest.parent)).redacted
+    chain = Chain(store)
+    place = (await chain.ledger(head)).redacted
+    while place is not None:
+        manifest = await chain.manifest(place)
+        redaction = redaction_of(manifest)
+        if redaction is not None:
+            found[redaction.type_id].append(Ordered(redaction, place))
+        place = (await chain.ledger_of(manifest.parent)).redacted
     return found
 
 
@@ -106,14 +103,13 @@ async def _snapshots(store: Store, wanted: Orders) -> AsyncIterator[Leftover]:
 
 async def _guilty_snapshot(store: Store, key: str, type_id: TypeId, ordered: Sequence[Ordered]) -> Ordered | None:
     first, last = snapshot_span(key, type_id) or (1, 0)
-    meant = [each for each in ordered if first <= each.redaction.last and each.redaction.first <= last and each.present]
+    meant = [each for each in ordered if first <= each.redaction.last and each.redaction.first <= last]
     return await _carries(store, key, meant, by_commit=True)
 
 
 async def _attempts(store: Store, wanted: Orders, head: Place) -> AsyncIterator[Leftover]:
-    """Which are on no chain, and come too late for one."""
+    """Which are not on the chain, and come too late for it."""
     kept = {ref.path for ref in await Chain(store).files(0, head, checkpoints=False)}
-    kept |= {ref.path for ref in await ended_files(store)}
     folders: dict[str, list[str]] = defaultdict(list)
     async for key in store.keys(layout.COMMITS):
         folder = layout.folder_of(key)
@@ -125,7 +121,7 @@ async def _attempts(store: Store, wanted: Orders, head: Place) -> AsyncIterator[
             key = layout.data_key(number, mark, *type_id)
             if key in kept or key not in keys or number > head.commit_id:
                 continue
-            meant = [each for each in ordered if not each.present or number <= each.place.commit_id]
+            meant = [each for each in ordered if number <= each.place.commit_id]
             guilty = await _carries(store, key, meant)
             if guilty is not None:
                 yield Leftover(key, guilty, tuple(keys))

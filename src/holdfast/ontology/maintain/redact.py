@@ -21,10 +21,10 @@ from dataclasses import replace
 from holdfast.base import codec
 from holdfast.base.aio import blocking, map_bounded
 from holdfast.base.clock import iso
-from holdfast.base.errors import Conflict, Corrupt, NotFound
+from holdfast.base.errors import Conflict, Corrupt
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import CREATE, IfMatch, Lost, Store
-from holdfast.ontology.chain.chain import Chain, ended_chains, ended_files
+from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.chain.resolve import resolve_by_chain
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.data.footer import stats_of
@@ -68,25 +68,12 @@ async def perform(store: Store, ambient: Ambient, place: Place, *, watch: Watch 
         await perform(store, ambient, before)
     last = await chain.at(place, redaction.last)
     files = await chain.files(redaction.first - 1, last, checkpoints=False)
-    present = {ref.path for ref in files}
-    ended = [ref for ref in await ended_files(store) if ref.path not in present]
-    wanted = [ref for ref in (*files, *ended) if ref.type_id == redaction.type_id]
+    wanted = [ref for ref in files if ref.type_id == redaction.type_id]
     done = 0
-    # Chains that have ended have numbers of their own: all of their rows are meant, and all of their readers are late.
-    always = replace(redaction, first=0, last=max((each.commit_id for each in await ended_chains(store)), default=0))
-    beyond = max(place.commit_id, always.last + 1)
 
     async def one(ref: FileRef) -> Rewritten | None:
         nonlocal done
-        try:
-            if ref.path in present:
-                found = await _rewrite(store, ref, redaction, place.commit_id)
-            else:
-                found = await _rewrite(store, ref, always, beyond)
-        except NotFound:
-            if ref.path in present:
-                raise
-            found = None  # of a chain that has ended: gone is gone
+        found = await _rewrite(store, ref, redaction, place.commit_id)
         done += 1
         if watch is not None:
             watch(done, len(wanted))

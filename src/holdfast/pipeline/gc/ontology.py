@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from holdfast.base.errors import Corrupt, Incompatible, NotFound
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
-from holdfast.ontology.chain.chain import Chain, ended_chains
+from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.head import read_head
 from holdfast.ontology.format.index import read_index
@@ -77,13 +77,13 @@ async def _attempts(store: Store, out: Sweep) -> None:
     if not rivals:
         return
     head = (await read_head(store)).place
-    roots = [place for place in (head, *await ended_chains(store)) if place is not None]
     chain = Chain(store)
     for number, folders in rivals:
         if head is None or number > head.commit_id:
             continue
         try:
-            on_chain = {folder for folder in folders if await _is_on(chain, roots, number, folder)}
+            places = {folder: Place(number, f"{folder}manifest.json") for folder in folders}
+            on_chain = {folder for folder, place in places.items() if await chain.contains(head, place)}
         except (Corrupt, Incompatible, NotFound):
             out.keep(UNKNOWN, folders[0])
             continue
@@ -109,11 +109,6 @@ async def _rivals(store: Store, out: Sweep) -> AsyncIterator[tuple[int, list[str
             number, folders = found, [*(folders if found == number else ()), folder]
     if len(folders) > 1:
         yield number, folders
-
-
-async def _is_on(chain: Chain, roots: list[Place], number: int, folder: str) -> bool:
-    place = Place(number, f"{folder}manifest.json")
-    return any([await chain.contains(root, place) for root in roots if number <= root.commit_id])
 
 
 async def _remove_folder(store: Store, folder: str, out: Sweep) -> bool:

@@ -102,8 +102,8 @@ class RunCheck:
             return
         if history.state.status == "deleted":
             if folder.sizes:
-                told = f"{len(folder.sizes)} objects are left, such as {min(folder.sizes)}"
-                tally.find(RULES["deleted_leftovers"], journal.key, told)
+                what = f"{len(folder.sizes)} objects are left, such as {min(folder.sizes)}"
+                tally.find(RULES["deleted_leftovers"], journal.key, what)
             return
         for line in history.entries:
             reference = line.fields.get("payload")

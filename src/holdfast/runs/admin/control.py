@@ -1,8 +1,8 @@
 """Listing and steering runs without the workflow's code.
 
 Listing, forking, deleting, and the two requests that need code to be carried out: to cancel a run and to try a failed
-one again. A request is a ``detached`` session: it fences whoever works on the run and says that nobody does now, so
-that a worker, or the next call, goes on from there. The journal decides; the index is updated afterwards.
+one again. A request is a ``detached`` session: it fences the process that works on the run and says that none does now,
+so that a worker, or the next call, goes on from there. The journal decides; the index is updated afterwards.
 
 Errors: ``NotFound`` for a run that does not exist or was deleted; ``RunFinished`` and ``Refused`` where the run's state
 does not allow it; ``Conflict`` if others kept writing to the run.

@@ -8,8 +8,8 @@ stays: a session that still works on the run is fenced, the id is never used aga
 source. A registered fork keeps the payloads. A registration whose fork does not exist is decided, not guessed: the
 deleter creates a tombstone under the fork's own name, and either that wins or the fork does.
 
-**Tidying.** Segments that have been merged into larger ones are garbage, once nobody can refer to them any more: list
-first, then read the journal; if it is finished, what was listed and is not referred to never will be, because a
+**Tidying.** Segments that have been merged into larger ones are garbage once no journal can refer to them any more:
+list first, then read the journal; if it is finished, what was listed and is not referred to never will be, because a
 session that appends to a finished run must first be opened, and opening does not seal.
 """
 

@@ -4,7 +4,7 @@ A fork shares the payloads that its lines refer to. So it registers with every r
 source: while the source is not deleted, its references are safe. A deleter writes its tombstone first and looks for
 registrations afterwards (see ``delete``): one of the two sees the other. The lines themselves are copied.
 
-The fork's ``start`` names the source, carries the next session number, and is ``detached``: nobody is at work on it, so
+The fork's ``start`` names the source, carries the next session number, and is ``detached``: no process works on it, so
 a worker, or a call, takes it up.
 """
 

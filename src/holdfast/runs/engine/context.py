@@ -319,12 +319,12 @@ class Context:
         """The results of a group's members, at most ``limit`` at a time. The first failure cancels those whose function
         is still running; those whose function has returned are recorded before the failure is raised.
         """
-        turns = asyncio.Semaphore(limit)
+        places = asyncio.Semaphore(limit)
         failures: list[BaseException] = []
 
         async def work(member: Callable[[], Awaitable[Any]]) -> Any:
             try:
-                async with turns:
+                async with places:
                     return await member()
             except BaseException as error:
                 if not isinstance(error, asyncio.CancelledError):
@@ -415,8 +415,8 @@ class Context:
         """The child's result, after any number of waits for it."""
         ident = parent["stepId"]
         link = {"stepId": ident, "name": child.name, "child": children.child_id(parent)}
-        for turn in itertools.count(1):
-            wait = counted(f"child {ident}", turn)
+        for number in itertools.count(1):
+            wait = counted(f"child {ident}", number)
             fields: dict[str, Any] = {"event": f"{CHILD_EVENT}{link['child']}", "stepId": wait}
             if self._replay.comes_next("wait", wait):
                 await self._wait(wait, fields, None)

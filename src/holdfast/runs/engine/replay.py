@@ -4,7 +4,7 @@ The workflow's own task makes one call at a time, so its entries (the main lane)
 which they were recorded; a parallel group, which its caller waits for, takes one place in that order. Entries asked for
 by other tasks carry ``lane`` and are found by id, because only their ids are independent of the scheduler.
 
-Where code and journal disagree the caller is told both sides, before anything new is run.
+Where code and journal disagree, the error names both sides, before anything new is run.
 """
 
 from collections import Counter

@@ -1,8 +1,8 @@
 """A worker: keeps calling runs that are due. Any number may run at once; a run taken up twice is fenced, not damaged.
 
 Due are timers that have passed, retries, delivered events, cancellations, children that finished, and runs that
-nobody has written to for ``stale_after_ms`` (their process probably died). That last one is a guess: taking over a
-run that is alive wastes one step at most, because the older session is fenced.
+have not been written to for ``stale_after_ms`` (their process probably crashed). That last one is a guess: taking over
+a run that is alive wastes one step at most, because the older session is fenced.
 """
 
 import asyncio

@@ -113,7 +113,7 @@ class Workflow:
         return await self._call(store, ambient, who, plan)
 
     async def cancel(self, store: Store, run_id: str, *, reason: str = "cancelled") -> Outcome:
-        """Cancel a run and let its clean-up run here and now. Whoever is working on it is fenced."""
+        """Cancel a run and let its clean-up run here and now. A process that is working on it is fenced."""
         who = Identity(layout.check_run_id(run_id), self.name, self.version)
         return await self._call(
             store, ambient_of(store), who, lambda history, now: plan_cancel(_state(history), who, reason, now)

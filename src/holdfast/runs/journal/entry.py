@@ -2,7 +2,7 @@
 
 An entry is one of seven types, and says in which session it was written, at which offset, and when. Everything else is
 in ``fields``: what we know, and what we do not, which is kept as it is. A line of ours is canonical JSON; a line of
-anybody's may have any order of keys, a time with or without a fraction, more fields or fewer.
+those of other programs may have any order of keys, a time with or without a fraction, more fields or fewer.
 
 Errors: ``Invalid`` for an entry that cannot be written; ``Corrupt`` for a line that is none, naming the object, the
 line and the offset that the line ought to have.

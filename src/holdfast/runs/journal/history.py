@@ -2,7 +2,7 @@
 
 Reading a small run is one GET. A longer one takes the journal, then all its segments at once; each is held to the
 length and the hash that the journal gives for it. A segment that is missing because the run was deleted or tidied up
-meanwhile is no damage: the journal is read again, and says so.
+meanwhile is not damage: the journal is read again, and refers to the merged one.
 
 Errors: ``Corrupt`` names the object, the line and the offset. Reading changes nothing.
 """

@@ -1,7 +1,7 @@
 """Journal: one session's hold on a run. Every append is one conditional PUT over the version that it wrote last.
 
 * **One start, one writer.** ``begin`` writes ``start`` with the next session number and a random ``writer``, so that
-  two sessions never produce equal bytes. Whoever wrote the highest ``start`` is the writer.
+  two sessions never produce equal bytes. The session with the highest ``start`` is the writer.
 * **Group commit.** Appends are serialised. What is asked for while a PUT is under way leaves together in the next one,
   in the order of the calls; each caller gets its own entries, once they are durable.
 * **Reading back.** After a lost race, an unknown outcome or a failure, the session reads the journal before it writes
@@ -289,7 +289,7 @@ class Journal:
         except Unavailable as error:
             raise _unknown(self.run_id, error) from error
         if history is None:
-            what = "changed" if version is not None else "was started by somebody else"
+            what = "changed" if version is not None else "was started by another process"
             raise Conflict(f"run {self.run_id} {what} while session {self.session} was being opened")
         if history.state.session > self.session:
             raise Fenced(f"run {self.run_id}: session {self.session} was superseded as soon as it had started")
@@ -430,7 +430,7 @@ class Journal:
         self._sealer.forget()
         self._in_doubt.clear()
         if history.state.finished and (landed is None or landed.entries[-1].offset < len(history.entries) - 1):
-            fenced = self._stop(f"somebody else has ended the run: it is {history.state.status}")
+            fenced = self._stop(f"another process has ended the run: it is {history.state.status}")
             if landed is None:
                 raise fenced
 

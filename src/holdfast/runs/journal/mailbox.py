@@ -67,7 +67,7 @@ class Inbox:
         """Keys by event, the oldest mail first."""
 
     async def collect(self, event: str) -> Mail | None:
-        """The oldest mail for ``event`` that this run has not consumed. Whoever gets it records that."""
+        """The oldest mail for ``event`` that this run has not consumed. The caller records that it was consumed."""
         if self._taken is None:
             self._taken = taken(self._history)
         if not self._waiting.get(event):

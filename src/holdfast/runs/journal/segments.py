@@ -9,10 +9,10 @@ the seven before it, as one segment of the next level (and so on up). So
 * a journal of N lines refers to at most seven segments per level, about log8 N levels;
 * a line is sealed again at most once per level, so that all uploads together stay nearly linear in N.
 
-A segment that would grow past ``largest`` bytes is not merged further: nobody has to hold or send more at once.
+A segment that would grow past ``largest`` bytes is not merged further: no process has to hold or send more at once.
 
-The head line is the only line of a journal that is no entry. It repeats the generation and the highest session, so that
-who is fenced can be told without reading a segment.
+The head line is the only line of a journal that is not an entry. It repeats the generation and the highest session, so
+that a session can find out that it is fenced without reading a segment.
 """
 
 import hashlib

@@ -23,7 +23,7 @@ Status = Literal[
 
 FINISHED: frozenset[Status] = frozenset(("success", "failed", "cancelled", "deleted"))
 
-# What an entry means for the status. Some types have several meanings, told apart by a field.
+# What an entry means for the status. Some types have several meanings; a field says which.
 REOPEN, CANCELLING, SLEEP, RETRY, DELETE = "reopen", "cancelling", "sleep", "retry", "delete"
 
 _WORKING = "working"

@@ -8,10 +8,10 @@ from typing import ClassVar, Self
 
 from holdfast.base.errors import HoldfastError
 from holdfast.bus import Bus, Context, Event, Handler, Options, Retry, Schedule, on
-from holdfast.bus.claims import Claims, Hold, Over
 from holdfast.bus.event import DEFAULT_PRIORITY, Envelope
 from holdfast.bus.publish import Boundary, Publisher
 from holdfast.bus.schedule import Misfire, Ticker
+from holdfast.bus.worker.claims import Claims, Hold, Over
 from holdfast.sim.checkers.bus import (
     ONCE_PER_KEY,
     Execution,

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 from holdfast.bus import Bus, Event, Handler, Options, Retry, on
 from holdfast.bus import Context as BusContext
-from holdfast.bus.runner import Runner
+from holdfast.bus.worker.runner import Runner
 from holdfast.ontology import Entity, Field
 from holdfast.ontology.session import Options as SessionOptions
 from holdfast.platform.durable import BusCourier

@@ -230,6 +230,8 @@ def to_table(info: TypeInfo, rows: Sequence[Row], commit_id: int, schema_version
     found["fields_json"] = pa.array(bodies, pa.string())
     partial = [name for name, made in typed.items() if made.partial]
     table = pa.table(found).replace_schema_metadata(marks(info.columns, partial))
+    if isinstance(rows, Batch) and rows.ascending:
+        return table
     return table.take(pc.sort_indices(table, sort_keys=[(name, "ascending") for name in keys]))
 
 
@@ -309,7 +311,7 @@ def pile_to_parquet(info: TypeInfo, pile: SpilledRows, commit_id: int, schema_ve
     return bytes(sink.getvalue().to_pybytes())
 
 
-def writer_for(sink: pa.BufferOutputStream, table: pa.Table) -> pq.ParquetWriter:
+def writer_for(sink: Any, table: pa.Table, **options: Any) -> pq.ParquetWriter:
     """For tables like this one."""
     plain = [name for name in table.column_names if name != "fields_json"]
     return pq.ParquetWriter(
@@ -319,6 +321,7 @@ def writer_for(sink: pa.BufferOutputStream, table: pa.Table) -> pq.ParquetWriter
         use_dictionary=[name for name in plain if repeats(table.column(name))],
         write_statistics=plain,
         store_schema=False,  # Parquet's own types say it all
+        **options,
     )
 
 

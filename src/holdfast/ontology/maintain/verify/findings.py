@@ -67,8 +67,6 @@ KINDS: dict[str, Kind] = {
     **_kinds(
         Severity.WARNING,
         snapshot_unproved=f"{_REPAIR}, then compact again: our readers do not use a snapshot that nothing proves",
-        ended_unreadable="restore the manifest, or remove what is left of these commits and the record named here: "
-        "until then nothing can be erased or purged",
         schema_objects_differ=f"{_REPAIR}: it writes them again from the chain",
         schema_version_ahead="holdfast onto migrate with the class of that version, or ask who has registered it",
         stale_part="holdfast onto migrate --abandon: the migration can never be committed, and its rows lie about",
@@ -85,7 +83,6 @@ KINDS: dict[str, Kind] = {
         staged_load="nothing: a load removes it when it ends; if it died, holdfast onto compact --apply, a day later",
         open_attempt="leave it alone: its writer may only be slow",
         orphan_snapshot="nothing: holdfast onto compact --apply removes it when it is old enough",
-        ended_chain="nothing: erasures and purges reach these commits; remove them and the record if nobody wants them",
         foreign_object=f"{_NOTHING}; find out who put it there",
     ),
 }

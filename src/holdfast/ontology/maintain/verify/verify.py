@@ -15,7 +15,7 @@ from typing import NamedTuple
 from holdfast.base.aio import blocking, map_bounded, stream_bounded
 from holdfast.base.errors import Corrupt, HoldfastError, NotFound
 from holdfast.objects.store import Store
-from holdfast.ontology.chain.chain import Chain, ended_chains
+from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import Ledger
 from holdfast.ontology.format.data.footer import REDACTED
@@ -107,7 +107,7 @@ async def _verified(store: Store, *, deep: bool, watch: Watch | None) -> _Run:
     check = await _walk(run)
     run.findings += check.findings
     await _check_files(run, check)
-    run.findings += _strangers(run, check, await _check_ended(run))
+    run.findings += _strangers(run, check)
     run.findings += await _check_redactions(run, check)
     ledger = await _ledger(run, check)
     if ledger is not None:
@@ -272,7 +272,7 @@ async def _check_leftovers(run: _Run) -> list[Finding]:
     try:
         found = await leftovers(run.store)
     except Corrupt:
-        return []  # a chain that has ended cannot be followed, and that is told
+        return []  # a chain that cannot be followed is a finding of its own
     return [
         Finding(
             "erased_payload",
@@ -295,26 +295,8 @@ async def _exists(store: Store, key: str) -> bool:
     return True
 
 
-async def _check_ended(run: _Run) -> set[str]:
-    """The folders of commits on chains that ended when the store was made anew; one finding for each chain."""
-    found: set[str] = set()
-    for place in await ended_chains(run.store):
-        key = layout.restart_key(place.path)
-        then = await walk(run.store, Head(place.commit_id, place.path), _listed(run), lambda _: None)
-        if not then.whole:
-            wrong = then.findings[0].message
-            run.complain(
-                "ended_unreadable", key, f"commits 1 to {place.commit_id} of before cannot be followed: {wrong}"
-            )
-            continue
-        run.complain("ended_chain", key, f"commits 1 to {place.commit_id} of before the store was made anew lie here")
-        paths = [*then.places, *(entry.path for manifest in then.manifests for entry in manifest.files)]
-        found |= {folder for path in paths if (folder := layout.folder_of(path)) is not None}
-    return found
-
-
-def _strangers(run: _Run, check: ChainCheck, ended: set[str]) -> Iterator[Finding]:
-    """What lies under ``commits/`` and is not on the chain, nor on one that has ended."""
+def _strangers(run: _Run, check: ChainCheck) -> Iterator[Finding]:
+    """What lies under ``commits/`` and is not on the chain."""
     on_chain = {path.removesuffix("manifest.json") for path in check.places}
     named = {entry.path for manifest in check.manifests for entry in manifest.files} | check.places
     attempts: dict[str, int] = {}
@@ -322,8 +304,6 @@ def _strangers(run: _Run, check: ChainCheck, ended: set[str]) -> Iterator[Findin
         if not key.startswith(layout.COMMITS) or key in named:
             continue
         folder = layout.folder_of(key)
-        if folder in ended:
-            continue
         commit_id = layout.commit_of_folder(folder) if folder is not None else None
         if folder is None or commit_id is None:
             yield Finding("foreign_object", key, "nothing of an ontology has such a key")

@@ -1,0 +1,1 @@
+"""One worker of a namespace: what it reads, claims, runs and remembers."""

@@ -1,0 +1,285 @@
+"""The scenarios of the store, registers and leases hold, and each naive part breaks its own."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from itertools import chain
+from typing import Any
+
+import pytest
+
+from holdfast.base import codec
+from holdfast.base.codec import Document
+from holdfast.base.errors import Conflict, Contended, Fenced, Unavailable
+from holdfast.base.ids import Ambient
+from holdfast.objects.client import Client
+from holdfast.objects.lease import Grant, Lease, LeaseState
+from holdfast.objects.register import Absent, Applied, History, RecentOperations, Unknown
+from holdfast.objects.store import CREATE, OVERWRITE, Create, IfMatch, Lost, Mode, Page, Store, Written
+from holdfast.sim.pool import run_all, shares
+from holdfast.sim.run import Totals, simulate
+from holdfast.sim.scenario import find
+from holdfast.sim.scenarios.lease import LeaseFencedWrites, LeaseTenants
+from holdfast.sim.scenarios.register import RegisterCounter, RegisterForeign, RegisterHistory
+from holdfast.sim.scenarios.store import TICKETS, Names, StoreCache, StoreCas, StoreListing
+from holdfast.sim.world import Process
+from tests.sim.naive import first_broken, rules
+from tests.soak import SOAKING
+
+GROUND = [
+    "laws",
+    "lease",
+    "lease-fenced-writes",
+    "names",
+    "register-counter",
+    "register-foreign",
+    "register-history",
+    "store-cache",
+    "store-cas",
+    "store-listing",
+]
+LOSSY = ["lease", "lease-fenced-writes", "register-counter", "register-history"]
+MANY_SEEDS = range(1, 701 if SOAKING else 71)
+
+
+@pytest.mark.parametrize("name", GROUND)
+def test_scenario_holds(name: str) -> None:
+    kind, totals = find(name), Totals()
+    for seed in range(1_000, 1_060):
+        totals.include(simulate(kind, seed))
+    assert totals.broken == {}
+    assert totals.operations >= totals.runs == 60
+    assert {"lost response", "lost request", "unavailable", "slow"} <= totals.tally.keys()
+
+
+def test_every_law_is_judged_in_some_run() -> None:
+    laws = find("laws")
+    judged = {simulate(laws, seed).trace.events[1].subject for seed in range(1, 201)}
+    assert judged == {f"judge {name}" for name in laws().laws}  # type: ignore[attr-defined]  # of this scenario
+
+
+def test_register_and_lease_hold_with_a_quarter_of_responses_lost() -> None:
+    totals = Totals()
+    tasks = chain.from_iterable(shares(name, MANY_SEEDS) for name in LOSSY)
+    asyncio.run(run_all(tasks, lambda _, share, __: totals.add(share), jobs=2))
+    assert totals.broken == {}
+    assert totals.runs == len(LOSSY) * len(MANY_SEEDS)
+    assert totals.operations >= 30 * totals.runs
+    assert totals.tally["lost response"] == pytest.approx(totals.requests / 4, rel=0.05)
+
+
+def test_what_a_replayed_edit_says_is_not_remembered_but_read() -> None:
+    """Seed 1001829: a clerk took up an addition, found it in the state it remembered, and told that old number."""
+    run = simulate(find("register-counter"), 1_001_829)
+    assert run.violations == []
+
+
+SEEDS = range(1, 400)
+
+
+class NoReadBack(Client):
+    """412 is a lost race and an open outcome is tried again: the classic retry loop around a conditional write."""
+
+    async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+        for _ in range(20):
+            with suppress(Unavailable):
+                return await self._send(key, body, mode)
+        raise Unavailable(f"{key}: gave up", maybe_applied=True)
+
+
+class TokenOnly(Client):
+    """Our write id is in there, so the object must be ours."""
+
+    async def _read_back(self, key: str, body: bytes, mode: Create | IfMatch) -> Written | Lost | None:
+        verdict = await super()._read_back(key, body, mode)
+        if isinstance(verdict, Lost) and verdict.current is not None:
+            theirs = codec.decode(verdict.current.body, key=key)["write_id"]
+            if theirs == codec.decode(body, key=key)["write_id"]:
+                return Written(verdict.current.version)
+        return verdict
+
+
+class ContendedMeansTaken(Client):
+    """409 says that somebody else is writing, so the race is lost."""
+
+    async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+        try:
+            return await self._send(key, body, mode)
+        except Contended:
+            return Lost()
+        except Unavailable:
+            return await super().put(key, body, mode)
+
+
+class ContendedMeansUntouched(Client):
+    """409 says that nothing was written, so giving up is safe."""
+
+    async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+        try:
+            return await self._send(key, body, mode)
+        except Contended as error:
+            raise Unavailable(f"{key}: nothing was written") from error
+        except Unavailable:
+            return await super().put(key, body, mode)
+
+
+def test_without_read_back_an_own_write_is_reported_as_lost() -> None:
+    class Naive(StoreCas):
+        def stack(self, backend: Store, ambient: Ambient) -> Client:
+            return NoReadBack(backend, ambient=ambient, retry=self.retry)
+
+    assert "no false conflict" in rules(first_broken(Naive, SEEDS))
+
+
+def test_a_write_id_over_foreign_bytes_is_not_our_write() -> None:
+    class Naive(RegisterForeign):
+        def stack(self, backend: Store, ambient: Ambient) -> Client:
+            return TokenOnly(backend, ambient=ambient, retry=self.retry)
+
+    assert "no lost update" in rules(first_broken(Naive, SEEDS))
+
+
+def test_without_a_write_id_equal_bytes_are_mistaken_for_the_same_write() -> None:
+    class Naive(StoreCas):
+        def body(self, value: int, ambient: Ambient) -> bytes:
+            return codec.encode({"value": value})
+
+    assert "linearizable" in rules(first_broken(Naive, SEEDS))
+
+
+def test_409_is_no_lost_race() -> None:
+    class Naive(StoreCas):
+        def stack(self, backend: Store, ambient: Ambient) -> Client:
+            return ContendedMeansTaken(backend, ambient=ambient, retry=self.retry)
+
+    assert "no false conflict" in rules(first_broken(Naive, SEEDS))
+
+
+def test_409_is_no_proof_that_nothing_was_written() -> None:
+    class Naive(StoreCas):
+        def stack(self, backend: Store, ambient: Ambient) -> Client:
+            return ContendedMeansUntouched(backend, ambient=ambient, retry=self.retry)
+
+    assert "no false conflict" in rules(first_broken(Naive, SEEDS))
+
+
+class NoHistory(RecentOperations):
+    """Whoever lost a race tries again: surely it was not applied."""
+
+    async def find(self, operation_id: str, since: Document | None, current: Document) -> Applied | Absent | Unknown:
+        return Absent()
+
+
+class ForgetfulHistory(RecentOperations):
+    """What is not in the list was not applied, however short the list."""
+
+    async def find(self, operation_id: str, since: Document | None, current: Document) -> Applied | Absent | Unknown:
+        found = await super().find(operation_id, since, current)
+        return Absent() if isinstance(found, Unknown) else found
+
+
+class DeletedOnRelease(Lease):
+    """Giving a lease back by deleting it forgets the epoch."""
+
+    async def release(self, grant: Grant) -> None:
+        grant.ended = True
+        await self._store.delete(self.key)
+
+
+class HeirTakenForARival(Lease):
+    """Whoever has the lease after a hand-over, in another epoch than we wrote, must have taken it from us."""
+
+    async def hand_over(self, grant: Grant, successor_id: str) -> None:
+        await super().hand_over(grant, successor_id)
+        state = LeaseState.parse(await self._store.get(self.key))
+        if (state.owner_id, state.epoch) != (successor_id, grant.epoch + 1):
+            raise Fenced(f"{self.key}: taken over by {state.owner_id}")
+
+
+class RestartedListing(Client):
+    """A listing that fails is begun again."""
+
+    async def list(self, prefix: str = "", *, after: str | None = None, delimiter: bool = False) -> AsyncIterator[Page]:
+        for _ in range(20):
+            try:
+                async for page in self._pages(prefix, after, delimiter):
+                    yield page
+                return
+            except Unavailable:
+                continue
+
+
+class KeepsDeleted(Client):
+    """Immutable objects never change, so why forget one?"""
+
+    async def delete(self, key: str) -> None:
+        await self.backend.delete(key)
+
+
+def test_a_register_without_history_applies_an_edit_twice() -> None:
+    class Naive(RegisterCounter):
+        def history(self) -> History:
+            return NoHistory(self.keep)
+
+    assert "applied at most once" in rules(first_broken(Naive, SEEDS))
+
+
+def test_a_short_history_that_is_trusted_applies_an_edit_twice() -> None:
+    class Naive(RegisterHistory):
+        def history(self) -> History:
+            return ForgetfulHistory(self.keep)
+
+    assert "applied at most once" in rules(first_broken(Naive, SEEDS))
+
+
+def test_an_owner_that_trusts_its_clock_writes_after_its_successor() -> None:
+    class Naive(LeaseFencedWrites):
+        def change(self, entry: dict[str, Any], ledger: dict[str, Any] | None) -> dict[str, Any]:
+            return entry
+
+    assert "stale owners are fenced off" in rules(first_broken(Naive, SEEDS))
+
+
+def test_a_lease_that_is_deleted_on_release_gives_an_epoch_twice() -> None:
+    class Naive(LeaseTenants):
+        def lease(self, process: Process) -> Lease:
+            return DeletedOnRelease(process.store, "lease", process.name, process.ambient, ttl_ms=self.ttl_ms)
+
+    assert "one owner" in rules(first_broken(Naive, SEEDS))
+
+
+def test_an_heir_that_was_quick_is_no_rival() -> None:
+    class Naive(LeaseTenants):
+        def lease(self, process: Process) -> Lease:
+            return HeirTakenForARival(process.store, "lease", process.name, process.ambient, ttl_ms=self.ttl_ms)
+
+    assert rules(first_broken(Naive, SEEDS)) == {"tenants are told the truth"}
+
+
+def test_a_name_that_was_deleted_is_taken_again_without_a_boundary() -> None:
+    class Naive(Names):
+        async def take(self, process: Process) -> int:
+            number = max(await self.newest(process), await self.spent(process)) + 1
+            body = codec.encode({"guest": process.name, "write_id": process.ambient.ids.write_id()})
+            if isinstance(await process.store.put(f"{TICKETS}{number:06}", body, CREATE), Lost):
+                raise Conflict(f"{number} is taken")
+            return number
+
+    assert rules(first_broken(Naive, SEEDS)) == {"a name is taken once"}
+
+
+def test_a_cache_that_does_not_forget_shows_a_process_what_it_deleted() -> None:
+    class Naive(StoreCache):
+        def cached(self, process: Process) -> Client:
+            cached = super().cached(process)
+            return KeepsDeleted(process.backend, ambient=process.ambient, retry=self.retry, cache=cached.cache)
+
+    assert "one's own deletes are seen" in rules(first_broken(Naive, SEEDS))
+
+
+def test_a_listing_that_is_begun_again_has_keys_twice() -> None:
+    class Naive(StoreListing):
+        def stack(self, backend: Store, ambient: Ambient) -> Client:
+            return RestartedListing(backend, ambient=ambient, retry=self.retry)
+
+    assert "listings are true" in rules(first_broken(Naive, SEEDS))

@@ -1,0 +1,295 @@
+"""One session's hold on a run: what it writes, at what price, and what it does when others write too."""
+
+import asyncio
+
+import pytest
+
+from holdfast.base.errors import Conflict, Corrupt, Fenced, Invalid, Refused
+from holdfast.objects.memory import MemoryStore
+from holdfast.objects.store import OVERWRITE, Lost, Mode, Written
+from holdfast.runs.journal.entry import Draft
+from holdfast.runs.journal.history import read_history
+from holdfast.runs.journal.journal import Journal
+from tests.unit.runs.journal.journals import TINY, Archive, step
+
+
+async def test_start_and_what_follows_are_one_put() -> None:
+    archive = Archive()
+    journal = await archive.begin("r", Draft("resume", {"value": 1}), version="1")
+    assert archive.spent() == {"get": 1, "put": 1}
+    assert [entry.type for entry in journal.history.entries] == ["start", "resume"]
+    assert (journal.session, journal.state.version, journal.state.writer) == (1, "1", journal.writer)
+
+
+async def test_a_step_is_one_put_and_a_small_resume_one_get() -> None:
+    archive = Archive()
+    journal = await archive.begin()
+    archive.spent()
+    for number in range(20):
+        (entry,) = await journal.append(step(number, {"n": number}))
+        assert (entry.offset, entry.session, entry.fields["result"]) == (number + 1, 1, {"n": number})
+    assert archive.spent() == {"put": 20}
+    again = await archive.begin()
+    assert archive.spent() == {"get": 1, "put": 1}
+    assert (again.session, len(again.history.entries)) == (2, 22)
+    assert again.history.entries[:21] == journal.history.entries
+
+
+async def test_callers_get_what_a_reader_will_get() -> None:
+    archive = Archive()
+    journal = await archive.begin()
+    (entry,) = await journal.append(Draft("step", {"stepId": "s", "result": ("a", 1)}))
+    assert entry.fields["result"] == ["a", 1]
+    assert (await archive.history()).entries == journal.history.entries
+
+
+async def test_the_older_session_is_fenced_for_good() -> None:
+    archive = Archive()
+    older = await archive.begin()
+    newer = await archive.begin()
+    with pytest.raises(Fenced, match="session 2 has started"):
+        await older.append(step(1))
+    archive.spent()
+    with pytest.raises(Fenced):
+        await older.append(step(1))
+    assert archive.spent() == {}
+    await newer.append(step(1))
+    assert [entry.session for entry in (await archive.history()).entries] == [1, 2, 2]
+
+
+async def test_of_two_that_open_the_same_session_one_wins() -> None:
+    archive = Archive()
+    await archive.begin()
+    history = await archive.history()
+    journals = await asyncio.gather(
+        *(Journal.begin(archive.store, archive.ambient, "r", history, {}) for _ in range(5)), return_exceptions=True
+    )
+    won = [journal for journal in journals if isinstance(journal, Journal)]
+    assert len(won) == 1
+    assert sum(isinstance(journal, Conflict) for journal in journals) == 4
+    assert (await archive.history()).state.writer == won[0].writer
+    assert len(history.entries) == 1
+
+
+async def test_a_run_is_created_once() -> None:
+    archive = Archive()
+    await Journal.begin(archive.store, archive.ambient, "r", None, {})
+    with pytest.raises(Conflict, match="was started by another process"):
+        await Journal.begin(archive.store, archive.ambient, "r", None, {})
+    assert len(archive.lines()) == 1
+
+
+async def test_what_is_asked_for_meanwhile_leaves_together_in_order() -> None:
+    archive = Archive(Slow())
+    journal = await archive.begin()
+    archive.spent()
+    answers = await asyncio.gather(*(journal.append(step(n, n), step(f"{n}b")) for n in range(30)))
+    assert archive.spent() == {"put": 2}  # the first alone, all others after it
+    assert [[entry.fields["stepId"] for entry in answer] for answer in answers] == [
+        [f"s{n}", f"s{n}b"] for n in range(30)
+    ]
+    offsets = [entry.offset for answer in answers for entry in answer]
+    assert offsets == list(range(1, 61))
+    assert (await archive.history()).entries == journal.history.entries
+
+
+class Slow(MemoryStore):
+    """Answers when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go = asyncio.Event()
+        self.go.set()
+
+    async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+        outcome = await super().put(key, body, mode)
+        await asyncio.sleep(0)
+        await self.go.wait()
+        return outcome
+
+
+async def test_a_put_under_way_gathers_the_next_group() -> None:
+    backend = Slow()
+    archive = Archive(backend)
+    journal = await archive.begin()
+    backend.go.clear()
+    first = asyncio.ensure_future(journal.append(step(0)))
+    await asyncio.sleep(0)
+    others = [asyncio.ensure_future(journal.append(step(n))) for n in range(1, 9)]
+    await asyncio.sleep(0)
+    archive.spent()
+    backend.go.set()
+    await asyncio.gather(first, *others)
+    assert archive.spent() == {"put": 1}  # all eight
+    assert [entry.fields.get("stepId") for entry in journal.history.entries[1:]] == [f"s{n}" for n in range(9)]
+
+
+@pytest.mark.parametrize(("victim", "recorded"), [(0, [0, 1, 2, 3, 4, 5]), (3, [0, 1, 2, 4, 5])])
+async def test_a_cancelled_caller_takes_nobody_with_it(victim: int, recorded: list[int]) -> None:
+    """The first was sent and had landed when its caller went away; the fourth had not been sent yet."""
+    backend = Slow()
+    archive = Archive(backend)
+    journal = await archive.begin()
+    backend.go.clear()
+    callers = [asyncio.ensure_future(journal.append(step(n))) for n in range(6)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    callers[victim].cancel()
+    await asyncio.sleep(0)
+    backend.go.set()
+    answers = await asyncio.gather(*callers, return_exceptions=True)
+    assert isinstance(answers[victim], asyncio.CancelledError)
+    there = (await archive.history()).entries[1:]
+    assert [entry.fields.get("stepId") for entry in there] == [f"s{n}" for n in recorded]
+    told = [answer[0] for answer in answers if isinstance(answer, list)]
+    assert told == [entry for entry in there if entry.fields["stepId"] != f"s{victim}"]
+
+
+async def test_the_sender_goes_away_while_it_sends_for_others() -> None:
+    """A group is under way; whoever sends it is cancelled, and the next in line finds out that it has landed."""
+    backend = Slow()
+    archive = Archive(backend)
+    journal = await archive.begin()
+    backend.go.clear()
+    first = asyncio.ensure_future(journal.append(step(0)))
+    await asyncio.sleep(0)
+    group = [asyncio.ensure_future(journal.append(step(n))) for n in range(1, 5)]
+    await asyncio.sleep(0)
+    backend.go.set()
+    await first
+    backend.go.clear()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    archive.spent()
+    group[0].cancel()
+    await asyncio.sleep(0)
+    backend.go.set()
+    answers = await asyncio.gather(*group, return_exceptions=True)
+    assert [type(answer).__name__ for answer in answers] == ["CancelledError", "list", "list", "list"]
+    assert archive.spent() == {"get": 1}
+    assert [entry.fields.get("stepId") for entry in (await archive.history()).entries[1:]] == [
+        f"s{n}" for n in range(5)
+    ]
+    assert (await archive.history()).entries == journal.history.entries
+
+
+async def test_cancelled_before_anything_was_sent_means_not_recorded() -> None:
+    backend = Slow()
+    archive = Archive(backend)
+    journal = await archive.begin()
+    backend.go.clear()
+    first = asyncio.ensure_future(journal.append(step(0)))
+    await asyncio.sleep(0)
+    waiting = [asyncio.ensure_future(journal.append(step(n))) for n in (1, 2)]
+    await asyncio.sleep(0)
+    waiting[0].cancel()
+    await asyncio.sleep(0)
+    backend.go.set()
+    await asyncio.gather(first, *waiting, return_exceptions=True)
+    assert [entry.fields.get("stepId") for entry in (await archive.history()).entries[1:]] == ["s0", "s2"]
+
+
+async def test_a_draft_that_has_no_place_fails_its_own_caller_alone() -> None:
+    archive = Archive()
+    journal = await archive.begin()
+    answers = await asyncio.gather(
+        journal.append(step(1)),
+        journal.append(Draft("step", {"result": object()})),
+        journal.append(Draft("start", {})),
+        journal.append(step(2), Draft("nonsense", {})),
+        journal.append(step(3)),
+        return_exceptions=True,
+    )
+    assert [type(answer).__name__ for answer in answers] == ["list", "Invalid", "Invalid", "Invalid", "list"]
+    assert [entry.fields.get("stepId") for entry in (await archive.history()).entries[1:]] == ["s1", "s3"]
+
+
+async def test_nothing_follows_the_end() -> None:
+    archive = Archive()
+    journal = await archive.begin()
+    await journal.append(step(1), Draft("complete", {"result": 1}))
+    before = archive.lines()
+    with pytest.raises(Invalid, match="the status allows the entry"):
+        await journal.append(step(2))
+    with pytest.raises(Invalid):
+        await archive.begin()
+    assert archive.lines() == before
+    reopened = await archive.begin("r", reopen=True)
+    await reopened.append(step(2))
+    assert reopened.state.status == "open"
+
+
+async def test_a_foreign_line_without_a_session_is_kept_and_built_upon() -> None:
+    archive = Archive()
+    journal = await archive.begin()
+    key, body = "runs/r/journal.jsonl", b"\n".join(archive.lines())
+    foreign = b'{"type": "step", "session": 1, "offset": 1, "timestamp": "2026-01-01T00:00:00Z", "stepId": "theirs"}'
+    await archive.backend.put(key, body + b"\n" + foreign)  # without a newline at the end
+    archive.spent()
+    (entry,) = await journal.append(step("ours"))
+    assert archive.spent() == {"get": 1, "put": 2}  # lost, looked, written
+    assert entry.offset == 2
+    assert archive.lines()[1] == foreign
+    assert [entry.fields.get("stepId") for entry in (await archive.history()).entries] == [None, "theirs", "sours"]
+
+
+async def test_a_foreign_end_stops_the_session() -> None:
+    archive = Archive()
+    journal = await archive.begin()
+    key = "runs/r/journal.jsonl"
+    ending = b'\n{"type":"cancel","session":1,"offset":1,"timestamp":"2026-01-01T00:00:00Z"}\n'
+    await archive.backend.put(key, b"\n".join(archive.lines()) + ending)
+    with pytest.raises(Fenced, match="it is cancelled"):
+        await journal.append(step(1))
+
+
+async def test_a_journal_that_vanished_or_went_back_is_not_written_to() -> None:
+    archive = Archive()
+    journal = await archive.begin()
+    older = archive.shelf.objects["runs/r/journal.jsonl"].body
+    await journal.append(step(1))
+    await archive.backend.put("runs/r/journal.jsonl", older)
+    with pytest.raises(Corrupt, match="2 entries were recorded, and 1 are left"):
+        await journal.append(step(2))
+    assert archive.shelf.objects["runs/r/journal.jsonl"].body == older
+    await archive.backend.delete("runs/r/journal.jsonl")
+    with pytest.raises(Fenced, match="its journal is gone"):
+        await journal.append(step(2))
+    assert archive.keys("journal") == []
+
+
+async def test_a_deleted_run_is_not_opened() -> None:
+    archive = Archive()
+    journal = await archive.begin()
+    await journal.append(Draft("cancel", {"deleted": True}))
+    with pytest.raises(Refused, match="was deleted"):
+        await archive.begin("r", reopen=True)
+
+
+async def test_sealing_replaces_lines_by_a_reference() -> None:
+    archive = Archive()
+    journal = await archive.begin(policy=TINY)
+    for number in range(30):
+        await journal.append(step(number))
+        whole = await archive.history()
+        assert whole.entries == journal.history.entries
+        assert whole.lines == journal.history.lines
+        assert len(archive.lines()) <= 1 + 2 + 1
+    assert len(journal.history.refs) <= 2 * 4
+    assert archive.lines()[0].startswith(b'{"format":1,"generation":0,"refs":[[')
+
+
+async def test_an_older_session_is_fenced_without_reading_segments() -> None:
+    archive = Archive()
+    older = await archive.begin()
+    newer = await archive.begin(policy=TINY)
+    for number in range(12):
+        await newer.append(step(number))
+    archive.spent()
+    with pytest.raises(Fenced):
+        await older.append(step("late"))
+    assert archive.spent() == {"put": 1, "get": 1}
+
+
+async def test_a_missing_run_is_none() -> None:
+    assert await read_history(Archive().store, "nobody") is None

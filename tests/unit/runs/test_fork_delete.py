@@ -1,0 +1,343 @@
+"""Forks copy lines and keep payloads of their sources; deleting leaves a tombstone, and every fork its payloads."""
+
+import json
+from datetime import timedelta
+
+import pytest
+
+from holdfast import runs
+from holdfast.base.errors import Conflict, Fenced, Invalid, NotFound, Refused
+from holdfast.objects.memory import MemoryStore
+from holdfast.objects.store import CREATE, OVERWRITE, Lost, Mode, Written
+from holdfast.runs import layout
+from holdfast.runs.admin.delete import delete, purge
+from holdfast.runs.admin.fork import fork
+from holdfast.runs.journal.entry import Draft
+from holdfast.runs.journal.history import read_previous
+from holdfast.runs.journal.index import RunIndex
+from holdfast.runs.journal.journal import Journal, tidy
+from holdfast.runs.journal.payload import get_payload, put_payload
+from holdfast.runs.journal.segments import SegmentPolicy
+from tests.unit.runs.desk import Crash, Desk
+from tests.unit.runs.journal.journals import TINY, Archive, step
+
+
+async def source(archive: Archive, *, payload: bool = False, steps: int = 3) -> None:
+    journal = await archive.begin("s", version="1", input=7, policy=TINY if steps > 3 else None)
+    for number in range(steps):
+        await journal.append(step(number))
+    if payload:
+        reference = await put_payload(archive.store, archive.ambient, "s", b"large")
+        await journal.append(Draft("step", {"stepId": "big", "payload": reference}))
+    await journal.append(Draft("complete", {}))
+
+
+@pytest.mark.parametrize(
+    ("choice", "kept"),
+    [
+        ({"from_offset": 1}, 1),
+        ({"from_offset": 3}, 3),
+        ({"from_offset": 5}, 5),
+        ({"from_step": "s1"}, 2),
+        ({"after_step": "s1"}, 3),
+    ],
+)
+async def test_lines_before_the_point_are_copied_and_a_start_follows(choice: dict, kept: int) -> None:
+    archive = Archive()
+    await source(archive)
+    before = archive.body("s")
+    forked = await fork(archive.store, "s", new_run_id="f", **choice)
+    assert (forked.run_id, forked.source, forked.from_offset) == ("f", "s", kept)
+    assert archive.lines("f")[:-1] == archive.lines("s")[:kept]
+    state = (await archive.history("f")).state
+    assert state == forked.state
+    assert (state.status, state.session, state.detached) == ("open", 2, True)
+    assert (state.source, state.version, state.start["input"]) == ({"runId": "s", "fromOffset": kept}, "1", 7)
+    assert archive.body("s") == before
+    assert archive.keys("runs/s/") == ["runs/s/journal.jsonl"]  # nothing shared, nothing registered
+
+
+async def test_a_fork_goes_on_by_itself() -> None:
+    archive = Archive()
+    await source(archive)
+    forked = await fork(archive.store, "s", after_step="s0", version="2")
+    journal = await archive.begin(forked.run_id)
+    await journal.append(step("other"))
+    assert (journal.session, journal.state.version, journal.state.detached) == (3, "2", False)
+    assert len(archive.lines("s")) == 5
+
+
+@pytest.mark.parametrize(
+    "policy", [TINY, SegmentPolicy(lines=2, size=1, fan_in=3, largest=600), SegmentPolicy(lines=1000)]
+)
+async def test_a_long_source_is_copied_into_segments_of_the_fork(
+    policy: SegmentPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.runs.admin.fork.POLICY", policy)
+    archive = Archive()
+    await source(archive, steps=20)
+    await fork(archive.store, "s", new_run_id="f", from_offset=19)
+    copied = await archive.history("f")
+    assert copied.lines[:19] == (await archive.history("s")).lines[:19]
+    assert bool(copied.refs) == (policy.lines == 2)
+    assert all(key.startswith("runs/f/") for key in archive.keys("runs/f/segments"))
+    journal = await archive.begin("f")
+    await journal.append(step("more"))
+    assert (await archive.history("f")).entries == journal.history.entries
+
+
+async def test_a_fork_that_shares_a_payload_is_registered_with_its_owner() -> None:
+    archive = Archive()
+    await source(archive, payload=True)
+    await fork(archive.store, "s", new_run_id="f", after_step="big")
+    await fork(archive.store, "f", new_run_id="g", after_step="big")
+    await fork(archive.store, "s", new_run_id="h", after_step="s1")
+    assert archive.keys("/forks/") == ["runs/s/forks/f.json", "runs/s/forks/g.json"]
+    entry = (await archive.history("g")).entries[4]
+    assert await get_payload(archive.store, entry.fields["payload"]) == b"large"
+
+
+@pytest.mark.parametrize("choice", [{}, {"from_offset": 1, "from_step": "s0"}, {"from_offset": 0}, {"from_offset": 6}])
+async def test_a_point_that_is_none_is_refused(choice: dict) -> None:
+    archive = Archive()
+    await source(archive)
+    with pytest.raises(Invalid) as refused:
+        await fork(archive.store, "s", **choice)
+    assert refused.value.remedy
+    assert archive.keys("journal") == ["runs/s/journal.jsonl"]
+
+
+async def test_unknown_runs_steps_and_taken_names() -> None:
+    archive = Archive()
+    with pytest.raises(NotFound):
+        await fork(archive.store, "s", from_offset=1)
+    await source(archive)
+    with pytest.raises(NotFound, match="no step 'x'"):
+        await fork(archive.store, "s", from_step="x")
+    before = archive.body("s")
+    with pytest.raises(Refused, match="run s exists already"):
+        await fork(archive.store, "s", new_run_id="s", from_offset=1)
+    assert archive.body("s") == before
+    await delete(archive.store, "s")
+    with pytest.raises(NotFound):
+        await fork(archive.store, "s", from_offset=1)
+
+
+async def test_a_source_deleted_meanwhile_is_noticed() -> None:
+    class DeletedMeanwhile(MemoryStore):
+        deleting = False
+
+        async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+            if "/forks/" in key and not self.deleting:
+                self.deleting = True  # the deleter is faster than the registration
+                await delete(archive.store, "s")
+            return await super().put(key, body, mode)
+
+    archive = Archive(DeletedMeanwhile())
+    await source(archive, payload=True)
+    with pytest.raises(NotFound, match="deleted or began a new history"):
+        await fork(archive.store, "s", new_run_id="f", after_step="big")
+    assert await archive.backend.find("runs/f/journal.jsonl") is None
+
+
+async def finished(archive: Archive, run_id: str = "r", *, steps: int = 6) -> Journal:
+    journal = await archive.begin(run_id, policy=TINY)
+    reference = await put_payload(archive.store, archive.ambient, run_id, b"large")
+    await journal.append(Draft("step", {"stepId": "big", "payload": reference}))
+    for number in range(steps):
+        await journal.append(step(number))
+    await journal.append(Draft("complete", {}))
+    await archive.backend.put(layout.mail_key(run_id, "e", "m-1"), b"{}")
+    await RunIndex(archive.store, archive.ambient).note(run_id, journal.state)
+    return journal
+
+
+async def test_everything_goes_but_the_tombstone() -> None:
+    archive = Archive()
+    await finished(archive)
+    archive.spent()
+    deleted = await delete(archive.store, "r")
+    assert archive.spent() == {"get": 1 + 1, "put": 1, "list": 5, "delete": 6}  # one segment besides the journal
+    assert sorted(archive.shelf.objects) == ["runs/r/journal.jsonl"]
+    assert deleted.removed > 4
+    state = (await archive.history()).state
+    assert (state.status, state.session, state.generation) == ("deleted", 2, 1)
+    assert len(archive.lines()) == 2
+
+
+async def test_a_deleted_name_is_not_created_again() -> None:
+    archive = Archive()
+    await finished(archive)
+    await delete(archive.store, "r")
+    with pytest.raises(Conflict):
+        await Journal.begin(archive.store, archive.ambient, "r", None, {})  # a creator that was paused before it
+    with pytest.raises(Refused):
+        await archive.begin("r", reopen=True)
+    with pytest.raises(NotFound):
+        await delete(archive.store, "nobody")
+
+
+async def test_a_run_that_is_not_over_is_deleted_by_force_only() -> None:
+    archive = Archive()
+    journal = await archive.begin()
+    with pytest.raises(Refused, match="is open"):
+        await delete(archive.store, "r")
+    await delete(archive.store, "r", force=True)
+    with pytest.raises(Fenced, match="session 2 has started"):
+        await journal.append(step(1))
+    assert (await archive.history()).state.status == "deleted"
+
+
+async def test_deleting_again_removes_what_came_late() -> None:
+    archive = Archive()
+    await finished(archive)
+    await delete(archive.store, "r")
+    await put_payload(archive.store, archive.ambient, "r", b"of a zombie")
+    again = await delete(archive.store, "r")
+    assert again.removed == 1
+    assert sorted(archive.shelf.objects) == ["runs/r/journal.jsonl"]
+
+
+async def test_payloads_that_a_fork_needs_are_kept() -> None:
+    archive = Archive()
+    await finished(archive)
+    await fork(archive.store, "r", new_run_id="f", after_step="big")
+    with pytest.raises(Refused, match="1 of its forks need: f"):
+        await delete(archive.store, "r")
+    assert (await archive.history()).state.status == "success"
+    deleted = await delete(archive.store, "r", force=True)
+    assert deleted.kept_for == ("f",)
+    reference = (await archive.history("f")).entries[1].fields["payload"]
+    assert await get_payload(archive.store, reference) == b"large"
+    await delete(archive.store, "f", force=True)
+    assert (await delete(archive.store, "r")).kept_for == ()
+    assert archive.keys("runs/r/") == ["runs/r/journal.jsonl"]
+
+
+async def test_a_fork_of_a_fork_keeps_the_root_s_payloads() -> None:
+    archive = Archive()
+    await finished(archive)
+    await fork(archive.store, "r", new_run_id="f", after_step="big")
+    await fork(archive.store, "f", new_run_id="g", after_step="big")
+    await delete(archive.store, "f", force=True)
+    assert (await delete(archive.store, "r", force=True)).kept_for == ("g",)
+    reference = (await archive.history("g")).entries[1].fields["payload"]
+    assert await get_payload(archive.store, reference) == b"large"
+
+
+async def test_a_fork_that_only_registered_never_comes_into_being() -> None:
+    archive = Archive()
+    await finished(archive)
+    await archive.backend.put(layout.fork_key("r", "f"), b"{}")  # it died, or is only slow
+    deleted = await delete(archive.store, "r")
+    assert deleted.kept_for == ()
+    assert (await archive.history("f")).state.status == "deleted"
+    assert archive.keys("payloads") == []
+
+
+async def test_a_registration_under_somebody_else_s_name_keeps_nothing() -> None:
+    archive = Archive()
+    await finished(archive)
+    await archive.begin("f")
+    await archive.backend.put(layout.fork_key("r", "f"), b"{}")
+    assert (await delete(archive.store, "r")).kept_for == ()
+    assert (await archive.history("f")).state.status == "open"
+
+
+async def test_a_fork_that_continued_as_new_still_shows_its_old_history() -> None:
+    archive = Archive()
+    await finished(archive)
+    await fork(archive.store, "r", new_run_id="f", after_step="big")
+    journal = await archive.begin("f")
+    await journal.continue_as_new({})
+    assert (await delete(archive.store, "r", force=True)).kept_for == ("f",)
+    previous = await read_previous(archive.store, await archive.history("f"))
+    assert previous is not None
+    assert await get_payload(archive.store, previous.entries[1].fields["payload"]) == b"large"
+
+
+async def test_a_slow_fork_meets_the_deleter_s_tombstone() -> None:
+    """The fork has registered and looked; the deleter finds the registration and no fork; then the fork goes on."""
+
+    class Slow(MemoryStore):
+        async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+            if key == "runs/f/journal.jsonl" and mode == CREATE and b'"deleting"' not in body:
+                await delete(archive.store, "r", force=True)
+            return await super().put(key, body, mode)
+
+    archive = Archive(Slow())
+    await finished(archive)
+    with pytest.raises(NotFound, match="deleted or began a new history"):
+        await fork(archive.store, "r", new_run_id="f", after_step="big")
+    assert (await archive.history("f")).state.status == "deleted"
+
+
+async def test_runs_past_their_time_are_purged() -> None:
+    archive = Archive()
+    for run_id in ("a", "b", "c"):
+        await finished(archive, run_id)
+    await archive.begin("live")
+    await fork(archive.store, "b", new_run_id="f", after_step="big")
+    assert (await purge(archive.store, older_than=timedelta(minutes=1))).deleted == []
+    report = await purge(archive.store, older_than=timedelta(0))
+    assert sorted(deleted.run_id for deleted in report.deleted) == ["a", "c"]
+    assert list(report.refused) == ["b"]
+    assert archive.keys("runs/a/") == ["runs/a/journal.jsonl"]
+    assert [run.run_id async for run in RunIndex(archive.store).list(status="success")] == ["b"]
+
+
+async def test_tidying_removes_merged_segments_of_finished_runs_alone() -> None:
+    archive = Archive()
+    journal = await archive.begin(policy=TINY)
+    for number in range(12):
+        await journal.append(step(number))
+    assert await tidy(archive.store, "r") == 0
+    await journal.continue_as_new({})
+    for number in range(12):
+        await journal.append(step(number))
+    await journal.append(Draft("complete", {}))
+    before = len(archive.keys("segments/"))
+    removed = await tidy(archive.store, "r")
+    assert removed > 0
+    assert len(archive.keys("segments/")) == before - removed
+    history = await archive.history()
+    assert history.lines == journal.history.lines
+    previous = await read_previous(archive.store, history)
+    assert previous is not None
+    assert len(previous.entries) == 13
+    assert await tidy(archive.store, "r") == 0
+    assert await tidy(archive.store, "nobody") == 0
+
+
+async def test_an_index_that_missed_the_deletion_is_mended() -> None:
+    archive = Archive()
+    await finished(archive)
+    index = archive.keys("runs-index")
+    await delete(archive.store, "r")
+    assert archive.keys("runs-index") == []
+    await archive.backend.put(index[0], b"")
+    await RunIndex(archive.store).rebuild()
+    assert archive.keys("runs-index") == []
+
+
+@pytest.mark.parametrize(("steps", "dies", "looks"), [(20, True, 0), (100, False, 0), (100, True, 1), (300, False, 1)])
+async def test_only_a_run_that_may_have_left_segments_is_tidied(steps: int, dies: bool, looks: int) -> None:
+    """Merging leaves some, from the eighth segment on; and a session that was cut short may have."""
+    desk = Desk()
+    store = desk.store()
+
+    @runs.workflow()
+    async def work(ctx: runs.Context) -> None:
+        for _ in range(steps):
+            await ctx.step("one", lambda: "x" * 1024)
+        if dies and ctx.session == 1:
+            raise Crash
+
+    if dies:
+        with pytest.raises(Crash):
+            await work.start(desk.store(), run_id="r")
+    await work.start(store, run_id="r")
+    assert store.usage.requests("list", "runs") == looks
+    segments = [key for key in desk.shelf.objects if "/segments/" in key]
+    head = json.loads(desk.journal("r")[0])
+    assert len(segments) == len(head.get("refs", ())), "nothing is left that the journal does not refer to"

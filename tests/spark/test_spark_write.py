@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no types
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 

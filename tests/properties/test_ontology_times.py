@@ -1,12 +1,12 @@
 """Random histories, by our writer and a plain one, with indexes that lag, lie or are gone, compacted and not, with
-files in tables, on disk and gathered: every way of asking about time gives what a plain Python model says."""
+files in tables and on disk: every way of asking about time gives what a plain Python model says."""
 
 import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.objects.store import OVERWRITE
@@ -18,6 +18,7 @@ from holdfast.ontology.query.query import Query
 from holdfast.ontology.query.results import meta
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.types.refs import TypeId
+from tests.soak import examples
 from tests.unit.ontology.desk import Desk
 
 
@@ -163,7 +164,7 @@ def _files_are_scanned_one_by_one() -> Iterator[None]:
         yield
 
 
-@settings(max_examples=24)
+@examples(10)
 @given(steps, tables)
 async def test_every_moment_is_as_it_was(history: list[Any], table_bytes: int) -> None:
     desk, model = Desk(), Model()

@@ -212,7 +212,7 @@ def type_info(python: type) -> TypeInfo:
             f"a {type(python).__name__} where an entity or relation type is wanted: {python!r:.80}",
             remedy="give the types themselves, one after the other, such as hf.ontology(Customer, Order)",
         )
-    found = vars(python).get("__type_info__")
+    found = getattr(python, "__type_info__", None)  # every subclass has its own, if only None
     if isinstance(found, TypeInfo):
         return found
     raise Invalid(

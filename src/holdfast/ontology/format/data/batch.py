@@ -95,8 +95,16 @@ class Batch(Many):
         return joined(self.keys)
 
     @cached_property
+    def ascending(self) -> bool:
+        """Whether each identity is greater than the one before. False where it has several columns."""
+        if len(self.keys) > 1:
+            return False
+        (keys,) = self.keys
+        return bool(pc.all(pc.less(keys.slice(0, max(len(keys) - 1, 0)), keys.slice(1)), min_count=0).as_py())
+
+    @cached_property
     def distinct(self) -> bool:
-        return bool(pc.count_distinct(self.joined).as_py() == len(self))
+        return self.ascending or bool(pc.count_distinct(self.joined).as_py() == len(self))
 
     @cached_property
     def digests(self) -> pa.Array:

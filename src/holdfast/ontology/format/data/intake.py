@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -35,8 +36,8 @@ from holdfast.ontology.types.values import Unfit
 
 JSON_TEXT = {b"holdfast": b"json"}
 """Metadata of a column of texts that are the JSON of a field's values, as tables show fields of several shapes."""
-_ESCAPED = r'["\\\x00-\x1f]'
-"""What JSON does not write as it is."""
+_ESCAPED = np.isin(np.arange(256), [*range(0x20), *b'"\\'])
+"""By byte: whether JSON does not write it as it is."""
 _FAILURES = (pa.ArrowException, ValueError, TypeError, OverflowError)
 
 
@@ -85,16 +86,18 @@ def arrow_columns(info: TypeInfo, data: Any) -> tuple[list[Sequence[str]], pa.Ar
     named = key_values(info, ends, keys)
     typed: dict[str, pa.Array] = {}
     parts: list[Any] = []
-    for position, name in enumerate(info.payload):
+    between = "{"
+    for name in info.payload:
         known = keys.get(name)
         text, column = _text(info, name, table, known if isinstance(known, list) else None, named)
-        parts += [("{" if position == 0 else ",") + f'"{name}":', text]
+        parts += [f'{between}"{name}":{text.quote}', text.array]
+        between = f"{text.quote},"
         if column is not None:
             typed[name] = column
     if not parts or not count:
         bodies = pa.array(["{}"] * count, pa.string())
     else:
-        bodies = pc.binary_join_element_wise(*parts, "}", "")
+        bodies = pc.binary_join_element_wise(*parts, f"{between[:-1]}}}", "")
     found = identities(info, ends, keys, count)
     return found, bodies, typed
 
@@ -169,7 +172,7 @@ def _check_there(info: TypeInfo, name: str, given: Sequence[str]) -> None:
 
 def _text(
     info: TypeInfo, name: str, table: pa.Table, key: list[Any] | None, named: Sequence[Sequence[Any]]
-) -> tuple[pa.Array, pa.Array | None]:
+) -> tuple["_Json", pa.Array | None]:
     """The JSON of one field in each row, and its typed column if that is plain."""
     node = info.nodes[name]
     if node.metadata == (NOT_EMPTY,):
@@ -180,7 +183,7 @@ def _text(
         if quick is not None:
             return quick, column.cast(arrow_type(node))
     values = _values(info, name, table) if key is None else key
-    return pa.array(field_texts(info, name, values, named), pa.string()), None
+    return _Json(pa.array(field_texts(info, name, values, named), pa.string())), None
 
 
 def _values(info: TypeInfo, name: str, table: pa.Table) -> list[Any]:
@@ -271,7 +274,14 @@ def _end(info: TypeInfo, end: TypeInfo, name: str, table: pa.Table) -> list[str]
 # --- plain columns ---
 
 
-def _quick(node: Node, array: pa.Array) -> pa.Array | None:
+class _Json(NamedTuple):
+    """The JSON of a field, but for the quotes around each of its values."""
+
+    array: pa.Array
+    quote: str = ""
+
+
+def _quick(node: Node, array: pa.Array) -> _Json | None:
     """The JSON of a column of a plain type; None if it needs a closer look."""
     plain, optional = without_null(node)
     write = _WRITERS.get(plain.python) if isinstance(plain, Primitive) else None
@@ -281,28 +291,40 @@ def _quick(node: Node, array: pa.Array) -> pa.Array | None:
         written = write(array)
     except pa.ArrowException:
         return None
-    return None if written is None else pc.fill_null(written, "null")
+    if written is None or not written.array.null_count:
+        return written
+    text = pc.binary_join_element_wise(written.quote, written.array, written.quote, "")
+    return _Json(pc.fill_null(text, "null"))
 
 
-def _strings(array: pa.Array) -> pa.Array | None:
+def _strings(array: pa.Array) -> _Json | None:
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
         return None
-    if pc.any(pc.match_substring_regex(array, _ESCAPED)).as_py():
-        return None
-    return pc.binary_join_element_wise('"', array.cast(pa.string()), '"', "")
+    array = array.cast(pa.string())
+    return None if _has_escapes(array) else _Json(array, '"')
 
 
-def _integers(array: pa.Array) -> pa.Array | None:
-    return array.cast(pa.int64()).cast(pa.string()) if pa.types.is_integer(array.type) else None
+def _has_escapes(array: pa.Array) -> bool:
+    """Whether a text has a character that JSON does not write as it is: a quote, a backslash, a control."""
+    _, places, data = array.buffers()
+    if data is None or not len(array):
+        return False
+    ends = np.frombuffer(places, np.int32)
+    held = np.frombuffer(data, np.uint8)[ends[array.offset] : ends[array.offset + len(array)]]
+    return bool((_ESCAPED[held]).any())
 
 
-def _booleans(array: pa.Array) -> pa.Array | None:
-    return pc.if_else(array, "true", "false") if pa.types.is_boolean(array.type) else None
+def _integers(array: pa.Array) -> _Json | None:
+    return _Json(array.cast(pa.int64()).cast(pa.string())) if pa.types.is_integer(array.type) else None
 
 
-def _timestamps(array: pa.Array) -> pa.Array | None:
+def _booleans(array: pa.Array) -> _Json | None:
+    return _Json(pc.if_else(array, "true", "false")) if pa.types.is_boolean(array.type) else None
+
+
+def _timestamps(array: pa.Array) -> _Json | None:
     """A time without a zone is taken as UTC."""
     if not pa.types.is_timestamp(array.type):
         return None
@@ -310,16 +332,16 @@ def _timestamps(array: pa.Array) -> pa.Array | None:
     if not _between(moments, _FIRST_MOMENT, _LAST_MOMENT):
         return None
     text = moments.cast(pa.timestamp("us")).cast(pa.string())
-    return pc.binary_join_element_wise('"', pc.replace_substring(text, " ", "T"), '+00:00"', "")
+    return _Json(pc.binary_join_element_wise(pc.replace_substring(text, " ", "T"), "+00:00", ""), '"')
 
 
-def _dates(array: pa.Array) -> pa.Array | None:
+def _dates(array: pa.Array) -> _Json | None:
     if not pa.types.is_date(array.type):
         return None
     days = array.cast(pa.date32())
     if not _between(days, date.min, date.max):
         return None
-    return pc.binary_join_element_wise('"', days.cast(pa.string()), '"', "")
+    return _Json(days.cast(pa.string()), '"')
 
 
 def _between(array: pa.Array, first: date, last: date) -> bool:
@@ -333,7 +355,7 @@ _FIRST_MOMENT = datetime(1, 1, 1, tzinfo=UTC)
 _LAST_MOMENT = datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
 
 
-_WRITERS: dict[type, Callable[[pa.Array], pa.Array | None]] = {
+_WRITERS: dict[type, Callable[[pa.Array], _Json | None]] = {
     str: _strings,
     int: _integers,
     bool: _booleans,

@@ -230,6 +230,8 @@ def to_table(info: TypeInfo, rows: Sequence[Row], commit_id: int, schema_version
     found["fields_json"] = pa.array(bodies, pa.string())
     partial = [name for name, made in typed.items() if made.partial]
     table = pa.table(found).replace_schema_metadata(marks(info.columns, partial))
+    if isinstance(rows, Batch) and rows.ascending:
+        return table
     return table.take(pc.sort_indices(table, sort_keys=[(name, "ascending") for name in keys]))
 
 

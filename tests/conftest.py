@@ -11,7 +11,7 @@ from functools import wraps
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis.configuration import set_hypothesis_home_dir
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]  # it has no types
 
@@ -20,8 +20,10 @@ from tests.temporary import Temporary
 from tests.tidy.tree import ROOT
 
 # `make test` tries the same examples every time; `make soak` looks for new ones.
-settings.register_profile("test", derandomize=True, deadline=None, database=None, max_examples=40, print_blob=True)
-settings.register_profile("soak", deadline=None, database=None, max_examples=2_000, print_blob=True)
+# How long an example takes depends on what else the machine does, so no health check looks at it.
+ALL = settings(deadline=None, database=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("test", ALL, derandomize=True, max_examples=20)
+settings.register_profile("soak", ALL, max_examples=1_000)
 settings.load_profile(os.environ.get("HOLDFAST_HYPOTHESIS", "test"))
 # A shell without job control starts background jobs with SIGINT ignored, and their children inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -172,3 +172,11 @@ class TestTheChecksCanFail:
             "s3.reg",
             "holdfast doc",
         ]
+
+
+def test_the_glossary_is_short() -> None:
+    rows = [
+        line for line in (ROOT / "docs/glossary.md").read_text(encoding="utf-8").splitlines() if line.startswith("| **")
+    ]
+    words = [word for row in rows for word in re.findall(r"\*\*[^*]+\*\*", row)]
+    assert 40 < len(words) <= 80

@@ -17,7 +17,6 @@ from holdfast.ontology.filters.evaluate import evaluate
 from holdfast.ontology.format.data.intents import Intent
 from holdfast.ontology.maintain.compact import Compactor
 from holdfast.ontology.query.engine import Moment
-from holdfast.ontology.query.statement import rows_of
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.types.expressions.ast import Predicate
 from holdfast.ontology.types.refs import TypeId
@@ -35,8 +34,7 @@ class Case:
     commits: Sequence[dict[str, dict[str, Any] | None]]
     """What each writes by key; None to retract."""
     filters: Sequence[Predicate]
-    pooled_bytes: int
-    gather_after: int
+    table_bytes: int
     model: list[dict[str, Any]] = field(default_factory=list)
     """The state after each commit that was made."""
 
@@ -47,8 +45,7 @@ def cases(draw: st.DrawFn) -> Case:
     change = st.none() | rows(schema) | rows(schema)
     commits = st.lists(st.dictionaries(st.sampled_from(KEYS), change, min_size=1, max_size=4), min_size=1, max_size=4)
     filters = st.lists(predicates(schema), min_size=1, max_size=4)
-    pooled = st.sampled_from([0, 10**6])
-    return Case(schema, draw(commits), draw(filters), draw(pooled), draw(st.sampled_from([1, 10**9])))
+    return Case(schema, draw(commits), draw(filters), draw(st.sampled_from([0, 10**6])))
 
 
 def thing(schema: dict[str, Kind]) -> type[Entity]:
@@ -75,7 +72,7 @@ async def asked(onto: Ontology, python: type[Entity], where: Predicate, commit_i
     ask = replace(onto.query(python).ask, where=where, when=When(last=commit_id))
 
     async def question(moment: Moment) -> Any:
-        found = await rows_of(ask, moment)
+        found = await moment.rows(ask)
         sql = found.select(["r.entity_key AS key"])
         return await onto._warm.duck.table(sql.text, list(sql.params))
 
@@ -92,12 +89,11 @@ async def check(place: Place, case: Case) -> None:
             if compacted:
                 await Compactor(hf.store, hf.ambient, fan=2).compact(THING)
             async with hf.ontology(python) as onto:
-                onto._warm.pooled_bytes, onto._warm.gather_after = case.pooled_bytes, case.gather_after
+                onto._warm.table_bytes = case.table_bytes
                 for commit_id, state in enumerate(case.model, 1):
                     for where in case.filters:
                         expected = sorted(key for key, row in state.items() if evaluate(where, row))
                         assert await asked(onto, python, where, commit_id) == expected, (commit_id, where)
-                    await onto.settled()
 
 
 @settings(suppress_health_check=ALL)

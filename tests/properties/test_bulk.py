@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.base.errors import Conflict
@@ -13,6 +13,7 @@ from holdfast.objects.memory import MemoryStore
 from holdfast.ontology.bulk.decide import RETRACTS, Policy, Rules
 from holdfast.ontology.bulk.stage import SIZES
 from holdfast.ontology.maintain.verify.verify import verify
+from tests.soak import examples
 from tests.unit.ontology.bulk_kit import SPREAD, Customer, Yard, table
 
 KEYS = st.text(st.sampled_from("aZ0-é\U0001f600 "), min_size=1, max_size=3)
@@ -37,7 +38,7 @@ def expected(current: Mapping[str, str], wanted: Mapping[str, str], rules: Rules
     return {**base, **wanted, **kept}
 
 
-@settings(max_examples=30, deadline=None)
+@examples(12)
 @given(
     history=st.lists(ROWS, max_size=3), gone=st.sets(KEYS, max_size=2), wanted=ROWS, rules=RULES, spread=st.booleans()
 )
@@ -82,7 +83,7 @@ CHANGES = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@examples(12)
 @given(loads=st.lists(CHANGES, max_size=4), spread=st.booleans())
 def test_the_newest_row_wins_in_whatever_order_rows_and_loads_arrive(
     loads: list[list[tuple[str, str, int | None, bool]]], spread: bool

@@ -20,11 +20,12 @@ from holdfast.ontology.filters.sql import compile_order, compile_where
 from holdfast.ontology.format.data.columns import typed_columns
 from holdfast.ontology.types.expressions.ast import End
 from tests.properties.filters import Kind, body, orders, predicates, rows, schemas
+from tests.soak import SOAKING
 
 Stored = Sequence[Mapping[str, Any]]
 many = settings(suppress_health_check=list(HealthCheck))
-thousands = settings(many, max_examples=max(180, many.max_examples))
-"""Of schemas; with some filters and some rows for each, there are thousands of filters over rows in every run."""
+more = settings(many, max_examples=2_000 if SOAKING else 60)
+"""Of schemas; with some filters and some rows for each, there are hundreds of filters over rows in every run."""
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +67,7 @@ def selected(engine: Any, tables: Mapping[End, Path], where: Sql) -> list[int]:
     return [n for (n,) in engine.execute(sql, list(where.params)).fetchall()]
 
 
-@thousands
+@more
 @given(st.data())
 def test_typed_columns_json_and_process_agree(engine: Any, files: Iterator[Path], data: st.DataObject) -> None:
     schema = data.draw(schemas)

@@ -4,12 +4,13 @@ import math
 import time
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import pipeline
 from holdfast.platform.open import open_platform
 from holdfast.telemetry.records import Counter, Gauge, Histogram
+from tests.soak import examples
 from tests.unit.pipeline.field import HOUR, SECOND, START, Field
 from tests.unit.telemetry.query.plain_answers import answers
 
@@ -40,7 +41,7 @@ asked = st.sampled_from(
     st.sampled_from(STEPS),
     st.booleans(),
 )
-@settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
+@examples(6)
 async def test_answers_are_those_of_plain_python(
     course: list[Any], questions: list[tuple[str, str]], step: int, together: bool
 ) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import json
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.objects.store import OVERWRITE
@@ -96,7 +96,6 @@ class World:
                 assert found == self.states[commit_id][type_id]
 
 
-@settings(max_examples=60, deadline=None)
 @given(STEPS)
 def test_readers_get_the_same_rows_whatever_upkeep_has_done(steps: list[tuple[Any, ...]]) -> None:
     async def work() -> None:

@@ -6,13 +6,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.ontology import Entity, Field, Relation
 from holdfast.ontology.bulk.files import FileFormat
 from holdfast.ontology.bulk.transfer import export_file, import_file
 from holdfast.ontology.session import Ontology
+from tests.soak import examples
 from tests.unit.ontology.desk import Desk
 
 
@@ -56,7 +57,7 @@ links = st.dictionaries(
 )
 
 
-@settings(max_examples=10, deadline=None)
+@examples(6)
 @given(st.lists(items, max_size=4), links)
 async def test_a_round_trip_loses_nothing(given_items: list[Any], given_links: Any) -> None:
     here = Desk()

@@ -1,21 +1,24 @@
 """Random histories, by our writer and a plain one, with indexes that lag, lie or are gone, compacted and not, with
-files in tables, on disk and gathered: every way of asking about time gives what a plain Python model says."""
+files in tables and on disk: every way of asking about time gives what a plain Python model says."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
-from hypothesis import given, settings
+import pytest
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.objects.store import OVERWRITE
 from holdfast.ontology import Entity, Field, Relation
 from holdfast.ontology.format import layout
 from holdfast.ontology.maintain.compact import Compactor
-from holdfast.ontology.query.cache.warm import POOLED_BYTES
+from holdfast.ontology.query.cache.warm import TABLE_BYTES
 from holdfast.ontology.query.query import Query
 from holdfast.ontology.query.results import meta
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.types.refs import TypeId
+from tests.soak import examples
 from tests.unit.ontology.desk import Desk
 
 
@@ -46,10 +49,8 @@ step: st.SearchStrategy[Any] = st.one_of(
     st.tuples(st.just("compact"), st.just({}), st.just({})),
 )
 steps = st.lists(step, min_size=1, max_size=9)
-pooled = st.sampled_from([0, 2_600, 3_200, POOLED_BYTES])
+tables = st.sampled_from([0, 2_600, 3_200, TABLE_BYTES])
 """Up to which size files are loaded into tables: none, some, all."""
-gathering = st.sampled_from([1, 3, 10**9])
-"""After how many questions files are gathered into one table: soon, or never."""
 
 Rows = list[tuple[int, Any, int, bool]]
 """Commit, key, value and whether it was retracted."""
@@ -156,24 +157,29 @@ async def act(desk: Desk, onto: Ontology, model: Model, name: str, things: Any, 
         await desk.bare.put(INDEX, json.dumps(lie).encode(), OVERWRITE)
 
 
-@settings(max_examples=24)
-@given(steps, pooled, gathering)
-async def test_every_moment_is_as_it_was(history: list[Any], pooled_bytes: int, gather_after: int) -> None:
+@pytest.fixture(autouse=True, scope="module")
+def _files_are_scanned_one_by_one() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("holdfast.ontology.query.type_table.SMALL_BYTES", 0)
+        yield
+
+
+@examples(10)
+@given(steps, tables)
+async def test_every_moment_is_as_it_was(history: list[Any], table_bytes: int) -> None:
     desk, model = Desk(), Model()
     onto = Ontology(desk.store, desk.ambient, [Thing, Link])
-    onto._warm.pooled_bytes, onto._warm.gather_after = pooled_bytes, gather_after
+    onto._warm.table_bytes = table_bytes
     try:
         for name, things, links in history:
             await act(desk, onto, model, name, things, links)
             if name == "look":
                 await check_states(onto.query(Thing), model.things, model.head)
         cold = Ontology(desk.store, desk.ambient, [Thing, Link])
-        cold._warm.pooled_bytes, cold._warm.gather_after = pooled_bytes, gather_after
+        cold._warm.table_bytes = table_bytes
         for session in (onto, cold):
             await check(session, Thing, model.things, model.head)
             await check(session, Link, model.links, model.head)
-            await session.settled()
-            await check_states(session.query(Thing), model.things, model.head)
             await session.close()
     finally:
         await onto.close()

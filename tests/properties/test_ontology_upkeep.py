@@ -4,7 +4,7 @@ lives, purges, erasures, a store made anew. Every way of asking gives the rows o
 from dataclasses import dataclass, field
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.base.errors import NotFound
@@ -19,6 +19,7 @@ from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.ontology.query.results import meta
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.types.typeinfo import TypeInfo, type_info
+from tests.soak import examples
 from tests.unit.ontology.desk import Desk, begin_anew
 
 
@@ -216,7 +217,7 @@ class World:
         assert [one.id for one in await onto.all(self.python)] == [row[1] for row in await self.seen(query)]
 
 
-@settings(max_examples=18, deadline=None)
+@examples(8)
 @given(STEPS)
 async def test_every_way_of_asking_gives_the_rows_of_the_model(steps: list[tuple[Any, ...]]) -> None:
     world = World()

@@ -5,7 +5,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import pipeline
@@ -14,6 +14,7 @@ from holdfast.objects.client import Client
 from holdfast.objects.open import open_store
 from holdfast.pipeline import Options
 from holdfast.telemetry.rollup.windows import Windows
+from tests.soak import examples
 from tests.unit.pipeline.field import START, Field, agrees
 
 SMALL_UNITS = Options(records_per_unit=20, lease_ttl_ms=300)
@@ -21,7 +22,7 @@ SMALL_UNITS = Options(records_per_unit=20, lease_ttl_ms=300)
 NEVER = 1 << 62
 
 
-@settings(max_examples=6)
+@examples(4)
 @given(
     seed=st.integers(0, 10**6),
     stages=st.integers(1, 3),

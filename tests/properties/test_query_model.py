@@ -13,7 +13,7 @@ from holdfast.ontology.types.expressions.ast import Comparison
 from tests.properties.query_model.trial import trial
 from tests.soak import SOAKING
 
-SEEDS = range(1, 31) if SOAKING else range(1, 3)
+SEEDS = range(1, 31) if SOAKING else range(1, 2)
 COMMITS, QUESTIONS = (12, 15) if SOAKING else (8, 3)
 
 
@@ -23,6 +23,7 @@ async def test_every_answer_is_that_of_the_model(seed: int) -> None:
         assert await trial(hf, seed, commits=COMMITS, questions=QUESTIONS) == []
 
 
+@pytest.mark.soak
 async def test_every_answer_is_that_of_the_model_in_a_folder_too(tmp_path: Path) -> None:
     async with holdfast.open(tmp_path.as_uri()) as hf:
         assert await trial(hf, 11, commits=COMMITS, questions=QUESTIONS) == []

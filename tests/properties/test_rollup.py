@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 import numpy as np
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.telemetry.frame import Batch
@@ -19,7 +19,6 @@ from tests.unit.telemetry.rollup import plain
 from tests.unit.telemetry.rollup.rolled import HOUR, MINUTE, SECOND, agree, as_dict, batch
 
 WINDOWS = (10 * SECOND, MINUTE, 5 * MINUTE, HOUR)
-SLOW = [HealthCheck.too_slow]  # batches are encoded as they are drawn; how long that takes depends on the machine
 names = st.sampled_from(["a", "b"])
 labels = st.sampled_from([{}, {"x": "1"}, {"x": "1", "y": "2"}])
 times = st.one_of(st.integers(-20, 20), st.integers(0, 7200)).map(lambda number: number * 5 * SECOND)
@@ -62,7 +61,6 @@ def some_batches(draw: st.DrawFn) -> list[Batch]:
 
 
 @given(some_batches())
-@settings(max_examples=60, suppress_health_check=SLOW)
 def test_rows_are_those_of_the_reference_in_every_window(batches: list[Batch]) -> None:
     telemetry = telemetry_of(batches)
     found: dict[int, dict] = {window: {} for window in WINDOWS}
@@ -76,7 +74,6 @@ def test_rows_are_those_of_the_reference_in_every_window(batches: list[Batch]) -
 
 
 @given(some_batches(), st.permutations(range(6)))
-@settings(max_examples=25, suppress_health_check=SLOW)
 def test_bytes_do_not_depend_on_the_order_of_batches(batches: list[Batch], order: list[int]) -> None:
     shuffled = [batches[place % len(batches)] for place in order] + batches
     one, other = telemetry_of(batches), telemetry_of(shuffled)
@@ -84,7 +81,6 @@ def test_bytes_do_not_depend_on_the_order_of_batches(batches: list[Batch], order
 
 
 @given(some_batches())
-@settings(max_examples=25, suppress_health_check=SLOW)
 def test_chunks_give_back_their_rows(batches: list[Batch]) -> None:
     telemetry = telemetry_of(batches)
     for rows in derive.rolled(telemetry.points, telemetry.histograms, (MINUTE, HOUR)):
@@ -98,7 +94,6 @@ def test_chunks_give_back_their_rows(batches: list[Batch]) -> None:
 
 
 @given(some_batches(), st.sampled_from([(0, 3600), (300, 900), (-100, 50)]))
-@settings(max_examples=25, suppress_health_check=SLOW)
 def test_a_range_of_time_gives_the_records_in_it(batches: list[Batch], span: tuple[int, int]) -> None:
     since, until = (each * SECOND for each in span)
     telemetry = telemetry_of(batches, since, until)
@@ -107,7 +102,6 @@ def test_a_range_of_time_gives_the_records_in_it(batches: list[Batch], span: tup
 
 
 @given(st.lists(st.floats(allow_nan=False), min_size=1, max_size=60), st.floats(0, 1))
-@settings(max_examples=60, suppress_health_check=SLOW)
 def test_a_quantile_is_within_one_percent_of_the_value_of_its_rank(values: list[float], q: float) -> None:
     column = np.array(values) + 0.0
     found = sketch.of_values(np.zeros(len(column), np.int64), column, 1)
@@ -117,7 +111,6 @@ def test_a_quantile_is_within_one_percent_of_the_value_of_its_rank(values: list[
 
 
 @given(st.lists(st.floats(allow_nan=False), min_size=1, max_size=40), st.data())
-@settings(max_examples=60, suppress_health_check=SLOW)
 def test_sketches_of_any_division_merge_to_the_same(values: list[float], data: st.DataObject) -> None:
     column = np.array(values)
     groups = np.sort(np.array(data.draw(st.lists(st.integers(0, 3), min_size=len(values), max_size=len(values)))))
@@ -128,7 +121,6 @@ def test_sketches_of_any_division_merge_to_the_same(values: list[float], data: s
 
 
 @given(some_batches())
-@settings(max_examples=25, suppress_health_check=SLOW)
 def test_sketches_of_rows_hold_every_value(batches: list[Batch]) -> None:
     telemetry = telemetry_of(batches)
     expected = plain.windows(batches, HOUR)
@@ -157,7 +149,6 @@ def _bytes(points: Points, histograms: HistogramPoints) -> list[bytes]:
     return [chunk.encode(own) for rows in found for _, own in chunk.by_metric(rows)]
 
 
-@settings(suppress_health_check=SLOW)
 @given(batches=some_batches())
 def test_shares_of_agents_give_the_bytes_of_all_at_once(batches: list[Batch]) -> None:
     unit = Unit(Kind.ROLLUP, 0, 1, 0, (), "v")

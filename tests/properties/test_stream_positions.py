@@ -5,11 +5,12 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.pipeline.tables.position import HOUR_NS, Look, Position, Rule, Seen, between
 from holdfast.telemetry.accept import layout
+from tests.soak import examples
 
 MINUTE_NS = 60 * 1_000_000_000
 BEGIN_NS = 490_000 * HOUR_NS
@@ -52,7 +53,7 @@ def looked(world: list[Written], start: Position, now_ns: int, deep: bool, limit
     return look, look.end()
 
 
-@settings(max_examples=200)
+@examples(60)
 @given(world=worlds(), times=st.lists(st.integers(0, 45 * 60), min_size=1, max_size=12), data=st.data())
 def test_every_reference_is_given_out_once(world: list[Written], times: list[int], data: st.DataObject) -> None:
     position = Position()
@@ -79,7 +80,7 @@ def test_every_reference_is_given_out_once(world: list[Written], times: list[int
         assert [each.key for each in again] == [each.key for each in fresh]
 
 
-@settings(max_examples=100)
+@examples(40)
 @given(world=worlds(), limit=st.integers(1, 5), began=st.integers(0, 41 * 60))
 def test_a_bounded_stream_gives_what_there_was_when_it_began(world: list[Written], limit: int, began: int) -> None:
     now_ns = BEGIN_NS + began * MINUTE_NS

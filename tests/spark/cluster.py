@@ -87,7 +87,7 @@ class Driver:
         self.commits = folder / "commits"
         """Where whoever commits a ``gated_reading`` waits."""
         self.commits.mkdir()
-        self._master = master
+        self.master = master
         self._process: subprocess.Popen[bytes] | None = None
         self._answers = folder / "answers"
         self._heard = 0
@@ -133,7 +133,7 @@ class Driver:
     def _started(self) -> "subprocess.Popen[bytes]":
         own = {"PYTHONPATH": PYTHONPATH, "GATE_COMMIT": str(self.commits)}
         own["HOLDFAST_ONTOLOGY__S3_LEASE_TTL_MS"] = str(LEASE_MS)
-        command = [sys.executable, "-m", "tests.spark.cluster_driver", self._master, str(self._answers)]
+        command = [sys.executable, "-m", "tests.spark.cluster_driver", self.master, str(self._answers)]
         with (self.folder / "errors").open("ab") as errors:
             process = subprocess.Popen(
                 command,

@@ -1,10 +1,12 @@
 """One Spark for all tests here, with a Spark Connect server in it: its start is paid once, and its JVM ends with the
 run. And an S3 server, as in integration."""
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from holdfast.objects.uri import StoreSpec
@@ -36,9 +38,14 @@ def spark(private_temporary_folder: None, tmp_path_factory: pytest.TempPathFacto
         around.chdir(tmp_path_factory.mktemp("home"))
         around.setenv("PYTHONPATH", PYTHONPATH)
         started = start("local[2]", CONNECT)
-    adopt(started.session.sparkContext._gateway.proc.pid)
+    jvm = next(each for each in psutil.Process().children() if each.name() == "java")
+    adopt(jvm.pid)
     yield started
     started.stop()
+    jvm.kill()  # it would end with this process, and its folder too
+    jvm.wait()
+    assert started.folder is not None
+    shutil.rmtree(started.folder)
 
 
 @pytest.fixture

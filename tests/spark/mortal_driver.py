@@ -1,23 +1,23 @@
-"""A service whose JVM is killed, between two rounds and below a task; it prints what it was told, as JSON.
+"""A service whose JVM is killed between two rounds, or below a task; it prints the error that ends it.
 
-python -m tests.spark.mortal_driver STORE
+python -m tests.spark.mortal_driver STORE idle|working
 """
 
 import asyncio
-import json
 import os
 import signal
 import sys
 
+import psutil
+
 from holdfast import pipeline
 from holdfast.base.codec import Document
-from holdfast.base.errors import HoldfastError
 from holdfast.cli.pipeline.engines import hush_py4j
 from holdfast.objects.open import open_store
 from holdfast.objects.store import Store
 from holdfast.pipeline.engine import unwatched
 from holdfast.pipeline.engine.spark import SparkEngine
-from holdfast.pipeline.errors import SparkFailed
+from holdfast.pipeline.errors import SparkLost
 from tests.unit.pipeline.field import HOUR, START, Field
 from tests.unit.pipeline.test_broken import accept
 
@@ -28,48 +28,39 @@ async def dying(store: Store, payload: bytes) -> list[Document]:
     return []
 
 
-async def main(uri: str) -> None:
-    idle: list[str] = []
-    statuses: list[str] = []
+async def main(uri: str, when: str) -> None:
     stop = asyncio.Event()
     hush_py4j()  # as the command does
     async with open_store(uri) as store:
         field = Field(store)
         engine = SparkEngine.at(store.spec, "local[1]")
 
-        async def jvm() -> int:
-            return int((await engine.spark()).session.sparkContext._gateway.proc.pid)
+        async def jvm() -> psutil.Process:
+            await engine.cores()
+            return next(each for each in psutil.Process().children() if "java" in each.name())
 
         async def after(ran: list[pipeline.Ran]) -> None:
-            statuses.extend(each.status for each in ran)
-            if not ran:
-                return
-            if idle:
-                stop.set()
-                return
-            process = (await engine.spark()).session.sparkContext._gateway.proc
+            process = await jvm()
             process.kill()
             process.wait()
             await accept(field, "agent", "boot", 10, START + HOUR)
 
-        async def failed(error: HoldfastError) -> None:
-            idle.append(str(error))
-
-        await accept(field, "agent", "boot", 0, START)
-        await pipeline.serve(
-            store,
-            ["reconcile"],
-            every_s=0.1,
-            stop=stop,
-            engine=engine,
-            options=pipeline.Options(),
-            on_round=after,
-            on_error=failed,
-        )
         try:
-            await engine.run("dying", dying, [str(await jvm()).encode()], unwatched)
-        except SparkFailed as error:
-            print(json.dumps({"idle": idle, "statuses": statuses, "working": str(error)}))
+            if when == "idle":
+                await accept(field, "agent", "boot", 0, START)
+                await pipeline.serve(
+                    store,
+                    ["reconcile"],
+                    every_s=0.1,
+                    stop=stop,
+                    engine=engine,
+                    options=pipeline.Options(),
+                    on_round=after,
+                )
+            else:
+                await engine.run("dying", dying, [str((await jvm()).pid).encode()], unwatched)
+        except SparkLost as error:
+            print(error)
         finally:
             await engine.close()
 

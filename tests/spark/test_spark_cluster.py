@@ -26,7 +26,7 @@ from holdfast.pipeline.gc.record import intents
 from holdfast.pipeline.session import Spark
 from holdfast.pipeline.tables import everything
 from holdfast.telemetry.rollup.manifest import Kind
-from tests.spark.cluster import PATIENCE_S, Driver, driver_at_a_cluster, executor_of
+from tests.spark.cluster import PATIENCE_S, SPARK_HOME, Driver, driver_at_a_cluster, executor_of, java_options
 from tests.spark.conftest import forget_sessions
 from tests.spark.readings import batches, readings, waiting
 from tests.spark.test_spark_jobs import audit
@@ -180,6 +180,39 @@ async def collected(store: Client) -> dict[str, Any]:
     (ran,) = await pipeline.run(store, ["gc"], request={"kinds": ["ontology"], "apply": True})
     assert ran.status == "success", ran.error
     return {**ran.summary["kinds"]["ontology"], "run_id": ran.run_id}
+
+
+@pytest.mark.timeout(5 * PATIENCE_S)
+def test_spark_submit_runs_jobs_on_executors_whose_python_has_nothing(driver: Driver, tmp_path: Path) -> None:
+    """With the entry file and the packed environment that ``deploy/spark`` has."""
+    driver.kill()  # it holds all cores
+    uri, bare, packed = f"file:{tmp_path / 'store'}", tmp_path / "bare", tmp_path / "holdfast-env.zip"
+    field = asyncio.run(prepared(uri))
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True)
+    subprocess.run([sys.executable, str(ROOT / "deploy/spark/pack.py"), str(packed)], check=True, capture_output=True)
+    settings = {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "512m",
+        "spark.executor.memory": "512m",
+        "spark.executorEnv.PYTHONPATH": "holdfast_env",
+        "spark.pyspark.driver.python": sys.executable,
+        "spark.pyspark.python": str(bare / "bin" / "python"),
+    }
+    options = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
+    command = [str(SPARK_HOME / "bin/spark-submit"), "--master", driver.master, *options]
+    command += ["--archives", f"{packed}#holdfast_env", str(ROOT / "deploy/spark/submit.py")]
+    done = subprocess.run(
+        [*command, "--store", uri, "pipeline", "run", "reconcile", "rollup", "--json"],
+        env={**os.environ, **java_options(tmp_path), "SPARK_HOME": str(SPARK_HOME)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=3 * PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert {each["status"] for each in json.loads(done.stdout)} == {"success"}
+    assert asyncio.run(compared(uri, field)) > 20
 
 
 @pytest.mark.timeout(3 * PATIENCE_S)

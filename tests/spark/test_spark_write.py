@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no types
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
@@ -29,6 +30,7 @@ from holdfast.pipeline.session import Spark
 from holdfast.pipeline.sink import batch_writer, foreach_batch
 from tests.integration.servers import S3Server
 from tests.spark.conftest import Engines
+from tests.spark.mortal_reading import mark
 from tests.spark.readings import Reading, batches, frame, readings
 from tests.unit.ontology.shop import Customer, Everything, everything
 
@@ -190,7 +192,39 @@ def written(session: Any, where: Mapping[str, str], at_once: int = 1, through: A
         frame = frame.mapInArrow(through, frame.schema)
     writing = frame.writeStream.format("holdfast").option("store", where["store"])
     writing = writing.option("class", where.get("class", TYPE)).option("checkpointLocation", where["log"])
+    if "config" in where:
+        writing = writing.option("config", where["config"])
     return writing.trigger(availableNow=True).start()
+
+
+@pytest.mark.parametrize("how", ["batch", "stream"])
+async def test_a_kill_between_data_files_and_head_leaves_nothing_visible_and_the_next_attempt_commits_once(
+    spark: Spark, tmp_path: Path, how: str
+) -> None:
+    where = {"store": f"file:{tmp_path / 'store'}", "files": str(tmp_path / "files"), "log": str(tmp_path / "log")}
+    where["class"], where["config"] = "tests.spark.mortal_reading:Reading", str(tmp_path / "holdfast.toml")
+    Path(where["config"]).write_text("[ontology]\ns3_lease_ttl_ms = 1000\n", encoding="utf-8")  # of the dead one's lock
+    arrived(Path(where["files"]), 0, 10)
+
+    def write() -> None:
+        if how == "stream":
+            written(spark.session, where).awaitTermination()
+            return
+        rows = frame(spark.session, 0, 10).write.format("holdfast").option("store", where["store"])
+        rows = rows.option("class", where["class"]).option("config", where["config"])
+        rows.option("load_id", "once").mode("append").save()
+
+    mark().touch()
+    with pytest.raises((PySparkException, Py4JError)):
+        write()
+    assert not mark().exists()  # it came that far
+    async with open_store(where["store"]) as store:
+        assert await store.find(layout.HEAD) is None
+        assert [key async for key in store.keys(layout.COMMITS) if key.endswith("/entities/Reading.parquet")]
+        write()
+        assert await batches(store) == [0]
+        assert len(await readings(store)) == 10
+        assert (await verify(store, deep=True)).good
 
 
 @pytest.mark.parametrize("through", ["format", "function"])

@@ -1,7 +1,7 @@
-"""``/metrics`` and ``/health`` of a command that keeps running: a few lines of HTTP, for whoever scrapes and restarts.
+"""``/metrics`` and ``/health`` of a command that keeps running: a few lines of HTTP, for a scraper and a supervisor.
 
-Each request is answered and its connection closed; one that is too long, too slow or no HTTP gets an error or nothing
-at all, and never disturbs the command. The endpoint lives as long as the loop.
+Each request is answered and its connection closed; one that is too long, too slow or not HTTP gets an error or no
+answer, and does not disturb the command. The endpoint lives as long as the loop.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
 REQUEST_LIMIT = 8 * 1024
-PATIENCE_S = 5.0
+TIMEOUT_S = 5.0
 
 Health = Callable[[], tuple[bool, dict[str, Any]]]
 """Whether all is well, and what else to say."""
@@ -30,7 +30,7 @@ async def serve(where: str, registry: "CollectorRegistry", health: Health) -> st
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(TIMEOUT_S):
                 head = await reader.readuntil(b"\r\n\r\n")
                 writer.write(_response(head, registry, health))
                 await writer.drain()
@@ -44,7 +44,7 @@ async def serve(where: str, registry: "CollectorRegistry", health: Health) -> st
 
 
 def new_registry(collector: Any) -> "CollectorRegistry":
-    """A registry of its own, which reads the collector's figures when somebody asks."""
+    """A registry of its own, which reads the collector's figures at every scrape."""
     try:
         from prometheus_client import CollectorRegistry  # noqa: PLC0415  # an extra
     except ImportError as error:
@@ -64,9 +64,9 @@ def _response(head: bytes, registry: "CollectorRegistry", health: Health) -> byt
     elif path == b"/metrics":
         status, kind, body = "200 OK", CONTENT_TYPE_LATEST, generate_latest(registry)
     elif path == b"/health":
-        good, told = health()
-        status = "200 OK" if good else "503 Service Unavailable"
-        kind, body = "application/json", json.dumps({"healthy": good, **told}).encode() + b"\n"
+        healthy, details = health()
+        status = "200 OK" if healthy else "503 Service Unavailable"
+        kind, body = "application/json", json.dumps({"healthy": healthy, **details}).encode() + b"\n"
     else:
         status, kind, body = "404 Not Found", "text/plain", b"see /metrics and /health\n"
     lines = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"

@@ -65,18 +65,20 @@ async def publish(
     seconds = 0.0 if delay is None else parse_span(delay) / 1e9
 
     async with open_bus(shell, namespace, new=True) as (_, bus):
-        told = await bus.publish_raw(type_name, fields, delay=seconds, priority=priority, key=key, order_key=order_key)
+        published = await bus.publish_raw(
+            type_name, fields, delay=seconds, priority=priority, key=key, order_key=order_key
+        )
         if shell.out.as_json:
-            answer = {"duplicate": told.duplicate, "differs": told.differs}
-            shell.out.document({**envelope_document(told.envelope), **answer})
+            answer = {"duplicate": published.duplicate, "differs": published.differs}
+            shell.out.document({**envelope_document(published.envelope), **answer})
             return
-        shell.out.line(told.id)
-        if told.differs:
+        shell.out.line(published.id)
+        if published.differs:
             shell.out.note(
                 "this key was taken by the event above, which has another type or payload: it stays as it is, and "
                 "nothing was published now; see holdfast events inspect, or use another key"
             )
-        elif told.duplicate:
+        elif published.duplicate:
             shell.out.note("this key was published before")
 
 
@@ -156,14 +158,14 @@ async def replay(
 
     async with open_bus(shell, namespace) as (_, bus):
         if event_id is not None:
-            told = [await bus.replay(event_id)]
+            published = [await bus.replay(event_id)]
         else:
-            told = await bus.replay_many(status=status, type_name=type_name, limit=limit)
+            published = await bus.replay_many(status=status, type_name=type_name, limit=limit)
         if shell.out.as_json:
-            shell.out.document([envelope_document(each.envelope) for each in told])
-        elif not told:
+            shell.out.document([envelope_document(each.envelope) for each in published])
+        elif not published:
             shell.out.note(f"no events in namespace {namespace} are like that: nothing was replayed")
-        for each in told:
+        for each in published:
             shell.out.line(each.id)
 
 

@@ -99,18 +99,18 @@ def main() -> None:
     """This process is the command's alone."""
     if any(from_noun_on(sys.argv[1:])[: len(each)] == each for each in QUESTIONS):
         sys.meta_path.insert(0, WithoutPandas)
-        gc.set_threshold(50_000)  # imports make many objects, and none that must go
+        gc.set_threshold(50_000)  # importing makes many objects, none of which is garbage
     sys.exit(run(sys.argv[1:]))
 
 
 class WithoutPandas:
-    """Arrow and DuckDB import pandas, if there is one, for the first value that they are given. No question needs it,
-    and nothing that users wrote is run for one: so they are told that there is none, and it starts in half the time."""
+    """Arrow and DuckDB import pandas, if it is installed, for the first value that they convert. A query does not need
+    it and runs no code of users, so the import fails here; the command starts in half the time."""
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:
         if name == "pandas":
-            raise ModuleNotFoundError("a question does without pandas", name=name)
+            raise ModuleNotFoundError("not imported for a query", name=name)
 
 
 def _failed(out: Output, error: Exception) -> int:

@@ -73,7 +73,7 @@ NOUNS: tuple[Noun, ...] = (
     Noun("sim", "holdfast.cli.sim", "Simulate the protocols under lost answers, crashes and wrong clocks."),
     Noun("sql", "holdfast.cli.onto.sql", "Query types with SQL: every entity and relation type is a table, read-only."),
     Noun("tokens", "holdfast.cli.telemetry.tokens", "Let agents send to collectors: add, list and revoke tokens."),
-    Noun("worker", "holdfast.cli.worker", "Hand events to handlers, until it is told to end."),
+    Noun("worker", "holdfast.cli.worker", "Hand events to handlers, until a signal ends it."),
 )
 
 

@@ -43,7 +43,7 @@ _UNBOUNDED = 32_000  # columns; a table in a file or a pipe is not folded to som
 
 
 class PipeClosed(Exception):
-    """The reader of standard output went away; there is nobody left to tell."""
+    """The reader of standard output has closed the pipe."""
 
 
 class Terminated(Exception):
@@ -195,7 +195,7 @@ def silence_stdout() -> None:
 
 
 def printable(text: str) -> str:
-    """One line for people: a key or a value cannot move the cursor, fake a line or turn the direction of reading."""
+    """One line for people: a key or a value cannot move the cursor, add a line or change the direction of text."""
     return _HOSTILE_CHAR.sub(_escape, text)
 
 

@@ -1,4 +1,4 @@
-"""A checklist that lives on the terminal while a command works; silent where nobody watches.
+"""A checklist that is drawn on a terminal while a command works; nothing is drawn elsewhere.
 
 It is drawn on standard error by a task on the command's own loop: no thread, so it may look at counters that the work
 is changing. What remains to be read afterwards is the command's to print.

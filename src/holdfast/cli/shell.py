@@ -110,7 +110,7 @@ class Shell:
         return resolve(flags=flags, config=self.config)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """The command's coroutine on the one loop. A polite kill ends it as Ctrl-C does: it may tidy up."""
+        """The command's coroutine on the one loop. SIGTERM cancels it as Ctrl-C does, so that it can clean up."""
         import asyncio  # noqa: PLC0415  # a help page needs no event loop
 
         asked_to_end = False
@@ -122,7 +122,7 @@ class Shell:
 
         async def main() -> T:
             task = asyncio.ensure_future(work)
-            with suppress(RuntimeError):  # not in the main thread, which alone hears of signals
+            with suppress(RuntimeError):  # only the main thread can handle signals
                 asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end, task)
             return await task
 
@@ -141,5 +141,5 @@ def check_choice(what: str, wanted: Sequence[str], known: Collection[str]) -> li
         if word not in known:
             near = get_close_matches(word, known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"use one of {', '.join(sorted(known))}"
-            raise Invalid(f"there is no {what} {word!r}", remedy=hint)
+            raise Invalid(f"unknown {what} {word!r}", remedy=hint)
     return list(wanted) or None

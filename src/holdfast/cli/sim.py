@@ -155,7 +155,7 @@ async def _run(
 
 
 def _until(clock: Clock, minutes: float, fair: FairShares) -> Iterator[Task]:
-    """Turns of all scenarios until the time is up; one of each in any case."""
+    """Seeds of all scenarios in rotation until the time is up, at least one of each."""
     end_ns = clock.monotonic_ns() + minutes * 60e9
     while clock.monotonic_ns() <= end_ns or not fair.all_had_a_turn:
         yield fair.next()

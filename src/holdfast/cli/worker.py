@@ -50,7 +50,7 @@ async def worker(
         typer.Option(metavar="HOST:PORT", help="Serve /metrics and /health there; port 0 takes a free one."),
     ] = None,
 ) -> None:
-    """Hand events to handlers, until it is told to end."""
+    """Hand events to handlers, until a signal ends it."""
     handlers, schedules = load_handlers(target)
 
     settings = shell.settings
@@ -89,7 +89,7 @@ def load_handlers(target: str) -> tuple[list[Handler], list[Schedule]]:
     members: list[Any] = list(found) if isinstance(found, Iterable) else [found]
     for member in members:
         if not isinstance(member, Handler | Schedule):
-            raise BadHandler(f"{target}: {member!r} is no handler", remedy="declare it with @on(...)")
+            raise BadHandler(f"{target}: {member!r} is not a handler", remedy="declare it with @on(...)")
     if not members:
         raise BadHandler(f"{target} is empty", remedy="put handlers or schedules into it")
     handlers = [each for each in members if isinstance(each, Handler)]
@@ -97,10 +97,10 @@ def load_handlers(target: str) -> tuple[list[Handler], list[Schedule]]:
 
 
 def stop_on_signals(stop: asyncio.Event, task: "asyncio.Task[Any] | None") -> None:
-    """The first signal asks, the second insists, the third ends the process: a handler may refuse to be cancelled."""
+    """The first signal ends the worker gracefully, the second cancels its task, the third ends the process."""
     loop = asyncio.get_running_loop()
 
-    def heard() -> None:
+    def on_signal() -> None:
         if stop.is_set() and task is not None:
             task.cancel()
             for number in (signal.SIGTERM, signal.SIGINT):
@@ -108,8 +108,8 @@ def stop_on_signals(stop: asyncio.Event, task: "asyncio.Task[Any] | None") -> No
         stop.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        with suppress(RuntimeError, ValueError):  # not in the main thread, which alone hears of signals
-            loop.add_signal_handler(number, heard)
+        with suppress(RuntimeError, ValueError):  # only the main thread can handle signals
+            loop.add_signal_handler(number, on_signal)
 
 
 def _figures(runner: Runner) -> dict[str, object]:
@@ -151,7 +151,7 @@ async def _watch(out: Output, runner: Runner) -> None:
 COUNTERS = {
     "handled": "events that were handled",
     "failed": "tries that failed",
-    "dead": "events that were buried",
+    "dead": "events that became dead letters",
     "lost": "events that another worker took over",
     "handed_back": "events that were handed back unfinished",
     "fired": "ticks of schedules that were published",
@@ -175,7 +175,7 @@ def _health(runner: Runner) -> dict[str, Any]:
 
 
 class _Collector:
-    """Reads the worker's own figures when somebody asks: nothing is counted twice."""
+    """Reads the worker's own figures at every scrape, so that nothing is counted twice."""
 
     def __init__(self, runner: Runner, usage: Usage) -> None:
         self._runner = runner

@@ -258,7 +258,6 @@ class Ontology:
 
     async def settled(self) -> None:
         """Until this session does nothing in the background for its queries; for measurements."""
-        await self._warm.settled()
 
     async def close(self) -> None:
         """Flush what is due, give back the lock. Nothing here fails: what is not done is mended by the next session."""

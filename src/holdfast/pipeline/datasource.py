@@ -19,9 +19,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from holdfast.pipeline.connect import is_remote
 from holdfast.pipeline.errors import NoSpark, in_one_line
-from holdfast.pipeline.session import PUSHDOWN
+from holdfast.pipeline.session import PUSHDOWN, is_remote
 from holdfast.pipeline.tables.given import Given
 from holdfast.pipeline.tables.source import found_table, schema_of, table_reader, wanted_of
 from holdfast.pipeline.tables.table import Table

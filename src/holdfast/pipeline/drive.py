@@ -23,6 +23,7 @@ from holdfast.pipeline.checkpoint import Checkpoints
 from holdfast.pipeline.derive import index_job, rollup_job
 from holdfast.pipeline.engine import Engine, Inline
 from holdfast.pipeline.engine.relations import Step
+from holdfast.pipeline.errors import SparkLost
 from holdfast.pipeline.feed import Feed
 from holdfast.pipeline.job import Job, Ran, Relational
 from holdfast.pipeline.jobs.audit import Audit
@@ -115,6 +116,8 @@ async def serve(
             ran = await run(store, jobs_now, engine=engine, options=options, request=request, wait_ms=0, say=say)
             await on_round(ran)
             merged_ns = clock.monotonic_ns() if "merge" in jobs_now else merged_ns
+        except SparkLost:
+            raise  # no later round could start another JVM
         except (Conflict, Fenced, Unavailable, Ambiguous) as error:
             if on_error is not None:
                 await on_error(error)

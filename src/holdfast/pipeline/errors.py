@@ -27,6 +27,14 @@ class SparkFailed(Unavailable):
     """Spark started and then gave up, for a reason of its own."""
 
 
+class SparkLost(SparkFailed):
+    """The JVM of this process has ended. PySpark starts one per process, so a service ends, and is started again."""
+
+    default_remedy = (
+        "start this process again: its run goes on; if that ends too, give it more: --conf spark.driver.memory=2g"
+    )
+
+
 IN_A_TASK = (
     "tasks use the keys of the process that planned them; a role, or a file of credentials, executors need themselves: "
     "spark.executorEnv.NAME sets a variable"

@@ -1,14 +1,18 @@
-"""One Spark session per process: started once, quiet, and with this interpreter in every worker on this machine.
+"""One Spark session per process, made with ``SparkSession.builder``: quiet, with this interpreter in workers on this
+machine.
 
 ``--master`` is ``local[*]`` and its like, ``spark://host:port``, ``yarn``, ``k8s://...`` or, for Spark Connect,
 ``sc://host:port``. Under spark-submit, or in a notebook with a session, that session is used and never stopped.
 
-Errors: ``NoSpark``, ``NoJava`` and ``WrongMaster`` say in one line what to install or to correct; what Spark itself has
-to say goes to a file that only a failure quotes. A session whose JVM has died, or that a cluster or a server has given
-up, is ``lost``: it can only be stopped, and another be started.
+PySpark starts one JVM per process and has no public way to end or replace it: ``stop`` ends the session, and the JVM
+ends with the process. So the settings of a JVM (its memory, its options) are those of the first session.
 
-Whatever a JVM of ours writes on this machine is in one folder below the temporary one. It is removed when the session
-is stopped, however the JVM ended, or at the end of this process; if that was killed, by the next session.
+Whatever a JVM of ours writes on this machine is in one folder below the temporary one. It is removed at the end of this
+process; if that was killed, by the next process that starts Spark.
+
+Errors: ``NoSpark``, ``NoJava`` and ``WrongMaster`` say in one line what to install or to correct. ``SparkFailed`` for a
+session that a cluster or a server has ended: stop it, and start another. ``SparkLost`` if the JVM has ended: only
+another process can start one. What Spark logs goes to a file, of which a failure to start quotes a line.
 """
 
 import atexit
@@ -16,50 +20,48 @@ import os
 import re
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
+import warnings
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from holdfast.base.errors import Invalid
 from holdfast.base.scratch import Scratch
-from holdfast.pipeline.connect import check_reachable, connect, first_line, forget, lost
-from holdfast.pipeline.errors import NoJava, NoSpark, SparkFailed, WrongMaster
+from holdfast.pipeline.errors import NoJava, NoSpark, SparkFailed, SparkLost, WrongMaster
 
 DEFAULT_MASTER = "local[*]"
 OLDEST_JAVA = 17
 FOLDER = "holdfast-spark-"
+ANSWER_S = 10.0
+CONNECT_TRIES = 5
+"""After the first, with four times the pause each: in all some twenty seconds, where PySpark takes ten minutes."""
 _MASTER = re.compile(
     r"local(\[(\*|[1-9]\d*)(,\d+)?\])?|local-cluster\[\d+,\d+,\d+\]|yarn|(spark|sc)://[^\s:/]+:\d+\S*|k8s://\S+"
 )
 _REACHED = re.compile(r"(spark|k8s|sc)://")
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
-_QUIET = """\
+_LOGGING = """\
 rootLogger.level = {level}
-rootLogger.appenderRef.stderr.ref = stderr
-appender.console.type = Console
-appender.console.name = stderr
-appender.console.target = SYSTEM_ERR
-appender.console.layout.type = PatternLayout
-appender.console.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m%n
+rootLogger.appenderRef.{kind}.ref = {kind}
+appender.{kind}.type = {type}
+appender.{kind}.name = {kind}
+{where}
+appender.{kind}.layout.type = PatternLayout
+appender.{kind}.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m%n
+logger.repl.name = org.apache.spark.api.python.PythonGatewayServer
+logger.repl.level = {level}
 """
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-"""Without it Spark keeps its filters from tables that Python reads: files are then left out by nobody."""
+"""Without it Spark keeps its filters from tables that Python reads: no file is left out."""
 _DEFAULTS = {
     PUSHDOWN: "true",
     "spark.app.name": "holdfast",
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.sql.shuffle.partitions": "4",
-    "spark.sql.adaptive.enabled": "true",
-    "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # A frame of a few megabytes is a row of results at the most; results are summaries.
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "1024",
-    "spark.python.worker.reuse": "true",
     # Columns of megabytes come and go. By default glibc gives each back to the system at once, and a third of a task's
     # time goes into getting zeroed pages again; so a worker keeps up to half a gigabyte of what it has freed.
     "spark.executorEnv.MALLOC_ARENA_MAX": "1",
@@ -72,6 +74,9 @@ _ON_THIS_MACHINE = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "512m",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "4",
     # A JVM that lives for a minute gains nothing from the second compiler.
     _DRIVER_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
@@ -89,48 +94,60 @@ class Spark:
     """Spark Connect: there is no context, so tasks are neither counted nor cancelled from here."""
     server: str | None = None
     """Of Spark Connect, if the session is ours."""
-    log: Path | None = None
-    scratch: Scratch | None = field(default=None, repr=False)
+    folder: Path | None = None
+    """Where its JVM writes, if it is on this machine and ours."""
 
     def __post_init__(self) -> None:
-        if self.scratch is not None:
-            atexit.register(self.stop)  # for whoever forgets to
+        if self.ours and self.session is not None:
+            atexit.register(self.stop)
 
     @property
     def cores(self) -> int:
-        """How many tasks run at the same time, as far as Spark tells."""
+        """How many tasks run at the same time, as far as Spark says."""
         return 8 if self.remote else max(1, int(self.session.sparkContext.defaultParallelism))
 
-    def lost(self) -> str | None:
-        """What became of the session, if it answers no more. Blocking."""
+    def lost(self) -> SparkFailed | None:
+        """What became of the session, if it does not answer any more. Blocking."""
         if self.remote:
-            return None if self.server is None else lost(self.session, self.server)
-        context = self.session.sparkContext
+            return None if self.server is None else _lost_server(self.session, self.server)
+        from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]  # noqa: PLC0415  # an extra, untyped
+
         try:
-            return "its context was stopped" if context._jsc is None or context._jsc.sc().isStopped() else None
+            self.session.sparkContext.defaultParallelism  # noqa: B018  # which the JVM is asked for
+        except (Py4JNetworkError, OSError) as error:
+            return SparkLost(f"the Spark session is gone: its JVM has ended or does not answer ({first_line(error)})")
         except unanswered() as error:
-            return f"its JVM has ended or does not answer ({first_line(error)})"
+            return SparkFailed(
+                f"the Spark session is gone: its context was stopped ({first_line(error)})", remedy=AGAIN
+            )
+        return None
 
     def stop(self) -> None:
-        """End a session of ours and its JVM, whether it still answers or not. Idempotent."""
+        """End a session of ours, whether it still answers or not. Idempotent."""
         if not self.ours:
             return
         self.ours = False
         atexit.unregister(self.stop)
-        told = self.lost()
-        if self.remote:
-            self.session.stop() if told is None else forget(self.session)
-        else:
-            _end(self.session, told)
-        if self.scratch is not None:
-            self.scratch.close()
+        if self.remote and self.lost() is not None:
+            self.session.release_session_on_close = False  # there is no server to release it
+        with warnings.catch_warnings(), suppress(*unanswered()):
+            warnings.simplefilter("ignore")  # PySpark warns of a JVM that does not answer
+            self.session.stop()
+
+
+AGAIN = "the next job starts another"
 
 
 def unanswered() -> tuple[type[Exception], ...]:
     """What comes out of PySpark when its JVM is not there: of py4j, of a socket, of a context that was stopped."""
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # noqa: PLC0415  # an extra, untyped
+    from py4j.protocol import Py4JError  # noqa: PLC0415  # an extra
 
     return Py4JError, OSError, AttributeError
+
+
+def is_remote(session: Any) -> bool:
+    """Whether a session is one of Spark Connect: there is no context then."""
+    return type(session).__module__.startswith("pyspark.sql.connect")
 
 
 def start(master: str | None = None, conf: Mapping[str, str] | None = None, *, verbose: bool = False) -> Spark:
@@ -141,15 +158,15 @@ def start(master: str | None = None, conf: Mapping[str, str] | None = None, *, v
     try:
         found = SparkSession.getActiveSession()
     except unanswered() as error:
-        told = f"the Spark session of this process does not answer ({first_line(error)})"
-        raise SparkFailed(told, remedy="stop it and start another, or start this process again") from error
+        raise SparkLost(f"the Spark session of this process does not answer ({first_line(error)})") from error
     if found is not None:
-        return Spark(found, ours=False, remote=not hasattr(found, "_jsparkSession"))
+        return Spark(found, ours=False, remote=is_remote(found))
     wanted = check_master(master)
-    _choose_python(wanted)
+    if not _submitted():
+        _choose_python(wanted)
     if wanted.startswith("sc://"):
         check_reachable(wanted)
-        return Spark(connect(wanted, {PUSHDOWN: "true", **(conf or {})}), ours=True, remote=True, server=wanted)
+        return Spark(_connect(wanted, {PUSHDOWN: "true", **(conf or {})}), ours=True, remote=True, server=wanted)
     if not _submitted():
         check_reachable(wanted)
         _check_java()
@@ -192,42 +209,45 @@ def check_master(master: str | None) -> str:
     return wanted
 
 
-def _launch(master: str, conf: Mapping[str, str], *, submitted: bool, verbose: bool) -> Spark:
-    from pyspark import SparkConf, SparkContext  # noqa: PLC0415  # an extra, and slow to import
-    from pyspark.java_gateway import launch_gateway  # noqa: PLC0415  # as above
-    from pyspark.sql import SparkSession  # noqa: PLC0415  # as above
+_folders: list[Scratch] = []
+"""Of the JVM of this process, from its start to the end of the process."""
 
-    scratch = Scratch(FOLDER)
-    scratch.sweep()
-    log = scratch.path / "spark.log"
-    settings = SparkConf()
-    # Who submits has said where and how; only what was asked for here is added.
-    chosen = conf if submitted else _settings(master, conf, scratch.path, verbose=verbose)
-    for name, value in chosen.items():
-        settings.set(name, value)
-    if not submitted:
-        settings.setMaster(master)
+
+def _folder() -> Path:
+    """Where the JVM of this process writes. Its folder stays while the process lives, as the JVM does."""
+    if not _folders:
+        scratch = Scratch(FOLDER)
+        scratch.sweep()
+        atexit.register(scratch.close)
+        _folders.append(scratch)
+    return _folders[0].path
+
+
+def _launch(master: str, conf: Mapping[str, str], *, submitted: bool, verbose: bool) -> Spark:
+    from pyspark.sql import SparkSession  # noqa: PLC0415  # an extra, and slow to import
+
+    folder = None if submitted else _folder()
+    builder: Any = SparkSession.builder
+    if folder is not None:
         os.environ.setdefault("SPARK_LAUNCHER_OPTS", _NO_TRACE)  # of the JVM that finds out how to start the other
+        builder = builder.master(master)
+    # spark-submit has the settings of its caller; only what was asked for here is added.
+    for name, value in (conf if folder is None else _settings(master, conf, folder, verbose=verbose)).items():
+        builder = builder.config(name, value)
     try:
-        with log.open("wb") as errors:
-            streams = {} if verbose else {"stderr": errors, "stdout": errors}
-            owned = {"pass_fds": (scratch.descriptor,)}  # by the JVM too, which may outlive us by a moment
-            gateway = launch_gateway(settings, streams | owned)  # type: ignore[no-untyped-call]  # PySpark's own
-        session = SparkSession(SparkContext(conf=settings, gateway=gateway))
-        session.sparkContext._accumulatorServer.handle_error = _untold  # type: ignore[method-assign]  # on purpose
-        if submitted and not verbose:
-            session.sparkContext.setLogLevel("ERROR")
-        if _REACHED.match(master):
-            _check_workers(session, master, log)
-    except BaseException as error:  # py4j, PySpark and the JVM each have their own, and somebody may press Ctrl-C
-        told = _told(log) or first_line(error)
-        _end_gateway()
-        scratch.close()
-        if isinstance(error, WrongMaster) or not isinstance(error, Exception):
-            raise
+        spark = Spark(builder.getOrCreate(), ours=True, folder=folder)
+    except Exception as error:  # py4j, PySpark and the JVM each have their own
+        told = _logged(folder) or first_line(error)
+        if isinstance(error, ConnectionError):
+            raise SparkLost(f"the JVM of this process has ended ({told})") from error
         kind = WrongMaster if _REACHED.match(master) or "master" in told.lower() else SparkFailed
         raise kind(f"{master}: Spark did not start ({told})") from error
-    return Spark(session, ours=True, log=log, scratch=scratch)
+    # A master that cannot be reached is given up by Spark only after a minute, in another thread.
+    if _REACHED.match(master) and (gone := spark.lost()) is not None:
+        spark.stop()
+        told = _logged(folder) or str(gone)
+        raise WrongMaster(f"{master}: no Spark master answers there ({told})", remedy="check host and port")
+    return spark
 
 
 def _settings(master: str, conf: Mapping[str, str], folder: Path, *, verbose: bool) -> dict[str, str]:
@@ -236,9 +256,9 @@ def _settings(master: str, conf: Mapping[str, str], folder: Path, *, verbose: bo
         found |= _ON_THIS_MACHINE
         found["spark.local.dir"] = str(folder)
         found["spark.sql.warehouse.dir"] = str(folder / "warehouse")
-    quiet = folder / "log4j2.properties"
-    quiet.write_text(_QUIET.format(level="info" if verbose else "error"), encoding="utf-8")
-    options = f"-Dlog4j2.configurationFile={quiet.as_uri()} {shlex.quote(f'-Djava.io.tmpdir={folder}')} {_NO_TRACE}"
+    logging = folder / "log4j2.properties"
+    logging.write_text(_log_settings(folder, verbose=verbose), encoding="utf-8")
+    options = f"-Dlog4j2.configurationFile={logging.as_uri()} {shlex.quote(f'-Djava.io.tmpdir={folder}')} {_NO_TRACE}"
     java = (_DRIVER_OPTIONS, _EXECUTOR_OPTIONS) if master.startswith("local") else (_DRIVER_OPTIONS,)
     for name in java:
         # What was asked for comes last, so it counts.
@@ -246,11 +266,24 @@ def _settings(master: str, conf: Mapping[str, str], folder: Path, *, verbose: bo
     return {**found, **{name: value for name, value in conf.items() if name not in java}}
 
 
-def _check_workers(session: Any, master: str, log: Path) -> None:
-    """A master that cannot be reached is given up by Spark only after a minute, in another thread."""
-    context = session.sparkContext
-    if context._jsc.sc().isStopped():
-        raise WrongMaster(f"{master}: no Spark master answers there ({_told(log)})", remedy="check host and port")
+def _log_settings(folder: Path, *, verbose: bool) -> str:
+    if verbose:
+        return _LOGGING.format(
+            level="info", kind="console", type="Console", where="appender.console.target = SYSTEM_ERR"
+        )
+    where = f"appender.file.fileName = {folder / 'spark.log'}"
+    return _LOGGING.format(level="error", kind="file", type="File", where=where)
+
+
+def _logged(folder: Path | None) -> str:
+    """The line of Spark's own log that says most."""
+    try:
+        text = "" if folder is None else (folder / "spark.log").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    lines = (line.strip() for line in text.splitlines())
+    telling = [line for line in lines if re.search(r"exception|error|failed|unable", line, re.IGNORECASE)]
+    return (telling[0] if telling else "")[:300]
 
 
 def check_installed() -> None:
@@ -289,58 +322,71 @@ _GET_JAVA = (
 )
 
 
-def _untold(request: object, client_address: object) -> None:
-    """Of a JVM that is gone: its connection for accumulators ends, of which a server tells with a traceback."""
-
-
-def _end(session: Any, told: str | None) -> None:
-    """End a session and its JVM, so that another can be started in this process; ``told`` if it answers no more.
-
-    PySpark lets go of a session last: while the JVM lives, it looks only every second whether it is to end itself.
-    """
-    from pyspark.sql import SparkSession  # noqa: PLC0415  # an extra, and slow to import
-
-    context = session.sparkContext
-    if told is None:
-        with suppress(*unanswered()):  # it has just ended
-            context._jsc.stop()
-    _end_gateway()
-    context._jsc = None  # nobody is there to be told that it ends
-    context.stop()
-    SparkSession._instantiatedSession = SparkSession._activeSession = None
-
-
-def _end_gateway() -> None:
-    """The JVM ends when its standard input does; the process must be waited for, or it stays as a zombie."""
-    from pyspark import SparkContext  # noqa: PLC0415  # an extra, and slow to import
-
-    gateway, SparkContext._gateway, SparkContext._jvm = SparkContext._gateway, None, None
-    if gateway is None:
-        return
-    process = gateway.proc
-    gateway.shutdown()
-    if process is not None:
-        process.stdin.close()
-        try:
-            process.wait(timeout=30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def _told(log: Path) -> str:
-    """The line of Spark's own log that says most."""
-    try:
-        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return ""
-    telling = [line.strip() for line in lines if re.search(r"exception|error|failed|unable", line, re.IGNORECASE)]
-    return (telling[0] if telling else "")[:300]
-
-
 def read_conf(text: str) -> dict[str, str]:
     """``name=value`` of ``--conf``."""
     name, equals, value = text.partition("=")
     if not equals or not name.startswith("spark."):
         raise Invalid(f"{text!r} is no setting of Spark", remedy="write it like spark.speculation=true")
     return {name: value}
+
+
+# --- Spark Connect: the server may end, be started anew, or forget a session ---
+
+
+def _connect(master: str, conf: Mapping[str, str]) -> Any:
+    """A session at the server. Blocking."""
+    if find_spec("grpc") is None or find_spec("grpc_status") is None:
+        raise NoSpark(
+            f"{master}: Spark Connect needs packages that are not installed", remedy="pip install 'pyspark[connect]'"
+        )
+    from pyspark.sql import SparkSession  # noqa: PLC0415  # an extra, and slow to import
+    from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415  # as above
+
+    builder = SparkSession.builder.remote(master)
+    for name, value in conf.items():
+        builder = builder.config(name, value)
+    try:
+        session: Any = builder.getOrCreate()
+        session.client.set_retry_policies([DefaultPolicy(max_retries=CONNECT_TRIES)])
+        session.range(1).count()
+    except Exception as error:  # its errors have no common base, and a server that is not there is one of many
+        raise WrongMaster(f"{master}: no Spark Connect server answers ({first_line(error)})") from error
+    return session
+
+
+def _lost_server(session: Any, master: str) -> SparkFailed | None:
+    from grpc import RpcError  # type: ignore[import-untyped]  # noqa: PLC0415  # an extra, untyped
+    from pyspark.errors import PySparkException  # noqa: PLC0415  # an extra, and slow to import
+
+    try:
+        check_reachable(master)
+        session.version  # noqa: B018  # which the server is asked for
+    except WrongMaster as error:
+        return SparkFailed(f"the Spark session is gone: {error}", remedy="the next job connects again")
+    except (PySparkException, RpcError, ValueError) as error:  # the last: a channel that was closed
+        told = f"its Spark Connect server has ended, or does not know it any more ({first_line(error)})"
+        return SparkFailed(f"the Spark session is gone: {told}", remedy="the next job connects again")
+    return None
+
+
+def check_reachable(master: str) -> None:
+    """Spark itself gives up on a master that does not answer only after a minute and a half. Of several, which stand in
+    for each other, one that answers is enough.
+    """
+    found = re.match(r"(?:spark|sc)://([^\s/;]+)", master)
+    if found is None:
+        return
+    told: list[str] = []
+    for place in found[1].split(","):
+        host, _, port = place.rpartition(":")
+        try:
+            socket.create_connection((host, int(port)), timeout=ANSWER_S).close()
+        except (OSError, OverflowError, ValueError) as error:  # nobody, a port beyond all ports, no name of a host
+            told.append(str(error))
+        else:
+            return
+    raise WrongMaster(f"{master}: nobody answers there ({'; '.join(told)})", remedy="check host and port")
+
+
+def first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

@@ -34,11 +34,11 @@ from holdfast.objects.uri import StoreSpec
 from holdfast.ontology.bulk.decide import Policy, Rules
 from holdfast.ontology.bulk.loader import Landed
 from holdfast.ontology.types.model import Mixin
-from holdfast.pipeline.connect import is_remote
 from holdfast.pipeline.engine import Inline
 from holdfast.pipeline.errors import in_one_line
 from holdfast.pipeline.frameload import columns_of, load, policy
 from holdfast.pipeline.loading import Columns, Staged, Typed, Wishes, imported, known_type, land, stage
+from holdfast.pipeline.session import is_remote
 from holdfast.pipeline.tables.given import Given
 
 if TYPE_CHECKING:

@@ -115,7 +115,7 @@ def test_a_kind_without_its_setting_is_told_to_be_off(desk: Desk, monkeypatch: p
     assert code == 0
     told, *rest = err.splitlines()
     assert told.startswith("retention.rollups names 2m, which is none of pipeline.windows")
-    assert rest == ["there is no garbage"]
+    assert rest == ["no garbage was found"]
 
 
 def test_a_dry_run_on_record_is_shown_as_one(desk: Desk) -> None:

@@ -72,7 +72,7 @@ def test_a_run_says_for_whom_it_listed_all_manifests(desk: Desk) -> None:
     assert desk("run", "reconcile", "--master", "inline")[2] == "nothing was due\n"
     desk.kill("beta")
     code, _, err = desk("run", "reconcile", "--master", "inline")
-    assert (code, err) == (0, "beta: killed, or could not tell what it accepted last; all manifests were looked at\n")
+    assert (code, err) == (0, "beta: killed, or its last acceptances are unknown; all manifests were scanned\n")
     assert desk("run", "reconcile", "--master", "inline")[2] == "nothing was due\n"
     desk.fill(2, gap=1_000, refer=False)
     desk.kill("alpha")

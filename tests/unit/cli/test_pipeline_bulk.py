@@ -53,4 +53,4 @@ def test_compaction_is_shown_before_it_is_done(desk: Desk, tmp_path: Path) -> No
     assert desk.json("compact", *INLINE)["planned"][0]["files"] == 2
     code, _, err = desk("compact", "Nothing", *INLINE)
     assert code != 0
-    assert "there is no type Nothing with rows" in err
+    assert "no type Nothing with rows" in err

@@ -118,7 +118,7 @@ class TestDelete:
         assert [run["run_id"] for run in desk.document("delete", "--older-than", "0s", "--dry-run")] == ["failed", "a"]
         monkeypatch.setattr("sys.stdin", io.StringIO(""))
         shown = desk.holdfast("delete", "--older-than", "0s", code=7)
-        assert shown == "error: 2 runs would be deleted, and nobody can be asked\nhint: say --yes\n"
+        assert shown == "error: 2 runs would be deleted, and input is no terminal\nhint: confirm with --yes\n"
         assert len(desk.document("list")) == 3
         shown = desk.holdfast("delete", "--older-than", "0s", "--status", "failed", "--yes")
         assert shown == "failed was deleted\n1 of 1 run deleted\n"

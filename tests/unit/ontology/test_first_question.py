@@ -1,4 +1,4 @@
-"""A first question: nothing is copied from a folder, and few small files are scanned where they lie."""
+"""A first question: nothing is copied from a folder, and an index is read beside the manifest."""
 
 import asyncio
 from pathlib import Path
@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
 import holdfast
 from holdfast.objects.layer import Layer
@@ -14,7 +13,6 @@ from holdfast.objects.local.store import LocalStore
 from holdfast.objects.store import Object, Store
 from holdfast.ontology import Entity, Field
 from holdfast.ontology.maintain.compact import Compactor
-from holdfast.ontology.query.cache.warm import FEW
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.types.typeinfo import type_info
 from tests.unit.ontology.desk import Desk
@@ -81,30 +79,6 @@ async def test_files_of_the_store_are_not_written_into(tmp_path: Path) -> None:
             assert {one.id: one.age for one in await onto.query(Customer).all()} == {"c1": 2, "c2": 3}
         assert await onto.query(Customer).with_history().count() == 2
     assert path.read_bytes() == before
-
-
-@pytest.mark.parametrize("commits", [FEW - 1, FEW + 2])
-async def test_small_files_are_loaded_when_somebody_asks_again_or_when_there_are_many(commits: int) -> None:
-    desk = Desk()
-    async with Ontology(desk.store, desk.ambient, [Customer]) as onto:
-        for number in range(commits):
-            onto.ensure([Customer(id="c1", age=number), Customer(id=f"d{number}", age=0)])
-            await onto.commit()
-        onto.retract(Customer, "d0")
-        await onto.commit()
-    async with Ontology(desk.store, desk.ambient, [Customer]) as onto:
-        warm, loaded = onto._warm, []
-        for _ in range(3):
-            found = {one.id: one.age for one in await onto.query(Customer).all()}
-            assert found == {"c1": commits - 1, **{f"d{number}": 0 for number in range(1, commits)}}
-            loaded.append(sum(each.pooled for each in warm._loaded.values()))
-            desk.spent()
-        everything = commits + 1
-        assert loaded == [0 if everything <= FEW else everything, everything, everything]
-        assert await onto.query(Customer).as_of(2).where(Customer.id == "c1").count() == 1
-        onto.ensure(Customer(id="c1", age=99))
-        await onto.commit()
-        assert (await onto.query(Customer).where(Customer.id == "c1").one()).age == 99
 
 
 async def test_keys_of_a_snapshot_are_not_written_twice() -> None:

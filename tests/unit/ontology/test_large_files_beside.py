@@ -9,7 +9,7 @@ import pytest
 import holdfast
 from holdfast.objects.layer import Layer
 from holdfast.objects.store import Part
-from holdfast.ontology import Entity, Field, count, left
+from holdfast.ontology import Entity, Field, left
 from holdfast.ontology.maintain.compact import Compactor
 from holdfast.ontology.query.sqltables import SqlTables
 from holdfast.ontology.session import Ontology
@@ -17,7 +17,6 @@ from holdfast.ontology.types.refs import TypeId
 from tests.unit.ontology.desk import Desk
 from tests.unit.ontology.test_erase import erased
 from tests.unit.ontology.test_large_files import Link, Thing, large, stocked
-from tests.unit.ontology.test_migrate import Person2, history, session
 from tests.unit.ontology.test_sqltables import ODD, odd_names
 
 
@@ -137,17 +136,3 @@ async def test_statistics_of_files_hide_no_row(rows: int, monkeypatch: pytest.Mo
     async with Ontology(desk.store, desk.ambient, [Odd]) as onto:
         first = await onto.query(Odd).order_by(Odd.score.desc()).limit(1).all()
         assert [one.id for one in first] == ["k0"]
-
-
-async def test_files_whose_rows_are_upgraded_are_gathered_too() -> None:
-    desk = Desk()
-    await history(desk, extra=20)
-    async with session(desk) as onto:
-        people = onto.query(Person2)
-        first = await people.group_by(Person2.last).agg(n=count())
-        for _ in range(onto._warm.gather_after + 1):
-            assert await people.group_by(Person2.last).agg(n=count()) == first
-        await onto.settled()
-        assert onto._warm._gatherer is not None
-        assert TypeId("entity", "Person") in onto._warm._gatherer._made
-        assert await people.group_by(Person2.last).agg(n=count()) == first

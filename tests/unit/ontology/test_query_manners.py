@@ -11,7 +11,7 @@ from holdfast.ontology.chain.tags import Tags
 from holdfast.ontology.filters.scope import Sql
 from holdfast.ontology.filters.sides import left
 from holdfast.ontology.query.engine import Moment
-from holdfast.ontology.query.statement import Ask, rows_of
+from holdfast.ontology.query.statement import Ask
 from holdfast.ontology.query.tabular import _by, columns_of, shown
 from tests.unit.ontology.desk import Desk
 from tests.unit.ontology.shop import Customer, Subscription
@@ -27,7 +27,7 @@ async def test_files_that_come_between_a_statement_and_its_run_are_not_in_it() -
         for asked in (query.ask, query.where(Customer.tier != "t3").ask, query.history_since(17).ask):
 
             async def question(moment: Moment, asked: Ask = asked) -> Sql:
-                rows = await rows_of(asked, moment)
+                rows = await moment.rows(asked)
                 return rows.select(["r.commit_id"], ordered=False)
 
             first = await onto._engine.ask(question)
@@ -46,10 +46,11 @@ async def test_rows_of_one_load_come_by_key_though_nobody_sorts_them() -> None:
         await onto.commit()
     ordered = sorted(keys, key=str.encode)
     async with session(desk) as onto:
+        onto._warm.table_bytes = 0  # so that the file is scanned where it lies
         query = onto.query(Customer)
 
         async def question(moment: Moment) -> tuple[str, str]:
-            rows = await rows_of(query.ask, moment)
+            rows = await moment.rows(query.ask)
             made = [shown(rows, columns_of(query.ask, names))[0].text for names in ((), ("name",))]
             return made[0], made[1]
 

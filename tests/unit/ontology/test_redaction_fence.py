@@ -19,6 +19,7 @@ from holdfast.ontology.maintain import erase
 from holdfast.ontology.maintain.compact import Compactor
 from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.ontology.query.cache.fetched import OldCopy
+from holdfast.ontology.query.statement import Need
 from holdfast.ontology.types.errors import Overtaken
 from tests.unit.ontology.desk import Desk
 from tests.unit.ontology.fence_kit import (
@@ -117,7 +118,7 @@ async def test_a_snapshot_of_redacted_files_tells_of_it() -> None:
         assert {each["stats"]["redacted"] for each in snapshots} == {6}
         span = Window(0, ledger.commit_id, history=False)
         with pytest.raises(Overtaken, match="commit 6"):
-            await engine._at(lambda moment: moment.table(shape, span), ledger, RedactionFence())
+            await engine._at(lambda moment: moment.tables([Need(shape, span)]), ledger, RedactionFence())
 
 
 async def test_it_costs_no_request() -> None:

@@ -9,7 +9,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.base.errors import Corrupt
@@ -27,10 +27,11 @@ from holdfast.ontology.format.data.remote_parquet import (
     requests,
     together,
 )
-from holdfast.ontology.query.cache.scans import Reading, readings
+from holdfast.ontology.query.cache.loaded import Reading, readings
 from holdfast.ontology.types.errors import SnapshotGone
+from tests.soak import examples
 
-MANY = settings(max_examples=300, deadline=None)
+MANY = examples(60)
 EXTENT = st.tuples(st.integers(0, 400), st.integers(1, 60)).map(lambda at: Extent(at[0], at[0] + at[1]))
 EXTENTS = st.lists(EXTENT, max_size=12)
 WHOLE = [Extent(0, 460)]

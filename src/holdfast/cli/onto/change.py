@@ -96,7 +96,7 @@ def load_types(target: str) -> dict[TypeId, TypeInfo]:
     types: dict[TypeId, TypeInfo] = {}
     for member in members:
         if not (isinstance(member, type) and issubclass(member, Mixin)):
-            raise Invalid(f"{target}: {member!r} is no entity or relation type", remedy="name classes")
+            raise Invalid(f"{target}: {member!r} is not an entity or relation type", remedy="name classes")
         info = type_info(member)
         types[info.type_id] = info
     return types

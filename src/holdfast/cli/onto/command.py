@@ -254,7 +254,7 @@ async def break_lock(shell: Shell) -> None:
     async with open_ontology(shell) as store:
         found = await lock.break_lock(store, store.ambient)
         if found is None:
-            raise NotFound(f"{layout.LOCK}: there is no lock to break", remedy="nothing holds writers up")
+            raise NotFound(f"{layout.LOCK}: no lock to break", remedy="nothing holds writers up")
         if shell.out.as_json:
             shell.out.document({"broken": not found.expired, **(_lock_document(found) or {})})
         else:
@@ -278,7 +278,7 @@ def _lock_document(found: LockState | None) -> dict[str, Any] | None:
 
 def _lock_line(found: LockState | None) -> str:
     if found is None:
-        return "free: nobody has ever taken it"
+        return "free: never taken"
     if found.expired:
         how = "expired" if found.released_at is None else "released"
         return f"free: last held by {found.owner_id}, {how} {-found.remaining_ms / 1000:.1f} s ago"

@@ -19,13 +19,13 @@ Token = Annotated[str | None, typer.Option(metavar="TOKEN", help="From the previ
 
 
 def _who(given: str) -> str:
-    """What is on record must name somebody."""
+    """The name that is recorded: the user's, unless one is given."""
     if given:
         return given
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a machine that does not know its users
-        return "somebody"
+        return "unknown"
 
 
 By = Annotated[
@@ -39,7 +39,7 @@ def no_such_type(name: str, known: Iterable[str], *, which: str = "") -> NotFoun
     names = sorted(set(known))
     close = get_close_matches(name, names, n=1)
     listed = f"the types are: {', '.join(names) or 'none yet'}"
-    return NotFound(f"there is no type {name}{which}", remedy=f"did you mean {close[0]}?" if close else listed)
+    return NotFound(f"no type {name}{which}", remedy=f"did you mean {close[0]}?" if close else listed)
 
 
 @asynccontextmanager

@@ -129,7 +129,7 @@ async def _answer(shell: Shell, tables: SqlTables, text: str, style: Format | No
     elif text.startswith(".schema "):
         show(shell.out, await tables.run(f"describe {text.removeprefix('.schema ').strip()}"), style)
     elif text.startswith("."):
-        raise Invalid(f"there is no command {text.split(maxsplit=1)[0]}", remedy=".help lists them")
+        raise Invalid(f"unknown command {text.split(maxsplit=1)[0]}", remedy=".help lists them")
     else:
         for found in await tables.run_all(text):
             show(shell.out, found, style)

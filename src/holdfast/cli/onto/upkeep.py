@@ -37,7 +37,7 @@ async def verify_store(
 async def verify_index(shell: Shell) -> None:
     """Check the indexes against the chain.
 
-    Lag, a missing latest entry and a wrong path are told apart. Ends with 1 if a row would be missed.
+    Distinguishes lag, a missing latest entry and a wrong path. Ends with 1 if a row would be missed.
     """
     checklist, watch = _watched()
     async with open_ontology(shell) as store, live(shell.out, checklist):
@@ -104,8 +104,8 @@ def _tell(shell: Shell, report: Report) -> None:
             shell.out.line(f"  remedy: {found.remedy}")
         looked = ", ".join(f"{count:,} {what}" for what, count in report.checked.items())
         counts = Counter(found.severity.value for found in report.findings)
-        told = ", ".join(f"{count} {severity}" for severity, count in counts.items()) or "no findings"
-        shell.out.line(f"commit {report.commit_id}: {told} ({looked or 'nothing to look at'})")
+        counted = ", ".join(f"{count} {severity}" for severity, count in counts.items()) or "no findings"
+        shell.out.line(f"commit {report.commit_id}: {counted} ({looked or 'nothing to look at'})")
     if not report.good:
         raise typer.Exit(1)
 
@@ -139,7 +139,7 @@ async def compact(
                 done = [await compactor.perform(each) for outlook in outlooks for each in outlook.merges]
                 removed = [*await compactor.sweep(types), *await sweep_loads(store)]
         figures = (compactor.bytes_read, compactor.bytes_written)
-        told_compaction(shell, outlooks, done, removed, figures, apply=apply)
+        show_compaction(shell, outlooks, done, removed, figures, apply=apply)
 
 
 def _chosen(types: Sequence[TypeId], name: str | None) -> list[TypeId]:
@@ -149,7 +149,7 @@ def _chosen(types: Sequence[TypeId], name: str | None) -> list[TypeId]:
     return found
 
 
-def told_compaction(
+def show_compaction(
     shell: Shell,
     outlooks: Sequence[Outlook],
     done: Sequence[Compacted],

@@ -12,7 +12,7 @@ import typer
 
 from holdfast.base.errors import Invalid
 from holdfast.cli.onto.shared import By
-from holdfast.cli.onto.upkeep import told_compaction
+from holdfast.cli.onto.upkeep import show_compaction
 from holdfast.cli.pipeline.engines import engine_for, open_pipeline
 from holdfast.cli.pipeline.view import Watch
 from holdfast.cli.shell import Shell
@@ -179,4 +179,4 @@ async def compact(
         engine_for(shell, store, master, conf or []) as engine,
     ):
         done = await compacted(store, types or [], engine=engine, apply=apply, say=watch.say)
-    told_compaction(shell, done.outlooks, done.done, done.removed, (done.bytes_read, done.bytes_written), apply=apply)
+    show_compaction(shell, done.outlooks, done.done, done.removed, (done.bytes_read, done.bytes_written), apply=apply)

@@ -58,7 +58,7 @@ async def run(
     shell: Shell,
     jobs: Jobs = None,
     every: Annotated[
-        str | None, typer.Option(metavar="SPAN", help="Again every so often, until told to end: 60s.")
+        str | None, typer.Option(metavar="SPAN", help="Again at this interval, such as 60s, until a signal ends it.")
     ] = None,
     master: Annotated[
         str | None, typer.Option(metavar="URL", help="Spark's master; inline: no Spark, in this process.")
@@ -199,8 +199,8 @@ def _check_options(jobs: list[str], settle: str | None, **given: object) -> None
     from holdfast.pipeline.drive import check_names, check_request  # noqa: PLC0415  # as above
 
     if settle is not None and not SETTLING & set(check_names(jobs)):
-        told = f"--settle means nothing to {', '.join(jobs)}"
-        raise Invalid(told, remedy=f"leave it out, or name a job that takes it: {', '.join(sorted(SETTLING))}")
+        message = f"--settle means nothing to {', '.join(jobs)}"
+        raise Invalid(message, remedy=f"leave it out, or name a job that takes it: {', '.join(sorted(SETTLING))}")
     called = {"since_ns": "--since", "until_ns": "--until", "full": "--full", "keys": "--events or --inventory"}
     check_request(jobs, given, called)
 
@@ -236,12 +236,12 @@ class Named:
     """Files of notifications that were passed over."""
 
     def check(self) -> None:
-        """What was passed over is told when the rest is done."""
+        """Report the files that were passed over, when the rest is done."""
         if self.refused:
-            told = "; ".join(str(each) for each in self.refused[:MOST_NAMED])
+            message = "; ".join(str(each) for each in self.refused[:MOST_NAMED])
             more = f"; and {len(self.refused) - MOST_NAMED} more" if len(self.refused) > MOST_NAMED else ""
             raise Invalid(
-                f"passed over among --events, the others were taken: {told}{more}",
+                f"passed over among --events, the others were taken: {message}{more}",
                 remedy="mend what is named, and give it again",
             )
 
@@ -374,8 +374,8 @@ def _report(shell: Shell, ended: "list[Ran]") -> None:
             raise HoldfastError(_failure(each))
         if each.summary.get("good") is False:
             audit_id = each.summary["audit_id"]
-            told = f"audit {audit_id} found {each.summary['problems']} errors"
-            raise HoldfastError(told, remedy=f"holdfast audit show {audit_id}")
+            message = f"audit {audit_id} found {each.summary['problems']} errors"
+            raise HoldfastError(message, remedy=f"holdfast audit show {audit_id}")
 
 
 def _failure(ran: "Ran") -> str:
@@ -391,4 +391,4 @@ def _table(shell: Shell, ended: "list[Ran]") -> None:
     for each in ended:
         if each.summary.get("untold"):
             names = ", ".join(each.summary["untold"])
-            shell.out.note(f"{names}: killed, or could not tell what it accepted last; all manifests were looked at")
+            shell.out.note(f"{names}: killed, or its last acceptances are unknown; all manifests were scanned")

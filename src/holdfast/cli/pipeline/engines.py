@@ -75,8 +75,8 @@ async def engine_for(shell: Shell, store: "Client", master: str | None, conf: li
 
 
 def hush_py4j() -> None:
-    """Of a JVM that dies py4j tells the root logger, with a traceback, and gives it a handler if it has none. We tell
-    it in one line; with --verbose there is a handler already.
+    """Keep py4j from logging a traceback when a JVM dies: it adds a handler to a root logger without one. The command
+    reports the end of the JVM in one line; with --verbose the root logger has a handler already.
     """
     if not logging.getLogger().handlers:
         logging.getLogger().addHandler(logging.NullHandler())

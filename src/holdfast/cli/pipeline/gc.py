@@ -1,4 +1,4 @@
-"""``holdfast gc``: remove what nobody refers to and never will, and let go what is past its retention, on record.
+"""``holdfast gc``: remove garbage and data past its retention, with a record of every deletion.
 
 Nothing is removed without ``--apply``. It works with credentials of its own, where settings give any (``gc.*``): those
 of the one role that may delete raw blobs.
@@ -79,14 +79,14 @@ async def run(
         if each.status != "success":
             raise HoldfastError(
                 f"run {each.run_id}: {each.status}: {each.error}",
-                remedy="what it removed is on record (holdfast gc show RUN); the next run goes on with it",
+                remedy="see what it removed with `holdfast gc show RUN`; the next run continues it",
             )
     if shell.out.as_json:
         shell.out.document([each.document() for each in ended])
         return
     for each in ended:
         shell.out.table(COLUMNS, _rows(each.summary))
-        _tell_off(shell, each.summary)
+        _note_settings(shell, each.summary)
         removed, size = each.summary.get("removed", 0), each.summary.get("bytes", 0)
         shell.out.note(f"run {each.run_id}: {removed} objects removed, {size:,} bytes")
 
@@ -160,8 +160,8 @@ async def _dry_run(store: "Client", run_id: str) -> dict[str, Any]:
     if found.workflow != f"{PREFIX}gc":
         raise unknown
     if not isinstance(found.result, dict):
-        told = f"run {run_id} is {found.status}, and has removed nothing"
-        raise NotFound(told, remedy=f"see `holdfast runs status {run_id}`")
+        message = f"run {run_id} is {found.status}, and has removed nothing"
+        raise NotFound(message, remedy=f"see `holdfast runs status {run_id}`")
     return found.result
 
 
@@ -181,22 +181,22 @@ async def _dry(shell: Shell, kinds: str | None, limit: int | None, master: str |
         return
     rows = _rows(found)
     shell.out.table(COLUMNS, rows)
-    _tell_off(shell, found)
+    _note_settings(shell, found)
     if not rows and len(found["off"]) < len(found["kinds"]):
-        shell.out.note("there is no garbage")
+        shell.out.note("no garbage was found")
 
 
-def _tell_off(shell: Shell, found: dict[str, Any]) -> None:
+def _note_settings(shell: Shell, found: dict[str, Any]) -> None:
     """Nothing goes that no setting has given an age, and no window that no hour has."""
     from holdfast.pipeline.gc.options import unmade  # noqa: PLC0415  # loads Arrow, which takes a while
 
     for kind, setting in found.get("off", {}).items():
         shell.out.note(f"{kind}: nothing expires, because {setting} is not set")
     for window in unmade(shell.settings) if "expire-rollups" in found.get("kinds", {}) else ():
-        told = (
+        message = (
             f"retention.rollups names {window}, which is none of pipeline.windows ({shell.settings.pipeline.windows})"
         )
-        shell.out.note(f"{told}: it is about hours that were made with it before, if any were")
+        shell.out.note(f"{message}: it applies to hours that were made with it before, if any were")
 
 
 def _rows(summary: dict[str, Any]) -> list[tuple[object, ...]]:

@@ -1,7 +1,7 @@
 """The figures of a pipeline that runs as a service, for ``/metrics`` and ``/health``.
 
-``/health`` answers 200 while the latest round has ended well within a few turns, else 503, with a line of JSON. A round
-that found another driver at work has ended well: a service that stands by is as healthy as it can be. The lag is that
+``/health`` answers 200 if a round has succeeded within the last three intervals, else 503, with a line of JSON. A round
+that found another driver at work counts: a service that stands by is healthy. The lag is that
 of the checkpoint as it was after the latest round, whichever driver moved it.
 """
 
@@ -28,8 +28,8 @@ COUNTERS = {
     "read_bytes": "bytes of frames and chunks that were read",
     "wrote_bytes": "bytes of chunks that were written",
 }
-PATIENT_TURNS = 3
-PATIENT_S = 60.0
+HEALTHY_INTERVALS = 3
+HEALTHY_S = 60.0
 
 
 class Figures:
@@ -57,7 +57,7 @@ class Figures:
             self._good_ns = self._store.ambient.clock.monotonic_ns()
 
     async def failed(self, error: HoldfastError) -> None:
-        """A round did not come to its end: another driver's turn, or a store or a Spark that is away."""
+        """A round failed: another driver holds the lease, or the store or Spark does not answer."""
         self._failures += 1
         try:
             self._checkpoint = await self._checkpoints.read()
@@ -69,7 +69,7 @@ class Figures:
     def _health(self) -> tuple[bool, dict[str, Any]]:
         silent_s = (self._store.ambient.clock.monotonic_ns() - self._good_ns) / 1e9
         lag = lag_s(self._checkpoint, self._store.ambient)
-        good = silent_s < max(PATIENT_S, PATIENT_TURNS * self._every_s)
+        good = silent_s < max(HEALTHY_S, HEALTHY_INTERVALS * self._every_s)
         return good, {"seconds_since_round": round(silent_s, 3), "lag_seconds": None if lag is None else round(lag, 3)}
 
     def collect(self) -> "Iterator[Metric]":
@@ -77,7 +77,7 @@ class Figures:
 
         lag = lag_s(self._checkpoint, self._store.ambient)
         if lag is not None:
-            gauge = GaugeMetricFamily("holdfast_pipeline_lag_seconds", "since when the reconciler has seen nothing")
+            gauge = GaugeMetricFamily("holdfast_pipeline_lag_seconds", "age of the latest reconciled position")
             gauge.add_metric([], lag)
             yield gauge
         for name, text in COUNTERS.items():
@@ -90,7 +90,7 @@ class Figures:
         for (job, status), value in sorted(self._runs.items()):
             runs.add_metric([job, status], value)
         yield runs
-        rounds = CounterMetricFamily("holdfast_pipeline_failed_rounds", "rounds that did not come to an end")
+        rounds = CounterMetricFamily("holdfast_pipeline_failed_rounds", "rounds that failed")
         rounds.add_metric([], self._failures)
         yield rounds
         requests = CounterMetricFamily("holdfast_store_requests", "requests of the driver", labels=["verb"])

@@ -78,7 +78,7 @@ async def cancel(
 ) -> None:
     """Cancel a run.
 
-    Whoever works on it is fenced; the next worker or call lets it clean up.
+    Its current session is fenced; the next worker or call runs its clean-up.
     """
     async with open_runs(shell) as store:
         done = await control.request_cancel(store, run_id, reason=reason, now=now)
@@ -293,7 +293,9 @@ def _show_candidates(out: Output, found: Sequence[RunSummary], now_ns: int) -> N
 
 def _ask(out: Output, found: Sequence[RunSummary]) -> None:
     if not sys.stdin.isatty():
-        raise Refused(f"{counted_runs(len(found))} would be deleted, and nobody can be asked", remedy="say --yes")
+        raise Refused(
+            f"{counted_runs(len(found))} would be deleted, and input is no terminal", remedy="confirm with --yes"
+        )
     print(f"Delete {counted_runs(len(found))} for good? [y/N]: ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         out.note("nothing was deleted")

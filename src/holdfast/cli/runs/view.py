@@ -47,11 +47,11 @@ def row(summary: RunSummary, now_ns: int) -> tuple[object, ...]:
 
 
 def waits_for(summary: RunSummary, now_ns: int) -> str | None:
-    """What has to happen before the run goes on; None if it is over or somebody is at work on it."""
+    """What the run waits for; None if it has ended or a session works on it."""
     if summary.finished:
         return None
     if summary.blocked is not None:
-        return f"somebody: {summary.blocked}"
+        return f"an operator: {summary.blocked}"
     if summary.detached:
         return "a worker or a call"
     if summary.wake_ms is not None:

@@ -52,7 +52,7 @@ async def promote_copy(
 ) -> None:
     """Let collectors accept at this copy of a store, under a new authority.
 
-    The original is not told. If it still accepted, the same batch could be accepted twice.
+    The original does not learn of it. If it still accepted, the same batch could be accepted twice.
     """
     mode = None if acceptance is None else _mode(acceptance)
     if spool is not None and spool_id is not None:
@@ -99,7 +99,7 @@ def _mode(text: str) -> Acceptance:
         return Acceptance(text)
     except ValueError as error:
         modes = " or ".join(each.value for each in Acceptance)
-        raise Invalid(f"there is no acceptance mode {text!r}", remedy=f"write {modes}") from error
+        raise Invalid(f"unknown acceptance mode {text!r}", remedy=f"write {modes}") from error
 
 
 def _fields(found: Authority, place: Place) -> dict[str, Any]:

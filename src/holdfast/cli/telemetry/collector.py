@@ -1,4 +1,4 @@
-"""``holdfast collector``: take telemetry over HTTP, until told to end.
+"""``holdfast collector``: accept telemetry over HTTP, until a signal ends it.
 
 Standard output has one line, or with ``--json`` one document, as soon as it listens. Standard error has logs, JSON a
 line, once the store is opened (why it does not start is said as by every command); on a terminal only warnings are
@@ -59,7 +59,7 @@ async def collector(
 ) -> None:
     """Accept telemetry from agents, each batch exactly once.
 
-    Any number of collectors share one store and know nothing of each other. SIGTERM and Ctrl-C let requests under way
+    Any number of collectors share one store. SIGTERM and Ctrl-C let requests under way
     finish; the exit code is then 0. A second one does not wait for them, and exits with 143.
     """
     section = _section(
@@ -132,7 +132,7 @@ async def _serve(shell: Shell, section: IngestSection, *, query: bool, unsafe_an
                         on_serving=on_serving,
                     )
             except asyncio.CancelledError:
-                _log.warning("cut short by a second signal")  # it was asked to end, and then told to
+                _log.warning("cut short by a second signal")
                 raise typer.Exit(TERMINATED) from None
     if watched:
         sys.stderr.write("\n")

@@ -7,7 +7,7 @@ import typer
 from holdfast.cli.output import clock_time
 from holdfast.cli.rows import Format, show_groups
 from holdfast.cli.shell import Shell, noun_app
-from holdfast.cli.telemetry.metrics import Agent, FormatOption, Since, Until, Where, labels_text, told
+from holdfast.cli.telemetry.metrics import Agent, FormatOption, Since, Until, Where, labels_text, note_gaps
 from holdfast.platform.open import open_platform
 
 app = noun_app()
@@ -69,4 +69,4 @@ async def search(
         show_groups(shell.out, found.rows, style)
     if found.truncated:
         shell.out.note(f"there are more than {limit}; --limit shows more")
-    told(shell.out, found.read)
+    note_gaps(shell.out, found.read)

@@ -46,7 +46,7 @@ async def list_metrics(
         found = await hf.metrics().list(pattern, since=since, until=until, agent=agent)
     rows = [_timed(row, style, shell.out) for row in found.rows]
     show_groups(shell.out, rows, style)
-    told(shell.out, found.read)
+    note_gaps(shell.out, found.read)
 
 
 @app.command()
@@ -62,7 +62,7 @@ async def labels(
     async with open_platform(shell.existing_store(), settings=shell.settings) as hf:
         found = await hf.metrics().labels(metric, since=since, until=until, agent=agent)
     show_groups(shell.out, found.rows, style)
-    told(shell.out, found.read)
+    note_gaps(shell.out, found.read)
 
 
 @app.command()
@@ -134,10 +134,10 @@ def _show(out: Output, found: Answer, style: Format | None, *, plot: bool) -> No
             for row in found.rows()
         ]
         show_groups(out, lines, style)
-    told(out, found.read)
+    note_gaps(out, found.read)
 
 
-def told(out: Output, read: Read) -> None:
+def note_gaps(out: Output, read: Read) -> None:
     """What a reader should know of where the answer came from."""
     if read.unreadable:
         count = len(read.unreadable)

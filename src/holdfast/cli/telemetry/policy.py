@@ -27,7 +27,7 @@ def policy(
         ),
     ] = None,
     gc_role_arn: Annotated[
-        str | None, typer.Option(metavar="ARN", help="The role that may delete raw blobs; default: nobody.")
+        str | None, typer.Option(metavar="ARN", help="The role that may delete raw blobs; default: none.")
     ] = None,
     sse: Annotated[str | None, typer.Option(metavar="NAME", help="Require AES256 or aws:kms.")] = None,
     sse_kms_key_id: Annotated[str | None, typer.Option(metavar="ID", help="Require this key.")] = None,
@@ -47,10 +47,10 @@ def policy(
         return
     shell = Shell.of(context)
     if provider not in PROVIDERS:
-        raise Invalid(f"there are no policies for {provider!r}", remedy=f"known: {', '.join(PROVIDERS)}")
+        raise Invalid(f"unknown provider {provider!r}", remedy=f"known: {', '.join(PROVIDERS)}")
     spec = StoreSpec.parse(shell.settings.store.uri, shell.settings)
     if spec.scheme != "s3":
-        raise Invalid(f"{spec.uri} is no bucket of {provider}", remedy="give --store s3://bucket/prefix")
+        raise Invalid(f"{spec.uri} is not a bucket of {provider}", remedy="give --store s3://bucket/prefix")
     bucket = Bucket(
         spec.place,
         spec.prefix,
@@ -63,7 +63,7 @@ def policy(
     )
     found = documents(bucket)
     if document is not None and document not in found:
-        raise Invalid(f"there is no document {document!r}", remedy=f"known: {', '.join(found)}")
+        raise Invalid(f"unknown document {document!r}", remedy=f"known: {', '.join(found)}")
     _print(shell, found if document is None else {document: found[document]}, alone=document is not None)
 
 
@@ -90,7 +90,7 @@ async def check(
     Run it with the credentials of the role. It exits 1 if a rule is not enforced.
     """
     if role not in ROLES:
-        raise Invalid(f"there is no role {role!r} to check", remedy=f"write {' or '.join(ROLES)}")
+        raise Invalid(f"unknown role {role!r}", remedy=f"write {' or '.join(ROLES)}")
 
     async with open_store(shell.existing_store(), settings=shell.settings) as store:
         found = [each async for each in PolicyCheck(store, store.ambient, role=role).run()]

@@ -53,7 +53,7 @@ def add(
 
 @app.command("list")
 def list_tokens(shell: Shell, file: File = None) -> None:
-    """List tokens by their ids. Nobody can print them again."""
+    """List tokens by their ids. The tokens themselves are not stored."""
     now_ns = Ambient.system().clock.wall_ns()
     rows = [
         (

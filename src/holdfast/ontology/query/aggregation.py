@@ -27,7 +27,7 @@ from holdfast.ontology.filters.scope import Scope, Sql, quoted
 from holdfast.ontology.filters.sql import place_of, sort_values
 from holdfast.ontology.query.cache.prune import paths
 from holdfast.ontology.query.engine import Engine, Moment
-from holdfast.ontology.query.statement import Ask, Rows, rows_of, types_of
+from holdfast.ontology.query.statement import Ask, Rows, types_of
 from holdfast.ontology.types.expressions.ast import AggregateTerm, Count, FieldPath, Order
 from holdfast.ontology.types.expressions.fitting import reading_of
 from holdfast.ontology.types.expressions.terms import Figure, RowTerm
@@ -143,11 +143,8 @@ async def worked_out(
     asked = replace(ask, touching=(*fields, *(key.path for key in keys)))
 
     async def question(moment: Moment) -> tuple[dict[str, Decode], pa.Table]:
-        async def made() -> tuple[Sql, int, dict[str, Decode]]:
-            return _statement(await rows_of(asked, moment), keys, figures)
-
-        sql, values, decoders = await moment.said(asked, f"groups {keys} {figures}", made)
-        found = await engine.warm.table(sql)
+        sql, values, decoders = _statement(await moment.rows(asked), keys, figures)
+        found = await engine.table(sql)
         return decoders, found.select(range(values, found.num_columns))
 
     decoders, found = await engine.ask(question, partial(types_of, asked))

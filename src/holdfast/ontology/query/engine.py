@@ -8,10 +8,12 @@ the chain: the same rows come out. A file that has lost payload by a later commi
 again at the head of now: one answer is never made of files from before and after.
 """
 
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, TypeVar
+
+import pyarrow as pa
 
 from holdfast.base.aio import map_bounded
 from holdfast.base.errors import Corrupt, Invalid
@@ -20,59 +22,23 @@ from holdfast.ontology.chain.chain import KnownHead
 from holdfast.ontology.chain.redaction_fence import RedactionFence, fence_of, retry_overtaken
 from holdfast.ontology.chain.resolve import Resolved, resolve, resolve_by_chain
 from holdfast.ontology.chain.times import When, Window, window
+from holdfast.ontology.filters.scope import Sql
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import Ledger
 from holdfast.ontology.format.head import Head
 from holdfast.ontology.format.head import parse as parse_head
 from holdfast.ontology.format.index import Entry, Index, entries_of, read_index
 from holdfast.ontology.query.cache.large_files import Wanted
-from holdfast.ontology.query.cache.loaded import Loaded
+from holdfast.ontology.query.cache.loaded import readings
 from holdfast.ontology.query.cache.prune import Choice, choose, split
 from holdfast.ontology.query.cache.warm import Warm
+from holdfast.ontology.query.statement import Ask, Need, Rows, Tables, plan, rows_of
 from holdfast.ontology.query.type_table import Table
 from holdfast.ontology.types.errors import Overtaken
-from holdfast.ontology.types.expressions.ast import TRUE, And, Predicate
+from holdfast.ontology.types.expressions.ast import Predicate
 from holdfast.ontology.types.refs import Place, TypeHead, TypeId, fold
 from holdfast.ontology.types.typeinfo import TypeInfo
 from holdfast.sql.duck import MalformedJson, MissingFile
-
-MOST = 64
-"""Statements that are kept."""
-LONGEST = 8_192
-"""Longer questions are said anew: they do not come often, and are compared letter by letter."""
-
-
-@dataclass(frozen=True, slots=True)
-class CachedStatement:
-    value: Any
-    """The statement, and how its result is read."""
-    planned: Sequence[Any]
-    """Its tables."""
-    ask: Any
-    """The question. Its types are compared by ``id``, so this reference keeps them alive."""
-
-
-class StatementCache:
-    def __init__(self) -> None:
-        self._state: Hashable = None
-        self._kept: dict[str, CachedStatement] = {}
-
-    def find(self, state: Hashable, words: str) -> CachedStatement | None:
-        if state != self._state:
-            self._kept.clear()
-            self._state = state
-        return self._kept.get(words)
-
-    def keep(self, state: Hashable, words: str, said: CachedStatement) -> None:
-        """``state`` is that of now; where it was another one when it was looked for, nothing is kept."""
-        if state == self._state and len(words) <= LONGEST:
-            if len(self._kept) >= MOST:
-                self._kept.clear()
-            self._kept[words] = said
-
-    def forget(self) -> None:
-        self._kept.clear()
-
 
 T = TypeVar("T")
 
@@ -88,6 +54,9 @@ class _Known:
     commit_id: int
     resolved: Resolved
     added: int = 0
+    """Files that came one by one since."""
+    stale: bool = False
+    """To be looked up again."""
 
 
 @dataclass
@@ -99,37 +68,11 @@ class Planned:
     entries: Sequence[Entry]
     """All files of the type, with what is known of them."""
     predicate: Predicate
-    fetched: list[Entry] = field(default_factory=list)
+    fetched: Sequence[Entry]
 
     @property
     def choices(self) -> list[Choice]:
         return choose(self.entries, self.table.window, self.predicate, self.table.shape)
-
-
-class Need(NamedTuple):
-    """A table that a question needs: the rows of a type in a window for which a condition may hold."""
-
-    shape: TypeInfo
-    span: Window
-    predicate: Predicate
-
-
-class _Found(NamedTuple):
-    """The files of a table, at hand."""
-
-    resolved: Resolved
-    span: Window
-    entries: Sequence[Entry]
-    fetched: list[Entry]
-    loaded: list[Loaded]
-    keys: And
-
-
-class Worded(Protocol):
-    """A question."""
-
-    @property
-    def words(self) -> str: ...
 
 
 class Moment:
@@ -142,92 +85,51 @@ class Moment:
         self._indexes = {each.type_id: each for each in indexes}
         """Those that were read already, each for one use."""
         self.planned: list[Planned] = []
-        self._ahead: set[str] = set()
-        """Files that were fetched before the first table was made that has them."""
 
     async def window(self, when: When) -> Window:
         return await window(when, self.engine.chain, self.ledger)
 
-    async def said(self, ask: Worded, more: str, make: Callable[[], Awaitable[T]]) -> T:
-        """What ``make`` makes of a question (and of what ``more`` says): a statement, and how its result is read.
+    async def rows(self, ask: Ask, span: Window | None = None) -> Rows:
+        """The rows that a question is about, with their files here."""
+        found = plan(ask, span if span is not None else await self.window(ask.when))
+        return rows_of(found, await self.tables(found.needs))
 
-        It is made once for who puts the same question again and again.
+    async def tables(self, needs: Sequence[Need]) -> Tables:
+        """What is needed, with the files that can hold it; of several types at the same time.
+
+        A need's predicate is left to the statement, but for what concerns keys alone.
         """
-        engine, fence = self.engine, self.fence
-        try:
-            words = f"{more} {ask.words}"
-        except RecursionError:  # of conditions within conditions, which can be compiled all the same
-            words = ""
-        if not words or fence.pending or engine.distrusted:
-            return await make()
-        known = engine.sayings.find(self._state, words)
-        if known is None:
-            made = await make()
-            engine.sayings.keep(self._state, words, CachedStatement(made, tuple(self.planned), ask))
-            return made
-        self.planned += known.planned
-        for each in known.planned:
-            engine.warm.asked(each.table.shape, each.resolved.entries, fence)
-        found: T = known.value
+        by_type: dict[TypeId, list[Need]] = {}
+        for need in needs:
+            by_type.setdefault(need.shape.type_id, []).append(need)
+        found: dict[Need, Table] = {}
+
+        async def load(group: Sequence[Need]) -> None:
+            for need in group:
+                found[need] = await self._table(need)
+
+        if len(by_type) == 1:
+            await load(needs)
+        else:
+            await map_bounded(by_type.values(), load, limit=len(by_type))
         return found
 
-    @property
-    def _state(self) -> Hashable:
-        """All that statements are made of, but for the question."""
-        return self.ledger.place, self.fence.number, self.engine.warm.changes
-
-    async def ahead(self, needs: Sequence[Need]) -> None:
-        """Fetch what these tables need of types that nothing is known of yet; of several types at the same time."""
-        strange: dict[TypeId, list[Need]] = {}
-        for need in needs:
-            if not self.engine.knows(need.shape.type_id, self.ledger):
-                strange.setdefault(need.shape.type_id, []).append(need)
-
-        async def fetch(group: Sequence[Need]) -> None:
-            for need in group:
-                found = await self._found(need)
-                self._ahead.update(each.path for each in found.fetched)
-
-        if len(strange) > 1:
-            await map_bounded(strange.values(), fetch, limit=len(strange))
-
-    async def table(self, shape: TypeInfo, span: Window, predicate: Predicate = TRUE) -> Table:
-        """The rows of a type in a window, of the files that can hold rows for which ``predicate`` is true.
-
-        The predicate itself is left to whoever asks, but for what concerns keys alone.
-        """
-        found, warm = await self._found(Need(shape, span, predicate)), self.engine.warm
-        self._ahead.difference_update(each.path for each in found.fetched)
-        again = warm.asked(shape, found.resolved.entries, self.fence)
-        # Who asks for few keys reads few rows, and who asks once needs no more: comparing all keys would not pay.
-        several = not span.history and not found.keys.terms and len(found.loaded) > 1
-        settled = several and again and await warm.settle(shape, found.loaded)
-        table = Table(shape, found.loaded, found.span, warm, found.keys, settled)
-        self.planned.append(Planned(table, found.resolved, found.entries, predicate, found.fetched))
-        return table
-
-    async def _found(self, need: Need) -> _Found:
-        engine, (shape, span, predicate) = self.engine, need
+    async def _table(self, need: Need) -> Table:
+        engine, (shape, span, predicate) = self.engine, (need.shape, need.span, need.predicate)
         index = self._indexes.pop(shape.type_id, None)
         resolved = await engine.files(shape.type_id, self.ledger, span.upper, index)
         self.fence.check_all(resolved.entries)
         # Rows of another life of the type are not this one's.
         span = Window(max(span.lower, resolved.generation - 1), span.upper, span.history)
         entries = self._told(resolved.entries, shape)
-        gathered = engine.warm.gathered(shape, resolved.entries, self.fence)
-        # One table stands for the first files; it has no more than the statistics of their keys.
-        whole = [] if gathered is None else [gathered.loaded]
-        listed = [*(each.entry for each in whole), *entries[0 if gathered is None else len(gathered.paths) :]]
-        used = [each.entry for each in choose(listed, span, predicate, shape) if each.use != "pruned"]
-        if whole:
-            whole = [each for each in whole if any(each.entry is entry for entry in used)]
-            used = [entry for entry in used if entry is not listed[0]]
-        fetched = [entry for entry in used if entry.path in self._ahead or not engine.warm.known(entry)]
+        used = [each.entry for each in choose(entries, span, predicate, shape) if each.use != "pruned"]
+        fetched = [entry for entry in used if not engine.warm.known(shape, entry)]
         parts = split(predicate, shape)
-        oldest = used[0].path if used and not whole else None
-        wanted = Wanted(shape, parts.keys, parts.rest, oldest, span.history, span.upper)
-        loaded = [*whole, *await engine.warm.load(shape, used, self.fence, resolved.proves, wanted)]
-        return _Found(resolved, span, entries, fetched, loaded, parts.keys)
+        wanted = Wanted(shape, parts.keys, parts.rest, used[0].path if used else None, span.history, span.upper)
+        held = await engine.warm.load(shape, used, self.fence, resolved.proves, wanted)
+        table = Table(shape, held, span, parts.keys)
+        self.planned.append(Planned(table, resolved, entries, predicate, fetched))
+        return table
 
     def _told(self, entries: Sequence[Entry], shape: TypeInfo) -> Sequence[Entry]:
         """What is known of files whose rows are upgraded when they are read is not known of the rows then; nor is it of
@@ -257,7 +159,6 @@ class Engine:
         """The files of lives that have ended, by the commit that ended them."""
         self.distrusted = False
         """The index is not believed."""
-        self.sayings = StatementCache()
         self._known_of: Place | None = None
         """The latest redaction for which everything was read again."""
         self._heeded: Place | None = None
@@ -269,6 +170,7 @@ class Engine:
 
     async def _pinned(self, about: Callable[[], Iterable[TypeId]]) -> tuple[Ledger, list[Index]]:
         """The same, and the indexes of types of which nothing is known, if it had to be read from the beginning."""
+        before = self._ledger
         if self._view.known and self._view.ledger.commit_id >= self._ledger.commit_id:
             self._head, self._ledger = self._view.head, self._view.ledger
         version = self._head.version
@@ -281,7 +183,11 @@ class Engine:
             head = parse_head(found)
         strange = [each for each in about() if each not in self._known] if version is None and head.commit_id else []
         ledger, indexes = await self._read(head, strange)
-        if head.commit_id >= self._ledger.commit_id:
+        if head.commit_id < before.commit_id:  # the store was restored from a backup
+            self.warm.forget()
+            self._known.clear()
+            self._lives.clear()
+        elif head.commit_id >= self._ledger.commit_id:
             self._head, self._ledger = head, ledger
         self._view.note(head)
         return ledger, indexes
@@ -295,6 +201,21 @@ class Engine:
         ledger, *indexes = await map_bounded(work, lambda begin: begin(), limit=len(work))
         # What an index says of files may be from before a redaction that is known to be carried out by now.
         return ledger, indexes if ledger.redacted is None else []
+
+    async def table(self, sql: Sql, then: Callable[[pa.Table], pa.Table] | None = None) -> pa.Table:
+        """The whole result of a statement over files that were loaded."""
+        await self.filled(sql)
+        return await self.warm.duck.table(sql.text, list(sql.params), then)
+
+    async def filled(self, sql: Sql) -> Sql:
+        """The same statement, when all that it reads was fetched."""
+        await self.warm.fill(readings(sql.params))
+        return sql
+
+    async def batches(self, sql: Sql) -> AsyncIterator[pa.RecordBatch]:
+        """The result of a statement that was ``filled``, in pieces."""
+        async for batch in self.warm.duck.batches(sql.text, list(sql.params)):
+            yield batch
 
     async def ask(self, question: Callable[[Moment], Awaitable[T]], about: Callable[[], Iterable[TypeId]] = tuple) -> T:
         """Put a question at the head of now; again, if a file has gone meanwhile, or has lost payload since.
@@ -347,7 +268,7 @@ class Engine:
         except MalformedJson as error:
             for planned in moment.planned:
                 sql = planned.table.malformed()
-                found = (await self.warm.table(sql)).to_pylist()
+                found = (await self.table(sql)).to_pylist()
                 if found:
                     rows = ", ".join(" ".join(f"{name} {value!r}" for name, value in row.items()) for row in found)
                     raise Corrupt(
@@ -371,15 +292,10 @@ class Engine:
         return fence
 
     def _forget(self) -> None:
-        """Which files there are. What is loaded of them stays."""
-        self._known.clear()
+        """Look up again which files there are. What is loaded of them stays."""
+        for type_id, known in self._known.items():
+            self._known[type_id] = replace(known, stale=True)
         self._lives.clear()
-        self.sayings.forget()
-
-    def knows(self, type_id: TypeId, ledger: Ledger) -> bool:
-        """Whether it knows the files of a type without a request."""
-        known = self._known.get(type_id)
-        return known is not None and known.head == ledger.head_of(type_id)
 
     async def files(self, type_id: TypeId, ledger: Ledger, upper: int, index: Index | None = None) -> Resolved:
         """The files of the life that a type has, or had, at commit ``upper``; ``index``: as it was read just now."""
@@ -387,9 +303,9 @@ class Engine:
             return await self._ended(type_id, ledger, upper)
         head, known = ledger.head_of(type_id), self._known.get(type_id)
         generation = ledger.generation_of(type_id)
-        if known is not None and known.head == head and known.resolved.generation == generation:
+        if known is not None and not known.stale and (known.head, known.resolved.generation) == (head, generation):
             return known.resolved
-        found = await self._brought_forward(known, ledger, type_id) if known is not None else None
+        found = await self._brought_forward(known, ledger) if known is not None else None
         if found is None:
             resolver = resolve_by_chain(self.chain, ledger, type_id) if self.distrusted else None
             resolved = await (resolver or resolve(self.store, self.chain, ledger, type_id, index))
@@ -410,14 +326,20 @@ class Engine:
             self._lives[type_id, life.end] = known
         return known
 
-    async def _brought_forward(self, known: _Known, ledger: Ledger, type_id: TypeId) -> _Known | None:
-        """The files as they were, and those of later commits; None if they do not add up to what the chain says."""
-        head, before = ledger.head_of(type_id), known.resolved
+    async def _brought_forward(self, known: _Known, ledger: Ledger) -> _Known | None:
+        """The files as they were, and those of later commits; None if there are many of these, or if they do not add up
+        to what the chain says.
+        """
+        before = known.resolved
+        type_id, head = before.type_id, ledger.head_of(before.type_id)
         if ledger.commit_id < known.commit_id or before.generation != ledger.generation_of(type_id):
             return None
         more = [ref for ref in await self.chain.files(known.commit_id, ledger.place) if ref.type_id == type_id]
+        if fold(known.head, more) != head:
+            self.warm.forget()  # it has rows that are not on this chain
+            return None
         added = known.added + len(more)
-        if fold(known.head, more) != head or added > RELOOK:
+        if added > RELOOK or known.stale:
             return None
         entries = (*before.entries, *entries_of(more, self.chain.stats))
         after = Resolved(type_id, entries, ledger.commit_id, before.generation, before.by_index)

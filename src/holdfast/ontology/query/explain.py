@@ -14,7 +14,7 @@ from holdfast.ontology.filters.render import to_text
 from holdfast.ontology.filters.scope import Sql
 from holdfast.ontology.query.cache.prune import paths, split
 from holdfast.ontology.query.engine import Engine, Moment, Planned
-from holdfast.ontology.query.statement import Ask, rows_of
+from holdfast.ontology.query.statement import Ask
 from holdfast.ontology.query.type_table import Table
 from holdfast.ontology.types.expressions.ast import And, FieldPath, Order
 
@@ -156,8 +156,8 @@ async def explain(engine: Engine, ask: Ask, *, profile: bool) -> Explanation:
     before = _usage(engine)
 
     async def question(moment: Moment) -> tuple[Moment, Sql, Any]:
-        rows = await rows_of(ask, moment)
-        return moment, await engine.warm.filled(rows.select(rows.stored)), rows.window
+        rows = await moment.rows(ask)
+        return moment, await engine.filled(rows.select(rows.stored)), rows.window
 
     moment, sql, window = await engine.ask(question)
     after = _usage(engine)
@@ -176,7 +176,7 @@ async def explain(engine: Engine, ask: Ask, *, profile: bool) -> Explanation:
 
 
 async def _told(engine: Engine, verb: str, sql: Sql) -> str:
-    found = await engine.warm.table(Sql(f"{verb} {sql.text}", sql.params))
+    found = await engine.table(Sql(f"{verb} {sql.text}", sql.params))
     return "\n".join(str(text).rstrip() for text in found.column("explain_value").to_pylist())
 
 

@@ -23,7 +23,7 @@ from holdfast.base.errors import Conflict, Invalid
 from holdfast.ontology.chain.times import When, Window
 from holdfast.ontology.query.engine import Engine, Moment
 from holdfast.ontology.query.results import objects
-from holdfast.ontology.query.statement import MOST, Ask, Place, Rows, rows_of, types_of
+from holdfast.ontology.query.statement import MOST, Ask, Place, Rows, types_of
 from holdfast.ontology.types.model import Mixin
 
 if TYPE_CHECKING:
@@ -74,8 +74,8 @@ async def piece_of(
         erased = 0 if moment.ledger.redacted is None else moment.ledger.redacted.commit_id
         if begun is not None and ask.order and begun.erased != erased:
             raise Conflict("rows were erased since the page before, so that others moved up", remedy="begin again")
-        rows = await rows_of(asked, moment)
-        return rows.window, erased, await engine.warm.table(rows.select(columns(rows)))
+        rows = await moment.rows(asked)
+        return rows.window, erased, await engine.table(rows.select(columns(rows)))
 
     window, erased, found = await engine.ask(question, partial(types_of, asked))
     if begun is not None and ask.order and not found.num_rows:

@@ -88,7 +88,7 @@ class Cutting(Warm):
         sliced = not of_keys and self.cut.slice[1] > 1
         if size is None or not (sliced or (of_keys and size > WHOLE_BYTES)) or self._duck is None:
             return await super()._fetch(entry)
-        number = self.number()
+        number = next(self._numbers)
         path = self._duck.folder / f"{number}.parquet"
         try:
             file = await RemoteParquet.open(self._store, entry.path, path.with_suffix(".ranges"), size)
@@ -251,7 +251,7 @@ async def read(
     store: Store, part: Part, *, memory_limit: str = "256MB", rows: int = BATCH_ROWS
 ) -> AsyncIterator[pa.RecordBatch]:
     """The rows of a part, in no order, with its columns in theirs."""
-    warm = Cutting(store, memory_limit)
+    warm = Cutting(store, memory_limit, files_only=True)
     try:
         statement = await _stated(store, part, warm)
         schema = schema_of(part.shape, history=part.window.history)
@@ -298,7 +298,7 @@ async def _over(part: Part, files: Sequence[Entry], newer: Sequence[Entry], warm
     keys = split(part.predicate, shape).keys
     warm.cut = Cut(frozenset(each.path for each in newer), part.slice, shape, _fields(part))
     loaded = await warm.load(shape, files, part.fence)
-    own = Table(shape, loaded, window, warm, keys)
+    own = Table(shape, loaded, window, keys)
     # Where a column lacks something, what is shown for it may be more than the language of queries takes.
     certain = [each for each in conjuncts(part.predicate) if not any(path.field in own.lacking for path in paths(each))]
     asked = compile_where(And(tuple(certain)), {"own": own.source("r")})
@@ -313,7 +313,7 @@ async def _over(part: Part, files: Sequence[Entry], newer: Sequence[Entry], warm
     where = joined(" AND ", conditions)
     if not newer:
         return fill(f"SELECT {shown} FROM ({{}}) r WHERE {{}}", own.rows() if window.history else own.state(), where)
-    others = Table(shape, await warm.load(shape, newer, part.fence), window, warm, keys).only("", "")
+    others = Table(shape, await warm.load(shape, newer, part.fence), window, keys).only("", "")
     listed = ", ".join(map(quoted, shape.keys))
     same = " AND ".join(f"r.{quoted(name)} = n.{quoted(name)}" for name in shape.keys)
     gone = fill(f"SELECT {listed}, max(commit_id) AS commit_id FROM ({{}}) GROUP BY {listed}", others.rows())

@@ -24,7 +24,7 @@ from holdfast.ontology.query.engine import Engine, Moment
 from holdfast.ontology.query.explain import Explanation, explain, told
 from holdfast.ontology.query.pagination import Page, page_of
 from holdfast.ontology.query.results import Linked, ends, meta, objects, one_of
-from holdfast.ontology.query.statement import ENDS, Ask, Origin, rows_of, types_of
+from holdfast.ontology.query.statement import ENDS, Ask, Origin, types_of
 from holdfast.ontology.query.tabular import arrow_of, columns_of, counted
 from holdfast.ontology.types.errors import unknown
 from holdfast.ontology.types.expressions.ast import TRUE, And, Comparison, FieldPath, Order, Predicate
@@ -157,11 +157,8 @@ class Query(Generic[M]):
         """Every object. If sorting takes more than DuckDB's memory, they are sorted by key here."""
 
         async def question(moment: Moment) -> pa.Table:
-            async def made() -> Sql:
-                rows = await rows_of(self.ask, moment)
-                return rows.select(rows.stored)
-
-            return await self._table(await moment.said(self.ask, "all", made))
+            rows = await moment.rows(self.ask)
+            return await self.engine.table(rows.select(rows.stored))
 
         try:
             return await blocking(objects, self.info, await self.engine.ask(question, partial(types_of, self.ask)))
@@ -218,11 +215,11 @@ class Query(Generic[M]):
 
     async def _streamed(self, *, ordered: bool) -> AsyncIterator[M]:
         async def question(moment: Moment) -> Sql:
-            rows = await rows_of(self.ask, moment)
-            return await self.engine.warm.filled(rows.select(rows.stored, ordered=ordered or rows.limited))
+            rows = await moment.rows(self.ask)
+            return await self.engine.filled(rows.select(rows.stored, ordered=ordered or rows.limited))
 
         found = await self.engine.ask(question)
-        async for batch in self.engine.warm.duck.batches(found.text, list(found.params)):
+        async for batch in self.engine.batches(found):
             for one in await blocking(objects, self.info, batch):
                 yield one
 
@@ -232,8 +229,8 @@ class Query(Generic[M]):
             raise Invalid(f"{self.info.name} is not a relation: it has no ends", remedy="await all()")
 
         async def question(moment: Moment) -> pa.Table:
-            rows = await rows_of(replace(self.ask, hydrate=True), moment)
-            return await self._table(rows.select(rows.stored))
+            rows = await moment.rows(replace(self.ask, hydrate=True))
+            return await self.engine.table(rows.select(rows.stored))
 
         found = await self.engine.ask(question)
         return await blocking(self._linked, found)
@@ -259,9 +256,6 @@ class Query(Generic[M]):
 
     def _asking(self, **changes: Any) -> "Query[M]":
         return replace(self, ask=replace(self.ask, **changes))
-
-    async def _table(self, sql: Sql) -> pa.Table:
-        return await self.engine.warm.table(sql)
 
     def _linked(self, found: pa.Table) -> list[Linked[M]]:
         relations = objects(self.info, found)

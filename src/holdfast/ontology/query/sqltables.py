@@ -35,6 +35,7 @@ from holdfast.ontology.query.cache.loaded import duck_type
 from holdfast.ontology.query.cache.warm import Warm
 from holdfast.ontology.query.engine import Engine, Moment
 from holdfast.ontology.query.results import does_not_hold
+from holdfast.ontology.query.statement import Need
 from holdfast.ontology.query.type_table import Table
 from holdfast.ontology.types.refs import TypeId
 from holdfast.ontology.types.typeinfo import TypeInfo, of_schema
@@ -195,10 +196,11 @@ class SqlTables:
         when = self._when
         if name.lower() != known.lower():
             when = When("history") if parts["history"] else When(last=int(parts["commit"]))
-        table = await moment.table(tables[known], await moment.window(when))
+        need = Need(tables[known], await moment.window(when))
+        table = (await moment.tables([need]))[need]
         shown = ", ".join(text for column, text in shown_columns(table) if used is None or column.lower() in used)
         shown = shown or "r.commit_id"
-        text = _inlined(await self._warm.filled(table.only(shown, "r").wanted()))
+        text = _inlined(await self.engine.filled(table.only(shown, "r").wanted()))
         body = f"CREATE OR REPLACE VIEW main.{quoted(name)} AS SELECT {shown} FROM ({text}) r"
         await blocking(duck.execute, body)
 

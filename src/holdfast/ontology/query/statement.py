@@ -1,4 +1,4 @@
-"""From a question to one SQL statement over the tables of a pinned head.
+"""From a question to the tables that it needs, and from these tables to one SQL statement. Pure.
 
 A relation's ends are joined, not looked up: ``LEFT JOIN`` of the state of the entity type at the end of the window, so
 that any boolean combination of own and end fields is one condition. In a query for history the ends are those of the
@@ -10,7 +10,7 @@ survive a conversion to text. Rows that are equal in all terms continue by ident
 them.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.ontology.chain.times import LATEST, When, Window
@@ -18,7 +18,6 @@ from holdfast.ontology.filters.operand import fill, joined
 from holdfast.ontology.filters.scope import Scope, Source, Sql, quoted
 from holdfast.ontology.filters.sql import compile_order, compile_where, sort_values
 from holdfast.ontology.query.cache.prune import conjuncts, paths, split
-from holdfast.ontology.query.engine import Moment, Need
 from holdfast.ontology.query.type_table import Table
 from holdfast.ontology.types.expressions.ast import (
     TRUE,
@@ -64,13 +63,6 @@ class Ask:
     origin: "Origin | None" = None
     """Only entities that are reached from those of another question."""
 
-    @property
-    def words(self) -> str:
-        """All that it says. Types are told by their fields, which are the same object for as long as they are."""
-        types = [id(shape.nodes) for shape in (self.shape, *self.ends.values())]
-        own = (self.where, self.order, self.limit, self.offset, self.when, self.hydrate, self.beyond, self.touching)
-        return f"{types} {own}" if self.origin is None else f"{types} {own} {self.origin.words}"
-
 
 @dataclass(frozen=True)
 class Origin:
@@ -86,10 +78,47 @@ class Origin:
     most: int | None = 1
     """How often the relation is followed; None for as often as it leads on."""
 
+
+@dataclass(frozen=True, eq=False)
+class Need:
+    """A table that a question needs: the rows of a type in a window for which a condition may hold."""
+
+    shape: TypeInfo
+    span: Window
+    predicate: Predicate = TRUE
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The tables of a question in a window of commits. Ends, and what a hop leads from, are as of its last commit."""
+
+    ask: Ask
+    window: Window
+    own: Need
+    ends: Mapping[End, Need]
+    """Of the ends that are looked at."""
+    hop: "HopPlan | None" = None
+
     @property
-    def words(self) -> str:
-        hop = (id(self.relation.nodes), self.where, self.forward, self.least, self.most)
-        return f"{hop} {self.ask.words}"
+    def needs(self) -> list[Need]:
+        return [self.own, *self.ends.values(), *(() if self.hop is None else self.hop.needs)]
+
+
+@dataclass(frozen=True)
+class HopPlan:
+    origin: Origin
+    start: Plan
+    """Of the question that the hop leads from."""
+    edges: Need
+    passed: Need | None
+    """The entities that a walk of several steps goes through."""
+
+    @property
+    def needs(self) -> list[Need]:
+        return [*self.start.needs, self.edges, *(() if self.passed is None else (self.passed,))]
+
+
+Tables = Mapping[Need, Table]
 
 
 @dataclass(frozen=True)
@@ -141,7 +170,7 @@ class Rows:
         """
         plain = not self.ask.order and not self.limited and not self.joined and self.ask.origin is None
         files = self.table.files
-        return plain and len(files) == 1 and not files[0].pooled and files[0].entry.first == files[0].entry.last
+        return plain and len(files) == 1 and files[0].path is not None and files[0].entry.first == files[0].entry.last
 
     def source(self, using: str) -> Sql:
         """FROM and WHERE, for a statement that uses the columns named in this SQL."""
@@ -191,59 +220,40 @@ class Rows:
         return columns
 
 
-async def rows_of(ask: Ask, moment: Moment, window: Window | None = None) -> Rows:
-    """The rows that a question is about, with their files at hand."""
-    window = window if window is not None else await moment.window(ask.when)
-    await moment.ahead(list(_needed(ask, window)))
-    return await _rows_of(ask, moment, window)
+def plan(ask: Ask, window: Window) -> Plan:
+    state = Window(0, window.upper, history=False)
+    touched = {path.end for path in (*paths(ask.where), *(order.path for order in ask.order), *ask.touching)}
+    looked_at = [end for end in ENDS if end in ask.ends and (ask.hydrate or end in touched)]
+    predicates = {end: TRUE if ask.hydrate else end_predicate(ask.where, end) for end in looked_at}
+    ends = {end: Need(ask.ends[end], state, predicate) for end, predicate in predicates.items()}
+    hop = None
+    if (origin := ask.origin) is not None:
+        passed = Need(origin.ask.shape, state) if origin.most != 1 else None
+        hop = HopPlan(origin, plan(origin.ask, state), Need(origin.relation, state, origin.where), passed)
+    return Plan(ask, window, Need(ask.shape, window, ask.where), ends, hop)
 
 
 def types_of(ask: Ask) -> list[TypeId]:
     """The types that a question needs."""
-    return list(dict.fromkeys(need.shape.type_id for need in _needed(ask, Window(0, 0, history=False))))
+    return list(dict.fromkeys(need.shape.type_id for need in plan(ask, Window(0, 0, history=False)).needs))
 
 
-def _needed(ask: Ask, window: Window) -> Iterator[Need]:
-    """The tables of a question."""
-    state = Window(0, window.upper, history=False)
-    yield Need(ask.shape, window, ask.where)
-    for end, predicate in _joined_ends(ask).items():
-        yield Need(ask.ends[end], state, predicate)
-    if ask.origin is not None:
-        yield from _needed(ask.origin.ask, state)
-        yield Need(ask.origin.relation, state, ask.origin.where)
-
-
-def _joined_ends(ask: Ask) -> dict[End, Predicate]:
-    """The ends that are looked at, and what must hold of them."""
-    touched = {path.end for path in (*paths(ask.where), *(order.path for order in ask.order), *ask.touching)}
-    ends = [end for end in ENDS if end in ask.ends and (ask.hydrate or end in touched)]
-    return {end: TRUE if ask.hydrate else end_predicate(ask.where, end) for end in ends}
-
-
-async def _rows_of(ask: Ask, moment: Moment, window: Window) -> Rows:
-    table = await moment.table(ask.shape, window, ask.where)
+def rows_of(plan: Plan, tables: Tables) -> Rows:
+    """The rows that a question is about."""
+    ask, table = plan.ask, tables[plan.own]
+    others = {end: tables[need] for end, need in plan.ends.items()}
     scope: dict[End, Source] = {"own": table.source("r")}
-    others: dict[End, Table] = {}
-    for end, predicate in _joined_ends(ask).items():
-        other = await moment.table(ask.ends[end], Window(0, window.upper, history=False), predicate)
-        scope[end] = other.source(ALIASES[end])
-        others[end] = other
+    scope |= {end: other.source(ALIASES[end]) for end, other in others.items()}
     conditions = [compile_where(term, scope) for term in split(ask.where, ask.shape).rest.terms]
-    if ask.origin is not None:
-        reached = await reached_from(ask.origin, moment, window.upper)
-        conditions.append(fill("r.entity_key IN ({})", reached))
-    rows = Rows(ask, window, table, scope, others, tuple(conditions))
+    if plan.hop is not None:
+        conditions.append(fill("r.entity_key IN ({})", _reached(plan.hop, tables)))
+    rows = Rows(ask, plan.window, table, scope, others, tuple(conditions))
     return rows if ask.beyond is None else beyond(rows, ask.beyond)
 
 
-async def reached_from(origin: Origin, moment: Moment, commit_id: int) -> Sql:
-    """The keys at the far ends of a hop, as of a commit. A walk of several steps goes through entities that exist, as
-    several hops do.
-    """
-    state = Window(0, commit_id, history=False)
-    start = await _rows_of(origin.ask, moment, state)
-    table = await moment.table(origin.relation, state, origin.where)
+def _reached(hop: HopPlan, tables: Tables) -> Sql:
+    """The keys at the far ends of a hop."""
+    origin, start, table = hop.origin, rows_of(hop.start, tables), tables[hop.edges]
     near, far = ("left_key", "right_key") if origin.forward else ("right_key", "left_key")
     rest = split(origin.where, origin.relation).rest
     condition = compile_where(rest, {"own": table.source("r")})
@@ -252,11 +262,11 @@ async def reached_from(origin: Origin, moment: Moment, commit_id: int) -> Sql:
         table.only(condition.text, "r").live(),
         condition,
     )
-    if origin.most != 1:
-        there = (await moment.table(origin.ask.shape, state)).only("", "").live()
+    if hop.passed is not None:
+        there = tables[hop.passed].only("", "").live()
         edges = fill("SELECT near, far FROM ({}) SEMI JOIN ({}) there ON there.entity_key = far", edges, there)
     first = fill("SELECT far FROM edges WHERE near IN ({})", start.select(["r.entity_key"], ordered=start.limited))
-    if origin.most == 1:
+    if hop.passed is None:
         walk = fill("WITH edges AS ({}) SELECT far FROM ({})", edges, first)
     elif origin.most is None:
         walk = fill(

@@ -14,7 +14,7 @@ from holdfast.ontology.filters.operand import fill
 from holdfast.ontology.filters.scope import Sql, quoted
 from holdfast.ontology.query.engine import Engine, Moment
 from holdfast.ontology.query.results import typed_table
-from holdfast.ontology.query.statement import Ask, Rows, rows_of, types_of
+from holdfast.ontology.query.statement import Ask, Rows, types_of
 from holdfast.ontology.types.errors import unknown
 from holdfast.ontology.types.typespec import Form
 
@@ -80,10 +80,7 @@ async def arrow_of(engine: Engine, wanted: Columns) -> pa.Table:
     ask = wanted.ask
 
     async def question(moment: Moment) -> pa.Table:
-        async def made() -> Shown:
-            return shown(await rows_of(ask, moment), wanted)
-
-        return await engine.warm.table(*await moment.said(ask, f"arrow {wanted.wanted}", made))
+        return await engine.table(*shown(await moment.rows(ask), wanted))
 
     return await engine.ask(question, partial(types_of, ask))
 
@@ -92,12 +89,9 @@ async def counted(engine: Engine, ask: Ask) -> int:
     """How many rows there are."""
 
     async def question(moment: Moment) -> pa.Table:
-        async def made() -> Sql:
-            rows = await rows_of(ask, moment)
-            if ask.limit is None and not ask.offset:
-                return rows.select(["count(*) AS n"], ordered=False)
-            return fill("SELECT count(*) AS n FROM ({})", rows.select(["1"], ordered=False))
-
-        return await engine.warm.table(await moment.said(ask, "count", made))
+        rows = await moment.rows(ask)
+        if rows.limited:
+            return await engine.table(fill("SELECT count(*) AS n FROM ({})", rows.select(["1"], ordered=False)))
+        return await engine.table(rows.select(["count(*) AS n"], ordered=False))
 
     return int((await engine.ask(question, partial(types_of, ask))).column("n")[0].as_py())

@@ -1,35 +1,80 @@
 """SQL of one type's rows: its history, or its state at a commit. Pure.
 
-History is the union of the scans of its files. State is, of every identity, the row of its latest commit. Most rows of
-a store lie in its oldest or largest file and are still the latest, so they are not grouped: from that file, the base,
-come the rows whose identity is in no newer file; the newer files are grouped by identity among themselves. Where key
-ranges prove that no identity is in two files there is nothing to decide at all; nor where the rows of a snapshot say
-themselves which of them the files after it replace.
+The rows come from parts: the type's table, which has small files, and large files that are scanned where they lie. In
+every part a row says until when it was the latest of its identity there, so the state of a part at a commit is
 
-    WITH newer AS (SELECT key, max(commit_id) ... GROUP BY key)
-    SELECT ... FROM base ANTI JOIN newer  UNION ALL  SELECT ... FROM rest JOIN newer ON key, commit_id
+    commit_id <= c AND (_until IS NULL OR _until > c)
 
-Two files never have the same commit (an index whose entries overlap is not believed), and no file has an identity twice
-in one commit, so the latest row is one row.
+and the state of the type is the state of each part without the identities that another part has a later row of:
+
+    SELECT ... FROM file WHERE ... ANTI JOIN (SELECT key FROM table WHERE commit_id <= c) USING (key)  UNION ALL  ...
+
+Where commits or key ranges show that a part has no later row, or a snapshot names the ends that it brought, nothing is
+joined. Files whose rows do not say when they ended are one part, grouped by identity to find the latest.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import groupby
 
 from holdfast.ontology.chain.times import Window
 from holdfast.ontology.filters.operand import fill, joined
 from holdfast.ontology.filters.scope import Source, Sql, TypedColumn, quoted, typed_column
 from holdfast.ontology.filters.sql import compile_where
 from holdfast.ontology.format.data.columns import arrow_type
-from holdfast.ontology.query.cache.loaded import Loaded, duck_type
-from holdfast.ontology.query.cache.prune import disjoint, may_overlap
-from holdfast.ontology.query.cache.scans import SYSTEM, numbered
-from holdfast.ontology.query.cache.warm import Warm
+from holdfast.ontology.query.cache.loaded import (
+    NUMBER,
+    SYSTEM,
+    Loaded,
+    alike,
+    duck_type,
+    listed_columns,
+    reading,
+    written,
+)
+from holdfast.ontology.query.cache.prune import may_overlap
+from holdfast.ontology.query.cache.warm import Held
 from holdfast.ontology.types.expressions.ast import And
 from holdfast.ontology.types.typeinfo import TypeInfo
 
 EVERYTHING = And(())
+APART = 8
+"""Files that are parts of their own, at most: more of them, each joined with the others, take longer than grouping."""
+SMALL_BYTES = 256 * 1024
+"""So do smaller ones."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some of the files of a table; without a ``table`` they are scanned."""
+
+    files: tuple[Loaded, ...]
+    table: str | None = None
+
+    @property
+    def first(self) -> int:
+        return min(each.entry.first for each in self.files)
+
+    @property
+    def last(self) -> int:
+        return max(each.entry.last for each in self.files)
+
+    @property
+    def alone(self) -> bool:
+        """Whether it is one file whose rows say until when they were the latest."""
+        return self.table is None and len(self.files) == 1 and self.files[0].single
+
+    @property
+    def through(self) -> int:
+        """No row of another part that is up to this commit is later than a row of this one, or it says so itself."""
+        return max(self.last, self.files[0].through) if self.alone else self.first
+
+    def replaced_by(self, other: "Part") -> bool:
+        """Whether the other part may have later rows of its identities."""
+        return other.last > self.through and any(
+            may_overlap(each.entry, one.entry) for each in self.files for one in other.files
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,20 +82,22 @@ class Table:
     """The rows of a type in a window, of these files, as far as ``keys`` (a condition on keys alone) holds."""
 
     shape: TypeInfo
-    files: Sequence[Loaded]
+    held: Held
     window: Window
-    warm: Warm
     keys: And = EVERYTHING
-    settled: bool = False
-    """It is known which rows of the large files are replaced by newer files."""
     needed: frozenset[str] | None = None
     """The fields that are read, and ``fields_json``, besides keys and commits; None for all. DuckDB would read all: it
     does not look for unused columns below a union."""
 
+    @property
+    def files(self) -> Sequence[Loaded]:
+        return self.held.files
+
     @cached_property
     def lacking(self) -> frozenset[str]:
         """Fields whose typed column does not tell all."""
-        return frozenset().union(*(each.lacking for each in self.files))
+        tabled = self.held.lacking if any(each.path is None for each in self.files) else frozenset()
+        return tabled.union(*(each.lacking for each in self.files))
 
     def source(self, alias: str) -> Source:
         """Where the filters find the fields of a row, when the table is called ``alias``."""
@@ -96,89 +143,90 @@ class Table:
     def listed(self) -> str:
         return ", ".join(map(quoted, (*self.shape.keys, *self.columns)))
 
-    def rows(self, files: Sequence[Loaded] | None = None) -> Sql:
-        """Every row of these files in the window; for state, without those that their own file shows to be replaced."""
-        files = self.files if files is None else files
-        if not files:
-            return self._nothing()
-        latest_at = None if self.window.history else self.window.upper
-        found = self.warm.scans(self.shape, files, self.columns, latest_at)
-        scans = [Sql(text, tuple(params)) for text, params in found]
-        return self._within(joined(" UNION ALL ", scans), files)
+    @cached_property
+    def _parts(self) -> Sequence[Part]:
+        scanned = sorted((each for each in self.files if each.path is not None), key=lambda each: -each.size)
+        apart = [each for each in scanned if each.single and each.size > SMALL_BYTES][:APART]
+        loose = tuple(each for each in scanned if each not in apart)
+        tabled = tuple(each for each in self.files if each.path is None)
+        parts = [*(Part((each,)) for each in apart), *([Part(loose)] if loose else [])]
+        return [*parts, *([Part(tabled, self.held.table)] if tabled else [])]
 
-    def _within(self, scan: Sql, files: Sequence[Loaded]) -> Sql:
-        """The rows of a scan of these files for which the conditions on keys and commits hold."""
+    def rows(self) -> Sql:
+        """Every row in the window."""
+        found = [self.rows_of(part, latest=False) for part in self._parts]
+        return joined(" UNION ALL ", found) if found else self._nothing()
+
+    def state(self) -> Sql:
+        """The latest row of every identity in the window, retracted ones included."""
+        found = [self._state(part) for part in self._parts]
+        return joined(" UNION ALL ", found) if found else self._nothing()
+
+    def _state(self, part: Part) -> Sql:
+        rows = self.rows_of(part, latest=True)
+        keys = ", ".join(map(quoted, self.shape.keys))
+        slim = self.only("", "")
+        if part.table is None and not part.alone:
+            newest = f"SELECT {keys}, max(commit_id) AS commit_id FROM ({{}}) GROUP BY {keys}"
+            latest = fill(newest, slim.rows_of(part, latest=True))
+            rows = fill(f"SELECT * FROM ({{}}) SEMI JOIN ({{}}) USING ({keys}, commit_id)", rows, latest)
+        others = [each for each in self._parts if each is not part and part.replaced_by(each)]
+        if not others:
+            return rows
+        later = joined(" UNION ALL ", [slim.rows_of(each, latest=False) for each in others])
+        same = " AND ".join(f"r.{name} = n.{name}" for name in map(quoted, self.shape.keys))
+        if any(each.first <= part.last for each in others):
+            same += " AND n.commit_id > r.commit_id"
+        later = fill(f"SELECT {keys}, commit_id FROM ({{}}) WHERE commit_id > {part.through:d}", later)
+        return fill(f"SELECT r.* FROM ({{}}) r ANTI JOIN ({{}}) n ON {same}", rows, later)
+
+    def rows_of(self, part: Part, *, latest: bool) -> Sql:
+        """The rows of a part in the window; the latest of them, as far as each row says when it ended."""
+        if part.table is None:
+            found = [self._scan(files, latest=latest) for files in _alike(part.files)]
+        else:
+            found = [self._of_table(part.table, latest=latest)]
         conditions: list[Sql] = []
         if self._condition is not None:
             conditions.append(self._condition)
         lower, upper = self.window.lower, self.window.upper
-        if any(each.entry.first <= lower for each in files):
+        if part.first <= lower or part.table is not None:
             conditions.append(Sql(f"commit_id > {lower:d}"))
-        if any(each.entry.last > upper for each in files):
+        if part.last > upper or part.table is not None:
             conditions.append(Sql(f"commit_id <= {upper:d}"))
-        return fill("SELECT * FROM ({}) WHERE {}", scan, joined(" AND ", conditions)) if conditions else scan
+        rows = joined(" UNION ALL ", found)
+        return fill("SELECT * FROM ({}) WHERE {}", rows, joined(" AND ", conditions)) if conditions else rows
 
-    def state(self) -> Sql:
-        """The latest row of every identity in the window, retracted ones included."""
-        files = sorted(self.files, key=lambda each: each.entry.first)
-        if all(each.single for each in files) and disjoint([each.entry for each in files]):
-            return self.rows()
-        if self.settled:
-            return self._by_number(files)
-        certain = 0
-        while certain < len(files) and _certain(files[certain], files[certain + 1 :]):
-            certain += 1
-        if certain == len(files):
-            return self.rows()
-        rest = self._by_keys(files[certain:])
-        return joined(" UNION ALL ", [self.rows(files[:certain]), rest]) if certain else rest
-
-    def _by_number(self, files: Sequence[Loaded]) -> Sql:
-        """From each large file the rows that no newer file replaces, and what is latest in the small ones."""
+    def _of_table(self, table: str, *, latest: bool) -> Sql:
         upper = self.window.upper
-        parts: list[Sql] = []
-        for number, each in enumerate(files):
-            if each.pooled:
-                continue
-            scan = self._within(numbered(self.shape, each, self.columns, upper), [each])
-            newer = [other for other in files[number + 1 :] if other.entry.last > each.through]
-            text = f"SELECT {self.listed} FROM ({{}})"
-            if newer:
-                gone = self.warm.replaced(each, newer, upper)
-                parts.append(fill(f"{text} ANTI JOIN ({{}}) USING (file_row_number)", scan, gone))
-            else:
-                parts.append(fill(text, scan))
-        small = [each for each in files if each.pooled]
-        if small:
-            parts.append(self._latest(small))
-        return joined(" UNION ALL ", parts)
+        conditions = [f"(_until IS NULL OR _until > {upper:d})"] if latest else []
+        # A scanned file has all rows of its commits. The table may have some of them, from other files.
+        conditions += [
+            f"commit_id NOT BETWEEN {each.entry.first:d} AND {each.entry.last:d}"
+            for each in self.files
+            if each.path is not None
+        ]
+        return Sql(f"SELECT {self.listed} FROM {table}{_where(*conditions)}")
 
-    def _latest(self, files: Sequence[Loaded]) -> Sql:
-        """What is latest in few rows; without a part of its own, which would make DuckDB read columns in vain."""
-        if all(each.single for each in files) and disjoint([each.entry for each in files]):
-            return self.rows(files)
-        keys = ", ".join(map(quoted, self.shape.keys))
-        return fill(
-            f"SELECT {self.listed} FROM ({{}}) SEMI JOIN (SELECT {keys}, max(commit_id) AS commit_id "
-            f"FROM ({{}}) GROUP BY {keys}) USING ({keys}, commit_id)",
-            self.rows(files),
-            self.only("", "").rows(files),
-        )
-
-    def _by_keys(self, files: Sequence[Loaded]) -> Sql:
-        base = files[0] if files[0].single else None
-        rest = [each for each in files if each is not base]
-        keys = ", ".join(map(quoted, self.shape.keys))
-        newer = fill(
-            f"SELECT {keys}, max(commit_id) AS commit_id FROM ({{}}) GROUP BY {keys}",
-            self.only("", "").rows(rest),
-        )
-        parts = [fill(f"SELECT {self.listed} FROM ({{}}) JOIN newer USING ({keys}, commit_id)", self.rows(rest))]
-        if base is None:
-            return fill("SELECT * FROM (WITH newer AS MATERIALIZED ({}) {})", newer, parts[0])
-        older = fill(f"SELECT {self.listed} FROM ({{}}) ANTI JOIN newer USING ({keys})", self.rows([base]))
-        found = joined(" UNION ALL ", [older, *parts])
-        return fill("SELECT * FROM (WITH newer AS MATERIALIZED ({}) {})", newer, found)
+    def _scan(self, files: Sequence[Loaded], *, latest: bool) -> Sql:
+        """Files that are alike."""
+        shape, one = self.shape, files[0]
+        listed = ", ".join(listed_columns(shape, one, self.columns))
+        # Paths of files of which only parts are here are bound, so that their readings go with them.
+        paths = ", ".join("?::VARCHAR" if each.partly else written(each.path or "") for each in files)
+        params = tuple(reading(shape, each, self.columns) for each in files if each.partly)
+        ended = ""
+        if latest and one.until:
+            upper = min(self.window.upper, one.through) if one.beyond else self.window.upper
+            ended = f"(_until IS NULL OR _until > {upper:d})"
+        elif one.doubled:
+            ended = "_until IS DISTINCT FROM commit_id"
+        options = f", {NUMBER} = true" if one.within else ""
+        options += ", union_by_name = true" if len(files) > 1 else ""
+        # By bounds of row numbers DuckDB skips row groups; by several of them in an OR it may not.
+        runs = [f"{NUMBER} BETWEEN {first:d} AND {last:d}" for first, last in one.within] or [""]
+        scans = [f"SELECT {listed} FROM read_parquet([{paths}]{options}){_where(run, ended)}" for run in runs]
+        return Sql(" UNION ALL ".join(scans), params * len(scans))
 
     def live(self) -> Sql:
         """What there is at the window's end."""
@@ -207,8 +255,15 @@ class Table:
         return Sql(f"SELECT {', '.join([*keys, *system, *typed])} WHERE false")
 
 
-def _certain(file: Loaded, newer: Sequence[Loaded]) -> bool:
-    """Whether the rows of a file say all there is to know of their ends, whatever these newer files hold."""
-    return file.single and all(
-        each.entry.last <= file.through or not may_overlap(file.entry, each.entry) for each in newer
-    )
+def _where(*conditions: str) -> str:
+    some = " AND ".join(filter(None, conditions))
+    return f" WHERE {some}" if some else ""
+
+
+def _alike(files: Sequence[Loaded]) -> list[list[Loaded]]:
+    """Files that one scan can read."""
+
+    def signature(each: Loaded) -> str:
+        return repr(alike(each))
+
+    return [list(group) for _, group in groupby(sorted(files, key=signature), key=signature)]

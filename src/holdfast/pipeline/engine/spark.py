@@ -7,8 +7,8 @@ credentials, travel inside the function; each task opens the store on an event l
 A staged table is a cached DataFrame over its parts in the store. The cache may be lost with an executor: what is read
 again are the same parts, so the rows stay those of the snapshot.
 
-Errors: ``SparkFailed``, in one line, for a task that failed for good, and for a session that is gone (a JVM that was
-killed, a cluster that gave up). Of such a session nothing is kept: the next call starts another.
+Errors: ``SparkFailed``, in one line, for a task that failed for good, and for a session that a cluster or a server has
+ended: the next call starts another. ``SparkLost`` if the JVM has ended.
 """
 
 import asyncio
@@ -47,7 +47,6 @@ ROWS = pa.schema([pa.field("row", pa.binary(), nullable=False)])
 PARTS = pa.schema([("key", pa.string()), ("rows", pa.int64()), ("bytes", pa.int64())])
 WATCH_S = 0.2
 DECLARED_ROWS = 1_000_000_000
-MORE_MEMORY = "the next job starts another; if that goes too, give it more: --conf spark.driver.memory=2g"
 T = TypeVar("T")
 FAILED = "holdfast-task-failed:"
 """Before a named error in what Spark says of a failed task."""
@@ -219,17 +218,13 @@ class SparkEngine:
         try:
             return await blocking(call)
         except Exception as error:  # py4j, the socket to the JVM and Spark Connect each have their own
-            told = await blocking(spark.lost)
-            if told is None:
+            lost = await blocking(spark.lost)
+            if lost is None:
                 raise
-            again = spark.ours and self._start is not None
-            if again and self._started is spark:
+            if spark.ours and self._start is not None and self._started is spark:
                 self._started = None
                 await blocking(spark.stop)
-            remedy = "the next job connects again" if spark.remote else MORE_MEMORY
-            raise SparkFailed(
-                f"the Spark session is gone: {told}", remedy=remedy if again else "start a session again"
-            ) from error
+            raise lost from error
 
     async def close(self) -> None:
         """End the session, if it is ours. Idempotent."""

@@ -53,29 +53,27 @@ class Arrival(NamedTuple):
 class Arrived(NamedTuple):
     loaded: Loaded
     swollen: int
-    """About how much room its rows would take in memory."""
-    signature: str
-    """Files with the same one can be read by one statement."""
-    path: Path
+    """About how many bytes its rows would take in memory."""
+    schema: pa.Schema
     doubtful: bool
     """A plain writer's: an identity may have two rows of one commit."""
 
 
 class Reader(NamedTuple):
-    """Whoever reads: what it knows of redactions, which heads of the type are on its chain, the database of the
-    session, in whose folder files may be put.
-    """
+    """What a read knows of redactions and of its chain; the session's database, in whose folder it may put files."""
 
     fence: RedactionFence
     proved: Callable[[TypeHead], bool]
+    """Whether the type had such a head."""
     duck: Duck
 
 
 async def arrived(shape: TypeInfo, arrivals: Sequence[Arrival], reader: Reader) -> list[Arrived]:
-    found = await blocking(lambda: [_looked_at(shape, each, reader) for each in arrivals])
-    if any(each.doubtful for each in found):
-        found = await blocking(lambda: [_once(shape, each, reader.duck) if each.doubtful else each for each in found])
-    return found
+    def look(arrival: Arrival) -> Arrived:
+        found = _looked_at(shape, arrival, reader)
+        return _once(shape, found, arrival.number, reader.duck) if found.doubtful else found
+
+    return await blocking(lambda: [look(each) for each in arrivals])
 
 
 def _looked_at(shape: TypeInfo, arrival: Arrival, reader: Reader) -> Arrived:
@@ -106,36 +104,32 @@ def _looked_at(shape: TypeInfo, arrival: Arrival, reader: Reader) -> Arrived:
     sure = looked is not None and proved(looked)
     lasting = lasting_in(schema.metadata)
     loaded = Loaded(
-        number,
-        entry,
-        rows,
-        path.stat().st_size,
-        columns,
-        lacking,
-        unique,
-        str(path),
-        retracts,
-        until,
-        looked.commit_id if sure and looked is not None else entry.last,
-        looked is not None and not sure,
-        lasting.first if until and lasting is not None and lasting.rows == rows else None,
-        names.UNTIL in schema.names and not until,
-        redacted=mark,
-        heeded=fence.number,
+        entry=entry,
+        rows=rows,
+        size=path.stat().st_size,
+        columns=columns,
+        lacking=lacking,
+        unique=unique,
+        path=str(path),
+        retracts=retracts,
+        until=until,
+        through=looked.commit_id if sure and looked is not None else entry.last,
+        beyond=looked is not None and not sure,
+        doubled=until and (lasting is None or lasting.rows != rows),
+        stray=names.UNTIL in schema.names and not until,
         numbered=tells_numbers((*schema.names, *shape.payload)),
     )
-    signature = f"{retracts} {until} {schema.remove_metadata()}"
-    return Arrived(loaded, swollen, signature, path, doubtful=not column_forms(schema))
+    return Arrived(loaded, swollen, schema.remove_metadata(), doubtful=not column_forms(schema))
 
 
-def _once(shape: TypeInfo, found: Arrived, duck: Duck) -> Arrived:
-    """The same without rows that another one of their identity and commit follows."""
-    loaded, target = found.loaded, duck.folder / "once" / f"{found.loaded.number}.parquet"
-    path, rows = _without_doubles(shape, found.path, loaded.rows, duck, target)
-    if path == found.path:
+def _once(shape: TypeInfo, found: Arrived, number: int, duck: Duck) -> Arrived:
+    """The same without rows that another row of their identity and commit follows."""
+    loaded, target = found.loaded, duck.folder / "once" / f"{number}.parquet"
+    before = Path(loaded.path or "")
+    path, rows = _without_doubles(shape, before, loaded.rows, duck, target)
+    if path == before:
         return found
-    here = replace(loaded, rows=rows, size=path.stat().st_size, path=str(path), lasting=None)
-    return found._replace(loaded=here, path=path)
+    return found._replace(loaded=replace(loaded, rows=rows, size=path.stat().st_size, path=str(path)))
 
 
 def _carried_out(shape: TypeInfo, arrival: Arrival, fence: RedactionFence, folder: Path) -> tuple[Path, int]:

@@ -8,18 +8,17 @@ history, and of the oldest file if its rows say themselves until when they last.
 then are left out where a snapshot has them apart (``lifespans``).
 
 DuckDB scans the local file that has the object's bytes at their own offsets; a statement names the columns and row
-groups that it reads (``scans.Reading``), and what is missing of them is fetched before it runs. Of some row groups it
+groups that it reads (``loaded.Reading``), and what is missing of them is fetched before it runs. Of some row groups it
 asks by the numbers of their rows: DuckDB skips the other row groups, whose bytes may not be here, by their row counts.
 
-What was fetched stays for the session, and the footer with it. Once all of a file is here, it is handled as a whole
-file.
+What was fetched stays for the session, and the footer with it.
 
 Errors: ``Overtaken`` if the file was replaced between two ranges, ``MissingFile`` if it is gone.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
@@ -32,9 +31,8 @@ from holdfast.ontology.format.data.remote_parquet import WHOLE_BYTES, RemoteParq
 from holdfast.ontology.format.data.rows import column_forms
 from holdfast.ontology.format.index import Entry
 from holdfast.ontology.query.cache.fetched import Arrival, Reader, arrived
-from holdfast.ontology.query.cache.loaded import Loaded
+from holdfast.ontology.query.cache.loaded import Loaded, Reading
 from holdfast.ontology.query.cache.prune import may_match, paths
-from holdfast.ontology.query.cache.scans import Reading
 from holdfast.ontology.types import names
 from holdfast.ontology.types.errors import Overtaken, SnapshotGone
 from holdfast.ontology.types.expressions.ast import And
@@ -84,26 +82,24 @@ class _File:
     foreign: bool
     """Another writer's, who may have put more into it than chunks and a footer."""
     every: Loaded | None = None
-    pieces: list[Loaded] = field(default_factory=list)
-    """The same, of which some row groups are scanned."""
+    nodes: Any = None
+    """The fields of the type that ``every`` was made for."""
+    fence: int = 0
+    """The fence that it was made under."""
 
 
 class Narrower:
     """The parts of a session's files."""
 
-    def __init__(self, store: Store, number: Callable[[], int]) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._number = number
         self._files: dict[str, _File] = {}
         self._remote: dict[str, RemoteParquet] = {}
         """By the path of the local file."""
-        self._due: set[str] = set()
-        """Paths of local files of which all is to be fetched when something is fetched next."""
 
     def forget(self) -> None:
-        """Look at files anew. Statements on their way still get what they read of those of before."""
+        """Look at files anew. Statements that are under way still get what they read of the files from before."""
         self._files.clear()
-        self._due.clear()
 
     def known(self, entry: Entry) -> bool:
         """Whether it has been looked at."""
@@ -120,23 +116,22 @@ class Narrower:
             file = await self._file(arrival)
             if file.foreign:
                 return None
-            if file.every is None or file.every.heeded < reader.fence.number:
+            if file.every is None or file.nodes is not wanted.shape.nodes or file.fence != reader.fence.number:
                 here = arrival._replace(path=file.remote.path)
                 ((loaded, *_),) = await arrived(wanted.shape, [here], reader)
-                file.every, file.pieces = replace(loaded, partly=True), []
+                file.every, file.nodes, file.fence = (
+                    replace(loaded, partly=True),
+                    wanted.shape.nodes,
+                    reader.fence.number,
+                )
                 self._remote[str(file.remote.path)] = file.remote
+            if file.remote.complete:
+                return replace(file.every, partly=False)
             groups = await self._groups(file, arrival.entry, reader, wanted)
             if groups is None or not file.every.numbered:
                 return file.every
-            for piece in file.pieces:
-                if piece.groups is not None and groups <= piece.groups:
-                    return piece
             runs = _runs(file.remote.metadata, groups)
-            if len(runs) > RUNS:
-                return file.every
-            piece = replace(file.every, number=self._number(), groups=groups, within=runs)
-            file.pieces.append(piece)
-            return piece
+            return replace(file.every, groups=groups, within=runs) if len(runs) <= RUNS else file.every
 
     async def _groups(self, file: _File, entry: Entry, reader: Reader, wanted: Wanted) -> frozenset[int] | None:
         """The row groups that a question needs, if they are few; None for all."""
@@ -146,43 +141,19 @@ class Narrower:
         sizes = file.remote.group_bytes()
         return None if sum(sizes[each] for each in groups) * SHARE > sum(sizes) else groups
 
-    async def fill(self, reads: Iterable[Reading]) -> list[Loaded]:
-        """Fetch what these readings need and is not here. Files that are whole by now."""
-        if not self._remote:
-            return []
-        wanted: dict[tuple[str, frozenset[int] | None], set[str] | None] = {}
+    async def fill(self, reads: Iterable[Reading]) -> None:
+        """Fetch what these readings need and is not here."""
+        wanted: dict[tuple[str, frozenset[int] | None], set[str]] = {}
         for each in reads:
-            columns = wanted.setdefault((str(each), each.groups), set())
-            if columns is not None:
-                columns |= each.columns
-        wanted |= dict.fromkeys((path, None) for path in self._due)
-        self._due.clear()
-        some = [
-            (self._remote[path], columns, groups) for (path, groups), columns in wanted.items() if path in self._remote
-        ]
+            wanted.setdefault((str(each), each.groups), set()).update(each.columns)
 
-        async def fill(one: tuple[RemoteParquet, set[str] | None, frozenset[int] | None]) -> None:
-            remote, columns, groups = one
+        async def fetch(one: tuple[tuple[str, frozenset[int] | None], set[str]]) -> None:
+            (path, groups), columns = one
+            remote = self._remote[path]
             async with self._reading(remote.key):
                 await remote.fetch(columns, groups)
 
-        await map_bounded(some, fill, limit=FILLED)
-        return [loaded for remote in {each: None for each, *_ in some} if (loaded := self._whole(remote)) is not None]
-
-    def _whole(self, remote: RemoteParquet) -> Loaded | None:
-        """A file of which all is here; it is forgotten here."""
-        file = self._files.get(remote.key)
-        if file is None or file.every is None or file.remote is not remote or not remote.complete:
-            return None
-        del self._files[remote.key], self._remote[str(remote.path)]
-        return file.every
-
-    def finish(self, entries: Iterable[Entry]) -> None:
-        """All of these files is to be fetched, of those that have all of their row groups."""
-        for entry in entries:
-            file = self._files.get(entry.path)
-            if file is not None and file.every is not None and file.every.path is not None:
-                self._due.add(file.every.path)
+        await map_bounded(wanted.items(), fetch, limit=FILLED)
 
     @asynccontextmanager
     async def _reading(self, key: str) -> AsyncIterator[None]:

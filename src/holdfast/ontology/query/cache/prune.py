@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from itertools import pairwise
 from typing import Any, Literal
 
 from holdfast.ontology.chain.times import Window
@@ -55,17 +54,12 @@ class Split:
 
 def split(predicate: Predicate, shape: TypeInfo) -> Split:
     """What concerns keys alone is true of all rows of an identity or of none, so it may be asked of each row."""
-    own = key_fields(shape)
+    own = {*shape.keys, shape.key_field}
     keys: list[Predicate] = []
     rest: list[Predicate] = []
     for term in conjuncts(predicate):
         (keys if all(each.end == "own" and each.field in own for each in paths(term)) else rest).append(term)
     return Split(And(tuple(keys)), And(tuple(rest)))
-
-
-def key_fields(shape: TypeInfo) -> frozenset[str]:
-    """The columns of the identity, and the field that is its key."""
-    return frozenset((*shape.keys, *(() if shape.key_field is None else (shape.key_field,))))
 
 
 def conjuncts(predicate: Predicate) -> Iterable[Predicate]:
@@ -117,15 +111,6 @@ def may_overlap(one: Entry, other: Entry) -> bool:
 
 def _meet(one: Span, other: Span) -> bool:
     return not (_less(one.high, other.low) or _less(other.high, one.low))
-
-
-def disjoint(entries: Sequence[Entry]) -> bool:
-    """Whether no identity can be in two of these files, as far as their key ranges tell; by the first key column."""
-    spans = [entry.stats.keys[0] if entry.stats is not None and entry.stats.keys else UNKNOWN for entry in entries]
-    if any(not isinstance(span.low, str) or not isinstance(span.high, str) for span in spans):
-        return len(spans) <= 1
-    ordered = sorted((str(span.low), str(span.high)) for span in spans)
-    return all(before[1] < after[0] for before, after in pairwise(ordered))
 
 
 def may_match(predicate: Predicate, stats: FileStats, shape: TypeInfo) -> bool:

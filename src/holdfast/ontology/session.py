@@ -33,7 +33,7 @@ from holdfast.ontology.commit.lock import LockOptions, WriteLock
 from holdfast.ontology.commit.view import View
 from holdfast.ontology.feed import Feed
 from holdfast.ontology.format.chainstate import Ledger
-from holdfast.ontology.format.data.batch import Batch, Many, size
+from holdfast.ontology.format.data.batch import Batch, size
 from holdfast.ontology.format.data.intake import queued
 from holdfast.ontology.format.data.intents import Absent, AtCommit, Equal, Expectation, Identity, Intent, Row, digest
 from holdfast.ontology.format.manifest import Manifest
@@ -120,7 +120,7 @@ class Ontology:
         ``expect`` is what the application believes to be there now: None for nothing, the number of the commit that
         wrote it last, or the object as it was read. If it is not so, the commit is a ``Conflict``.
         """
-        intents = [given] if isinstance(given, Many) else self._intents(given, of, expect)
+        intents = [given] if isinstance(given, Batch) else self._intents(given, of, expect)
         self._committer.queue += intents
         return size(intents)
 

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from holdfast.base.drafts import replacing
 from holdfast.base.errors import Corrupt, Invalid
-from holdfast.ontology.format.data.batch import Batch, Many
+from holdfast.ontology.format.data.batch import Batch
 from holdfast.ontology.format.data.columns import typed_columns
 from holdfast.ontology.format.data.intake import rows_of
 from holdfast.ontology.format.data.intents import Row
@@ -63,7 +63,7 @@ def format_of(path: Path, wanted: FileFormat | None = None) -> FileFormat:
 # --- out ---
 
 
-def write_file(path: Path, style: FileFormat, info: TypeInfo, rows: Many) -> None:
+def write_file(path: Path, style: FileFormat, info: TypeInfo, rows: Batch) -> None:
     """All of it or nothing: the file appears when it is whole."""
     try:
         with replacing(path) as draft:
@@ -72,36 +72,26 @@ def write_file(path: Path, style: FileFormat, info: TypeInfo, rows: Many) -> Non
         raise Invalid(f"{path}: {error.strerror or error}", remedy="name a file that can be written") from error
 
 
-def _write(draft: Path, style: FileFormat, info: TypeInfo, rows: Many) -> None:
+def _write(draft: Path, style: FileFormat, info: TypeInfo, rows: Batch) -> None:
     match style:
         case FileFormat.PARQUET:
-            schema = table_of(info, ()).schema
-            with pq.ParquetWriter(draft, schema, compression="zstd") as writer:
-                for batch in rows.batches():
-                    writer.write_table(table_of(info, batch))
+            pq.write_table(table_of(info, rows), draft, compression="zstd")
         case FileFormat.ARROW:
-            schema = table_of(info, ()).schema
-            with pa.OSFile(str(draft), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
-                for batch in rows.batches():
-                    writer.write_table(table_of(info, batch))
+            table = table_of(info, rows)
+            with pa.OSFile(str(draft), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+                writer.write_table(table)
         case FileFormat.CSV:
             with draft.open("w", encoding="utf-8", newline="") as file:
                 _write_csv(file, info, rows)
         case FileFormat.JSONL:
             with draft.open("w", encoding="utf-8", newline="") as file:
-                for batch in rows.batches():
-                    file.writelines(_line(info, row) for row in batch)
+                file.writelines(_line(info, row) for row in rows)
 
 
-def table_of(info: TypeInfo, rows: Sequence[Row]) -> pa.Table:
-    keys = key_columns(info.type_id.kind)
-    columns: dict[str, pa.Array] = {
-        name: pa.array([row.identity[place] for row in rows], pa.string()) for place, name in enumerate(keys)
-    }
-    bodies = [row.fields_json for row in rows]
-    columns["fields_json"] = pa.array(bodies, pa.string())
-    typed = typed_columns({name: info.nodes[name] for name in info.payload}, bodies)
-    return pa.table({**columns, **{name: made.array for name, made in typed.items()}})
+def table_of(info: TypeInfo, rows: Batch) -> pa.Table:
+    keys = dict(zip(key_columns(info.type_id.kind), rows.keys, strict=True))
+    typed = typed_columns({name: info.nodes[name] for name in info.payload}, rows.bodies.to_pylist())
+    return pa.table({**keys, "fields_json": rows.bodies, **{name: made.array for name, made in typed.items()}})
 
 
 def _values(info: TypeInfo, row: Row) -> dict[str, Any]:
@@ -117,14 +107,13 @@ def _line(info: TypeInfo, row: Row) -> str:
     return json.dumps(_values(info, row), ensure_ascii=False, separators=(",", ":")) + "\n"
 
 
-def _write_csv(file: TextIO, info: TypeInfo, rows: Many) -> None:
+def _write_csv(file: TextIO, info: TypeInfo, rows: Batch) -> None:
     writer = csv.writer(file, lineterminator="\n")
     names = info.shown
     writer.writerow(names)
-    for batch in rows.batches():
-        for row in batch:
-            values = _values(info, row)
-            writer.writerow([_cell(values.get(name), text=_is_text(info, name)) for name in names])
+    for row in rows:
+        values = _values(info, row)
+        writer.writerow([_cell(values.get(name), text=_is_text(info, name)) for name in names])
 
 
 _TEXTS = {"text", "timestamp", "date", "decimal", "blob"}

@@ -5,9 +5,8 @@ what is there, ``replace`` writes over it. With ``absent`` an object that is the
 holds when it is committed: the commit is made on the head on which it was decided, or it is decided again. With
 ``if_head`` only on that one.
 
-Neither holds what it moves: rows are read some at a time, wait in a file on this machine's disk, and go out some at a
-time. What is held are keys, for each object of the type a digest when importing, and of an import the bytes of the one
-file that it commits.
+Both hold the rows that they move in memory, as columns. More than that is moved with Spark (``pipeline.load`` and its
+tables).
 """
 
 import json
@@ -34,7 +33,6 @@ from holdfast.ontology.chain.times import Moment, commit_at
 from holdfast.ontology.commit.commit import Commit
 from holdfast.ontology.format.data.batch import Batch
 from holdfast.ontology.format.data.intents import Identity
-from holdfast.ontology.format.data.spill import SpilledRows, SpillFile
 from holdfast.ontology.format.data.stored_rows import stored_batches
 from holdfast.ontology.format.head import read_head
 from holdfast.ontology.maintain.drop import find_type
@@ -48,7 +46,6 @@ M = TypeVar("M", bound=Mixin)
 
 TRIES = 8
 SHOWN = 3
-NONE = np.zeros(0, np.bool_)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +81,13 @@ async def _export(store: Store, name: str, path: Path, style: FileFormat | None,
     upper = now.commit_id if as_of is None else await commit_at(as_of, chain, now)
     then = await chain.ledger(await chain.at(now.place, upper) if upper else None)
     type_id = find_type(then, name)
-    folder = path.parent if path.parent.is_dir() else None
     fence = await fence_of(store, chain, now)
 
-    async def read(found: Resolved) -> SpilledRows:
-        return await _latest(store, found, folder, upper, fence)
+    async def read(found: Resolved) -> Batch:
+        return await _latest(store, found, upper, fence)
 
     if now.purged(type_id, upper):
-        rows = await blocking(_nothing, type_id, folder)
+        rows = _batch(type_id, [])
     else:
         rows = await with_files(store, chain, then, type_id, read, fence)
     stored = await catalog.schema_at(chain, then, type_id)
@@ -100,56 +96,47 @@ async def _export(store: Store, name: str, path: Path, style: FileFormat | None,
     return Exported(len(rows), upper, path)
 
 
-async def _latest(
-    store: Store, found: Resolved, folder: Path | None, newest: int, fence: RedactionFence
-) -> SpilledRows:
-    """The live rows of a type's files, by identity. One file after the other is read; the rows wait on the disk."""
-    with await blocking(SpillFile, found.type_id, folder) as spool:
-        commits: list[np.ndarray[Any, np.dtype[np.int64]]] = []
-        gone: list[np.ndarray[Any, np.dtype[np.bool_]]] = []
-        for ref in found.files():
-            body = await see_file(store, ref, fence)
-            part = await blocking(_spooled, spool, body, ref.path, max(found.generation, 1), newest)
-            commits.append(part[0])
-            gone.append(part[1])
-        pile = await blocking(spool.finish)
-    return await blocking(_live, pile, commits, gone)
+async def _latest(store: Store, found: Resolved, newest: int, fence: RedactionFence) -> Batch:
+    """The live rows of a type's files, by identity."""
+    keys, oldest = key_columns(found.type_id.kind), max(found.generation, 1)
+    tables = list[pa.Table]()
+    for ref in found.files():
+        body = await see_file(store, ref, fence)
+        tables += await blocking(list, stored_batches(body, ref.path, READ_ROWS))
+    return await blocking(_live, found.type_id, tables, keys, oldest, newest)
 
 
-def _spooled(spool: SpillFile, body: bytes, path: str, oldest: int, newest: int) -> tuple[Any, Any]:
-    """The commits of the rows that were added, and which of them are retracted."""
-    keys = key_columns(spool.type_id.kind)
-    commits, gone = [np.zeros(0, np.int64)], [np.zeros(0, np.bool_)]
-    for table in stored_batches(body, path, READ_ROWS):
-        numbers = table.column("commit_id")
-        some = table.filter(pc.and_(pc.greater_equal(numbers, oldest), pc.less_equal(numbers, newest)))
-        columns = [some.column(name).cast(pa.string()).combine_chunks() for name in (*keys, "fields_json")]
-        spool.add(Batch(spool.type_id, tuple(columns[:-1]), columns[-1]))
-        commits.append(some.column("commit_id").to_numpy().astype(np.int64))
-        known = names.RETRACTED in some.column_names
-        gone.append(
-            some.column(names.RETRACTED).fill_null(False).to_numpy() if known else np.zeros(some.num_rows, np.bool_)
-        )
-    return np.concatenate(commits), np.concatenate(gone)
-
-
-def _live(pile: SpilledRows, commits: Sequence[Any], gone: Sequence[Any]) -> SpilledRows:
+def _live(type_id: TypeId, tables: Sequence[pa.Table], keys: Sequence[str], oldest: int, newest: int) -> Batch:
     """Of each identity the latest row, if it is not retracted; by identity."""
-    if not len(pile):
-        return pile
-    codes = pile.joined.combine_chunks().dictionary_encode().indices.to_numpy()
-    order = np.lexsort((np.arange(len(pile)), np.concatenate(commits), codes))
-    last = np.append(np.diff(codes[order]) != 0, True)
-    latest = order[last]
-    return pile.at(np.sort(latest[~np.concatenate(gone)[latest]]).astype(np.int64)).ordered()
+    texts = [(name, pa.string()) for name in (*keys, "fields_json")]
+    schema = pa.schema([*texts, ("commit_id", pa.int64()), (names.RETRACTED, pa.bool_())])
+    parts = list[pa.Table]()
+    for each in tables:
+        lacks = names.RETRACTED not in each.column_names
+        table = each.append_column(names.RETRACTED, pa.repeat(False, each.num_rows)) if lacks else each
+        commits = table.column("commit_id")
+        wanted = pc.and_(pc.greater_equal(commits, oldest), pc.less_equal(commits, newest))
+        parts.append(table.select(schema.names).filter(wanted).cast(schema))
+    whole = pa.concat_tables(parts) if parts else schema.empty_table()
+    ordered = whole.take(pc.sort_indices(whole, sort_keys=[(name, "ascending") for name in (*keys, "commit_id")]))
+    batch = _batch(type_id, [ordered])
+    if not len(batch):
+        return batch
+    joined = batch.joined
+    last = pc.fill_null(pc.not_equal(joined, pa.concat_arrays([joined.slice(1), pa.nulls(1, pa.string())])), True)
+    live = pc.and_(last, pc.invert(pc.fill_null(ordered.column(names.RETRACTED).combine_chunks(), False)))
+    return batch.where(live.to_numpy(zero_copy_only=False))
 
 
-def _nothing(type_id: TypeId, folder: Path | None) -> SpilledRows:
-    with SpillFile(type_id, folder) as spool:
-        return spool.finish()
+def _batch(type_id: TypeId, tables: Sequence[pa.Table]) -> Batch:
+    found = [
+        pa.concat_arrays([pa.array([], pa.string()), *(table.column(name).combine_chunks() for table in tables)])
+        for name in (*key_columns(type_id.kind), "fields_json")
+    ]
+    return Batch(type_id, tuple(found[:-1]), found[-1])
 
 
-def _guessed(rows: SpilledRows) -> dict[str, Any]:
+def _guessed(rows: Batch) -> dict[str, Any]:
     """Of a type that only plain writers know: the fields that there are."""
     found = dict.fromkeys(name for row in rows for name in json.loads(row.fields_json))
     return {"fields": {name: {"type": "typing.Any"} for name in found}}
@@ -203,14 +190,15 @@ async def import_file(
     raise Conflict(f"{path.name}: others keep committing", remedy="import when there is less going on")
 
 
-def _read(path: Path, style: FileFormat, info: TypeInfo) -> SpilledRows:
-    with SpillFile(info.type_id) as spool:
-        for batch in read_batches(path, style, info):
-            spool.add(batch)
-        return spool.finish()
+def _read(path: Path, style: FileFormat, info: TypeInfo) -> Batch:
+    batches = list(read_batches(path, style, info))
+    width = len(key_columns(info.kind))
+    parts = [[each.keys[number] for each in batches] for number in range(width)] + [[each.bodies for each in batches]]
+    found = [pa.concat_arrays([pa.array([], pa.string()), *part]) for part in parts]
+    return Batch(info.type_id, tuple(found[:-1]), found[-1])
 
 
-def _twice(rows: SpilledRows) -> str:
+def _twice(rows: Batch) -> str:
     """The first identity that is there once more."""
     seen: set[Identity] = set()
     for row in rows:
@@ -222,17 +210,17 @@ def _twice(rows: SpilledRows) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Decided:
-    chosen: SpilledRows
+    chosen: Batch
     same: int
     skipped: int
     replaced: int
     added: int
 
 
-def _decide(state: TypeState, rows: SpilledRows, policy: Policy, *, absent: bool) -> _Decided:
+def _decide(state: TypeState, rows: Batch, policy: Policy, *, absent: bool) -> _Decided:
     """Which rows are written, on what is current."""
-    found = [(each.there(), each.changed()) for each in map(state.compared, rows.batches())]
-    there, changed = (np.concatenate(masks) for masks in zip((NONE, NONE), *found, strict=True))
+    compared = state.compared(rows)
+    there, changed = compared.there(), compared.changed()
     differ = there & changed
     refused = there if absent else differ if policy is Policy.ERROR else np.zeros(len(rows), np.bool_)
     if refused.any():

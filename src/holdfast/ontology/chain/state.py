@@ -9,7 +9,6 @@ delta computed on an older one would be stale.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
 import pyarrow as pa
 
 from holdfast.base.aio import blocking, stream_bounded
@@ -17,7 +16,7 @@ from holdfast.base.errors import Corrupt, Invalid, NotFound, check
 from holdfast.objects.store import Store
 from holdfast.ontology.chain.redaction_fence import RedactionFence
 from holdfast.ontology.format import layout
-from holdfast.ontology.format.data.batch import Batch, Comparison, Many, Segment, merged
+from holdfast.ontology.format.data.batch import Batch, Comparison, Segment, merged
 from holdfast.ontology.format.data.intents import Current, Identity, Row, digest
 from holdfast.ontology.format.data.redacted import mark_of
 from holdfast.ontology.format.data.rows import from_table
@@ -48,10 +47,9 @@ class TypeState:
                 found = other
         return found
 
-    def changed(self, many: Many) -> Many:
+    def changed(self, batch: Batch) -> Batch:
         """The rows that would change anything. Blocking."""
-        compared = [self.compared(batch).changed() for batch in many.batches()]
-        return many.where(np.concatenate(compared)) if compared else many
+        return batch.where(self.compared(batch).changed())
 
     def compared(self, batch: Batch) -> Comparison:
         comparison = Comparison(batch)
@@ -81,7 +79,7 @@ class TypeState:
 
     def committed(self, rows: Sequence[Row], commit_id: int) -> None:
         """Apply what we have just committed ourselves."""
-        if isinstance(rows, Many):
+        if isinstance(rows, Batch):
             self._add(Segment.committed(rows, commit_id))
         else:
             for row in rows:

@@ -33,7 +33,7 @@ from holdfast.ontology.commit.delta import check_ends, delta
 from holdfast.ontology.commit.lock import Open, Turn
 from holdfast.ontology.commit.view import View
 from holdfast.ontology.format import layout
-from holdfast.ontology.format.data.batch import Many, size, sorted_out
+from holdfast.ontology.format.data.batch import Batch, size, sorted_out
 from holdfast.ontology.format.data.intents import Intent, Row
 from holdfast.ontology.format.head import parse, read_head
 from holdfast.ontology.format.manifest import Manifest
@@ -116,7 +116,7 @@ class Committer:
         """An attempt that was in doubt and is on the chain, not yet told to anybody."""
         self._idle_intents = 0
         """How many of the queued intents were found to change nothing."""
-        self.queue: list[Intent | Many] = []
+        self.queue: list[Intent | Batch] = []
         self.outbox: list[Document] = []
         """What the next commit encloses for others; queued as intents are."""
 

@@ -7,7 +7,6 @@ Identities are compared as one text. For relations the lengths of the parts are 
 the same.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -26,30 +25,8 @@ LONG_BYTES = 256
 """Where rows are longer than this, a segment keeps digests in place of their fields."""
 
 
-class Many(Sequence[Row], ABC):
-    """Rows of one type that are all live, without an object for each."""
-
-    type_id: TypeId
-
-    @property
-    @abstractmethod
-    def distinct(self) -> bool:
-        """Whether no identity is there twice."""
-
-    @abstractmethod
-    def where(self, mask: "np.ndarray[Any, np.dtype[np.bool_]]") -> "Many":
-        """Some of them."""
-
-    @abstractmethod
-    def batches(self) -> "Iterator[Batch]":
-        """All of them, in pieces that can be held."""
-
-    def intents(self) -> Iterator[Intent]:
-        return (Intent(self.type_id, row.identity, row.fields_json) for row in self)
-
-
 @dataclass(frozen=True, eq=False)
-class Batch(Many):
+class Batch(Sequence[Row]):
     """In the order in which they were given."""
 
     type_id: TypeId
@@ -76,8 +53,8 @@ class Batch(Many):
         identities = zip(*(column.to_pylist() for column in self.keys), strict=True)
         return map(Row, identities, self.bodies.to_pylist())
 
-    def batches(self) -> "Iterator[Batch]":
-        yield self
+    def intents(self) -> Iterator[Intent]:
+        return (Intent(self.type_id, row.identity, row.fields_json) for row in self)
 
     def where(self, mask: "np.ndarray[Any, np.dtype[np.bool_]]") -> "Batch":
         if mask.all():
@@ -135,13 +112,8 @@ class Segment:
         return cls(keys, _digests(bodies) if digested else bodies, digested, commits, gone)
 
     @classmethod
-    def committed(cls, many: Many, commit_id: int) -> "Segment":
-        commits = np.full(len(many), commit_id, np.int64)
-        if isinstance(many, Batch):
-            return cls.of(many.joined, many.bodies, commits)
-        parts = [(part.joined, part.digests) for part in many.batches()]
-        keys, marks = (pa.concat_arrays(column) for column in zip(*parts, strict=True))
-        return cls(keys, marks, True, commits, np.zeros(len(many), np.bool_))
+    def committed(cls, batch: Batch, commit_id: int) -> "Segment":
+        return cls.of(batch.joined, batch.bodies, np.full(len(batch), commit_id, np.int64))
 
     def short(self) -> "Segment":
         """With digests in any case."""
@@ -245,8 +217,8 @@ def merged(segments: Sequence[Segment]) -> Segment:
     )
 
 
-def sorted_out(items: Iterable[Intent | Many], *, columns: bool) -> tuple[dict[TypeId, Many], list[Intent]]:
-    """Batches and piles that can stay columns, and everything else as intents.
+def sorted_out(items: Iterable[Intent | Batch], *, columns: bool) -> tuple[dict[TypeId, Batch], list[Intent]]:
+    """Batches that can stay columns, and everything else as intents.
 
     A batch stays one if it is all there is for its type: intents for one identity are told apart row by row.
     """
@@ -254,7 +226,7 @@ def sorted_out(items: Iterable[Intent | Many], *, columns: bool) -> tuple[dict[T
     count: dict[TypeId, int] = {}
     for item in queued:
         count[item.type_id] = count.get(item.type_id, 0) + 1
-    batches: dict[TypeId, Many] = {}
+    batches: dict[TypeId, Batch] = {}
     intents: list[Intent] = []
     for item in queued:
         if isinstance(item, Intent):
@@ -266,7 +238,7 @@ def sorted_out(items: Iterable[Intent | Many], *, columns: bool) -> tuple[dict[T
     return batches, intents
 
 
-def size(items: Iterable[Intent | Many]) -> int:
+def size(items: Iterable[Intent | Batch]) -> int:
     return sum(1 if isinstance(item, Intent) else len(item) for item in items)
 
 

@@ -13,7 +13,7 @@ that the class cannot hold; ``Corrupt`` for bytes that are not a file of ours.
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import chain, repeat
+from itertools import repeat
 from typing import Any
 
 import pyarrow as pa
@@ -25,7 +25,6 @@ from holdfast.ontology.format.data.batch import Batch
 from holdfast.ontology.format.data.columns import typed_columns
 from holdfast.ontology.format.data.footer import FORMS, PARTIAL
 from holdfast.ontology.format.data.intents import Row
-from holdfast.ontology.format.data.spill import SpilledRows
 from holdfast.ontology.format.redactions import is_erased
 from holdfast.ontology.types import names
 from holdfast.ontology.types.errors import InvalidValue, UnreadableRow
@@ -284,8 +283,6 @@ def stored_keys(table: pa.Table) -> tuple[str, ...]:
 
 def encode(info: TypeInfo, written: Sequence[Row], commit_id: int, schema_version_id: int) -> bytes:
     """The rows of a commit as Parquet. Blocking."""
-    if isinstance(written, SpilledRows):
-        return pile_to_parquet(info, written, commit_id, schema_version_id)
     return to_parquet(to_table(info, written, commit_id, schema_version_id))
 
 
@@ -295,19 +292,6 @@ def to_parquet(table: pa.Table) -> bytes:
         writer.write_table(table, row_group_size=ROW_GROUP)
         if table.schema.metadata:
             writer.add_key_value_metadata(table.schema.metadata)
-    return bytes(sink.getvalue().to_pybytes())
-
-
-def pile_to_parquet(info: TypeInfo, pile: SpilledRows, commit_id: int, schema_version_id: int) -> bytes:
-    """A file of many rows, of which some are looked at at a time; the bytes of the file are held."""
-    sink, partial = pa.BufferOutputStream(), set[str]()
-    tables = (to_table(info, batch, commit_id, schema_version_id) for batch in pile.ordered().batches())
-    first = next(tables)
-    with writer_for(sink, first.replace_schema_metadata(None)) as writer:
-        for table in chain((first,), tables):
-            partial |= partial_columns(table.schema)
-            writer.write_table(table.replace_schema_metadata(None), row_group_size=ROW_GROUP)
-        writer.add_key_value_metadata(marks(info.columns, partial))
     return bytes(sink.getvalue().to_pybytes())
 
 

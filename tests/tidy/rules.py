@@ -60,11 +60,17 @@ RIDDLES = re.compile(
     re.IGNORECASE,
 )
 REWRITTEN = (
+    "CHANGELOG.md",
     "CONTRIBUTING.md",
     "Makefile",
+    "README.md",
     "design/0001-workshop.md",
+    "docs/",
     "src/holdfast/base/",
+    "src/holdfast/cli/",
     "src/holdfast/objects/",
+    "src/holdfast/platform/",
+    "src/holdfast/runs/",
     "src/holdfast/server/",
     "src/holdfast/sql/",
     "tests/conftest.py",

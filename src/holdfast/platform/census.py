@@ -1,17 +1,17 @@
 """What sends telemetry, as entities and relations with history: agents, hosts, metrics, series.
 
-A census is taken hour by hour of sample time. What was seen in one of the last hours (the *window*) is there; what was
-not is retracted. Nothing here changes while it goes on being sent, so that an hour in which nobody came or went costs
-one row, and "which hosts stopped emitting X since commit N" is one question::
+A census is taken for each hour of sample time. What was seen in one of the last hours (the *window*) exists; what was
+not is retracted. An entity that is still sent does not change, so an hour without arrivals and departures costs one
+row, and "which hosts stopped emitting X since commit N" is one query::
 
     written = await onto.query(Emits).where(Emits.right_key == "node_load1").history_since(n).all()
     stopped = [one for one in written if meta(one).retracted]
 
 ``Census`` says up to which hour it was taken and from which generations of the index. It is part of the same commit as
-what follows from it and expects what was read: whoever does an hour again changes nothing, and whoever is late (a
-paused driver) gets ``Conflict`` and has changed nothing.
+the changes that follow from it, and expects the census that was read: repeating an hour changes nothing, and a driver
+that is late gets ``Conflict`` and has changed nothing.
 
-A host is what the label ``host`` of a series says, and where there is none, its agent.
+The host of a series is its label ``host``, or its agent if it has no such label.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ THE_CENSUS = "census"
 
 
 class Agent(Entity):
-    """Whoever sends batches."""
+    """A sender of batches."""
 
     id: Field[str] = Field(primary_key=True)
 
@@ -49,7 +49,7 @@ class Host(Entity):
 class Metric(Entity):
     name: Field[str] = Field(primary_key=True)
     kinds: Field[list[str]]
-    """Of its series; more than one is somebody's mistake."""
+    """Of its series. More than one is a mistake of a sender."""
 
 
 class Series(Entity):
@@ -157,8 +157,8 @@ def covers(found: Census | None, hour: Hour) -> bool:
 async def take(onto: Ontology, found: Census | None, hour: Hour, series: Iterable[SeriesKey]) -> Commit | None:
     """Commit what these series of the window say; None if it is counted already.
 
-    ``found`` is the census as it was read before the series were. ``Conflict`` if somebody took one meanwhile: read it
-    again, and see what is left to do.
+    ``found`` is the census as it was read before the series were. ``Conflict`` if another one was taken meanwhile: read
+    it again and take what is left.
     """
     if covers(found, hour):
         return None

@@ -132,6 +132,6 @@ def _judge(outcome: Outcome, ctx: Context) -> None:
             raise RunFailed(outcome.error or f"run {outcome.run_id} has failed")
     if outcome.wake_at_ns is not None:
         raise Later(until_ns=outcome.wake_at_ns)
-    # It waits for somebody: look again ever more rarely, as long again as it has been waiting.
+    # The run waits for an event: look again after as long as it has waited so far.
     waited_s = (ctx.hold.claim.claimed_ns - parse_iso(ctx.envelope.created_at)) / 1e9
     raise Later(seconds=min(max(waited_s, SHORTEST_WAIT_S), LONGEST_WAIT_S))

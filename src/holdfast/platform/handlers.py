@@ -1,11 +1,11 @@
-"""Handlers over the whole platform: what they are given beyond the bus, and handlers that are workflows.
+"""Handlers over the whole platform: what handlers get beyond the bus, and handlers that are workflows.
 
-A handler's ``ctx.ensure``, ``ctx.retract`` and ``ctx.emit`` gather; ``await ctx.commit()`` makes one commit of them,
-events included. It happens once for every event, however often the handler is called: before an attempt's head is
-sent, the attempt is noted in the event's claim, which only its owner can write. Whoever handles the event again asks
-the chain for those attempts first, and is told of the commit that was made. An attempt of an owner that lost its
-claim rests on the same head as the new owner's, so one of them lands at most; to try again it would have to note
-that, and cannot.
+``ctx.ensure``, ``ctx.retract`` and ``ctx.emit`` of a handler queue changes; ``await ctx.commit()`` makes one commit of
+them, events included, once for every event, however often the handler is called. Before the head of an attempt is
+written, the attempt is recorded in the event's claim, which only its owner can write. A later owner looks for those
+attempts in the chain first and returns the commit that was made. An attempt of an owner that lost its claim is based on
+the same head as the new owner's, so at most one of them lands; a second try would have to be recorded in the claim,
+which the old owner cannot write.
 
 What is emitted and not committed becomes visible with the ack. What is ensured and not committed is an error.
 """
@@ -32,7 +32,7 @@ from holdfast.platform.session import Session
 M = TypeVar("M", bound=Mixin)
 
 TRIES = 6
-"""How often a commit whose outcome is unknown is asked for again, before the handler is told."""
+"""How often the outcome of a commit is looked up before ``Ambiguous`` is raised."""
 
 
 class Desk:
@@ -146,7 +146,7 @@ class Context(BusContext):
         Once for this event, even if the handler is called again: then the commit that was made is returned.
         ``ClaimLost`` if another worker has the event now.
         """
-        told = await self.desk.commit(
+        done = await self.desk.commit(
             self.intents,
             [enclosed(each, self.namespace, self.envelope) for each in self.emissions],
             {**(metadata or {}), "event_id": self.event_id, "handler_id": self.handler_id},
@@ -156,7 +156,7 @@ class Context(BusContext):
         self.commits += 1
         self.intents.clear()
         self.emissions.clear()
-        return told
+        return done
 
     def finish(self) -> None:
         if self.intents:

@@ -213,7 +213,7 @@ def _immutable(settings: Settings) -> Callable[[str], bool] | None:
         return None
     from holdfast.ontology.format import layout as ontology  # noqa: PLC0415  # as above
     from holdfast.runs import layout as runs  # noqa: PLC0415  # as above
-    from holdfast.telemetry.accept import layout as ingest  # noqa: PLC0415  # nobody pays for a cache that is not asked for
+    from holdfast.telemetry.accept import layout as ingest  # noqa: PLC0415  # imported only for a cache
     from holdfast.telemetry.rollup import layout as metrics  # noqa: PLC0415  # as above
 
     domains = (ontology, runs, ingest, metrics)

@@ -75,17 +75,17 @@ async def load(
     """Commit rows of files, however many, in one piece: checked and compared by tasks, one commit by the driver."""
 
     from holdfast.ontology.bulk.decide import Rules  # noqa: PLC0415  # loads Arrow, which takes a while
-    from holdfast.pipeline.loading import Typed, Wishes, known_type  # noqa: PLC0415  # as above
+    from holdfast.pipeline import loading  # noqa: PLC0415  # as above
 
     async with open_pipeline(shell, new=True) as store, Watch(shell.out).shown() as watch:
-        typed = Typed(named=target) if ":" in target else await known_type(store, target)
+        typed = loading.Typed(named=target) if ":" in target else await loading.known_type(store, target)
         typed.type_info()
         rules = Rules(on_conflict, absent, latest_by, instead)
         metadata = {"load": {"files": source, "by": by}}
         name, term_ms = f"{by} {store.ambient.ids.attempt()}", shell.settings.ontology.s3_lease_ttl_ms
-        wishes = Wishes(rules, load_id, 0, if_head, metadata, name, term_ms, allow_empty)
+        wanted = loading.Wishes(rules, load_id, 0, if_head, metadata, name, term_ms, allow_empty)
         async with engine_for(shell, store, master, conf or []) as engine:
-            done = await _loaded(store, typed, wishes, engine, (source, style, retract_column), watch)
+            done = await _loaded(store, typed, wanted, engine, (source, style, retract_column), watch)
     tally = done.tally
     shell.out.record(
         {
@@ -105,7 +105,7 @@ async def load(
 async def _loaded(
     store: "Client",
     typed: Any,
-    wishes: Any,
+    wanted: Any,
     engine: "Engine",
     files: tuple[str, SourceFormat, str | None],
     watch: Watch,
@@ -113,7 +113,7 @@ async def _loaded(
     from holdfast.pipeline.engine import Inline  # noqa: PLC0415  # as above
     from holdfast.pipeline.loading import Columns, land, staged  # noqa: PLC0415  # as above
 
-    name, info, latest_by = store.ambient.ids.unique(), typed.type_info(), wishes.rules.latest_by
+    name, info, latest_by = store.ambient.ids.unique(), typed.type_info(), wanted.rules.latest_by
     source, style, retract_column = files
     if isinstance(engine, Inline):
         batches = iter(_batches(source, style))
@@ -127,8 +127,8 @@ async def _loaded(
         watch.say("stage", 0, 0)
         staging = Staging(carried(store.spec), name, typed, Columns(latest_by=latest_by))
         parts, columns = await staged_files(engine, staging, source, style.value, retract_column)
-    rules = replace(wishes.rules, retracts=columns.change is not None)
-    return await land(store, info, name, parts, replace(wishes, rules=rules), engine, watch.say)
+    rules = replace(wanted.rules, retracts=columns.change is not None)
+    return await land(store, info, name, parts, replace(wanted, rules=rules), engine, watch.say)
 
 
 def _batches(source: str, style: SourceFormat) -> "Iterable[pa.RecordBatch]":

@@ -13,7 +13,7 @@ from holdfast.telemetry.rollup import layout as metrics
 
 RULES = rules(
     Severity.INFORMATION,
-    unknown_prefix=("objects of somebody else beside ours", "nothing: registers of your own may lie anywhere"),
+    unknown_prefix=("objects of another program beside ours", "nothing: registers of your own may lie anywhere"),
 )
 
 PREFIXES = (

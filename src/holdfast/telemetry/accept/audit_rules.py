@@ -21,7 +21,7 @@ RULES = {
         ),
         other_identity=("the bytes of a batch are those of another batch", "find out who wrote the manifest"),
         wrong_records=("a manifest counts other records than its bytes have", "find out who wrote the manifest"),
-        missing_by_time=("no reference by time leads to an accepted batch: nobody will derive from it", _REFER),
+        missing_by_time=("no reference by time names an accepted batch: nothing will be derived from it", _REFER),
         missing_by_blob=("no reference says that an accepted batch needs its bytes", _REFER),
         missing_blob_by_time=("no reference by time leads to the bytes of an accepted batch", _REFER),
         wrong_reference=("a reference says something else than its manifest", f"remove it, then {_REFER}"),
@@ -33,7 +33,7 @@ RULES = {
         dangling_gathering=("a gathering holds batches that were not accepted as it says", _STRAY),
         corrupt_conflict=("the record of a conflict cannot be read, or is that of another", _RESTORE),
         conflict_without_accepted=("a conflict with a batch that was not accepted as it says", _RESTORE),
-        missing_evidence=("the bytes of a conflict that nobody has resolved are not there", _RESTORE),
+        missing_evidence=("the bytes of an unresolved conflict are missing", _RESTORE),
     ),
     **rules(
         Severity.WARNING,

@@ -24,7 +24,7 @@ WRONG_IMPORTS = [
     ("runs/journal", "holdfast.runs.engine"),
     ("ontology/types", "holdfast.ontology.commit"),
     ("ontology/query/cache", "holdfast.ontology.query.engine"),
-    ("ontology/format/parquet", "holdfast.ontology.format.manifest"),
+    ("ontology/format/data", "holdfast.ontology.format.manifest"),
     ("telemetry/frame", "holdfast.telemetry.accept"),
 ]
 

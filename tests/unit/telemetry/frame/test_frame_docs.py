@@ -8,9 +8,8 @@ from holdfast.telemetry.accept import layout
 from holdfast.telemetry.accept.manifest import AcceptedManifest
 from holdfast.telemetry.accept.references import by_time
 from holdfast.telemetry.frame import Limits, Reason
-from holdfast.telemetry.frame.counts import MOST_BOUNDS, MOST_LAYOUTS, Counts
+from holdfast.telemetry.frame.columns import DIVISORS, MOST_BOUNDS, MOST_LAYOUTS, Counts
 from holdfast.telemetry.frame.envelope import MAGIC
-from holdfast.telemetry.frame.scales import DIVISORS
 from holdfast.telemetry.identity import MAX_AGENT_BYTES, MAX_BOOT_BYTES, BatchIdentity
 from holdfast.telemetry.records import HIGHEST_SEVERITY, Kind, State
 from tests.tidy.tree import ROOT

@@ -147,9 +147,7 @@ def cut(
     such a call has used no sequence number."""
     for number, record in enumerate(records):
         if not isinstance(record, _RECORDS):
-            raise Invalid(
-                f"record {number}: {type(record).__name__} is not a Gauge, Counter, Histogram, Log or Alert"
-            )
+            raise Invalid(f"record {number}: {type(record).__name__} is not a Gauge, Counter, Histogram, Log or Alert")
     Identity(agent_id, boot_id, seq_start, seq_start + max(0, len(records) - 1))
     # The size of a frame is known once it is made: the portions only avoid encoding in vain.
     made: list[tuple[Identity, bytes]] = []
@@ -186,9 +184,7 @@ def _frame(batch: Batch, limits: Limits) -> bytes:
     labels = len(batch.label_sets.names)
     buckets = sum(counts.size for counts in batch.histograms.counts)
     if max(labels, buckets) > limits.elements:
-        raise Invalid(
-            f"{labels} labels and {buckets} buckets, a batch may have {limits.elements} of each"
-        )
+        raise Invalid(f"{labels} labels and {buckets} buckets, a batch may have {limits.elements} of each")
     frame = encode(batch)
     inspect(frame, limits)
     return frame

@@ -266,7 +266,7 @@ def test_what_destroys_or_goes_back_asks_for_a_token_and_says_who_when_and_why(
         assert (record["by"], record["why"], when[:2]) == ("greta", "because", "20")
 
 
-def test_tags_are_moments_and_abandoned_parts_go(desk: OntoDesk, tmp_path: Path) -> None:
+def test_tags_are_moments(desk: OntoDesk, tmp_path: Path) -> None:
     desk.history()
     desk.text("onto", "tag", "set", "first", "1")
     assert desk.json("sql", "--as-of", "first", "SELECT count(*) AS n FROM Customer") == [{"n": 2}]
@@ -274,14 +274,3 @@ def test_tags_are_moments_and_abandoned_parts_go(desk: OntoDesk, tmp_path: Path)
     assert "neither a commit nor a time nor a tag" in desk.text(
         "sql", "SELECT * FROM Customer", "--as-of", "last", code=2
     )
-    for head in (2, 3):
-        part = tmp_path / "store" / "meta" / "staging" / f"{head}-abc" / "entity-Customer-0.parquet"
-        part.parent.mkdir(parents=True)
-        part.write_bytes(b"PAR1")
-    kinds = [each["kind"] for each in desk.json("onto", "verify")["findings"]]
-    assert sorted(kinds) == ["staged_part", "stale_part"]
-    assert len(desk.json("onto", "migrate", "--abandon")["removed"]) == 1
-    assert "1 staged parts were removed" in desk.text("onto", "migrate", "--abandon", "--token", "abc")
-    assert "nothing was left behind" in desk.text("onto", "migrate", "--abandon")
-    assert "has left anything" in desk.text("onto", "migrate", "--abandon", "--token", "abc", code=4)
-    assert "nothing to migrate" in desk.text("onto", "migrate", code=2)

@@ -251,8 +251,8 @@ def is_settled(section: Section, name: str) -> bool:
 
 
 def _without_piles(sections: Any) -> Any:
-    """Older versions kept open events in other objects ("piles"). Such a section begins anew: its events are found again
-    from events and claims.
+    """Older versions kept open events in other objects ("piles"). Such a section begins anew: its events are found
+    again from events and claims.
     """
     if not isinstance(sections, dict):
         return sections

@@ -64,7 +64,6 @@ async def measured(
     for question in QUESTIONS:
         await _agree(sessions, question)
         for session in sessions.values():
-            await session.ready()
         warmed = {name: _warm(session, question) for name, session in sessions.items()}
         opened = {name: _cold(side, place, question) for name, side in sides.items()}
         results[question.name] = {

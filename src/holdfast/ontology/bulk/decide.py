@@ -22,9 +22,8 @@ import pyarrow.compute as pc
 
 from holdfast.base.codec import Document
 from holdfast.base.errors import Conflict
-from holdfast.ontology.bulk.staged import in_order
-from holdfast.ontology.format.data.batch import joined
-from holdfast.ontology.format.data.intents import digest
+from holdfast.ontology.bulk.stage import in_order
+from holdfast.ontology.format.data.batch import digest, joined
 from holdfast.ontology.types.names import key_columns
 from holdfast.ontology.types.refs import TypeId
 from holdfast.ontology.types.values import to_json

@@ -3,7 +3,7 @@
 For our commits they are derived from the chain, for plain readers; the manifests' schema map decides. They are written
 after the commit that changed it, each if-match on what was read, so that the entries of other writers stay. The names
 come last, with the commit up to which all of it was derived (``schemas_commit``): so the next session sees in one read
-what a crash has left out. A plain writer writes here what it registers, migrates or drops: see ``format.foreign``.
+what a crash has left out. A plain writer writes here what it registers, migrates or drops: see ``format.chainstate``.
 """
 
 import json

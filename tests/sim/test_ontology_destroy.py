@@ -202,7 +202,7 @@ def test_what_is_destroyed_stays_so_and_nothing_else_is(kind: type[OntologyErase
     [
         (WhileItIsDestroyed, GONE, 0),
         (FromBefore, GONE, 58),
-        (WithoutALook, SILENT, 30),
+        (WithoutALook, SILENT, 20),
         (BeforeItIsCommitted, SAME_ROWS, 0),
         (OneStateForAll, ENSURED, 15),
         (TrustingReader, SAME_ROWS, 0),

@@ -285,7 +285,7 @@ async def land(
     )
     try:
         _check(parts, wishes)
-        sheaves = [StagedFile.parse(each) for part in parts for each in part.sheaves]
+        sheaves = [StagedFile.parse(each, key="a staged part") for part in parts for each in part.sheaves]
         request = bulk_load.Request(load, wishes.rules, wishes.source, wishes.batch, wishes.if_head, metadata)
         async with Ontology(store, ambient, [info.python], options) as onto:
             say("commit", 0, 1)

@@ -187,6 +187,7 @@ def vanished(key: str) -> Conflict:
 
 
 TRIES = 8
+TASK = "a task of a bulk load"
 DOUBTS = RetryPolicy(attempts=8, base_ms=50, max_ms=5_000, deadline_ms=120_000)
 
 Task = Callable[[Store, Ambient, Document], Awaitable[list[Document]]]
@@ -345,7 +346,7 @@ class Loader:
         listed = await self._run("state", state_task, groups)
         if any("gone" in each for each in listed):
             raise SnapshotGone(f"{listed[0]}")
-        states = [StagedFile.parse(each) for each in listed]
+        states = [StagedFile.parse(each, key=TASK) for each in listed]
         begun = [*sheaves, *states] if request.rules.instead else sheaves
         payloads = [
             {
@@ -367,7 +368,7 @@ class Loader:
             tally.add(each["tally"])
             partial |= set(each["partial"])
         ordered = sorted((each for each in done if each["rows"] is not None), key=lambda each: each["number"])
-        return [StagedFile.parse(each["rows"]) for each in ordered], partial, tally
+        return [StagedFile.parse(each["rows"], key=TASK) for each in ordered], partial, tally
 
 
 def _check_head(request: Request, ledger: Ledger) -> None:
@@ -412,7 +413,7 @@ def _reached(sheaves: Sequence[StagedFile], reach: KeyRange) -> list[Document]:
 
 async def state_task(store: Store, ambient: Ambient, payload: Document) -> list[Document]:
     """Stage what is current, of some files."""
-    census = stage.Census.parse(payload["census"])
+    census = stage.Census.parse(payload["census"], key=TASK)
     files = [(path, size) for path, size in payload["files"]]
     try:
         return [each.document() for each in await stage.stage_state(store, ambient, payload["load"], census, files)]
@@ -424,12 +425,14 @@ async def range_task(store: Store, ambient: Ambient, payload: Document) -> list[
     """Decide about a range of keys, and stage what is to be written."""
     kind, name = payload["type"]
     target = of_schema(TypeId(kind, name), payload["schema"], version_id=payload["version"])
-    reach = KeyRange.parse(payload["range"])
-    sheaves, states = ([StagedFile.parse(each) for each in payload[what]] for what in ("rows", "state"))
+    reach = KeyRange.parse(payload["range"], key=TASK)
+    sheaves, states = ([StagedFile.parse(each, key=TASK) for each in payload[what]] for what in ("rows", "state"))
     rows = await stage.read_range(store, sheaves, reach, kind)
     state = await stage.read_range(store, states, reach, kind)
     partial = {name for sheaf in sheaves for name in sheaf.partial}
-    made, tally = await blocking(stage.decided_rows, target, rows, state, Rules.parse(payload["rules"]), partial)
+    made, tally = await blocking(
+        stage.decided_rows, target, rows, state, Rules.parse(payload["rules"], key=TASK), partial
+    )
     part = None
     if made is not None:
         part = await stage.staged(store, ambient, payload["load"], target.type_id, "part", [made])

@@ -14,7 +14,7 @@ range of keys in memory.
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -25,8 +25,9 @@ from holdfast.base.aio import blocking
 from holdfast.base.codec import Document
 from holdfast.base.errors import Invalid, NotFound
 from holdfast.base.ids import Ambient
+from holdfast.base.record import Record
 from holdfast.objects.store import CREATE, Lost, Store
-from holdfast.ontology.bulk.decide import ORDER, RETRACTS, Decided, Rules, Tally, decide
+from holdfast.ontology.bulk.decide import ORDER, RETRACTS, Decided, Rules, Tally, decide, in_order
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.data import intake
 from holdfast.ontology.format.data.batch import Identity, digest
@@ -43,8 +44,7 @@ GROUP_ROWS = 4_096
 """Of a staged file: a range of keys that ends within a row group reads it for a part."""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """One row group: its identities from the first to the last, both included."""
 
     first: Identity
@@ -52,8 +52,9 @@ class Part:
     rows: int
 
 
-@dataclass(frozen=True, slots=True)
-class StagedFile:
+@dataclass(frozen=True)
+class StagedFile(Record):
+    WHAT = "a staged file"
     key: str
     size: int
     parts: tuple[Part, ...]
@@ -73,35 +74,14 @@ class StagedFile:
     def rows(self) -> int:
         return sum(part.rows for part in self.parts)
 
-    def document(self) -> Document:
-        return {
-            "key": self.key,
-            "size": self.size,
-            "parts": [[list(part.first), list(part.last), part.rows] for part in self.parts],
-            "partial": list(self.partial),
-            "skipped": self.skipped,
-        }
 
-    @classmethod
-    def parse(cls, document: Document) -> "StagedFile":
-        parts = tuple(Part(tuple(first), tuple(last), rows) for first, last, rows in document["parts"])
-        return cls(document["key"], document["size"], parts, tuple(document["partial"]), document["skipped"])
-
-
-@dataclass(frozen=True, slots=True)
-class KeyRange:
+@dataclass(frozen=True)
+class KeyRange(Record):
     """Identities from ``low`` on, before ``high``; None: without an end."""
 
+    WHAT = "a range of keys"
     low: Identity | None = None
     high: Identity | None = None
-
-    def document(self) -> list[Any]:
-        return [None if end is None else list(end) for end in (self.low, self.high)]
-
-    @classmethod
-    def parse(cls, ends: Sequence[Any]) -> "KeyRange":
-        low, high = (None if end is None else tuple(end) for end in ends)
-        return cls(low, high)
 
     def reaches(self, part: Part) -> bool:
         return (self.low is None or self.low <= part.last) and (self.high is None or part.first < self.high)
@@ -128,12 +108,6 @@ def _place(table: pa.Table, keys: Sequence[str], identity: Identity) -> int:
         else:
             high = middle
     return low
-
-
-def in_order(table: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """By identity, and of one identity as they were."""
-    order = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in keys])
-    return table.take(order)
 
 
 def bound(table: pa.Table, keys: Sequence[str], group_rows: int = GROUP_ROWS) -> tuple[bytes, tuple[Part, ...]]:
@@ -325,10 +299,11 @@ async def staged(
 # --- what is current ---
 
 
-@dataclass(frozen=True, slots=True)
-class Census:
-    """Which of a type's rows count, and what of their fields is wanted."""
+@dataclass(frozen=True)
+class Census(Record):
+    """Which of a type's rows count, and what of their fields is needed."""
 
+    WHAT = "a description of current rows"
     type_id: TypeId
     oldest: int
     newest: int
@@ -336,21 +311,6 @@ class Census:
     latest_by: str | None = None
     described: Document | None = None
     """The field ``latest_by`` as the schema has it."""
-
-    def document(self) -> Document:
-        return {
-            "type": list(self.type_id),
-            "oldest": self.oldest,
-            "newest": self.newest,
-            "fields": self.fields,
-            "latest_by": self.latest_by,
-            "described": self.described,
-        }
-
-    @classmethod
-    def parse(cls, document: Document) -> "Census":
-        told = {name: value for name, value in document.items() if name != "type"}
-        return cls(TypeId(*document["type"]), **told)
 
     @classmethod
     def of(cls, info: TypeInfo, oldest: int, newest: int, rules: Rules) -> "Census":

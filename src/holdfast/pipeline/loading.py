@@ -6,8 +6,9 @@ loop and a store of its own, and answers with where it lies; a driver decides an
 """
 
 import asyncio
+import json
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -17,7 +18,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.base import codec
 from holdfast.base.codec import Document
 from holdfast.base.errors import HoldfastError, Invalid
 from holdfast.objects.open import open_store
@@ -41,6 +41,8 @@ from holdfast.ontology.types.refs import TypeId
 from holdfast.ontology.types.typeinfo import ENDS, TypeInfo, of_schema, type_info
 from holdfast.ontology.types.typespec import Anything, OneOf, form_of, without_null
 from holdfast.pipeline.engine import Engine
+from holdfast.pipeline.engine.protocol import Spread
+from holdfast.pipeline.engine.relations import relations
 from holdfast.runs.engine.workflow import ambient_of
 
 Say = Callable[[str, int, int], None]
@@ -230,17 +232,48 @@ def stage(spec: StoreSpec, load: str, typed: Typed, batches: Iterable[pa.RecordB
     return asyncio.run(work())
 
 
+WORK = pa.schema([("number", pa.int64()), ("work", pa.string())])
+DONE = pa.schema([("number", pa.int64()), ("result", pa.string())])
+
+
 @dataclass(frozen=True)
 class Work:
-    """A task of ``ontology.bulk`` as an engine runs it. Picklable."""
+    """A task of ``ontology.bulk`` as a kernel: each row is the work of one call, as JSON. Picklable."""
 
     task: bulk_load.Task
+    schema: pa.Schema = DONE
 
-    async def __call__(self, store: Store, payload: bytes) -> list[Document]:
-        return await self.task(store, ambient_of(store), codec.decode(payload, key="a payload"))
+    async def rows(self, store: Store, given: AsyncIterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:
+        async for batch in given:
+            for row in batch.to_pylist():
+                found = await self.task(store, ambient_of(store), json.loads(row["work"]))
+                done = [{"number": row["number"], "result": json.dumps(each)} for each in found]
+                yield pa.RecordBatch.from_pylist(done, DONE)
 
 
 # --- the driver ---
+
+
+async def run_tasks(
+    store: Store, engine: Engine, name: str, task: bulk_load.Task, work: Sequence[Document], say: Say
+) -> list[Document]:
+    """What a task gives for each of these, in their order; each is worth a task of Spark."""
+    if not work:
+        return []
+    run_id = f"{name}-{ambient_of(store).ids.unique()}"
+
+    async def rows() -> AsyncIterator[pa.RecordBatch]:
+        numbered = [{"number": number, "work": json.dumps(each)} for number, each in enumerate(work)]
+        yield pa.RecordBatch.from_pylist(numbered, WORK)
+
+    async with relations(store, engine, run_id, lambda step: lambda done, total: say(name, done, total)) as steps:
+        try:
+            await steps.put("work", WORK, rows())
+            await steps.map("done", "SELECT * FROM work", Work(task), Spread(by=("number",), worth=1, numbered=True))
+            found = await steps.rows("SELECT number, result FROM done")
+        finally:
+            await steps.remove()
+    return [json.loads(row["result"]) for row in sorted(found, key=lambda row: int(row["number"]))]
 
 
 @dataclass(frozen=True)
@@ -272,8 +305,7 @@ async def land(
     ambient = ambient_of(store)
 
     async def run(name: str, task: bulk_load.Task, payloads: Sequence[Document]) -> list[Document]:
-        bodies = [codec.encode(each) for each in payloads]
-        return await engine.run(name, Work(task), bodies, lambda done, total: say(name, done, total))
+        return await run_tasks(store, engine, name, task, payloads, say)
 
     metadata = dict(wishes.metadata)
     if wishes.source is not None:
@@ -312,4 +344,4 @@ def _check(parts: Sequence[Staged], wishes: Wishes) -> None:
         )
 
 
-__all__ = ["Staged", "Typed", "Wishes", "Work", "imported", "known_type", "land", "stage", "staged"]
+__all__ = ["Staged", "Typed", "Wishes", "Work", "imported", "known_type", "land", "run_tasks", "stage", "staged"]

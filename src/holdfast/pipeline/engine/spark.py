@@ -270,7 +270,8 @@ class SparkPlanner:
 
         def frame() -> "DataFrame":
             # An explicit number of partitions: adaptive execution would put a thousand small rows into one task.
-            rows: DataFrame = spark.session.sql(text).repartition(tasks, *spread.by)
+            found: DataFrame = spark.session.sql(text)
+            rows = _numbered(found, spread.by[0], tasks) if spread.numbered else found.repartition(tasks, *spread.by)
             return rows.sortWithinPartitions(*spread.sorting).mapInArrow(work, _ddl(PARTS))
 
         return _parts(await self._engine.collect(self._step(target), frame, tasks, progress))
@@ -335,6 +336,12 @@ def _counting(frame: "DataFrame") -> "Callable[[], DataFrame]":
 def spread_payloads(session: "SparkSession", payloads: Sequence[bytes], tasks: int) -> "DataFrame":
     """Payloads as rows, evenly over so many tasks; each task receives its own alone."""
     return numbered(session, pa.table({"payload": pa.array(payloads, pa.binary())}), tasks)
+
+
+def _numbered(frame: "DataFrame", column: str, tasks: int) -> "DataFrame":
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415  # as everybody calls it; slow to import
+
+    return frame.repartitionById(tasks, (F.col(column) % tasks).cast("int"))
 
 
 def numbered(session: "SparkSession", rows: pa.Table, tasks: int) -> "DataFrame":

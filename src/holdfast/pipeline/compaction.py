@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from holdfast.base.errors import NotFound
 from holdfast.objects.store import Store
-from holdfast.ontology.maintain import staged_loads
+from holdfast.ontology.maintain import leftovers
 from holdfast.ontology.maintain.compact import (
     GRACE_NS,
     Compacted,
@@ -69,7 +69,7 @@ async def compact(
         say("publish", number, len(outlooks))
         own = [each for each in made if each.merge.type_id == outlook.type_id]
         done += await _published(store, compactor, outlook.type_id, own, in_time=in_time)
-    removed = [*await compactor.sweep(chosen), *await staged_loads.sweep(store)]
+    removed = [*await compactor.sweep(chosen), *await leftovers.sweep(store)]
     return Compaction(outlooks, done, removed, sum(int(row["bytes_read"]) for row in rows))
 
 

@@ -23,16 +23,15 @@ from holdfast.base.errors import HoldfastError, Invalid
 from holdfast.objects.open import open_store
 from holdfast.objects.store import Store
 from holdfast.objects.uri import StoreSpec
-from holdfast.ontology.bulk import loader
+from holdfast.ontology.bulk import load as bulk_load
 from holdfast.ontology.bulk.decide import ORDER, RETRACTS, Rules
-from holdfast.ontology.bulk.stage import Stager
-from holdfast.ontology.bulk.staged import StagedFile
+from holdfast.ontology.bulk.stage import StagedFile, Stager
 from holdfast.ontology.chain import catalog
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.format.chainstate import Ledger
 from holdfast.ontology.format.data.intake import JSON_TEXT
 from holdfast.ontology.format.head import read_head
-from holdfast.ontology.maintain import staged_loads
+from holdfast.ontology.maintain import leftovers
 from holdfast.ontology.maintain.drop import find_type
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.session import Options as SessionOptions
@@ -241,7 +240,7 @@ DONE = pa.schema([("number", pa.int64()), ("result", pa.string())])
 class Work:
     """A task of ``ontology.bulk`` as a kernel: each row is the work of one call, as JSON. Picklable."""
 
-    task: loader.Task
+    task: bulk_load.Task
     schema: pa.Schema = DONE
 
     async def rows(self, store: Store, given: AsyncIterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:
@@ -256,7 +255,7 @@ class Work:
 
 
 async def run_tasks(
-    store: Store, engine: Engine, name: str, task: loader.Task, work: Sequence[Document], say: Say
+    store: Store, engine: Engine, name: str, task: bulk_load.Task, work: Sequence[Document], say: Say
 ) -> list[Document]:
     """What a task gives for each of these, in their order; each is worth a task of Spark."""
     if not work:
@@ -301,11 +300,11 @@ async def land(
     wishes: Wishes,
     engine: Engine,
     say: Say = lambda step, done, total: None,
-) -> loader.Landed:
+) -> bulk_load.Landed:
     """Decide and commit what tasks have staged; afterwards nothing of it is left, whatever came of it."""
     ambient = ambient_of(store)
 
-    async def run(name: str, task: loader.Task, payloads: Sequence[Document]) -> list[Document]:
+    async def run(name: str, task: bulk_load.Task, payloads: Sequence[Document]) -> list[Document]:
         return await run_tasks(store, engine, name, task, payloads, say)
 
     metadata = dict(wishes.metadata)
@@ -318,18 +317,18 @@ async def land(
     )
     try:
         _check(parts, wishes)
-        sheaves = [StagedFile.parse(each) for part in parts for each in part.sheaves]
-        request = loader.Request(load, wishes.rules, wishes.source, wishes.batch, wishes.if_head, metadata)
+        sheaves = [StagedFile.parse(each, key="a staged part") for part in parts for each in part.sheaves]
+        request = bulk_load.Request(load, wishes.rules, wishes.source, wishes.batch, wishes.if_head, metadata)
         async with Ontology(store, ambient, [info.python], options) as onto:
             say("commit", 0, 1)
-            landed = await loader.Loader(onto, ambient, info, run).land(request, sheaves)
+            landed = await bulk_load.Loader(onto, ambient, info, run).land(request, sheaves)
             if landed.replayed:
                 await onto.flush()  # whoever committed it may have died before its indexes
         say("commit", 1, 1)
         return landed
     finally:
         with suppress(HoldfastError):  # what stays is garbage that is found by its age
-            await staged_loads.forget(store, load)
+            await leftovers.forget(store, load)
 
 
 def _check(parts: Sequence[Staged], wishes: Wishes) -> None:

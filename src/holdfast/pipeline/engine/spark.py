@@ -302,9 +302,8 @@ class SparkPlanner:
         keys = pa.table({"key": pa.array([part.key for part in staged.parts], pa.string())})
         # A table that is only declared stands for a large one: its queries are explained, and never run.
         parts = numbered(session, keys, len(staged.parts)) if staged.parts else session.range(DECLARED_ROWS)
-XX
-            StorageLevel.DISK_ONLY
-        )
+        read = InTask(carried(self._spec), read_parts)
+        frame = parts.mapInArrow(read, _ddl(staged.schema)).persist(StorageLevel.DISK_ONLY)
         frame.createOrReplaceTempView(f"{self._views}{name}")
         return frame
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import pytest
+from holdfast.telemetry.accept.doubts import Doubts
+from holdfast.telemetry.accept.heard import Voice
 
 from holdfast.base.errors import Unavailable
 from holdfast.base.ids import Ambient
@@ -19,8 +21,6 @@ from holdfast.sim.scenarios.ingest import ONE_AUTHORITY, IngestAccept, IngestAut
 from holdfast.telemetry.accept import layout
 from holdfast.telemetry.accept.accept import Accepted, Answer, Submission
 from holdfast.telemetry.accept.collector import Collector, find_accepted
-from holdfast.telemetry.accept.doubts import Doubts
-from holdfast.telemetry.accept.heard import Voice
 from holdfast.telemetry.accept.landing import SpoolCollector
 from holdfast.telemetry.accept.manifest import AcceptedManifest
 from holdfast.telemetry.accept.orphans import Fate, OrphanKeeper, Treated

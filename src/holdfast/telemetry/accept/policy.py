@@ -24,8 +24,7 @@ QUARANTINE = "quarantine/v1/"
 DERIVED = (
     layout.BLOBS_BY_TIME,
     layout.ACCEPTED_BY_TIME,
-    layout.GATHERINGS,
-    layout.MARKS,
+    layout.PROBES,
     "accepted-by-blob/v1/",
     "quarantine-by-blob/v1/",
 )

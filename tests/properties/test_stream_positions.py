@@ -5,10 +5,10 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from holdfast.pipeline.tables.position import HOUR_NS, Look, Position, Rule, Seen, between
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.pipeline.tables.position import HOUR_NS, Look, Position, Rule, Seen, between
 from holdfast.telemetry.accept import layout
 from tests.soak import examples
 

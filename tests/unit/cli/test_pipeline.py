@@ -14,11 +14,11 @@ from typing import Any
 from urllib.parse import quote_plus
 
 import pytest
+from holdfast.telemetry.accept.marks import Mark
 
 from holdfast.cli.main import run
 from holdfast.objects.open import open_store
 from holdfast.telemetry.accept.layout import ACCEPTED_BY_TIME
-from holdfast.telemetry.accept.marks import Mark
 from tests.unit.pipeline.field import Field
 
 

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from holdfast.telemetry.accept.marks import Marks
+
 from holdfast import pipeline
 from holdfast.base.ids import Ambient
 from holdfast.objects.client import Client, Usage
@@ -9,7 +11,6 @@ from holdfast.objects.uri import StoreSpec
 from holdfast.pipeline import Options, audited
 from holdfast.telemetry.accept import layout
 from holdfast.telemetry.accept.collector import Collector
-from holdfast.telemetry.accept.marks import Marks
 from holdfast.telemetry.accept.submit import submission_of
 from holdfast.telemetry.frame import Limits, decode, encode, pack
 from holdfast.telemetry.query.metrics import Metrics

@@ -8,10 +8,11 @@ import hashlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
+from holdfast.telemetry.accept.gathering import gather
+
 from holdfast.base import codec
 from holdfast.objects.store import CREATE, OVERWRITE, Store
 from holdfast.telemetry.accept import layout as ingest
-from holdfast.telemetry.accept.gathering import gather
 from holdfast.telemetry.accept.manifest import AcceptedManifest
 from holdfast.telemetry.identity import BatchIdentity
 

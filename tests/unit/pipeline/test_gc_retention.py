@@ -18,9 +18,9 @@ from holdfast.pipeline.derive import Derive
 from holdfast.pipeline.engine import Inline
 from holdfast.pipeline.gc import batches, seal, windows
 from holdfast.pipeline.gc.options import GcOptions, rollup_ages
+from holdfast.pipeline.jobs.reconcile import Reconcile
 from holdfast.pipeline.options import Env, Options
 from holdfast.pipeline.plan import read_generation
-from holdfast.pipeline.reconcile import Reconcile
 from holdfast.sim.scenarios.pipeline import Straight
 from holdfast.telemetry.accept import layout as ingest
 from holdfast.telemetry.accept import references

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from holdfast.telemetry.accept.marks import Mark
 
 from holdfast.base.aio import finishing
 from holdfast.base.errors import Unavailable
@@ -14,7 +15,6 @@ from holdfast.objects.memory import MemoryStore
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Written
 from holdfast.server.readiness import Readiness
 from holdfast.sim.ingest_kit import submission
-from holdfast.telemetry.accept.marks import Mark
 from holdfast.telemetry.accept.notes import FILE, Notes
 from holdfast.telemetry.accept.spool import RESERVE_BYTES, TRIAL, TRIAL_BYTES, Spool
 from holdfast.telemetry.records import Log

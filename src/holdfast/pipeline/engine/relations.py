@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from holdfast.base.errors import check
+from holdfast.base.errors import Corrupt, check
 from holdfast.objects.store import Store
 from holdfast.pipeline.engine.protocol import Engine, Kernel, Planner, Progress, Query, Spread
 from holdfast.pipeline.engine.staged import Staged, Target, find_staged, publish, remove, write_parts
@@ -71,6 +71,14 @@ class Relations:
         if staged is None:
             parts = await self._planner.map(self.query(select), kernel, spread, target, self._watch(name))
             staged = await publish(self._store, target, parts)
+        self._tables[name] = staged
+        return staged
+
+    async def bind(self, name: str, schema: pa.Schema) -> Staged:
+        """A table that an earlier step of this run has staged."""
+        staged = await find_staged(self._store, Target(self._run_id, name, schema))
+        if staged is None:
+            raise Corrupt(f"run {self._run_id} has not staged {name}")
         self._tables[name] = staged
         return staged
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from holdfast.telemetry.accept.gathering import manifests_in
 
 from holdfast.base.errors import Ambiguous, Corrupt, Incompatible, Invalid, Refused, Unavailable
 from holdfast.objects.store import CREATE, Object, Version, Written
@@ -15,7 +16,6 @@ from holdfast.telemetry.accept import layout
 from holdfast.telemetry.accept.accept import Accepted, IdentityConflict, Standing, Submission, standing
 from holdfast.telemetry.accept.authority import Acceptance
 from holdfast.telemetry.accept.collector import Collector, CollectorOptions
-from holdfast.telemetry.accept.gathering import manifests_in
 from holdfast.telemetry.accept.manifest import AcceptedManifest, ConflictManifest
 from holdfast.telemetry.accept.quarantine import conflicts
 from holdfast.telemetry.accept.references import MOST_GATHERED, made_from, pieces

@@ -4,13 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from holdfast.telemetry.accept.gathering import manifests_in
 
 from holdfast.base.errors import HoldfastError, Unavailable
 from holdfast.objects.layer import Layer
 from holdfast.objects.store import CREATE, OVERWRITE, Lost, Mode, Store, Written
 from holdfast.sim.ingest_kit import submission
 from holdfast.telemetry.accept import layout
-from holdfast.telemetry.accept.gathering import manifests_in
 from holdfast.telemetry.accept.landing import GROUP, Landed
 from holdfast.telemetry.accept.manifest import AcceptedManifest
 from holdfast.telemetry.accept.notes import FILE

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from holdfast.telemetry.accept.heard import SKEW_NS
 
 from holdfast.base.errors import Unavailable
 from holdfast.objects.layer import Layer
@@ -16,7 +17,6 @@ from holdfast.telemetry.accept import layout
 from holdfast.telemetry.accept.accept import Accepted, Answer, Submission
 from holdfast.telemetry.accept.authority import Acceptance
 from holdfast.telemetry.accept.collector import CollectorOptions
-from holdfast.telemetry.accept.heard import SKEW_NS
 from holdfast.telemetry.accept.landing import Landed, SpoolCollector
 from holdfast.telemetry.accept.manifest import AcceptedManifest
 from holdfast.telemetry.accept.notes import FILE, Notes

@@ -243,8 +243,6 @@ async def _until_done(env: Env, job: Job, request: Document) -> list[Ran]:
         summary = ended[-1].summary
         if ended[-1].status != "success" or not (summary.get("more") or summary.get("superseded")):
             break
-        if summary.get("next") is not None:
-            request = {**request, "after": summary["next"]}
     return ended
 
 

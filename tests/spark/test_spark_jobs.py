@@ -145,7 +145,7 @@ async def listed(store: Client, engine: Engine, batches: int) -> int:
     """List generated batches of one hour; in how many listings."""
     async with relations(store, engine, f"run-{batches}", lambda step: unwatched) as work:
         for name, schema in TABLES.items():
-            work.declare(name, schema)
+            work.empty(name, schema)
         await work.scan("looked", LookedBatches(batches))
         define(work)
         (counted,) = await work.rows(COUNTS)

@@ -92,7 +92,11 @@ class Relations:
         return staged
 
     def declare(self, name: str, schema: pa.Schema) -> None:
-        """A table without rows, to explain queries over it. Nothing is read, and nothing written."""
+        """A table of any size, to explain queries over it. Nothing is read, and nothing written."""
+        self._tables[name] = Staged(name, schema, (), declared=True)
+
+    def empty(self, name: str, schema: pa.Schema) -> None:
+        """A table without rows. Nothing is written."""
         self._tables[name] = Staged(name, schema, ())
 
     def view(self, name: str, select: str) -> None:

@@ -287,11 +287,11 @@ class Reconcile:
         elif plan["keys"] > plan["retried"]:
             await work.bind("found", KEYS)
         else:
-            work.declare("found", KEYS)
+            work.empty("found", KEYS)
         if plan["retried"]:
             await work.bind("retried", KEYS)
         else:
-            work.declare("retried", KEYS)
+            work.empty("retried", KEYS)
 
     async def _references(self, work: Relations, plan: Document) -> tuple[list[str], list[str]]:
         """Ids of references that led to no batch, and of those that a first scan has covered or written. Beyond so many
@@ -305,7 +305,7 @@ class Reconcile:
         """Batches that share numbers with those of this run, and what the hours of these list already."""
         if not known:
             for name in TOUCHING:
-                work.declare(name, TABLES[name])
+                work.empty(name, TABLES[name])
             return
         await work.map("around", "SELECT * FROM known", Around(), BY_BOOT)
         await work.map("others", "SELECT * FROM unseen", verify, BY_KEY)

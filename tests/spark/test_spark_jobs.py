@@ -117,7 +117,7 @@ async def test_reconcile_gives_the_same_on_both_engines(engine: Engines, tmp_pat
     async with open_store(spec) as store, open_store("memory:") as other:
         field = Field(store)
         await field.season(rng.randrange(1000), agents=2, batches=4)
-        await pipeline.run(store, ["reconcile"])
+        await pipeline.run(store)
         await field.season(rng.randrange(1000), agents=2, batches=3)
         await damage(store, field, rng)
         async for key in store.keys(""):

@@ -54,13 +54,13 @@ from holdfast.pipeline.options import Env
 from holdfast.pipeline.tables.batches import referred
 from holdfast.pipeline.tables.objects import OBJECTS, ObjectsTable, Span, entries
 from holdfast.telemetry.accept import layout as ingest
-from holdfast.telemetry.discover import Position, Rule, look, new_since, read_ids, reference_id
+from holdfast.telemetry.discover import Position, Rule, look, read_ids, reference_id, resolved
 
 log = logger("pipeline")
 
 AT_ONCE = 16
 DEEP_EVERY_NS = 3_600 * 1_000_000_000
-FEW = 1_000
+MOST_WAITING = 1_000
 """New references that are read before a run is begun, to know whether any leads to a batch."""
 MOST_GIVEN = 50_000
 NAMESPACE = "pipeline"
@@ -111,10 +111,15 @@ class Reconcile:
             return await self._has_anything(before)
         now_ns = self._ambient.clock.wall_ns()
         deep = self._wants_deep(before, position, now_ns)
-        found = await new_since(self._store, self._ambient.clock, self._rule, position, deep=deep, limit=FEW)
-        if found.batches or found.unreadable or found.end.more:
+        found = await look(self._store, self._ambient.clock, self._rule, position, deep=deep, limit=MOST_WAITING)
+        if found.end.more:
             return True
-        await self._checkpoints.advance(self._ambient.ids.unique(), self._to(before, found.end, now_ns, deep))
+        for start in range(0, len(found.fresh), AT_ONCE):  # usually the first of them leads to a batch
+            batches, _, unreadable = await resolved(self._store, found.fresh[start : start + AT_ONCE])
+            if batches or unreadable:
+                return True
+        end = found.end.without(each.id for each in found.fresh)
+        await self._checkpoints.advance(self._ambient.ids.unique(), self._to(before, end, now_ns, deep))
         return False
 
     async def _has_anything(self, before: Checkpoint | None) -> bool:

@@ -68,10 +68,10 @@ def is_in_time(reference: Object | Meta, manifest_ns: int) -> bool:
 
 async def refer(store: Store, manifest: AcceptedManifest, manifest_ns: int, known: Object | None = None) -> bool:
     """Make sure that the reference of a manifest in the store counts; whether it was written now. ``known`` is the
-    reference, if it was just read; otherwise one PUT, and one GET if it was there.
+    reference, if it was just read; otherwise one GET. One PUT if it must be written.
     """
     wanted = by_time(manifest)
-    current = known
+    current = known or await store.find(wanted.key)
     while True:
         if current is None:
             outcome = await store.put(wanted.key, wanted.body, CREATE)

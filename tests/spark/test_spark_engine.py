@@ -144,7 +144,7 @@ async def test_tasks_follow_records_and_equal_rows_stay_together(engine: Engines
             step = await work.explain("few", "", "SELECT key FROM objects WHERE key LIKE 'data/1/%' AND size > 3")
             audit = await explain(store, "audit", engine=engine(spec))
         assert "LocalTableScan" in step.plan  # a small table is passed as rows
-        assert "StartsWith(key" in step.plan
+        assert any("StartsWith(key" in each.plan for each in audit)
         plans = {each.step: set(re.findall(r"\w+", each.plan)) for each in audit}
         assert {"InMemoryTableScan", "LeftAnti", "Exchange"} <= plans["findings"]
         assert {"InMemoryTableScan", "Window", "Exchange"} <= plans["record"]

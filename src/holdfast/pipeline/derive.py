@@ -222,13 +222,15 @@ class Derive:
         """
         if Kind.DAILY in self._kinds:
             for each, key in _fresh(plan, plans):
-                await due.mark(self._store, Kind.DAILY, each.hour // DAY_HOURS * DAY_HOURS, mark_of(key))
+                await due.mark(
+                    self._store, self._env.ambient, Kind.DAILY, each.hour // DAY_HOURS * DAY_HOURS, mark_of(key)
+                )
 
     async def _mark_merges(self, plan: Document, plans: Iterable[HourPlan]) -> None:
         """Of an hour in several pieces: once it is closed, they can be put together."""
         for each, key in _fresh(plan, plans):
             if each.buckets > 1 or len(each.listings) > 1:
-                await due.mark(self._store, layout.MERGE, each.hour, mark_of(key))
+                await due.mark(self._store, self._env.ambient, layout.MERGE, each.hour, mark_of(key))
 
 
 def _fresh(plan: Document, plans: Iterable[HourPlan]) -> Iterator[tuple[HourPlan, str]]:

@@ -8,20 +8,18 @@ gone was covered. One that is made again only costs a look.
 from collections import defaultdict
 
 from holdfast.base import codec
+from holdfast.base.ids import Ambient
 from holdfast.objects.store import CREATE, Store
 from holdfast.pipeline import layout
 from holdfast.pipeline.plan import DAY_HOURS
-from holdfast.runs.engine.workflow import ambient_of
 from holdfast.telemetry.rollup.layout import HOUR_NS, hour_start_ns
 from holdfast.telemetry.rollup.manifest import Kind
 
 LENGTH = {Kind.ROLLUP: 1, Kind.INDEX: 1, Kind.DAILY: DAY_HOURS, layout.MERGE: 1}
 
 
-async def mark(store: Store, kind: str, hour: int, ident: str) -> None:
-    """Mark that an hour has something that no generation of this kind covers."""
-    write_id = ambient_of(store).ids.write_id()
-    body = codec.encode({"kind": str(kind), "hour": layout.hour_name(hour), "write_id": write_id})
+async def mark(store: Store, ambient: Ambient, kind: str, hour: int, ident: str) -> None:
+    body = codec.encode({"kind": str(kind), "hour": layout.hour_name(hour), "write_id": ambient.ids.write_id()})
     await store.put(layout.due_key(kind, hour, ident), body, CREATE)
 
 

@@ -231,7 +231,9 @@ class Merge:
             number = each.base + 1 if each.hour in published["done"] else each.remade
             if number:
                 key = derived.generation_key(each.hour, Kind.ROLLUP, number)
-                await due.mark(self._store, Kind.DAILY, each.hour // DAY_HOURS * DAY_HOURS, mark_of(key))
+                await due.mark(
+                    self._store, self._env.ambient, Kind.DAILY, each.hour // DAY_HOURS * DAY_HOURS, mark_of(key)
+                )
         lost = {str(hour) for hour in published["superseded"]}
         await due.clear(self._store, [key for hour, keys in plan["marks"].items() if hour not in lost for key in keys])
         return {"verified": len(published["done"])}

@@ -538,7 +538,7 @@ class WriteListings:
         for kind in DERIVED if holding else ():
             generation = await self._generation(store, kind, hour)
             for ident in sorted(holding - set(() if generation is None else generation.listings)):
-                await due.mark(store, kind, hour, ident)
+                await due.mark(store, ambient_of(store), kind, hour, ident)
 
     async def _generation(self, store: Store, kind: Kind, hour: int) -> Generation | None:
         try:
@@ -554,7 +554,7 @@ def _listed(row: Document) -> Listed:
 
 async def mark_all(store: Store, hour: int, ident: str) -> None:
     for kind in DERIVED:
-        await due.mark(store, kind, hour, ident)
+        await due.mark(store, ambient_of(store), kind, hour, ident)
 
 
 async def grouped(

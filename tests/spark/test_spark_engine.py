@@ -18,7 +18,7 @@ from holdfast.pipeline.drive import explain
 from holdfast.pipeline.engine import unwatched
 from holdfast.pipeline.engine.protocol import Spread
 from holdfast.pipeline.engine.relations import Relations, relations
-from holdfast.pipeline.session import Spark
+from holdfast.pipeline.engine.session import Spark
 from holdfast.pipeline.tables.objects import ObjectsTable
 from tests.spark.conftest import Engines
 

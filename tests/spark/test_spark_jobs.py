@@ -14,12 +14,13 @@ from holdfast.objects.client import Client
 from holdfast.objects.open import open_store
 from holdfast.objects.store import ADDRESSED, OVERWRITE
 from holdfast.objects.uri import StoreSpec
-from holdfast.pipeline import Engine, Inline, audited
+from holdfast.pipeline import Engine, Inline
 from holdfast.pipeline import layout as pipeline_layout
-from holdfast.pipeline.audited import Audited
 from holdfast.pipeline.engine import unwatched
 from holdfast.pipeline.engine.relations import relations
 from holdfast.pipeline.gc.options import GcOptions
+from holdfast.pipeline.jobs import audited
+from holdfast.pipeline.jobs.audited import Audited
 from holdfast.pipeline.jobs.gc import Gc
 from holdfast.pipeline.jobs.reconcile import BY_HOUR, COUNTS, TABLES, define
 from holdfast.pipeline.jobs.reconcile_kernels import WriteListings

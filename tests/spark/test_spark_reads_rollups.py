@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 
 from holdfast import pipeline
-from holdfast.pipeline.session import Spark
+from holdfast.pipeline.engine.session import Spark
 from holdfast.platform.open import open_platform
 from holdfast.telemetry.rollup import layout
 from holdfast.telemetry.rollup.manifest import Kind, Table

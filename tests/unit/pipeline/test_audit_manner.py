@@ -14,12 +14,11 @@ from holdfast.base.errors import NotFound
 from holdfast.objects.layer import Layer
 from holdfast.objects.memory import MemoryStore, Shelf
 from holdfast.objects.store import OVERWRITE, Entry, Meta, Object, Page, Store
-from holdfast.pipeline import audited
-from holdfast.pipeline.audited import KEPT, Scope
 from holdfast.pipeline.engine import relations, staged
 from holdfast.pipeline.engine.staged import Part, Staged, Target
-from holdfast.pipeline.jobs import audit
+from holdfast.pipeline.jobs import audit, audited
 from holdfast.pipeline.jobs.audit import Audit
+from holdfast.pipeline.jobs.audited import KEPT, Scope
 from holdfast.pipeline.tables.objects import MOST_CUTS, ObjectsTable, Span, divided
 from holdfast.pipeline.tables.table import Wanted
 from holdfast.telemetry.accept import layout as ingest

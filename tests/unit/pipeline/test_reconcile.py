@@ -24,10 +24,11 @@ from holdfast.objects.memory import MemoryStore
 from holdfast.objects.open import open_store
 from holdfast.objects.store import OVERWRITE, Object
 from holdfast.objects.uri import StoreSpec
-from holdfast.pipeline import Inline, Options, drive, problems, sources
+from holdfast.pipeline import Inline, Options, drive, problems
 from holdfast.pipeline.checkpoint import Checkpoints
 from holdfast.pipeline.jobs.reconcile import Reconcile
 from holdfast.pipeline.options import Env
+from holdfast.pipeline.tables import reports as sources
 from holdfast.sim.scenarios.pipeline import Straight
 from holdfast.telemetry.accept import layout as ingest
 from holdfast.telemetry.accept.quarantine import record_conflict

@@ -32,10 +32,10 @@ from holdfast.objects.open import carried, open_store
 from holdfast.objects.store import Store
 from holdfast.objects.uri import StoreSpec
 from holdfast.pipeline.engine.protocol import Kernel, Progress, Query, Spread, Task, unwatched
+from holdfast.pipeline.engine.session import Spark, check_master, start, unanswered
 from holdfast.pipeline.engine.staged import Part, Staged, Target, read_part, write_parts
 from holdfast.pipeline.errors import FAILED, SparkFailed, in_one_line
 from holdfast.pipeline.partition import TURNS
-from holdfast.pipeline.session import Spark, check_master, start, unanswered
 from holdfast.pipeline.tables.table import Table, Wanted
 
 _log = logger("pipeline")

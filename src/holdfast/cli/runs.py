@@ -46,7 +46,6 @@ NEXT = "the next worker or call goes on with it"
 DELETED_AT_ONCE = 8
 
 _MS = 1_000_000
-_CHILD = "child:"
 _LONGEST_VALUE = 160
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -448,7 +447,8 @@ def _summary_waits(summary: RunSummary, now_ns: int) -> str | None:
 def _event(event: str | None) -> str:
     if event is None:
         return "an event"
-    return f"child run {event.removeprefix(_CHILD)}" if event.startswith(_CHILD) else f"event {event}"
+    child = event.removeprefix(layout.CHILD_EVENT)
+    return f"event {event}" if child == event else f"child run {child}"
 
 
 def _description(found: Description, now_ns: int) -> dict[str, object]:

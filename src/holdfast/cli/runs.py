@@ -10,7 +10,6 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, get_args
 
@@ -110,7 +109,7 @@ async def status(shell: Shell, run_id: RunId) -> None:
     """
     async with open_runs(shell) as store:
         found = await describe(store, run_id)
-        shell.out.record(_description(found, store.ambient.clock.wall_ns()), document=asdict(found))
+        shell.out.record(_description(found, store.ambient.clock.wall_ns()), document=found)
 
 
 @app.command()

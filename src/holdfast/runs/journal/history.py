@@ -169,8 +169,8 @@ async def _read_segment(store: Store, run_id: str, ref: Ref) -> list[bytes]:
     if len(body) != ref.size or digest(body) != ref.sha256:
         raise Corrupt(f"{key}: its {len(body)} bytes are not the {ref.size} that were sealed (offset {ref.first} on)")
     lines = split_lines(body)
-    if len(lines) != ref.count:
-        raise Corrupt(f"{key}: it has {len(lines)} lines, and {ref.count} were sealed (offset {ref.first} on)")
+    if len(lines) != ref.lines:
+        raise Corrupt(f"{key}: it has {len(lines)} lines, and {ref.lines} were sealed (offset {ref.first} on)")
     return lines
 
 

@@ -20,6 +20,7 @@ from holdfast.runs.journal.history import History
 from holdfast.runs.layout import check_event
 from holdfast.runs.values import from_json, to_json
 
+
 @dataclass(frozen=True)
 class MailRecord(ControlRecord):
     """One delivery as it is stored; the value in its JSON form."""

@@ -197,7 +197,7 @@ def test_lines_keep_their_bytes() -> None:
 
 def test_a_reference_describes_its_bytes() -> None:
     made = make_ref(Seal(1, 64, 96, ()), b"abc", "x")
-    assert (made.count, made.size, made.end) == (32, 3, 96)
+    assert (made.lines, made.size, made.end) == (32, 3, 96)
     assert joined([ref(0, 0, 4), ref(0, 4, 1)])
     assert not joined([ref(0, 0, 4), ref(0, 5, 1)])
 

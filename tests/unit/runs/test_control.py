@@ -191,16 +191,6 @@ class TestFork:
         )
 
 
-class TestDelete:
-    async def test_a_run_that_is_not_over_is_deleted_by_force_alone(self) -> None:
-        desk = Desk()
-        await order.start(desk.store(), [], run_id="open")
-        with pytest.raises(Refused, match="is suspended"):
-            await runs.delete(desk.store(), "open")
-        await runs.delete(desk.store(), "open", force=True)
-        assert await found(desk.store()) == []
-
-
 async def test_reindex_mends_what_is_missing_or_stale() -> None:
     desk = Desk()
     for name in ("a", "b", "c"):

@@ -72,7 +72,7 @@ class Cancelled(Exception):
 
 
 class Later(Exception):
-    """Raised by a handler to hand its event back until a time, or until the next poll. It does not count as a failure."""
+    """Raised by a handler to hand its event back until a time, or the next poll. It does not count as a failure."""
 
     def __init__(self, *, seconds: float = 0.0, until_ns: int | None = None) -> None:
         if not math.isfinite(seconds) or not 0 <= seconds < MAX_SECONDS:

@@ -65,6 +65,7 @@ class Options:
     poll_ms: int = 1_000
     claim_limit: int = 100
     max_lost_leases: int = 50
+    """Claims in a row that end without an answer, after which an event is dead: it may be what ends workers."""
 
     @classmethod
     def of(cls, section: BusSection) -> "Options":
@@ -83,7 +84,6 @@ class Options:
             max_chain_depth=section.event_max_chain_depth,
             poll_ms=section.event_poll_ms,
             claim_limit=section.event_claim_limit,
-            max_lost_leases=section.event_max_lost_leases,
         )
 
 

@@ -10,7 +10,7 @@ from holdfast.ontology.commit.commit import Committer
 from holdfast.ontology.commit.lock import Open
 from holdfast.ontology.commit.view import View
 from holdfast.ontology.format import layout
-from holdfast.ontology.format.data.intents import Row
+from holdfast.ontology.format.data.batch import Row
 from holdfast.ontology.format.data.rows import encode
 from holdfast.ontology.format.redactions import Redaction
 from holdfast.ontology.maintain import erase
@@ -338,16 +338,6 @@ async def mark_of_another_engine(desk: Desk) -> None:
 async def purge_ended_half_way(desk: Desk) -> None:
     record = Redaction(CUSTOMER, None, 1, 6).document()
     await change(desk, manifests(desk)[7], redacts=record)
-
-
-@broken("staged_part")
-async def migration_ended_half_way(desk: Desk) -> None:
-    await desk.bare.put(layout.part_key(7, "00", *CUSTOMER, 0), b"PAR1", OVERWRITE)
-
-
-@broken("stale_part")
-async def migration_was_overtaken(desk: Desk) -> None:
-    await desk.bare.put(layout.part_key(6, "00", *CUSTOMER, 0), b"PAR1", OVERWRITE)
 
 
 @broken("staged_load")

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from holdfast.base.errors import Invalid, Refused
-from holdfast.ontology.chain.tags import Tags
+from holdfast.ontology.chain.history import Tags
 from holdfast.ontology.filters.scope import Sql
 from holdfast.ontology.filters.sides import left
 from holdfast.ontology.query.engine import Moment

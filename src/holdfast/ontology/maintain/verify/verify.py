@@ -24,13 +24,11 @@ from holdfast.ontology.format.head import Head, read_head
 from holdfast.ontology.format.index import Entry, read_index
 from holdfast.ontology.format.manifest import REDACTS, FileEntry
 from holdfast.ontology.format.redactions import finished
-from holdfast.ontology.maintain.leftovers import leftovers
-from holdfast.ontology.maintain.staged_loads import staged_loads
+from holdfast.ontology.maintain.leftovers import leftovers, staged_loads
 from holdfast.ontology.maintain.verify.chain import ChainCheck, walk
+from holdfast.ontology.maintain.verify.derived import Truth, check_index, check_schemas
 from holdfast.ontology.maintain.verify.files import check_data, check_snapshot, looked_at
 from holdfast.ontology.maintain.verify.findings import Finding, Report, by_weight
-from holdfast.ontology.maintain.verify.indexes import Truth, check_index
-from holdfast.ontology.maintain.verify.schemas import check_schemas
 from holdfast.ontology.types.refs import FileRef, Place, TypeId
 
 PARALLEL = 16
@@ -255,12 +253,6 @@ async def _check_redactions(run: _Run, check: ChainCheck) -> list[Finding]:
             if not await finished(run.store, manifest.place):
                 message = f"commit {manifest.commit_id} orders payload to be destroyed, and nobody says that it was"
                 found.append(Finding("redaction_unfinished", manifest.path, message))
-    async for key in run.store.keys(layout.STAGING):
-        head, token = layout.migration_of_part(key)
-        if token and head == run.head.commit_id:
-            found.append(Finding("staged_part", key, f"rows of migration {token}, which was not committed"))
-        else:
-            found.append(Finding("stale_part", key, f"rows of a migration on commit {head}, which is not the head"))
     for each in await staged_loads(run.store):
         message = f"{len(each.keys)} objects, {each.size} bytes, of a bulk load that is under way or was killed"
         found.append(Finding("staged_load", layout.load_prefix(each.load), message))

@@ -81,6 +81,7 @@ async def test_every_answer_is_one_commit_beside_a_running_writer(place: Place) 
     assert seen == sorted(seen)
 
 
+@pytest.mark.soak
 async def test_queries_keep_to_the_memory_limit(tmp_path: Path) -> None:
     """Rows of four times the limit: all of them given out, counted by what is in them, and the first few by order."""
     limit_mb, rows, files = 64, 8_000, 16

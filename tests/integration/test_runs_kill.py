@@ -79,6 +79,7 @@ def test_killed_processes_finish_the_run_and_repeat_nothing_recorded(place: Plac
     assert [key for key in place.contents() if "/segments/" in key]
 
 
+@pytest.mark.soak
 def test_two_dispatchers_at_once(place: Place, notes: Path) -> None:
     ends: Counter[str] = Counter()
     for seed in range(SHARED_RUNS):

@@ -25,9 +25,9 @@ from holdfast.base.errors import Conflict
 from holdfast.ontology.bulk.staged import in_order
 from holdfast.ontology.format.data.batch import joined
 from holdfast.ontology.format.data.intents import digest
+from holdfast.ontology.types.codecs import to_json
 from holdfast.ontology.types.names import key_columns
 from holdfast.ontology.types.refs import TypeId
-from holdfast.ontology.types.values import to_json
 
 SHOWN = 3
 STATE = ("commit_id", "digest", "other", "retracted")

@@ -63,8 +63,6 @@ async def measured(
                     await session.ask(question)
     for question in QUESTIONS:
         await _agree(sessions, question)
-        for session in sessions.values():
-            await session.ready()
         warmed = {name: _warm(session, question) for name, session in sessions.items()}
         opened = {name: _cold(side, place, question) for name, side in sides.items()}
         results[question.name] = {

@@ -15,10 +15,6 @@ class Session(ABC):
     @abstractmethod
     async def ask(self, question: Question) -> pa.Table: ...
 
-    async def ready(self) -> None:
-        """Whatever it does in the background is done."""
-        return
-
     async def close(self) -> None:
         """Let go of everything."""
         return

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import holdfast
 from holdfast.base.config import OntologySection
 from holdfast.ontology import Entity, Field
-from holdfast.ontology.chain.times import When
-from holdfast.ontology.format.data.intents import Intent
+from holdfast.ontology.chain.history import When
+from holdfast.ontology.format.data.batch import Intent
 from holdfast.ontology.maintain.compact import Compactor
 from holdfast.ontology.query.engine import Moment
 from holdfast.ontology.session import Ontology

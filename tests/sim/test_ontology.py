@@ -8,11 +8,10 @@ from typing import Any, ClassVar, Self
 import pytest
 
 from holdfast.objects.store import Lost, Object, Written
-from holdfast.ontology.bulk.loader import Loader, Request
+from holdfast.ontology.bulk.load import Loader, Request
 from holdfast.ontology.chain.chain import Chain
-from holdfast.ontology.chain.latest import Latest, read_ledger
 from holdfast.ontology.chain.redaction_fence import RedactionFence
-from holdfast.ontology.chain.state import latest_rows
+from holdfast.ontology.chain.state import Latest, latest_rows, read_ledger
 from holdfast.ontology.commit.attempt import Attempt, Draft, Order
 from holdfast.ontology.commit.commit import Commit, Committer
 from holdfast.ontology.format.chainstate import Ledger

@@ -19,7 +19,7 @@ from holdfast import pipeline
 from holdfast.objects.client import Client
 from holdfast.objects.open import open_store
 from holdfast.ontology.format import layout
-from holdfast.ontology.maintain import staged_loads
+from holdfast.ontology.maintain import leftovers
 from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.pipeline.gc import ontology as garbage
 from holdfast.pipeline.gc.record import intents
@@ -73,11 +73,11 @@ async def seen(uri: str, numbers: list[int], rows: int) -> None:
         assert len(await readings(store)) == rows
         report = await verify(store, deep=True)
         assert report.good
-        left = await staged_loads.staged_loads(store)
+        left = await leftovers.staged_loads(store)
         assert {each.key for each in report.findings if each.kind == "staged_load"} == {
             layout.load_prefix(each.load) for each in left
         }
-        assert len(await staged_loads.sweep(store, age_ns=-(10**15))) == sum(len(each.keys) for each in left)
+        assert len(await leftovers.sweep(store, age_ns=-(10**15))) == sum(len(each.keys) for each in left)
 
 
 @pytest.mark.timeout(5 * PATIENCE_S)
@@ -152,14 +152,14 @@ async def left_behind(before: dict[str, str], staged: dict[str, str]) -> None:
     async with open_store(before["store"]) as store:
         assert [key async for key in store.keys("")] == []
     async with open_store(staged["store"]) as store:
-        assert [each.load for each in await staged_loads.staged_loads(store)] != []
+        assert [each.load for each in await leftovers.staged_loads(store)] != []
         assert await store.find(layout.HEAD) is None
 
 
 async def orphans_are_told_and_go(uri: str) -> None:
     """What a killed sink has staged: the audit tells it, gc keeps it for a day, and takes it then, on record."""
     async with open_store(uri) as store:
-        [left] = await staged_loads.staged_loads(store)
+        [left] = await leftovers.staged_loads(store)
         prefix = layout.load_prefix(left.load)
         record = await audit(store)
         assert record.good

@@ -59,7 +59,7 @@ NOUNS: tuple[Noun, ...] = (
         "holdfast.cli.telemetry.policy",
         "Print policies that protect accepted telemetry, and check a live store for them.",
     ),
-    Noun("runs", "holdfast.cli.runs.command", "See and steer durable runs."),
+    Noun("runs", "holdfast.cli.runs", "See and steer durable runs."),
     Noun("sim", "holdfast.cli.sim", "Simulate the protocols under lost answers, crashes and wrong clocks."),
     Noun("sql", "holdfast.cli.onto.sql", "Query types with SQL: every entity and relation type is a table, read-only."),
     Noun("tokens", "holdfast.cli.telemetry.tokens", "Let agents send to collectors: add, list and revoke tokens."),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from holdfast.ontology.bulk.decide import Policy as Policy
     from holdfast.ontology.bulk.transfer import export_file as export_file
     from holdfast.ontology.bulk.transfer import import_file as import_file
-    from holdfast.ontology.chain.tags import Tags as Tags
+    from holdfast.ontology.chain.history import Tags as Tags
     from holdfast.ontology.maintain import drop as drop
     from holdfast.ontology.maintain import erase as erase
     from holdfast.ontology.maintain import revert as revert
@@ -71,7 +71,7 @@ __all__ = [
 
 _LATER = {
     "Policy": "bulk.decide",
-    "Tags": "chain.tags",
+    "Tags": "chain.history",
     "drop": "maintain",
     "erase": "maintain",
     "export_file": "bulk.transfer",

@@ -30,12 +30,11 @@ from holdfast.base.errors import Invalid, NotFound
 from holdfast.objects.store import Store
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.chain.history import find_commit
-from holdfast.ontology.chain.latest import read_latest
 from holdfast.ontology.chain.redaction_fence import TRIES, RedactionFence, fence_of
-from holdfast.ontology.chain.state import see_file
+from holdfast.ontology.chain.state import read_latest, see_file
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import EMPTY, Ledger
-from holdfast.ontology.format.data.intents import Identity, Row
+from holdfast.ontology.format.data.batch import Identity, Row
 from holdfast.ontology.format.data.rows import read
 from holdfast.ontology.format.data.stored_rows import read_rows
 from holdfast.ontology.format.data.upgrade import upgraded_table
@@ -97,12 +96,13 @@ class Feed:
         until: int | None = None,
         types: Collection[TypeId] | None = None,
         known: Mapping[TypeId, TypeInfo] | None = None,
+        chain: Chain | None = None,
         once: bool = False,
     ) -> None:
-        """``once``: nobody asks for what comes after, so what was current is of no interest but for what changes."""
+        """``once``: the feed is read to its end one time, so of the current rows only those that change are kept."""
         self._store = store
         self._once = once
-        self._chain = Chain(store)
+        self._chain = chain if chain is not None else Chain(store)
         self._types = types
         self._known = known if known is not None else {}
         self._ledger = EMPTY

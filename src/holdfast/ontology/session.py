@@ -33,9 +33,19 @@ from holdfast.ontology.commit.lock import LockOptions, WriteLock
 from holdfast.ontology.commit.view import View
 from holdfast.ontology.feed import Feed
 from holdfast.ontology.format.chainstate import Ledger
-from holdfast.ontology.format.data.batch import Batch, size
+from holdfast.ontology.format.data.batch import (
+    Absent,
+    AtCommit,
+    Batch,
+    Equal,
+    Expectation,
+    Identity,
+    Intent,
+    Row,
+    digest,
+    size,
+)
 from holdfast.ontology.format.data.intake import queued
-from holdfast.ontology.format.data.intents import Absent, AtCommit, Equal, Expectation, Identity, Intent, Row, digest
 from holdfast.ontology.format.manifest import Manifest
 from holdfast.ontology.maintain import migrate as migration
 from holdfast.ontology.maintain.upkeep import Upkeep
@@ -247,18 +257,15 @@ class Ontology:
         ``arrow()`` gives it as a table; ``follow()`` goes on with what is committed later. Without types, of all types.
         """
         wanted = [self.type_info(each).type_id for each in types] or None
-        return Feed(self.store, since=since, types=wanted, known=self._types)
+        return Feed(self.store, since=since, types=wanted, known=self._types, chain=self.chain)
 
     async def info(self) -> Info:
         """Head, files and index lag per type, the lock, and what upkeep has to complain of."""
-        return await read_info(self.store, self._ambient, last_index_warning=self._upkeep.warning)
+        return await read_info(self.store, self._ambient, self.chain, last_index_warning=self._upkeep.warning)
 
     async def flush(self) -> bool:
         """Bring all indexes up to now; False if that failed, for which see ``info``."""
         return await self._upkeep.flush(everything=True)
-
-    async def settled(self) -> None:
-        """Until this session does nothing in the background for its queries; for measurements."""
 
     async def close(self) -> None:
         """Flush what is due, give back the lock. Nothing here fails: what is not done is mended by the next session."""

@@ -23,6 +23,7 @@ from holdfast.bus import Schedule as HoldfastSchedule
 from holdfast.bus import Worked as Handled
 from holdfast.bus.browse import Inspected, Listed, Namespace
 from holdfast.bus.cleanup import Cleaned, Tell
+from holdfast.bus.event import Envelope
 from holdfast.bus.event import Event as BusEvent
 from holdfast.bus.handler import Context, Handler
 from holdfast.bus.publish import Published
@@ -34,7 +35,7 @@ from holdfast.objects.client import Usage
 from holdfast.objects.lease import Grant, Held
 from holdfast.objects.register import Edited, Snapshot, Unchanged
 from holdfast.objects.store import Lost, Meta, Mode, NotModified, Object, Page, Part, Version, Written
-from holdfast.ontology.chain.times import Moment as MomentInTime
+from holdfast.ontology.chain.history import Moment as MomentInTime
 from holdfast.ontology.commit.attempt import Witness
 from holdfast.ontology.commit.commit import Commit, Progress
 from holdfast.ontology.commit.info import Info
@@ -201,7 +202,15 @@ class BlockingBus:
         key: str | None = ...,
         order_key: str | None = ...,
     ) -> Published: ...
-    def publish_raw(self, type_name: str, payload: Mapping[str, Any], **options: Any) -> Published: ...
+    def publish_raw(
+        self,
+        type_name: str,
+        payload: Mapping[str, Any],
+        *,
+        key: str | None = ...,
+        parent: Envelope | None = ...,
+        **options: Any,
+    ) -> Published: ...
     def runner(
         self,
         handlers: Iterable[Handler],

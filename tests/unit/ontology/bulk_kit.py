@@ -12,9 +12,8 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
 from holdfast.ontology import Entity, Field
 from holdfast.ontology.bulk.decide import Rules
-from holdfast.ontology.bulk.loader import Landed, Loader, Request, Task
-from holdfast.ontology.bulk.stage import SIZES, Sizes, Stager
-from holdfast.ontology.bulk.staged import StagedFile
+from holdfast.ontology.bulk.load import Landed, Loader, Request, Task
+from holdfast.ontology.bulk.stage import SIZES, Sizes, StagedFile, Stager
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.format.chainstate import Ledger
 from holdfast.ontology.format.head import read_head

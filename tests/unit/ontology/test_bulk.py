@@ -12,12 +12,11 @@ from holdfast.base.errors import Conflict, Invalid
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.store import Part, Pieces, Written
 from holdfast.ontology.bulk.decide import ORDER, RETRACTS, Policy, Rules
-from holdfast.ontology.bulk.loader import Loader, Request, Run, Task
-from holdfast.ontology.bulk.prepared import Prepared
+from holdfast.ontology.bulk.load import Loader, Prepared, Request, Run, Task
 from holdfast.ontology.bulk.stage import SIZES, Sizes
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.format import layout
-from holdfast.ontology.maintain import staged_loads
+from holdfast.ontology.maintain import leftovers
 from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.types.errors import InvalidValue
@@ -319,16 +318,16 @@ async def test_what_a_dead_load_has_staged_is_told_and_swept_in_its_time() -> No
         layout.load_prefix("dead")
     ]
     assert report.good
-    assert await staged_loads.sweep(yard.store) == []
+    assert await leftovers.sweep(yard.store) == []
     await yard.load(table(customers(50, 3)))  # moves the head, whose time is the time of now
-    assert len(await staged_loads.sweep(yard.store, age_ns=0)) >= 1
+    assert len(await leftovers.sweep(yard.store, age_ns=0)) >= 1
     assert [key async for key in yard.store.keys(layout.LOADS)] == []
 
 
 async def test_a_load_whose_parts_were_taken_away_fails_and_leaves_nothing_visible() -> None:
     yard = Yard(MemoryStore(), sizes=SPREAD)
     sheaves = await yard.staged("load", table(customers(0, 50)))
-    await staged_loads.forget(yard.store, "load")
+    await leftovers.forget(yard.store, "load")
     with pytest.raises(Conflict, match="what was staged is gone"):
         await yard.land(sheaves)
     assert (await yard.ledger()).commit_id == 0

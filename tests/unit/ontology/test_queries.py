@@ -14,7 +14,7 @@ from holdfast.base.config import CacheSection, Settings
 from holdfast.base.errors import Corrupt, Invalid, NotFound
 from holdfast.base.ids import Ambient
 from holdfast.ontology import Entity, Field, Relation
-from holdfast.ontology.chain.times import Window
+from holdfast.ontology.chain.history import Window
 from holdfast.ontology.query import results
 from holdfast.ontology.query.cache.prune import choose
 from holdfast.ontology.query.results import NoResult, SeveralResults, meta

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from holdfast.base.errors import Invalid, Refused
-from holdfast.ontology.chain.tags import Tags
+from holdfast.ontology.chain.history import Tags
 from holdfast.ontology.filters.scope import Sql
 from holdfast.ontology.query.engine import Moment
 from holdfast.ontology.query.query import _in_order_of

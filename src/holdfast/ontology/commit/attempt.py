@@ -14,8 +14,8 @@ from holdfast.base.codec import Document
 from holdfast.base.ids import Ambient
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import Ledger, next_summary
+from holdfast.ontology.format.data.batch import Row
 from holdfast.ontology.format.data.footer import stats_of
-from holdfast.ontology.format.data.intents import Row
 from holdfast.ontology.format.data.rows import encode
 from holdfast.ontology.format.head import Head
 from holdfast.ontology.format.manifest import REDACTS, FileEntry, Manifest, Registered, compose

@@ -33,8 +33,7 @@ from holdfast.ontology.commit.delta import check_ends, delta
 from holdfast.ontology.commit.lock import Open, Turn
 from holdfast.ontology.commit.view import View
 from holdfast.ontology.format import layout
-from holdfast.ontology.format.data.batch import Batch, size, sorted_out
-from holdfast.ontology.format.data.intents import Intent, Row
+from holdfast.ontology.format.data.batch import Batch, Intent, Row, size, sorted_out
 from holdfast.ontology.format.head import parse, read_head
 from holdfast.ontology.format.manifest import Manifest
 from holdfast.ontology.types.errors import BulkOutdated, Overtaken, SchemaPending

@@ -10,7 +10,7 @@ is a ``Conflict``, and nothing is written: the application has read something th
 from collections.abc import Iterable, Mapping
 
 from holdfast.base.errors import Conflict, Refused
-from holdfast.ontology.format.data.intents import (
+from holdfast.ontology.format.data.batch import (
     Absent,
     AtCommit,
     Change,

@@ -19,9 +19,9 @@ from holdfast.base.aio import map_bounded
 from holdfast.base.errors import Corrupt, Invalid
 from holdfast.objects.store import NotModified, Store
 from holdfast.ontology.chain.chain import KnownHead
+from holdfast.ontology.chain.history import When, Window, window
 from holdfast.ontology.chain.redaction_fence import RedactionFence, fence_of, retry_overtaken
 from holdfast.ontology.chain.resolve import Resolved, resolve, resolve_by_chain
-from holdfast.ontology.chain.times import When, Window, window
 from holdfast.ontology.filters.scope import Sql
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import Ledger

@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.ontology.chain.times import When
+from holdfast.ontology.chain.history import When
 from holdfast.ontology.filters.scope import Sql
 from holdfast.ontology.query.cache.prune import paths, split
 from holdfast.ontology.query.engine import Engine, Moment, Planned

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from holdfast.base.aio import blocking
 from holdfast.base.errors import Conflict, Invalid
-from holdfast.ontology.chain.times import When, Window
+from holdfast.ontology.chain.history import When, Window
 from holdfast.ontology.query.engine import Engine, Moment
 from holdfast.ontology.query.results import objects
 from holdfast.ontology.query.statement import MOST, Ask, Place, Rows, types_of

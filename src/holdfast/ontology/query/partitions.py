@@ -22,9 +22,9 @@ from holdfast.base.aio import blocking
 from holdfast.base.errors import Corrupt
 from holdfast.objects.store import Store
 from holdfast.ontology.chain.chain import Chain
+from holdfast.ontology.chain.history import Window
 from holdfast.ontology.chain.redaction_fence import RedactionFence, fence_of
 from holdfast.ontology.chain.resolve import Resolved, resolve, resolve_by_chain
-from holdfast.ontology.chain.times import Window
 from holdfast.ontology.filters.operand import fill, joined
 from holdfast.ontology.filters.scope import Sql, quoted
 from holdfast.ontology.filters.sql import compile_where

@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 
 from holdfast.base.aio import blocking
 from holdfast.base.errors import Invalid
-from holdfast.ontology.chain.times import Moment as MomentInTime
+from holdfast.ontology.chain.history import Moment as MomentInTime
 from holdfast.ontology.filters.operand import fill
 from holdfast.ontology.filters.scope import Sql, quoted
-from holdfast.ontology.format.data.intents import Identity
+from holdfast.ontology.format.data.batch import Identity
 from holdfast.ontology.query.aggregation import Grouped, figures_of, group_key
 from holdfast.ontology.query.cache.prune import paths
 from holdfast.ontology.query.engine import Engine, Moment

@@ -25,7 +25,7 @@ from holdfast.base.errors import Invalid, NotFound, Refused
 from holdfast.objects.store import Store
 from holdfast.ontology.chain import catalog
 from holdfast.ontology.chain.chain import KnownHead
-from holdfast.ontology.chain.times import LATEST, When, commit_at
+from holdfast.ontology.chain.history import LATEST, When, commit_at
 from holdfast.ontology.filters.jsonsql import json_path
 from holdfast.ontology.filters.operand import pieces
 from holdfast.ontology.filters.scope import Sql, quoted

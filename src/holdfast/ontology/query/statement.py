@@ -13,7 +13,7 @@ them.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from holdfast.ontology.chain.times import LATEST, When, Window
+from holdfast.ontology.chain.history import LATEST, When, Window
 from holdfast.ontology.filters.operand import fill, joined
 from holdfast.ontology.filters.scope import Scope, Source, Sql, quoted
 from holdfast.ontology.filters.sql import compile_order, compile_where, sort_values

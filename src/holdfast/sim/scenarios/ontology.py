@@ -20,19 +20,18 @@ from holdfast.objects.client import Client
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import OVERWRITE, Store, Written
 from holdfast.ontology.bulk.decide import Policy, Rules
-from holdfast.ontology.bulk.loader import Landed, Loader, Request, Task
-from holdfast.ontology.bulk.stage import Stager
-from holdfast.ontology.bulk.staged import StagedFile
+from holdfast.ontology.bulk.load import Landed, Loader, Request, Task
+from holdfast.ontology.bulk.stage import StagedFile, Stager
 from holdfast.ontology.chain.chain import Chain
-from holdfast.ontology.chain.latest import Latest, read_latest, read_ledger
+from holdfast.ontology.chain.state import Latest, read_latest, read_ledger
 from holdfast.ontology.commit.attempt import PLAIN, Bulk, Draft, Order, draw
 from holdfast.ontology.commit.commit import RACES, Commit, Committer
 from holdfast.ontology.commit.lock import LockOptions, Open, Turn, WriteLock
 from holdfast.ontology.commit.view import View
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import EMPTY, Ledger
+from holdfast.ontology.format.data.batch import AtCommit, Intent
 from holdfast.ontology.format.data.intake import rows_of
-from holdfast.ontology.format.data.intents import AtCommit, Intent
 from holdfast.ontology.format.head import Head
 from holdfast.ontology.format.manifest import Registered
 from holdfast.ontology.maintain.upkeep import Upkeep

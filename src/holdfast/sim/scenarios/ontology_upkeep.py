@@ -11,15 +11,15 @@ from holdfast.base.errors import Ambiguous, Corrupt, Unavailable
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store, Written
 from holdfast.ontology.chain.chain import Chain
-from holdfast.ontology.chain.latest import Latest, read_at, read_ledger
 from holdfast.ontology.chain.redaction_fence import retry_overtaken
+from holdfast.ontology.chain.state import Latest, read_at, read_ledger
 from holdfast.ontology.commit.attempt import PLAIN, Draft, draw
 from holdfast.ontology.commit.commit import RACES, Commit
 from holdfast.ontology.commit.lock import Open
 from holdfast.ontology.feed import Feed
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import EMPTY, Ledger, followed
-from holdfast.ontology.format.data.intents import Intent, Row
+from holdfast.ontology.format.data.batch import Intent, Row
 from holdfast.ontology.format.head import Head
 from holdfast.ontology.format.index import read_index
 from holdfast.ontology.format.manifest import Registered

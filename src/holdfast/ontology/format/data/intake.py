@@ -17,9 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.base.errors import Invalid
-from holdfast.ontology.format.data.batch import LARGE, Batch
+from holdfast.ontology.format.data.batch import LARGE, Batch, Row
 from holdfast.ontology.format.data.columns import DECIMAL, TIMESTAMP, arrow_type
-from holdfast.ontology.format.data.intents import Row
 from holdfast.ontology.format.data.rows import (
     assembled,
     batched,

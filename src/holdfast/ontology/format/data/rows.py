@@ -21,10 +21,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from holdfast.base.errors import Corrupt
-from holdfast.ontology.format.data.batch import Batch
+from holdfast.ontology.format.data.batch import Batch, Row
 from holdfast.ontology.format.data.columns import typed_columns
 from holdfast.ontology.format.data.footer import FORMS, PARTIAL
-from holdfast.ontology.format.data.intents import Row
 from holdfast.ontology.format.redactions import is_erased
 from holdfast.ontology.types import names
 from holdfast.ontology.types.codecs import Unfit, texts

@@ -12,8 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from holdfast.base.errors import Corrupt
-from holdfast.ontology.format.data.batch import LARGE, LONG_BYTES, Segment, joined
-from holdfast.ontology.format.data.intents import Current, Identity, Row, digest
+from holdfast.ontology.format.data.batch import LARGE, LONG_BYTES, Current, Identity, Row, Segment, digest, joined
 from holdfast.ontology.format.data.rows import from_parquet, from_table, stored_keys
 from holdfast.ontology.types import names
 

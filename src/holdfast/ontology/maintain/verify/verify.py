@@ -24,13 +24,11 @@ from holdfast.ontology.format.head import Head, read_head
 from holdfast.ontology.format.index import Entry, read_index
 from holdfast.ontology.format.manifest import REDACTS, FileEntry
 from holdfast.ontology.format.redactions import finished
-from holdfast.ontology.maintain.leftovers import leftovers
-from holdfast.ontology.maintain.staged_loads import staged_loads
+from holdfast.ontology.maintain.leftovers import leftovers, staged_loads
 from holdfast.ontology.maintain.verify.chain import ChainCheck, walk
+from holdfast.ontology.maintain.verify.derived import Truth, check_index, check_schemas
 from holdfast.ontology.maintain.verify.files import check_data, check_snapshot, looked_at
 from holdfast.ontology.maintain.verify.findings import Finding, Report, by_weight
-from holdfast.ontology.maintain.verify.indexes import Truth, check_index
-from holdfast.ontology.maintain.verify.schemas import check_schemas
 from holdfast.ontology.types.refs import FileRef, Place, TypeId
 
 PARALLEL = 16

@@ -1,6 +1,6 @@
 """All that is known of one type: what sessions, commits, queries and compaction ask instead of the class itself.
 
-It comes from a class (``declaration.declare``), or from a schema document of the store (``of_schema``): then there is
+It comes from a class (``model``), or from a schema document of the store (``of_schema``): then there is
 no class to make objects of, and what no document says (defaults, constraints, upgraders) is not known. ``type_info``
 finds that of a class.
 """

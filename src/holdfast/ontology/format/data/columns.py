@@ -29,9 +29,9 @@ import pyarrow.json as pj
 
 from holdfast.base.errors import Corrupt
 from holdfast.ontology.types import readings
+from holdfast.ontology.types.codecs import to_json
 from holdfast.ontology.types.readings import Reading
 from holdfast.ontology.types.typespec import Choice, ListOf, Node, Primitive, without_null
-from holdfast.ontology.types.values import to_json
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 DECIMAL = pa.decimal128(38, 18)

@@ -31,11 +31,11 @@ class CountedServer:
         if scope["type"] != "http":
             await app(scope, receive, send)
         elif scope["path"].startswith(OURS):
-            await _answer(send, self._told(scope["path"].removeprefix(OURS)))
+            await _answer(send, self._answered(scope["path"].removeprefix(OURS)))
         else:
             await self._passed_on(scope, receive, send)
 
-    def _told(self, path: str) -> bytes:
+    def _answered(self, path: str) -> bytes:
         if path.startswith("delay/"):
             self._delay_s = int(path.removeprefix("delay/")) / 1000
         return json.dumps(self._counts).encode()

@@ -61,8 +61,8 @@ async def test_while_a_request_is_under_way_the_private_listener_says_that_the_c
                         async with httpx.AsyncClient(base_url=one.ingest) as late:
                             await late.get("/healthz")
                 for _ in range(3):
-                    told = await private.get("/readyz", headers={"connection": "close"})
-                    assert (told.status_code, told.json()["error"]["reason"]) == (503, "draining")
+                    reported = await private.get("/readyz", headers={"connection": "close"})
+                    assert (reported.status_code, reported.json()["error"]["reason"]) == (503, "draining")
                 stream = await private.get("/api/v1/live/stream")  # ends at once, and holds nobody up
                 assert stream.text.startswith("event: hello")
             slow.sendall(body[10:])

@@ -43,15 +43,6 @@ CRASH = Limits(crashes=1, lost_responses=0)
 NO_TROUBLE = Limits(crashes=0, lost_responses=0)
 
 
-@pytest.mark.parametrize(("kind", "seeds"), [(BusEvents, 36), (BusClaim, 100), (BusSchedule, 50)])
-def test_scenario_holds(kind: type[Scenario], seeds: int) -> None:
-    totals = Totals()
-    for seed in range(2_000, 2_000 + seeds):
-        totals.include(simulate(kind, seed))
-    assert totals.broken == {}
-    assert {"lost response", "lost request", "crashes", "pauses", "clock jumps"} <= totals.tally.keys()
-
-
 class Crowded(BusEvents):
     """More events than the window has places, some of them delayed."""
 

@@ -272,8 +272,8 @@ class _Course:
         process = flight.request.process
         self._begin_operations(process)
         if self._memory is not None:
-            heard = (flight.turn, _comparable(answer))
-            self._heard[process] = self._memory.extend(self._heard.get(process, 0), heard)
+            received = (flight.turn, _comparable(answer))
+            self._heard[process] = self._memory.extend(self._heard.get(process, 0), received)
         self._wire.tell(flight.request, answer)
 
     def _begin_operations(self, process: str) -> None:

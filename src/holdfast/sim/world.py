@@ -105,6 +105,11 @@ class World:
         )
         return Process(self, name, actor, clock)
 
+    def start_all(self, name: str, count: int, actor: Actor) -> None:
+        """``count`` processes: ``name1``, ``name2``, ..."""
+        for number in range(count):
+            self.start(f"{name}{number + 1}", actor)
+
     def run(self) -> None:
         """Until every process has finished or died for good, and nothing is on its way any more."""
         try:

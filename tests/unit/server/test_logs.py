@@ -21,10 +21,10 @@ def test_complaints_of_the_http_server_are_few_a_second_and_ours_are_all_there()
             logging.getLogger("uvicorn.error").warning("Invalid HTTP request received.")
             logging.getLogger("holdfast.telemetry").warning("line %d", number)
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
-    told = [line for line in lines if line["logger"] == "uvicorn.error"]
+    answer = [line for line in lines if line["logger"] == "uvicorn.error"]
     seconds = {line["time"][:19] for line in lines}
-    assert 0 < len(told) <= REFUSALS_PER_S * len(seconds)
-    assert len(lines) - len(told) == 20 * REFUSALS_PER_S
+    assert 0 < len(answer) <= REFUSALS_PER_S * len(seconds)
+    assert len(lines) - len(answer) == 20 * REFUSALS_PER_S
 
 
 def numbered(number: int) -> str:

@@ -184,7 +184,7 @@ def _escaped(step: str) -> str:
 
 @dataclass(frozen=True)
 class KeyPlace:
-    """The text of a key, which is that of its value (``declaration.key_text``)."""
+    """The text of a key, which is that of its value (``typeinfo.key_text``)."""
 
     column: str
 

@@ -88,11 +88,6 @@ async def piece_of(
     return Piece(kept, cursor, window)
 
 
-def commit_of(cursor: str) -> int:
-    """The commit that all pages are as of."""
-    return _said(cursor)["commit"]  # type: ignore[no-any-return]  # it was looked at
-
-
 def _digest(ask: Ask) -> str:
     """Of what decides which rows there are, and their order; the moment stands in the cursor itself."""
     origins: list[tuple[Any, ...]] = []

@@ -9,7 +9,7 @@ which of them a row held.
 import dataclasses
 import types
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from enum import Enum
 from typing import (
     Annotated,
@@ -42,6 +42,7 @@ from holdfast.ontology.types.typespec import (
     Primitive,
     Record,
     Ref,
+    tags,
 )
 
 _STRING = "string"
@@ -217,13 +218,6 @@ def _told_apart(one: Node, other: Node) -> bool:
         return False
     mine, theirs = dict(tags(one)), dict(tags(other))
     return any(not mine[name] & theirs[name] for name in mine.keys() & theirs.keys())
-
-
-def tags(record: Record) -> Iterator[tuple[str, frozenset[Any]]]:
-    """The fields that say which record this is, with the values that they may have."""
-    for name, node in record.fields.items():
-        if isinstance(node, Choice):
-            yield name, frozenset(node.values)
 
 
 def _name(node: Node) -> str:

@@ -14,7 +14,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, Literal
 
-from holdfast.ontology.types.values import in_utc
+from holdfast.ontology.types.codecs import in_utc
 
 Reading = Literal["text", "number", "real", "float", "decimal", "bool", "datetime", "date", "bytes"]
 """How a stored JSON value is understood.

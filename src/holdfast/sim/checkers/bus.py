@@ -249,11 +249,11 @@ def one_event_per_tick(landings: list[Landing], type_name: str) -> Iterator[Viol
             yield Violation(ONCE_PER_TICK, f"{moment}: {sorted(keys)}")
 
 
-def every_tick(landings: list[Landing], type_name: str, told: int, *, gaps: bool) -> Iterator[Violation]:
+def every_tick(landings: list[Landing], type_name: str, answer: int, *, gaps: bool) -> Iterator[Violation]:
     """Ticks lie a minute apart, unless there may be gaps; who says that it fired did."""
     moments = sorted({event["created_at"] for event in events_of(landings).values() if event["type"] == type_name})
-    if told > len(moments):
-        yield Violation(EVERY_TICK, f"{told} were said to have fired, and there are {len(moments)}")
+    if answer > len(moments):
+        yield Violation(EVERY_TICK, f"{answer} were said to have fired, and there are {len(moments)}")
     minutes = [datetime.fromisoformat(moment) for moment in moments]
     for earlier, later in pairwise(minutes if not gaps else ()):
         if later - earlier != timedelta(minutes=1):

@@ -83,8 +83,8 @@ def read_truly(operations: Iterable[Operation], found: Course) -> Iterator[Viola
     for operation in operations:
         if operation.call != "read" or not isinstance(operation.outcome, Done):
             continue
-        told: Any = operation.outcome.value
-        head, at, rows = told
+        reported: Any = operation.outcome.value
+        head, at, rows = reported
         done = [each for each in ordered if each.commit_id <= head]
         expected = after(state(found, operation.key, at), operation.key, at, done)
         if rows != expected:
@@ -97,8 +97,8 @@ def followed_truly(operations: Iterable[Operation], found: Course) -> Iterator[V
     for operation in operations:
         if operation.call != "follow" or not isinstance(operation.outcome, Done):
             continue
-        told: Any = operation.outcome.value
-        head, rows = told
+        reported: Any = operation.outcome.value
+        head, rows = reported
         if rows != state(found, operation.key, head):
             yield Violation(FOLLOWED, f"[{operation}], where there is {state(found, operation.key, head)}")
         yield from _of_its_time(operation, found, head)

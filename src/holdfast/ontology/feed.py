@@ -175,7 +175,7 @@ class Feed:
         ]
 
     async def follow(self, *, poll_s: float = POLL_S) -> AsyncIterator[Change]:
-        """The same, and then whatever is committed, until the caller stops."""
+        """The same, and then what is committed later, until the caller stops iterating."""
         while True:
             async for change in self.changes():
                 yield change
@@ -196,7 +196,7 @@ class Feed:
         return {type_id: pc.unique(pa.concat_arrays(arrays)) for type_id, arrays in found.items()}
 
     async def _load(self, types: set[TypeId], head: Place | None, only: Mapping[TypeId, pa.Array]) -> None:
-        """What is current at ``since`` of types that are new to the feed; of some, only these keys."""
+        """What is current at ``since`` of types that were not loaded before; of some, only these keys."""
         missing = types - self._states.keys()
         if not missing:
             return
@@ -238,7 +238,7 @@ class Feed:
         if is_erased(row.fields_json):
             if REDACTS not in manifest.extra:
                 return []  # its payload is gone
-            # A consumer that has seen the object needs its end, though earlier changes are not shown any more.
+            # A follower that was given the object before must get its end too, though its past is destroyed here.
             state.pop(row.identity, None)
             return [change("retract", row.fields_json)]
         if row.retracted:

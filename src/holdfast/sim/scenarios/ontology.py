@@ -429,12 +429,12 @@ class OntologySink(Scenario):
 
     async def load(self, process: Process, batch: int) -> Landed:
         session, load = Session(process, self.committer, self.races), process.ambient.ids.unique()
-        sheaves: list[StagedFile] = []
+        staged_files: list[StagedFile] = []
         for task in range(self.tasks):
             stager = Stager(process.store, process.ambient, load, session.info)
             rows = [{"id": f"k{key}", "by": f"batch {batch}"} for key in range(3) if key % self.tasks == task]
             await stager.add(pa.Table.from_pylist(rows))
-            sheaves += await stager.finish()
+            staged_files += await stager.finish()
 
         async def run(name: str, task: Task, payloads: Sequence[Document]) -> list[Document]:
             found = [await task(process.store, process.ambient, json.loads(json.dumps(each))) for each in payloads]
@@ -442,7 +442,7 @@ class OntologySink(Scenario):
 
         metadata = {"sink": {"query": QUERY, "batch": batch}}
         request = Request(load, Rules(Policy.REPLACE), QUERY, batch, None, metadata)
-        return await self.loader(session, process.ambient, session.info, run).land(request, sheaves)
+        return await self.loader(session, process.ambient, session.info, run).land(request, staged_files)
 
     async def rival(self, process: Process) -> None:
         session = Session(process, self.committer, self.races)

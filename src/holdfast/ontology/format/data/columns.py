@@ -150,7 +150,7 @@ def _scanned(nodes: Mapping[str, Node], bodies: Sequence[str]) -> dict[str, pa.A
             read_options=pj.ReadOptions(use_threads=False, block_size=len(data) + 1),
             parse_options=pj.ParseOptions(explicit_schema=pa.schema(written), unexpected_field_behavior="ignore"),
         ).combine_chunks()
-        if table.num_rows != len(bodies):  # JSON of another writer over several lines
+        if table.num_rows != len(bodies):  # JSON over several lines
             return None
         return {name: _cast(table.column(name).combine_chunks(), kind) for name, kind in kinds.items()}
     except pa.ArrowException:

@@ -58,6 +58,7 @@ CONDITIONS = ("if-match", "if-none-match")
 _FIRST_LISTING_API = {"prefix", "delimiter", "marker", "max-keys", "encoding-type"}
 _CODES = {
     HTTPStatus.BAD_REQUEST: "BadRequest",
+    HTTPStatus.FORBIDDEN: "AccessDenied",
     HTTPStatus.NOT_FOUND: "NoSuchKey",
     HTTPStatus.CONFLICT: "ConditionalRequestConflict",
     HTTPStatus.PRECONDITION_FAILED: "PreconditionFailed",
@@ -342,7 +343,7 @@ class FaultProxy:
         self.counts.requests[request.verb] += 1
         if record.fault is not None:
             self.counts.faults[record.fault] += 1
-        exchange = Exchange(self, client, message, record)
+        exchange = self.exchange(client, message, record)
         self._waiting += 1
         self.counts.most_at_once = max(self.counts.most_at_once, self._waiting)
         try:
@@ -351,6 +352,9 @@ class FaultProxy:
             exchange.cut()  # no fault of a plan: one of the peers failed
         finally:
             self._waiting -= 1
+
+    def exchange(self, client: Wire, message: Message, record: Record) -> "Exchange":
+        return Exchange(self, client, message, record)
 
     def later(self, work: Coroutine[Any, Any, object]) -> None:
         """Run something after the exchange has ended."""
@@ -400,10 +404,10 @@ class Exchange:
             case Twice(answer, pause_ms):
                 await self._twice(answer, pause_ms)
             case Answer(status):
-                await self.reply(_refusal(status, self.message))
+                await self.reply(refusal(status, self.message))
             case AnswerAfter(status):
                 await self.deliver(self.message)
-                await self.reply(_refusal(status, self.message, maybe_landed=True))
+                await self.reply(refusal(status, self.message, maybe_landed=True))
             case Stall(landed):
                 await self._stall(landed)
             case LoseRequest():
@@ -413,7 +417,7 @@ class Exchange:
                 if status is None:
                     self.cut()
                 else:
-                    await self.reply(_refusal(status, self.message, maybe_landed=True))
+                    await self.reply(refusal(status, self.message, maybe_landed=True))
             case StripConditions():
                 await self.reply(await self.deliver(self.message.without(*CONDITIONS)))
             case RaceConditions(pause_ms) if self.record.request.condition is not None:
@@ -500,7 +504,7 @@ class Exchange:
         looked = await self.deliver(replace(probe, start=(b"HEAD", self.message.target.partition(b"?")[0]), body=b""))
         refused = _refused(self.message, looked)
         if refused is not None:
-            await self.reply(_refusal(refused, self.message))
+            await self.reply(refusal(refused, self.message))
             return
         await asyncio.sleep(pause_ms / 1000)
         await self.reply(await self.deliver(bare))
@@ -514,7 +518,7 @@ async def _connected(address: str) -> Wire:
         raise Gone from error
 
 
-def _refusal(status: int, request: Message, *, maybe_landed: bool = False) -> Message:
+def refusal(status: int, request: Message, *, maybe_landed: bool = False) -> Message:
     """An answer of the proxy's own, in the form that S3 gives to errors.
 
     ``SlowDown`` is a promise that nothing was done, so a request that may have landed is never answered with it.

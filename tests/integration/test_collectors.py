@@ -54,7 +54,7 @@ async def post(http: httpx.AsyncClient, url: str, token: str, body: bytes, numbe
 
 
 class Ledger:
-    """What senders were told."""
+    """The answers to senders."""
 
     def __init__(self) -> None:
         self.acknowledged: dict[tuple[str, str, int, int], set[str]] = {}
@@ -162,7 +162,7 @@ async def test_one_that_was_killed_and_starts_again_shows_all_that_it_had_acknow
         async with Client(one.ingest, agent_id="web-1", token=token) as client:
             for number in range(3):
                 await client.send_frame(frame("web-1", number))
-        one.process.kill()  # nobody was told of the last of them
+        one.process.kill()  # the last of them were not announced
         async with Client(neighbour.ingest, agent_id="web-2", token=token) as client:
             await client.send_frame(frame("web-2", 1))
         again = await_start(begin(place, tokens, *named, mark_interval_ms=1_000))
@@ -204,7 +204,7 @@ async def test_a_query_collector_never_calls_complete_what_lacks_batches_of_one_
                         return
                     acknowledged[f"{name} {batch}"] = clock.wall_ns()
                     if number == 0 and batch == 12:
-                        plain.process.kill()  # what it acknowledged last is told nowhere
+                        plain.process.kill()  # what it acknowledged last is announced nowhere
                         killed.set()
 
         async def asker() -> None:

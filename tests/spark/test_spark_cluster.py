@@ -67,7 +67,7 @@ async def compared(uri: str, field: Field) -> int:
 
 
 async def seen(uri: str, numbers: list[int], rows: int) -> None:
-    """These batches, each once, and nothing wrong; what is left of loads is told, and can be swept."""
+    """These batches, each once, and nothing wrong; what is left of loads is reported, and can be swept."""
     async with open_store(uri) as store:
         assert await batches(store) == numbers
         assert len(await readings(store)) == rows

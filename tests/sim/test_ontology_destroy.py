@@ -85,7 +85,7 @@ class WithALook(Erasing):
 
 @dataclass(frozen=True, kw_only=True)
 class WithoutALook(WithALook):
-    """Nobody looks into garbage."""
+    """No check looks into garbage."""
 
     def named(self, world: World) -> set[str]:
         return set()
@@ -189,12 +189,9 @@ class FollowingAsItIs(OntologyDrop):
 # --- what holds, and what does not ---
 
 
-@pytest.mark.parametrize(("kind", "seeds"), [(OntologyErase, 24), (OntologyDrop, 24), (WithALook, 8)])
-def test_what_is_destroyed_stays_so_and_nothing_else_is(kind: type[OntologyErase | OntologyDrop], seeds: int) -> None:
-    runs = [simulate(kind, seed) for seed in range(seeds)]
+def test_with_a_look_at_the_store_nothing_is_silent() -> None:
+    runs = [simulate(WithALook, seed) for seed in range(8)]
     assert [(run.seed, run.violations) for run in runs if run.violations] == []
-    met = sum((run.tally for run in runs), start=type(runs[0].tally)())
-    assert {"crashes", "pauses", "lost response", "late", "duplicate", "contended", "unavailable"} <= met.keys()
 
 
 @pytest.mark.parametrize(

@@ -202,7 +202,7 @@ def _of_tables(tables: Iterable[pa.Table], info: TypeInfo) -> Iterator[Batch]:
 
 
 def _stored(table: pa.Table, info: TypeInfo) -> list[Any]:
-    """Objects from ``fields_json``, of a file that may be anybody's."""
+    """Objects from ``fields_json``, of a file that any program may have written."""
     for name in (*key_columns(info.type_id.kind), "fields_json"):
         column = table.column(name)
         if column.null_count or not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
@@ -294,7 +294,7 @@ def _of_values(found: Iterable[dict[str, Any]], info: TypeInfo) -> Iterator[Batc
 
 
 def _object(values: dict[str, Any], info: TypeInfo, number: int) -> Any:
-    """As the store has it; or, if it is not so, as somebody would write it."""
+    """From a row as the store has it, otherwise from the values as a caller of the class writes them."""
     known = {*info.shown}
     if strange := [name for name in values if name not in known]:
         raise _unfit(info, number, f"{info.name} has no field {strange[0]}")

@@ -22,8 +22,7 @@ from holdfast.bus.event import DEFAULT_PRIORITY, Emission
 from holdfast.objects.store import Store
 from holdfast.ontology.commit.attempt import Witness
 from holdfast.ontology.commit.commit import Commit, Progress
-from holdfast.ontology.format.data.batch import Batch
-from holdfast.ontology.format.data.intents import Intent
+from holdfast.ontology.format.data.batch import Batch, Intent
 from holdfast.ontology.format.manifest import Manifest
 from holdfast.ontology.session import Ontology, Options
 from holdfast.ontology.types.model import Mixin
@@ -60,7 +59,7 @@ class Session(Ontology):
         emission = Emission.of(event, delay=delay, priority=priority, order_key=order_key)
         self._committer.outbox.append(enclosed(emission, namespace))
 
-    # --- for those who gather what they want committed elsewhere ---
+    # --- for handlers, which collect changes before they have a session ---
 
     def add(self, python: type[Mixin]) -> None:
         """One more type that this session has."""

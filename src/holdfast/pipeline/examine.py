@@ -13,6 +13,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,6 +48,8 @@ class Row:
     problems: list[Problem] = field(default_factory=list)
     expired: bool = False
     """Its bytes were let go: it is listed and counted wherever it matters, and there is nothing more to look at."""
+    reference: str | None = None
+    """The key of its reference by time; None if the manifest cannot be read."""
     written_ns: int = 0
     """When the manifest was written, by the store's clock."""
     referred: bool = False
@@ -68,6 +71,7 @@ class Row:
             "shares": [[each.hour, each.records, each.first_ns, each.last_ns] for each in self.shares],
             "problems": [each.document() for each in self.problems],
             "expired": self.expired,
+            "reference": self.reference,
             "written_ns": self.written_ns,
             "referred": self.referred,
             "waiting": self.waiting,
@@ -84,6 +88,7 @@ class Row:
             [Share(*each) for each in document["shares"]],
             [Problem.of(each) for each in document["problems"]],
             document["expired"],
+            document["reference"],
             document["written_ns"],
             document["referred"],
             document["waiting"],
@@ -161,6 +166,8 @@ class Examiner:
 
     async def _look(self, row: Row, manifest: AcceptedManifest, accepted_ns: int) -> None:
         row.written_ns = accepted_ns
+        with suppress(ValueError, OverflowError):  # its time of acceptance is invalid
+            row.reference = references.by_time(manifest).key
         batch = await self._batch(row, manifest, accepted_ns)
         row.manifest = manifest
         row.shares, future = shares(batch, manifest.limits)

@@ -27,7 +27,6 @@ from holdfast.pipeline.options import Env
 from holdfast.pipeline.partition import divide
 from holdfast.pipeline.plan import read_generation
 from holdfast.telemetry.accept import layout as ingest
-from holdfast.telemetry.accept import references
 from holdfast.telemetry.accept.reconcile import BROKEN, Finding, Problem
 from holdfast.telemetry.discover import Position, Rule, look, read_ids, reference_id, resolved
 from holdfast.telemetry.identity import BatchIdentity
@@ -378,8 +377,8 @@ class Reconcile:
 def _given(rows: Iterable[Row], from_ns: int | None) -> Iterator[str]:
     """Of the batches that a first scan has found, the references that were written since it began, or may have been."""
     for row in rows:
-        if from_ns is not None and row.manifest is not None and (row.written_ns >= from_ns or row.referred):
-            yield reference_id(references.by_time(row.manifest).key).hex()
+        if from_ns is not None and row.reference is not None and (row.written_ns >= from_ns or row.referred):
+            yield reference_id(row.reference).hex()
 
 
 def _whole(request: Document) -> bool:

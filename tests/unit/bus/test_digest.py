@@ -107,7 +107,7 @@ CHANGES = st.builds(
 
 @given(st.lists(CHANGES, max_size=12), st.randoms(use_true_random=False))
 def test_no_order_of_changes_loses_an_open_event(changes: list, rng: random.Random) -> None:
-    """A name that somebody found and nobody settled is open in the end.
+    """A name that was found and not settled is open in the end.
 
     A cursor passes only what is known to the section or stands in the same change; what others say of names before it
     they have found later, by a sweep, or it was known.

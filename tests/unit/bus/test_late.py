@@ -1,4 +1,4 @@
-"""Events that appear where nobody looks any more: wrong clocks, repairs with old times, dead workers, a lost digest."""
+"""Events that appear behind the cursor: wrong clocks, repairs with old times, dead workers, a lost digest."""
 
 from typing import Any
 

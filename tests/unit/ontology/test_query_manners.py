@@ -9,7 +9,7 @@ import pytest
 from holdfast.base.errors import Invalid, Refused
 from holdfast.ontology.chain.history import Tags
 from holdfast.ontology.filters.scope import Sql
-from holdfast.ontology.query.engine import Moment
+from holdfast.ontology.query.engine import Snapshot
 from holdfast.ontology.query.query import _in_order_of
 from holdfast.ontology.query.statement import Ask
 from holdfast.ontology.types.fields import left
@@ -26,8 +26,8 @@ async def test_files_that_come_between_a_statement_and_its_run_are_not_in_it() -
         query = onto.query(Customer)
         for asked in (query.ask, query.where(Customer.tier != "t3").ask, query.history_since(17).ask):
 
-            async def question(moment: Moment, asked: Ask = asked) -> Sql:
-                rows = await moment.rows(asked)
+            async def question(snapshot: Snapshot, asked: Ask = asked) -> Sql:
+                rows = await snapshot.rows(asked)
                 return rows.select(["r.commit_id"], ordered=False)
 
             first = await onto._engine.ask(question)

@@ -15,7 +15,7 @@ from holdfast.base.errors import Corrupt, HoldfastError
 from holdfast.ontology import Entity, Field, InvalidValue, Relation, UnreadableRow
 from holdfast.ontology.format.data.batch import Row, digest
 from holdfast.ontology.format.data.columns import typed_columns
-from holdfast.ontology.format.data.intake import rows_of
+from holdfast.ontology.format.data.intake import queued
 from holdfast.ontology.format.data.rows import encode, from_parquet, read, written
 from holdfast.ontology.types.schema import schema_hash
 from holdfast.ontology.types.typeinfo import type_info
@@ -256,14 +256,14 @@ class TestForm:
         objects = [Customer(id="a", name="x"), Customer(id="b", name="y", tier="gold")]
         table = pa.table({"id": ["a", "b"], "name": ["x", "y"], "tier": [None, "gold"]})
         expected = [row(one) for one in objects]
-        assert rows_of(form, objects[0]) == expected[:1]
-        assert rows_of(form, objects) == rows_of(form, iter(objects)) == expected
-        assert rows_of(form, table) == rows_of(form, table.to_batches()[0]) == expected
+        assert queued(form, objects[0]) == expected[:1]
+        assert queued(form, objects) == queued(form, iter(objects)) == expected
+        assert queued(form, table) == queued(form, table.to_batches()[0]) == expected
         assert read(form, expected) == objects
 
     def test_files(self) -> None:
         form = type_info(Customer)
-        body = encode(form, rows_of(form, Customer(id="a", name="x")), 5, 2)
+        body = encode(form, queued(form, Customer(id="a", name="x")), 5, 2)
         assert from_parquet(body, key="k").column("commit_id").to_pylist() == [5]
         assert (form.type_id.kind, form.type_id.name) == ("entity", "Customer")
 

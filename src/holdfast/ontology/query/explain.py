@@ -12,7 +12,7 @@ from typing import Any
 from holdfast.ontology.chain.history import When
 from holdfast.ontology.filters.scope import Sql
 from holdfast.ontology.query.cache.prune import paths, split
-from holdfast.ontology.query.engine import Engine, Moment, Planned
+from holdfast.ontology.query.engine import Engine, Planned, Snapshot
 from holdfast.ontology.query.statement import Ask
 from holdfast.ontology.query.type_table import Table
 from holdfast.ontology.types.expressions.ast import (
@@ -178,18 +178,18 @@ class Explanation:
 async def explain(engine: Engine, ask: Ask, *, profile: bool) -> Explanation:
     before = _usage(engine)
 
-    async def question(moment: Moment) -> tuple[Moment, Sql, Any]:
-        rows = await moment.rows(ask)
-        return moment, await engine.filled(rows.select(rows.stored)), rows.window
+    async def question(snapshot: Snapshot) -> tuple[Snapshot, Sql, Any]:
+        rows = await snapshot.rows(ask)
+        return snapshot, await engine.filled(rows.select(rows.stored)), rows.window
 
-    moment, sql, window = await engine.ask(question)
+    snapshot, sql, window = await engine.ask(question)
     after = _usage(engine)
     plan = await _plan(engine, "EXPLAIN", sql)
     return Explanation(
-        moment.ledger.commit_id,
+        snapshot.ledger.commit_id,
         (window.lower + 1, window.upper),
         window.history,
-        tuple(_table_use(each) for each in moment.planned),
+        tuple(_table_use(each) for each in snapshot.planned),
         None if before is None or after is None else after[0] - before[0],
         None if before is None or after is None else after[1] - before[1],
         sql.text,

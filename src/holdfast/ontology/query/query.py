@@ -16,13 +16,13 @@ import pyarrow.compute as pc
 
 from holdfast.base.aio import blocking
 from holdfast.base.errors import Invalid
-from holdfast.ontology.chain.history import Moment as MomentInTime
+from holdfast.ontology.chain.history import Moment
 from holdfast.ontology.filters.operand import fill
 from holdfast.ontology.filters.scope import Sql, quoted
 from holdfast.ontology.format.data.batch import Identity
 from holdfast.ontology.query.aggregation import Grouped, figures_of, group_key
 from holdfast.ontology.query.cache.prune import paths
-from holdfast.ontology.query.engine import Engine, Moment
+from holdfast.ontology.query.engine import Engine, Snapshot
 from holdfast.ontology.query.explain import Explanation, described, explain
 from holdfast.ontology.query.pagination import Page, page_of
 from holdfast.ontology.query.results import Linked, ends, meta, objects, one_of, typed_table
@@ -133,7 +133,7 @@ class Query(Generic[M]):
 
     # --- when ---
 
-    def as_of(self, moment: MomentInTime, *, strict: bool = False) -> "Query[M]":
+    def as_of(self, moment: Moment, *, strict: bool = False) -> "Query[M]":
         """The state after a commit, or at a time; of history, nothing after it.
 
         Beyond the head means the head; with ``strict`` it is an error.
@@ -144,11 +144,11 @@ class Query(Generic[M]):
         """Every row that was ever written; ``meta(obj).retracted`` marks retractions."""
         return self._asking(when=self.ask.when.as_history())
 
-    def history_since(self, moment: MomentInTime) -> "Query[M]":
+    def history_since(self, moment: Moment) -> "Query[M]":
         """Every row that was written after a commit, or after a time."""
         return self._asking(when=self.ask.when.as_history(after=moment))
 
-    def between(self, first: MomentInTime, last: MomentInTime) -> "Query[M]":
+    def between(self, first: Moment, last: Moment) -> "Query[M]":
         """Every row that the commits from ``first`` to ``last`` wrote, both included."""
         return self._asking(when=self.ask.when.spanning(first, last))
 
@@ -157,8 +157,8 @@ class Query(Generic[M]):
     async def all(self) -> list[M]:
         """Every object. If sorting takes more than DuckDB's memory, they are sorted by key here."""
 
-        async def question(moment: Moment) -> pa.Table:
-            rows = await moment.rows(self.ask)
+        async def question(snapshot: Snapshot) -> pa.Table:
+            rows = await snapshot.rows(self.ask)
             return await self.engine.table(rows.select(rows.stored))
 
         try:
@@ -183,8 +183,8 @@ class Query(Generic[M]):
     async def count(self) -> int:
         """How many rows there are."""
 
-        async def question(moment: Moment) -> pa.Table:
-            rows = await moment.rows(self.ask)
+        async def question(snapshot: Snapshot) -> pa.Table:
+            rows = await snapshot.rows(self.ask)
             if rows.limited:
                 return await self.engine.table(
                     fill("SELECT count(*) AS n FROM ({})", rows.select(["1"], ordered=False))
@@ -200,8 +200,8 @@ class Query(Generic[M]):
         """
         names = tuple(dict.fromkeys(self.columns)) or self.info.shown
 
-        async def question(moment: Moment) -> pa.Table:
-            return await self.engine.table(*as_table(await moment.rows(self.ask), names))
+        async def question(snapshot: Snapshot) -> pa.Table:
+            return await self.engine.table(*as_table(await snapshot.rows(self.ask), names))
 
         return await self.engine.ask(question, partial(types_of, self.ask))
 
@@ -228,8 +228,8 @@ class Query(Generic[M]):
             yield one
 
     async def _streamed(self, *, ordered: bool) -> AsyncIterator[M]:
-        async def question(moment: Moment) -> Sql:
-            rows = await moment.rows(self.ask)
+        async def question(snapshot: Snapshot) -> Sql:
+            rows = await snapshot.rows(self.ask)
             return await self.engine.filled(rows.select(rows.stored, ordered=ordered or rows.limited))
 
         found = await self.engine.ask(question)
@@ -242,8 +242,8 @@ class Query(Generic[M]):
         if self.info.ends is None:
             raise Invalid(f"{self.info.name} is not a relation: it has no ends", remedy="await all()")
 
-        async def question(moment: Moment) -> pa.Table:
-            rows = await moment.rows(replace(self.ask, hydrate=True))
+        async def question(snapshot: Snapshot) -> pa.Table:
+            rows = await snapshot.rows(replace(self.ask, hydrate=True))
             return await self.engine.table(rows.select(rows.stored))
 
         found = await self.engine.ask(question)

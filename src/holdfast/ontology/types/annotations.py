@@ -1,9 +1,9 @@
 """From a Python annotation to a node, or ``UnsupportedAnnotation``. Pure.
 
-Supported is what can be written as JSON and read back as it was: the primitives, enums and literals of one kind, lists,
-dictionaries with string keys, TypedDicts, dataclasses, pydantic models, ``Any`` for JSON values, and unions whose
-members look different once they are written. ``str | UUID`` do not: both are strings in JSON, and nobody could tell
-which of them a row held.
+Supported is every type whose values can be written as JSON and read back unchanged: the primitives, enums and literals
+of one kind, lists, dictionaries with string keys, TypedDicts, dataclasses, pydantic models, ``Any`` for JSON values,
+and unions whose members have different JSON forms. ``str | UUID`` is refused: both are strings in JSON, and a row does
+not say which of them it holds.
 """
 
 import dataclasses
@@ -61,7 +61,7 @@ class _Analysis:
     def __init__(self, where: str) -> None:
         self._where = where
         self._open: list[Any] = []
-        """Records that we are inside of."""
+        """The records that enclose the current node."""
 
     def node(self, annotation: Any) -> Node:
         if annotation is None:

@@ -1,4 +1,4 @@
-"""What tests of the bus share: processes on one shelf with every request counted, and a clock that the test moves."""
+"""What tests of the bus share: processes on one shelf with every request counted, and a clock that tests advance."""
 
 import random
 from typing import Any, ClassVar
@@ -24,7 +24,7 @@ class Renamed(Event):
 
 
 class Watch:
-    """Stands still until the test moves it; wall and monotonic time move together."""
+    """Stands still unless advanced; wall and monotonic time move together."""
 
     def __init__(self) -> None:
         self.ns = 1_800_000_000 * 10**9

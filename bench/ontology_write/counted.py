@@ -1,6 +1,6 @@
 """The S3 server with a counter at its door: ``python -m bench.ontology_write.counted``, in a process of its own.
 
-Every request is counted by bucket and method, with the bytes of its body and of its answer, whoever sent it; so clients
+Every request is counted by bucket and method, with the bytes of its body and of its answer, for all senders; so clients
 that do not count their requests are measured as those that do. ``GET /-/counts`` tells; ``PUT /-/delay/{ms}`` makes the
 server answer so much later from then on, as a far one does.
 """

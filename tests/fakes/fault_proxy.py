@@ -17,7 +17,7 @@ import asyncio
 import socket
 import struct
 import sys
-from collections import Counter, defaultdict, deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -36,18 +36,15 @@ from tests.fakes.fault_plans import (
     Answer,
     AnswerAfter,
     ApplyLater,
-    Choice,
     Chooser,
     CutResponse,
     DelayResponse,
+    Fault,
     LoseRequest,
     Plan,
-    RaceConditions,
     Request,
     Rule,
-    StaleList,
     Stall,
-    StripConditions,
     Twice,
 )
 
@@ -260,7 +257,6 @@ class FaultProxy:
     def use(self, plan: Plan) -> None:
         """Follow another plan from the next request on, with fresh counters of its rules. The log goes on."""
         self._chooser = Chooser(plan)
-        self._lists: dict[bytes, list[Message]] = defaultdict(list)
 
     @property
     def endpoint(self) -> str:
@@ -337,8 +333,8 @@ class FaultProxy:
 
     async def _exchange(self, client: Wire, message: Message) -> None:
         request = classify(message)
-        choice = self._chooser.choose(request)
-        record = Record(request, choice.fault.kind if choice.fault is not None else None)
+        fault = self._chooser.choose(request)
+        record = Record(request, fault.kind if fault is not None else None)
         self.log.append(record)
         self.counts.requests[request.verb] += 1
         if record.fault is not None:
@@ -347,7 +343,7 @@ class FaultProxy:
         self._waiting += 1
         self.counts.most_at_once = max(self.counts.most_at_once, self._waiting)
         try:
-            await exchange.perform(choice)
+            await exchange.perform(fault)
         except (Gone, h11.RemoteProtocolError):
             exchange.cut()  # no fault of a plan: one of the peers failed
         finally:
@@ -359,12 +355,6 @@ class FaultProxy:
     def later(self, work: Coroutine[Any, Any, object]) -> None:
         """Run something after the exchange has ended."""
         self._spawn(_finish(work), self._late)
-
-    def listed(self, address: bytes, newest: Message, lag: int) -> Message:
-        """The answer to the same listing ``lag`` listings ago, or the oldest that is known."""
-        answers = self._lists[address]
-        answers.append(newest)
-        return answers[max(0, len(answers) - 1 - lag)]
 
     def _spawn(self, work: Coroutine[Any, Any, None], home: set[asyncio.Task[None]]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)
@@ -393,8 +383,8 @@ class Exchange:
     message: Message
     record: Record
 
-    async def perform(self, choice: Choice) -> None:
-        match choice.fault:
+    async def perform(self, fault: Fault | None) -> None:
+        match fault:
             case CutResponse(after_bytes):
                 await self._cut_response(after_bytes)
             case DelayResponse(ms):
@@ -418,16 +408,8 @@ class Exchange:
                     self.cut()
                 else:
                     await self.reply(refusal(status, self.message, maybe_landed=True))
-            case StripConditions():
-                await self.reply(await self.deliver(self.message.without(*CONDITIONS)))
-            case RaceConditions(pause_ms) if self.record.request.condition is not None:
-                await self._race(pause_ms * choice.draw)
             case _:
-                reply = await self.deliver(self.message)
-                if choice.lists_stale and self.record.request.verb == "list":
-                    lag = choice.fault.lag if isinstance(choice.fault, StaleList) else 0
-                    reply = self.proxy.listed(self.message.target, reply, lag)
-                await self.reply(reply)
+                await self.reply(await self.deliver(self.message))
 
     async def deliver(self, message: Message) -> Message:
         """Send a request to the server, and take its response."""
@@ -497,18 +479,6 @@ class Exchange:
         await asyncio.sleep(ms / 1000)
         await self.deliver(self.message)
 
-    async def _race(self, pause_ms: float) -> None:
-        """Check, pause, write: between the check and the write others may do the same."""
-        bare = self.message.without(*CONDITIONS)
-        probe = bare.without("content-length", "content-md5", "content-type", "transfer-encoding")
-        looked = await self.deliver(replace(probe, start=(b"HEAD", self.message.target.partition(b"?")[0]), body=b""))
-        refused = _refused(self.message, looked)
-        if refused is not None:
-            await self.reply(refusal(refused, self.message))
-            return
-        await asyncio.sleep(pause_ms / 1000)
-        await self.reply(await self.deliver(bare))
-
 
 async def _connected(address: str) -> Wire:
     server = urlsplit(address)
@@ -529,25 +499,6 @@ def refusal(status: int, request: Message, *, maybe_landed: bool = False) -> Mes
     body = f"<Error><Code>{code}</Code><Message>answered by the fault proxy</Message></Error>".encode()
     headers = ((b"content-type", b"application/xml"), (b"content-length", b"%d" % len(body)))
     return Message(status, headers, b"" if request.method == b"HEAD" else body)
-
-
-def _refused(request: Message, looked: Message) -> int | None:
-    """The status that S3 gives to a condition that does not hold; None if it holds."""
-    if looked.status not in (HTTPStatus.OK, HTTPStatus.NOT_FOUND):
-        return looked.status
-    current = looked.header("etag") if looked.status == HTTPStatus.OK else None
-    wanted, unwanted = request.header("if-match"), request.header("if-none-match")
-    if wanted is not None and current is None:
-        return HTTPStatus.NOT_FOUND
-    if wanted is not None and not _same(wanted, current):
-        return HTTPStatus.PRECONDITION_FAILED
-    if unwanted is not None and _same(unwanted, current):
-        return HTTPStatus.PRECONDITION_FAILED
-    return None
-
-
-def _same(condition: str, etag: str | None) -> bool:
-    return etag is not None and (condition.strip() == "*" or condition.strip().strip('"') == etag.strip('"'))
 
 
 @contextmanager

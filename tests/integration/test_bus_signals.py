@@ -1,4 +1,4 @@
-"""Real workers that are stopped and go on, or told to end while a handler hangs."""
+"""Real workers that are stopped and go on, or get a signal to end while a handler hangs."""
 
 import asyncio
 import json
@@ -130,7 +130,7 @@ def test_a_third_signal_ends_a_worker_whose_handler_refuses(tmp_path: Path) -> N
         yard.wait_for("refused")
         deadline = time.monotonic() + PATIENCE_S
         while worker.poll() is None and time.monotonic() < deadline:
-            worker.terminate()  # two at once are one, so it is sent until it is heard
+            worker.terminate()  # two at once are one, so it is sent until the worker ends
             time.sleep(0.2)
         worker.kill()
     assert worker.returncode == -signal.SIGTERM

@@ -123,7 +123,7 @@ async def report_on(model: S3Model, *arguments: str) -> tuple[int, dict[str, Any
 class TestOnAModel:
     """Servers with faults, over HTTP, at the default effort."""
 
-    @pytest.mark.parametrize("seed", range(3))
+    @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 10))])
     async def test_a_server_that_races_one_write_in_twenty_is_refused(self, seed: int) -> None:
         code, report = await report_on(S3Model(races=0.05, seed=seed))
         assert code == 1

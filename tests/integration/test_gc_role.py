@@ -1,4 +1,4 @@
-"""Garbage collection asks with credentials of its own, whoever starts it; other jobs do not."""
+"""Garbage collection asks with credentials of its own, however it is started; other jobs do not."""
 
 import asyncio
 

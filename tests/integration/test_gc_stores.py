@@ -67,6 +67,7 @@ async def resolve(store: Client) -> int:
     return len(found)
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(300)  # processes of their own, on a busy machine
 async def test_live_collectors_lose_nothing_to_a_collector_of_garbage_without_patience(place: Place) -> None:
     live = [started(place, "collect", place.uri, f"c{number}", str(number % 2), str(BATCHES)) for number in range(3)]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from holdfast.base.ids import Ambient
 from holdfast.telemetry import Client, Gauge
@@ -16,6 +17,7 @@ from tests.integration.run_places import s3
 from tests.integration.servers import S3Server
 
 
+@pytest.mark.soak
 async def test_what_waits_is_seen_while_the_store_is_away_and_lands_at_the_next_start(
     ministack: S3Server, tmp_path: Path
 ) -> None:

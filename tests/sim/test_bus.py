@@ -101,7 +101,7 @@ def test_the_small_world_has_everything_in_it(limits: Limits) -> None:
 
 
 class AckByAnyone(Claims):
-    """Reads the claim, sets ``ack_at``, writes it back, whoever has it by now."""
+    """Reads the claim, sets ``ack_at``, writes it back, whichever worker has it by now."""
 
     async def ack(self, hold: Hold, outbox: tuple[Any, ...] = ()) -> Claim:
         key = self._key(hold.claim.event_name, hold.claim.handler_id)

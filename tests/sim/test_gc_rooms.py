@@ -58,7 +58,7 @@ def test_no_course_of_one_collector_of_garbage_and_one_other_does_harm(scenario:
 
 
 async def takes_what_is_not_on_the_chain(store: Store, ambient: Ambient, ask: Ask, out: Sweep) -> None:
-    """Attempts at the next commit too: nobody has made it yet."""
+    """Attempts at the next commit too: it is not made yet."""
     head = (await read_head(store)).place
     async for page in store.list(commits.COMMITS, delimiter=True):
         for folder in page.folders:

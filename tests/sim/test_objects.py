@@ -77,7 +77,7 @@ class TokenOnly(Client):
 
 
 class ContendedMeansTaken(Client):
-    """409 says that somebody else is writing, so the race is lost."""
+    """409 says that another client is writing, so the race is lost."""
 
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
         try:
@@ -141,7 +141,7 @@ def test_409_is_no_proof_that_nothing_was_written() -> None:
 
 
 class NoHistory(RecentOperations):
-    """Whoever lost a race tries again: surely it was not applied."""
+    """A client that lost a race tries again: surely it was not applied."""
 
     async def find(self, operation_id: str, since: Document | None, current: Document) -> Applied | Absent | Unknown:
         return Absent()
@@ -164,7 +164,7 @@ class DeletedOnRelease(Lease):
 
 
 class HeirTakenForARival(Lease):
-    """Whoever has the lease after a hand-over, in another epoch than we wrote, must have taken it from us."""
+    """An owner after a hand-over, in another epoch than we wrote, must have taken the lease from us."""
 
     async def hand_over(self, grant: Grant, successor_id: str) -> None:
         await super().hand_over(grant, successor_id)
@@ -230,7 +230,7 @@ def test_an_heir_that_was_quick_is_no_rival() -> None:
         def lease(self, process: Process) -> Lease:
             return HeirTakenForARival(process.store, "lease", process.name, process.ambient, ttl_ms=self.ttl_ms)
 
-    assert rules(first_broken(Naive, SEEDS)) == {"tenants are told the truth"}
+    assert rules(first_broken(Naive, SEEDS)) == {"answers to tenants are true"}
 
 
 def test_a_name_that_was_deleted_is_taken_again_without_a_boundary() -> None:

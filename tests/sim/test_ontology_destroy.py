@@ -85,7 +85,7 @@ class WithALook(Erasing):
 
 @dataclass(frozen=True, kw_only=True)
 class WithoutALook(WithALook):
-    """Nobody looks into garbage."""
+    """No check looks into garbage."""
 
     def named(self, world: World) -> set[str]:
         return set()

@@ -149,7 +149,7 @@ class NoLook(RunsJournal):
 class WithoutWriter(Journal):
     @staticmethod
     def draw_writer(ambient: Ambient) -> str:
-        return "somebody"
+        return "a writer"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,7 +186,7 @@ class QuickToGiveUp(Journal):
     """Takes every lost race for a takeover, its own echo included."""
 
     async def _look(self, current: Object | None) -> None:
-        raise NotFound(f"run {self.run_id}: somebody else has written, nothing was recorded")
+        raise NotFound(f"run {self.run_id}: another session has written, nothing was recorded")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -343,7 +343,7 @@ def test_a_child_that_is_not_there_yet_is_left_to_come(monkeypatch: pytest.Monke
 
 @dataclass(frozen=True, kw_only=True)
 class AtOnce(RunsCancel):
-    """Whoever cancels ends the run in the same write."""
+    """The write that cancels also ends the run."""
 
     name: ClassVar[str] = "at-once"
 

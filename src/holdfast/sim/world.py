@@ -315,7 +315,7 @@ def _life(family: str, incarnation: int) -> str:
 
 
 class Nemesis:
-    """Strikes whoever is working when the moment comes, or nobody."""
+    """Strikes one of the processes that are working at that moment, if there is one."""
 
     def __init__(self, world: World, troubles: Troubles) -> None:
         self._world = world

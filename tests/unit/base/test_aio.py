@@ -191,7 +191,7 @@ class TestBlocking:
 
 
 class TestFinishing:
-    """A write goes on in its thread, so whoever gives it up must not go on before it."""
+    """A write goes on in its thread, so a caller that gives it up must not go on before it ends."""
 
     async def test_it_is_blocking_otherwise(self) -> None:
         assert await finishing(divmod, 17, 5) == (3, 2)

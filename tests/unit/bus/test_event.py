@@ -48,7 +48,7 @@ def test_the_plain_shape_is_read_and_written_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("change", [{"payload": 5}, {"created_at": "soon"}, {"id": None, "payload": None}])
-def test_what_is_no_event_is_said_to_be_none(change: dict[str, Any]) -> None:
+def test_a_document_that_is_not_an_event_is_corrupt(change: dict[str, Any]) -> None:
     with pytest.raises(Corrupt, match="k: not an event"):
         Envelope.parse({**PLAIN, **change}, key="k")
 

@@ -31,7 +31,7 @@ async def test_a_key_is_published_once_by_any_number_of_publishers() -> None:
     assert len(desk.documents("events/")) == 1
 
 
-async def test_who_finds_a_key_taken_makes_good_what_the_first_left_out() -> None:
+async def test_a_publisher_that_finds_its_key_taken_writes_the_missing_event() -> None:
     desk = Desk()
     first = await desk.bus().publish(OrderPlaced(order_id="o1"), key="o1")
     desk.shelf.remove(first.envelope.key)  # as if it had died between the two writes
@@ -53,7 +53,7 @@ async def test_a_delay_must_be_a_time(delay: float) -> None:
         await Desk().bus().publish(OrderPlaced(order_id="o1"), delay=delay)
 
 
-async def test_what_is_no_event_no_priority_or_no_handler_is_named() -> None:
+async def test_invalid_events_priorities_and_handlers_are_named() -> None:
     bus, given = Desk().bus(), {"order_id": "o1"}
     with pytest.raises(Invalid, match="a dict is not an event"):
         await bus.publish(given)  # type: ignore[arg-type]  # a mistake
@@ -304,7 +304,7 @@ async def test_namespaces_and_statistics() -> None:
     assert (stats.handler_id, stats.open, stats.settled) == ("bill", 0, 4)
 
 
-async def test_an_event_that_nobody_has_seen_is_not_believed_to_be_done() -> None:
+async def test_an_event_that_no_worker_has_read_is_not_believed_to_be_done() -> None:
     desk = Desk()
     bus = desk.bus()
     seen: list[str] = []

@@ -132,7 +132,7 @@ async def test_a_poison_event_does_not_stop_the_others() -> None:
     assert letter["last_error"].startswith("BadPayload")
 
 
-async def test_a_handler_of_everything_takes_types_that_nobody_declared() -> None:
+async def test_a_handler_of_everything_takes_types_without_a_class() -> None:
     desk = Desk()
     seen: list[Any] = []
     bus = desk.bus()
@@ -158,7 +158,7 @@ async def test_emissions_become_visible_with_the_ack_alone() -> None:
     assert child["priority"] == 7
 
 
-async def test_whoever_meets_a_settled_claim_writes_its_effects() -> None:
+async def test_a_worker_that_finds_a_settled_claim_writes_its_effects() -> None:
     """A worker acks, and dies before what it emitted is published."""
     desk = Desk()
     bus = desk.bus()
@@ -330,7 +330,7 @@ async def test_later_hands_back_without_blame() -> None:
     assert tries == [1, 1]
 
 
-async def test_an_event_that_nobody_comes_back_from_is_buried_and_its_neighbours_are_not() -> None:
+async def test_an_event_that_ends_every_worker_is_dead_and_its_neighbours_are_not() -> None:
     """Workers that end without a word: here, holds that are taken and forgotten."""
     seen: list[str] = []
 

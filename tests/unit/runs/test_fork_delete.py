@@ -234,7 +234,7 @@ async def test_a_fork_that_only_registered_never_comes_into_being() -> None:
     assert archive.keys("payloads") == []
 
 
-async def test_a_registration_under_somebody_else_s_name_keeps_nothing() -> None:
+async def test_a_registration_under_the_name_of_another_run_keeps_nothing() -> None:
     archive = Archive()
     await finished(archive)
     await archive.begin("f")
@@ -255,7 +255,7 @@ async def test_a_fork_that_continued_as_new_still_shows_its_old_history() -> Non
     assert await get_payload(archive.store, previous.entries[1].fields["payload"]) == b"large"
 
 
-async def test_a_slow_fork_meets_the_deleter_s_tombstone() -> None:
+async def test_a_slow_fork_loses_against_the_deleter_s_tombstone() -> None:
     """The fork has registered and looked; the deleter finds the registration and no fork; then the fork goes on."""
 
     class Slow(MemoryStore):

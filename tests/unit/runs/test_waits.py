@@ -337,7 +337,7 @@ async def test_the_same_answer_without_a_key_is_not_taken_for_the_next_one(key: 
         assert (await two_questions.resume(desk.store(), "r", "go", 1, key=key)).result == [1, 1]
 
 
-async def test_a_delivery_with_a_key_is_known_after_the_history_has_begun_anew() -> None:
+async def test_a_delivery_with_a_key_is_known_after_continue_as_new() -> None:
     desk = Desk()
 
     @runs.workflow()

@@ -1,4 +1,4 @@
-"""Logs of a collector: nobody without a token gets to fill a disk with them."""
+"""Logs of a collector: a client without a token cannot fill a disk with them."""
 
 import io
 import json
@@ -32,7 +32,7 @@ def numbered(number: int) -> str:
 
 
 def accounted(lines: Iterable[bytes], until: int) -> list[int]:
-    """The counts that are told, each where those lines would be, until so many lines were there or counted."""
+    """The counts that are reported, each where those lines would be, until so many lines were there or counted."""
     counts: list[int] = []
     number = 0
     for each in lines:
@@ -88,7 +88,7 @@ def test_lines_to_a_pipe_whose_reader_is_gone_are_lost_without_a_word() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "w", encoding="utf-8") as stream, logging_to(stream):
-        logging.getLogger("holdfast.telemetry").warning("nobody hears")
+        logging.getLogger("holdfast.telemetry").warning("not read")
     assert stream.closed
 
 

@@ -1,4 +1,4 @@
-"""A store that never answers keeps nobody waiting who asks the private listener."""
+"""Requests to the private listener end in time although the store never answers."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -141,7 +141,7 @@ def test_stays_end_where_the_next_begins() -> None:
 )
 def test_told_of_lease(call: str, argument: Any, answer: object, called: int, returned: int, true: bool) -> None:
     found = rules(told_of_lease([op(call, argument, Done(answer), called, returned)], STOOD))
-    assert found == ([] if true else ["tenants are told the truth"])
+    assert found == ([] if true else ["answers to tenants are true"])
 
 
 class TestListings:

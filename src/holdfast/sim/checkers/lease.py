@@ -19,7 +19,7 @@ Tenure = tuple[str, int]
 
 
 def one_owner(tenures: Sequence[Tenure], grants: Iterable[Tenure]) -> Iterator[Violation]:
-    """``tenures`` is what stood on the lease, in order; ``grants`` is what owners were told."""
+    """``tenures`` is what stood on the lease, in order; ``grants`` are the answers that owners got."""
     yield from monotone("the epoch on the lease", (epoch for _, epoch in tenures))
     owners: dict[int, str] = {}
     for owner, epoch in tenures:
@@ -46,7 +46,7 @@ def fenced_off(effects: Iterable[Tenure]) -> Iterator[Violation]:
             yield Violation(FENCED_OFF, f"{owner} and {holder} both had effects in epoch {epoch}")
 
 
-TRUE_ANSWERS = "tenants are told the truth"
+TRUE_ANSWERS = "answers to tenants are true"
 
 ACQUIRED, HELD, RENEWED, HANDED_OVER, FENCED = "acquired", "held", "renewed", "handed over", "fenced"
 

@@ -141,7 +141,7 @@ NO_LOST_UPDATE = "no update is lost"
 TRUE_NO_OP = "nothing to do means that it was so"
 SAME_ROWS = "whatever the index says, a reader gets the rows of its commit"
 RECENT = "a read that begins after a commit sees it"
-ANSWERED = "a commit is where its writer was told"
+ANSWERED = "a commit has the number that its writer was answered"
 
 MARK, COUNTER, FLAG = "Mark", "Counter", "Flag"
 
@@ -301,7 +301,7 @@ def _touched(manifest: Mapping[str, Any], name: str) -> str | None:
 
 ONCE = "a batch is committed once"
 IN_ORDER = "batches are committed in their order"
-BATCH_ANSWERED = "what a driver is told of a batch is so"
+BATCH_ANSWERED = "answers about a batch are true"
 
 Batch = tuple[str, int]
 
@@ -327,7 +327,7 @@ def committed_once(found: Course) -> Iterator[Violation]:
 
 
 def batches_told_truly(operations: Iterable[Operation], found: Course) -> Iterator[Violation]:
-    """A driver that was told of a commit finds its batch there, or a later one of the same query."""
+    """A driver that was answered with a commit finds its batch there, or a later one of the same query."""
     commits = {commit: batch for batch, listed in batches(found).items() for commit in listed}
     for operation in operations:
         if operation.call != "load" or not isinstance(operation.outcome, Done) or operation.outcome.value is None:
@@ -337,4 +337,4 @@ def batches_told_truly(operations: Iterable[Operation], found: Course) -> Iterat
         number: Any = operation.outcome.value
         answer = commits.get(number)
         if answer is None or answer[0] != query or answer[1] < batch:
-            yield Violation(BATCH_ANSWERED, f"of batch {batch} of {query} commit {number} was told")
+            yield Violation(BATCH_ANSWERED, f"batch {batch} of {query} was answered with commit {number}")

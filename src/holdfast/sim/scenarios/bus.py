@@ -100,7 +100,7 @@ class BusClaim(Scenario):
 
 
 def answer(world: World) -> Iterator[Violation]:
-    """Who was told that it acked did: the claim that is left is acked, or there is none."""
+    """A worker that was answered that it acked did: the claim that is left is acked, or there is none."""
     acks = [each for each in world.operations if each.call == "act" and each.outcome == Done("acked")]
     states = [landing.body for landing in world.landings if landing.key.startswith("claims/") and landing.body]
     if acks and not any(b'"ack_at":"' in body for body in states):

@@ -130,7 +130,7 @@ async def _unless_fenced(call: Awaitable[None], reported: str) -> str:
 
 def _tenure(body: bytes | None) -> Tenure:
     if body is None:
-        return "nobody", 0
+        return "no owner", 0
     document = codec.decode(body, key=KEY)
     return str(document["owner_id"]), int(document["epoch"])
 

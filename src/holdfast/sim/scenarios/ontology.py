@@ -31,7 +31,7 @@ from holdfast.ontology.commit.view import View
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import EMPTY, Ledger
 from holdfast.ontology.format.data.batch import AtCommit, Intent
-from holdfast.ontology.format.data.intake import rows_of
+from holdfast.ontology.format.data.intake import queued
 from holdfast.ontology.format.head import Head
 from holdfast.ontology.format.manifest import Registered
 from holdfast.ontology.maintain.upkeep import Upkeep
@@ -89,7 +89,7 @@ class OntologyCommit(Scenario):
     plain: int = 0
     """Commits of a plain writer."""
     registered: int = 0
-    """Types that somebody registers meanwhile, in commits of their own."""
+    """Types that other sessions register meanwhile, in commits of their own."""
     idle_ms: float = 0.0
     races: RetryPolicy = AT_ONCE
     settled: bool = True
@@ -378,7 +378,7 @@ class Session:
 
 @dataclass(frozen=True, kw_only=True)
 class OntologySink(Scenario):
-    """Drivers hand over the same batches, again and again; each becomes one commit, whoever else writes."""
+    """Drivers hand over the same batches, again and again; each becomes one commit, also beside other writers."""
 
     name: ClassVar[str] = "ontology-sink"
     explorable: ClassVar[bool] = False
@@ -389,7 +389,7 @@ class OntologySink(Scenario):
     batches: int = 2
     tasks: int = 2
     rivals: int = 1
-    """Commits of somebody who writes the same objects."""
+    """Commits of another writer of the same objects."""
     again: int = 3
     """How often a driver tries a batch that failed, or ended in doubt."""
     idle_ms: float = 50.0
@@ -425,7 +425,7 @@ class OntologySink(Scenario):
                 if isinstance(outcome, Done):
                     break
             else:
-                return  # Spark ends a query whose batch fails; whoever begins it again begins with this one
+                return  # Spark ends a query whose batch fails; a restarted query begins with this one
 
     async def load(self, process: Process, batch: int) -> Landed:
         session, load = Session(process, self.committer, self.races), process.ambient.ids.unique()
@@ -447,7 +447,7 @@ class OntologySink(Scenario):
     async def rival(self, process: Process) -> None:
         session = Session(process, self.committer, self.races)
         for number in range(self.rivals):
-            row = rows_of(session.info, Reading(id="k0", by=f"rival {process.incarnation} {number}"))[0]
+            row = queued(session.info, Reading(id="k0", by=f"rival {process.incarnation} {number}"))[0]
             session.committer.queue.append(Intent(session.info.type_id, row.identity, row.fields_json))
             await process.perform("rival", session.committer.commit(), key=layout.HEAD, show=_number)
             session.committer.discard()

@@ -40,7 +40,7 @@ from holdfast.sim.world import Process, SimClock, World
 
 @dataclass(frozen=True, kw_only=True)
 class OntologyCompact(OntologyCommit):
-    """Compactors merge files while others commit, read, lie and sweep; nobody ever sees other rows."""
+    """Compactors merge files while others commit, read, lie and sweep; no reader ever sees other rows."""
 
     name: ClassVar[str] = "ontology-compact"
     compactor: ClassVar[type[Compactor]] = Compactor
@@ -138,7 +138,7 @@ class _Destroying(OntologyCompact):
     times: int = 1
     """How often each of them does it."""
     resumes: int = 2
-    """How often somebody finishes what others have begun, and removes what they left behind."""
+    """How often a process finishes what others have begun, and removes what they left behind."""
     follows: float = 0.3
     """How often a reader follows the changes from the beginning."""
 
@@ -184,7 +184,7 @@ class _Destroying(OntologyCompact):
             await process.perform("resume", erase.resume(process.store, process.ambient), key=layout.HEAD)
 
     async def writer(self, process: Process) -> None:
-        """Puts marks; a session that is told of the type's end is followed by another, which begins it anew."""
+        """Puts marks; a session that learns of the type's end is followed by another, which begins it anew."""
         committer, close = self._session(process, {MARK: sim_type(MARK)})
         for number in range(self.commits):
             token = f"{process.name}/{number + 1}"

@@ -231,7 +231,7 @@ class SimStepped(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class PlatformSteps(Scenario):
-    """Steps emit events; each that is recorded is published once, after its entry, whoever goes on with the run."""
+    """Steps emit events; each that is recorded is published once, after its entry, also by another process."""
 
     name: ClassVar[str] = "platform-steps"
     explorable: ClassVar[bool] = False

@@ -1,7 +1,7 @@
 """Workflows: callers that crash and overtake each other, workers that go by the index, and cancellation.
 
 Step functions note every execution outside the simulated store, as a real side effect would be. The checkers read the
-journal's bytes with a reader of their own and compare them with those notes and with what the callers were told.
+journal's bytes with a reader of their own and compare them with those notes and with the answers to callers.
 """
 
 import asyncio
@@ -169,7 +169,7 @@ def _one_result(world: World, entries: list[dict[str, Any]]) -> Iterator[Violati
     results = [value[1] for value in reported if isinstance(value, tuple) and value[0] == "success"]
     final = [entry["result"] for entry in entries if entry["type"] == "complete"]
     if len(final) > 1 or any(result != final[0] for result in results if final) or (results and not final):
-        yield Violation("every caller is told the one recorded result", f"told {results}, recorded {final}")
+        yield Violation("every caller gets the one recorded result", f"answered {results}, recorded {final}")
 
 
 ROUNDS = 100
@@ -219,7 +219,7 @@ class RunsWorker(Scenario):
         world.start("janitor", self.janitor)
 
     async def client(self, process: Process) -> None:
-        """Starts each run once, and answers it once: whoever dies in between is not replaced."""
+        """Starts each run once, and answers it once: a client that dies in between is not replaced."""
         store = open_store(process)
         for number in range(self.runs):
             run_id = f"{process.name}-{number + 1}"
@@ -247,9 +247,9 @@ class RunsWorker(Scenario):
         return True
 
     async def janitor(self, process: Process) -> None:
-        """Comes when the others have left; repairs, answers what nobody has answered, and works until all is over."""
+        """Starts when the others have ended; repairs, answers what is unanswered, and works until all runs are over."""
         await asyncio.sleep(ALL_BACK_S)
-        while any(other.working for other in process.world.processes if other.family != "janitor"):  # noqa: ASYNC110  # nobody tells
+        while any(other.working for other in process.world.processes if other.family != "janitor"):  # noqa: ASYNC110  # there is no event
             await asyncio.sleep(1)
         store = open_store(process)
         await self.work_without_repair(process)
@@ -368,7 +368,7 @@ CLEAN = "a run that was cancelled has given back what it took"
 STOPPED = "a run that was asked to stop before its last step does not succeed"
 TOGETHER = "a child is over, or cleaning up, when its cancelled parent is over"
 AFTERWARDS = "a child takes nothing any more when its cancelled parent is over"
-ANSWERED = "every caller is told how the run ended"
+ANSWERED = "every caller learns how the run ended"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -505,4 +505,4 @@ def _answered(world: World, entries: list[dict[str, Any]]) -> Iterator[Violation
     over = said & {"cancelled", "success", "failed"}
     ends = {"cancel": "cancelled", "complete": "success", "error": "failed"}
     if over and over != {ends.get(entries[-1]["type"])}:
-        yield Violation(ANSWERED, f"told {sorted(over)}, and the journal ends with {entries[-1]}")
+        yield Violation(ANSWERED, f"answered {sorted(over)}, and the journal ends with {entries[-1]}")

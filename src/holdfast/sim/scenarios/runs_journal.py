@@ -34,12 +34,12 @@ FOLDER = layout.run_folder(RUN)
 UNSEALED = SegmentPolicy()
 """Nothing here is long enough to be sealed by the usual policy."""
 ONE_HOLDER = "a session has one holder"
-ANSWERED = "what a session was told is what is recorded"
+ANSWERED = "what a session was answered is what is recorded"
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunsJournal(Scenario):
-    """Sessions take over one run from each other; what each was told is in the journal, once, and nothing else."""
+    """Sessions take over one run from each other; every answered entry is in the journal, once, and nothing else."""
 
     name: ClassVar[str] = "runs-journal"
     journal: ClassVar[type[Journal]] = Journal
@@ -216,7 +216,7 @@ def _told_as_recorded(world: World, histories: dict[int, Generation]) -> Iterato
                 entries = histories[generation].entries if generation in histories else []
                 there = entries[offset] if offset < len(entries) else None
                 if there != reported:
-                    yield Violation(ANSWERED, f"{operation.process} was told {reported}, and there is {there}")
+                    yield Violation(ANSWERED, f"{operation.process} was answered {reported}, and there is {there}")
 
 
 def _read_as_written(world: World, journals: list[list[bytes]]) -> Iterator[Violation]:
@@ -224,7 +224,7 @@ def _read_as_written(world: World, journals: list[list[bytes]]) -> Iterator[Viol
     for operation in world.operations:
         outcome = operation.outcome
         if isinstance(outcome, Failed) and isinstance(outcome.error, Corrupt):
-            yield Violation(READABLE, f"{operation.process} was told: {outcome.error}")
+            yield Violation(READABLE, f"{operation.process} was answered: {outcome.error}")
         if operation.call == "read" and isinstance(outcome, Done) and outcome.value and outcome.value not in written:
             yield Violation(READABLE, f"{operation.process} read a journal that never was: {outcome.value!r}")
 

@@ -65,7 +65,7 @@ class Laws(Scenario):
 
 @dataclass(frozen=True, kw_only=True)
 class StoreCas(Scenario):
-    """Writers read a cell and replace what they saw; the cell is linearizable and nobody is told a lie."""
+    """Writers read a cell and replace what they saw; the cell is linearizable and every answer is true."""
 
     name: ClassVar[str] = "store-cas"
 

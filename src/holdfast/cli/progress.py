@@ -38,7 +38,7 @@ class Step:
 
 @dataclass
 class Checklist:
-    """Steps in order, and a line below them that is asked for anew at every drawing."""
+    """Steps in order, and a line below them: ``footer`` is called at every drawing."""
 
     steps: Sequence[Step]
     footer: Callable[[], str] = lambda: ""

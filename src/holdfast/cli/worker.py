@@ -127,7 +127,7 @@ def _figures(runner: Runner) -> dict[str, object]:
 
 
 async def _watch(out: Output, runner: Runner) -> None:
-    """A line that lives on the terminal: throughput, in flight, failures, dead."""
+    """Update one line on the terminal: throughput, in flight, failures, dead."""
     console = out.console(stderr=True)
     if out.as_json or not console.file.isatty():
         return
@@ -175,7 +175,7 @@ def _health(runner: Runner) -> dict[str, Any]:
 
 
 class _Collector:
-    """Reads the worker's own figures at every scrape, so that nothing is counted twice."""
+    """Reads the runner's counters at every scrape; it keeps none of its own."""
 
     def __init__(self, runner: Runner, usage: Usage) -> None:
         self._runner = runner

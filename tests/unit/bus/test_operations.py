@@ -25,9 +25,9 @@ async def bill(ctx: Any, event: OrderPlaced) -> None:
 async def test_a_key_is_published_once_by_any_number_of_publishers() -> None:
     desk = Desk()
     buses = [desk.bus() for _ in range(5)]
-    told = await asyncio.gather(*(bus.publish(OrderPlaced(order_id="o1"), key="o1") for bus in buses))
-    assert len({each.id for each in told}) == 1
-    assert sorted(each.duplicate for each in told) == [False, True, True, True, True]
+    answer = await asyncio.gather(*(bus.publish(OrderPlaced(order_id="o1"), key="o1") for bus in buses))
+    assert len({each.id for each in answer}) == 1
+    assert sorted(each.duplicate for each in answer) == [False, True, True, True, True]
     assert len(desk.documents("events/")) == 1
 
 
@@ -132,7 +132,7 @@ async def test_publishers_date_nothing_below_the_boundary() -> None:
     bus = desk.bus()
     await bus.publish(OrderPlaced(order_id="o1"))
     desk.watch.advance(seconds=8 * DAY)
-    assert (await bus.cleanup()).events == 0  # nobody has ever looked at it
+    assert (await bus.cleanup()).events == 0  # no worker has ever looked at it
     assert (await bus.cleanup(unsafe_unsettled=True)).events == 1
     late = await desk.bus(skew_s=-9 * DAY).publish(OrderPlaced(order_id="late"))
     assert (await desk.bus().run([bill], until_idle=True)).handled == 1
@@ -271,8 +271,8 @@ async def test_one_event_is_inspected_and_replayed_with_a_lineage_of_its_own() -
     assert (again.type, again.payload, again.priority) == (dead.type, dead.payload, dead.priority)
     assert (again.root_event_id, again.chain_depth) == (again.id, 0)
     assert again.id != dead.id
-    with pytest.raises(NotFound, match="no event nobody"):
-        await bus.inspect("nobody")
+    with pytest.raises(NotFound, match="no event missing"):
+        await bus.inspect("missing")
     assert len(await bus.replay_many(status="acked")) == 2
 
 

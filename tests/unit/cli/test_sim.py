@@ -21,7 +21,7 @@ from holdfast.sim.scenarios.store import StoreCas
 from holdfast.objects.client import Client
 
 class Forgetful(Client):
-    """Says that it lost whenever it is told so."""
+    """Reports a lost race without reading back."""
     async def put(self, key, body, mode=CREATE):
         return await self._send(key, body, mode)
 

@@ -327,18 +327,18 @@ async def test_a_failure_that_was_caught_before_a_child_is_recorded_before_it_be
         return "worked"
 
     @runs.workflow()
-    async def child(ctx: runs.Context, told: str) -> str:
+    async def child(ctx: runs.Context, answer: str) -> str:
         if ctx.session == 1:
             raise Crash
-        return told
+        return answer
 
     @runs.workflow()
     async def parent(ctx: runs.Context) -> Any:
         try:
-            told = await ctx.step("flaky", flaky)
+            answer = await ctx.step("flaky", flaky)
         except runs.StepFailed as failed:
-            told = failed.message
-        return await ctx.run(child, told)
+            answer = failed.message
+        return await ctx.run(child, answer)
 
     with pytest.raises(Crash):
         await parent.start(desk.store(), run_id="p")

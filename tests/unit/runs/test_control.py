@@ -134,7 +134,7 @@ class TestCancel:
         assert not (await runs.request_cancel(desk.store(), "r", now=True)).written
         assert desk.journal("r") == before
         with pytest.raises(NotFound, match="does not exist"):
-            await runs.request_cancel(desk.store(), "nobody")
+            await runs.request_cancel(desk.store(), "missing")
         await runs.delete(desk.store(), "r")
         with pytest.raises(NotFound, match="was deleted"):
             await runs.request_cancel(desk.store(), "r")

@@ -173,7 +173,7 @@ async def test_a_deleted_name_is_not_created_again() -> None:
     with pytest.raises(Refused):
         await archive.begin("r", reopen=True)
     with pytest.raises(NotFound):
-        await delete(archive.store, "nobody")
+        await delete(archive.store, "missing")
 
 
 async def test_a_run_that_is_not_over_is_deleted_by_force_only() -> None:
@@ -291,7 +291,7 @@ async def test_tidying_removes_merged_segments_of_finished_runs_alone() -> None:
     assert previous is not None
     assert len(previous.entries) == 13
     assert await tidy(archive.store, "r") == 0
-    assert await tidy(archive.store, "nobody") == 0
+    assert await tidy(archive.store, "missing") == 0
 
 
 async def test_an_index_that_missed_the_deletion_is_mended() -> None:

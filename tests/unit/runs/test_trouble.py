@@ -230,13 +230,13 @@ async def test_a_time_limit_of_the_steps_own_keeps_its_message() -> None:
 
     @runs.workflow()
     async def work(ctx: runs.Context) -> list[str]:
-        told = []
+        answer = []
         for function in (inner, mute):
             try:
                 await ctx.step("print", function, timeout=30)
             except runs.StepFailed as failed:
-                told.append(str(failed))
-        return told
+                answer.append(str(failed))
+        return answer
 
     outcome = await work.start(desk.store(), run_id="r")
     assert outcome.result == [

@@ -38,7 +38,7 @@ async def test_suspend_resume_and_wrong_events() -> None:
     with pytest.raises(runs.RunFinished):
         await work.resume(desk.store(), "r", "approval", 3)
     with pytest.raises(NotFound):
-        await work.resume(desk.store(), "nobody", "approval")
+        await work.resume(desk.store(), "missing", "approval")
 
 
 async def test_a_resume_that_died_can_be_delivered_again() -> None:
@@ -294,7 +294,7 @@ async def test_reindexing_wakes_a_run_whose_mail_came_without_a_nudge() -> None:
         return [await ctx.suspend("go"), await ctx.suspend("go")]
 
     await work.start(desk.store(), run_id="r")
-    await mailbox.post(desk.store(), desk.store().ambient, "r", "go", 1)  # and whoever delivered it died here
+    await mailbox.post(desk.store(), desk.store().ambient, "r", "go", 1)  # and the sender died here
     assert (await runs.worker(desk.store(), [work], until_idle=True)).called == 0
     rebuilt = await runs.reindex(desk.store())
     assert (rebuilt.runs, rebuilt.written, rebuilt.removed) == (1, 1, 0)

@@ -270,7 +270,7 @@ async def test_what_is_handed_out_twice_is_looked_at_and_mended() -> None:
     await office.run("r", Draft("error", {"retryAt": office.watch.later(0)}))
     worker = office.fresh()
     assert await office.due(worker) == ["r"]
-    assert await office.due(worker) == ["r"]  # still due: nobody has taken it up
+    assert await office.due(worker) == ["r"]  # still due: no worker has taken it up
     journal = await office.archive.begin("r")
     await journal.append(COMPLETE)  # and the process died before it could tell the index
     assert await office.due(worker) == []

@@ -10,7 +10,7 @@ from bench.ontology_read.questions import Question
 
 
 class Session(ABC):
-    """Whoever asks: what it has learnt stays with it, and every answer is about the newest state there is."""
+    """A session: what it has learnt stays with it, and every answer is about the newest state there is."""
 
     @abstractmethod
     async def ask(self, question: Question) -> pa.Table: ...

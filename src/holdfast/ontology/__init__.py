@@ -3,7 +3,6 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from holdfast.ontology.filters.sides import left, right
 from holdfast.ontology.types.errors import (
     InvalidQuery,
     InvalidType,
@@ -19,7 +18,7 @@ from holdfast.ontology.types.errors import (
     UnsupportedAnnotation,
 )
 from holdfast.ontology.types.expressions.terms import Condition, Figure, Ordering, count, count_where
-from holdfast.ontology.types.fields import Field, FieldExpr
+from holdfast.ontology.types.fields import Field, FieldExpr, left, right
 from holdfast.ontology.types.model import Entity, Mixin, Relation
 from holdfast.ontology.types.upgrade import upgrader
 

@@ -100,7 +100,7 @@ async def test_an_identity_that_comes_twice_refuses_the_load(sizes: Sizes) -> No
     tied = [{**row, "age": 7} for row in (*customers(0, 1, "a"), *customers(0, 1, "b"))]
     with pytest.raises(Conflict, match="1 identities are in the load more than once: 'c00000'"):
         await yard.load(table(tied), rules=Rules(Policy.REPLACE, latest_by="age"))
-    with pytest.raises(Invalid, match="latest_by is 'aeg', which is no field of this type"):
+    with pytest.raises(Invalid, match="latest_by is 'aeg', which is not a field of this type"):
         await yard.load(table(newer), rules=Rules(Policy.REPLACE, latest_by="aeg"))
 
 
@@ -221,7 +221,7 @@ async def test_sources_do_not_know_each_other() -> None:
 
 
 class Interrupted(Loader):
-    """Somebody commits while it is deciding."""
+    """Another session commits while it is deciding."""
 
     async def _land(self, request: Request, prepared: Prepared, tally: object) -> object:  # type: ignore[override]
         if self.meanwhile:
@@ -237,14 +237,14 @@ class Interrupted(Loader):
 @pytest.mark.parametrize("other", [False, True])
 async def test_only_a_commit_to_the_same_type_is_decided_about_again(other: bool) -> None:
     yard = Yard(MemoryStore(), sizes=SPREAD)
-    sheaves = await yard.staged("load", table(customers(0, 50)))
+    staged_files = await yard.staged("load", table(customers(0, 50)))
     async with yard.session() as onto:
         loader = Interrupted(onto, yard.ambient, type_info(Customer), yard.run, yard.sizes)
         await onto.agreed(Customer)
         loader.meanwhile = [
             (Product, [Product(sku="p")]) if other else (Customer, [Customer(id="c00007", name="theirs", age=7)])
         ]
-        landed = await loader.land(Request("load", REPLACE), sheaves)
+        landed = await loader.land(Request("load", REPLACE), staged_files)
     assert yard.asked.count("decide") == (1 if other else 2)
     assert landed.commit is not None
     assert landed.commit.commit_id == 2
@@ -282,12 +282,12 @@ class Frugal(Loader):
 
 async def test_a_driver_holds_pieces_of_the_file_and_never_all_of_it() -> None:
     store = Metered()
-    yard = Yard(store, sizes=replace(SPREAD, sheaf_rows=5_000, range_rows=2_000, group_rows=500))
-    sheaves = await yard.staged("load", table(customers(0, 20_000, "name ")))
+    yard = Yard(store, sizes=replace(SPREAD, file_rows=5_000, range_rows=2_000, group_rows=500))
+    staged_files = await yard.staged("load", table(customers(0, 20_000, "name ")))
     async with yard.session() as onto:
         store.largest = 0
         loader = Frugal(onto, yard.ambient, type_info(Customer), _elsewhere(yard, store), yard.sizes)
-        landed = await loader.land(Request("load"), sheaves)
+        landed = await loader.land(Request("load"), staged_files)
     assert landed.commit is not None
     assert landed.commit.rows == 20_000
     assert store.streamed > 100_000
@@ -326,8 +326,8 @@ async def test_what_a_dead_load_has_staged_is_told_and_swept_in_its_time() -> No
 
 async def test_a_load_whose_parts_were_taken_away_fails_and_leaves_nothing_visible() -> None:
     yard = Yard(MemoryStore(), sizes=SPREAD)
-    sheaves = await yard.staged("load", table(customers(0, 50)))
+    staged_files = await yard.staged("load", table(customers(0, 50)))
     await leftovers.forget(yard.store, "load")
     with pytest.raises(Conflict, match="what was staged is gone"):
-        await yard.land(sheaves)
+        await yard.land(staged_files)
     assert (await yard.ledger()).commit_id == 0

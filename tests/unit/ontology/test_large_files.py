@@ -1,7 +1,7 @@
 """Columns of large files: what a statement reads is here when it runs, and what it does not read stays away.
 
 Files are large from the first byte on here, a range is a column of a row group, and there may be any number of them: a
-column that somebody forgot to ask for is a hole, which DuckDB refuses.
+column that was not asked for is a hole, which DuckDB refuses.
 """
 
 import random
@@ -102,20 +102,20 @@ async def test_columns_and_whole_files_give_the_same_answers(compacted: bool, mo
     await stocked(desk, compacted=compacted)
     async with Ontology(desk.store, desk.ambient, (Thing, Link)) as onto:
         first = await answers(onto)
-        assert onto._warm._narrower._files
+        assert onto._warm._large._files
         assert await answers(onto) == first
     async with SqlTables(desk.store) as tables:
         text = "SELECT name, value FROM Thing WHERE value > 3 ORDER BY name"
-        told = (await tables.run(text)).to_pylist()
+        answer = (await tables.run(text)).to_pylist()
     whole(monkeypatch)
     async with Ontology(desk.store, desk.ambient, (Thing, Link)) as onto:
         assert await answers(onto) == first
     async with SqlTables(desk.store) as tables:
-        assert (await tables.run(text)).to_pylist() == told
+        assert (await tables.run(text)).to_pylist() == answer
 
 
 def snapshot(onto: Ontology) -> RemoteParquet:
-    (found,) = {each for each in onto._warm._narrower._remote.values() if each.key.startswith(layout.SNAPSHOTS)}
+    (found,) = {each for each in onto._warm._large._remote.values() if each.key.startswith(layout.SNAPSHOTS)}
     return found
 
 

@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from holdfast import pipeline
 from holdfast.objects.client import Client
 from holdfast.objects.layer import Layer
@@ -118,6 +120,7 @@ class Dies(Layer):
         return outcome
 
 
+@pytest.mark.soak
 async def test_killed_at_any_write_and_done_again_gives_the_same(place: Place) -> None:
     answers = await place.answers()
     whole = place.copy()

@@ -24,9 +24,9 @@ from holdfast.base.codec import Document
 from holdfast.base.errors import Conflict
 from holdfast.base.record import Record
 from holdfast.ontology.format.data.batch import digest, joined
+from holdfast.ontology.types.codecs import to_json
 from holdfast.ontology.types.names import key_columns
 from holdfast.ontology.types.refs import TypeId
-from holdfast.ontology.types.values import to_json
 
 SHOWN = 3
 STATE = ("commit_id", "digest", "other", "retracted")

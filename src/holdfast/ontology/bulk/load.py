@@ -35,7 +35,7 @@ from holdfast.ontology.bulk.stage import SIZES, KeyRange, Sizes, StagedFile, key
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.chain.resolve import resolve
 from holdfast.ontology.commit.attempt import Bulk
-from holdfast.ontology.commit.commit import Commit, told
+from holdfast.ontology.commit.commit import Commit, commit_of
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import Ledger
 from holdfast.ontology.format.data.footer import of_footer, stats_of
@@ -247,14 +247,14 @@ class Loader:
         self._info = info
         self._run = run
 
-    async def land(self, request: Request, sheaves: Sequence[StagedFile]) -> Landed:
+    async def land(self, request: Request, staged_files: Sequence[StagedFile]) -> Landed:
         """One commit, or none. ``Conflict`` if the rules refuse it, or if others keep committing to the type."""
         for _ in range(TRIES):
             ledger, version_id = await self._onto.agreed(self._info.python)
             if (position := self._position(request, ledger)) is not None:
                 return await self._committed_before(position, ledger)
             try:
-                prepared, tally = await self._prepared(request, sheaves, ledger, version_id)
+                prepared, tally = await self._prepared(request, staged_files, ledger, version_id)
                 tally.check(self._info.type_id, request.rules)
                 if prepared is None:
                     _check_head(request, ledger)
@@ -290,22 +290,22 @@ class Loader:
         place = await self._onto.chain.at(ledger.place, position.commit_id)
         if place is None:
             raise Corrupt(f"commit {position.commit_id} is said to have a batch, and is not on the chain")
-        return Landed(Tally(), told(await self._onto.chain.manifest(place)), replayed=True)
+        return Landed(Tally(), commit_of(await self._onto.chain.manifest(place)), replayed=True)
 
     # --- deciding ---
 
     async def _prepared(
-        self, request: Request, sheaves: Sequence[StagedFile], ledger: Ledger, version_id: int
+        self, request: Request, staged_files: Sequence[StagedFile], ledger: Ledger, version_id: int
     ) -> tuple[Prepared | None, Tally]:
         type_id = self._info.type_id
         target = of_schema(type_id, self._info.schema, version_id=version_id)
         found = await resolve(self._store, self._onto.chain, ledger, type_id)
         census = stage.Census.of(self._info, max(found.generation, 1), ledger.commit_id, request.rules)
         entries = found.entries
-        if _small(sheaves, entries, self._sizes):
-            parts, partial, tally = await self._here(request, target, sheaves, census, entries)
+        if _small(staged_files, entries, self._sizes):
+            parts, partial, tally = await self._here(request, target, staged_files, census, entries)
         else:
-            parts, partial, tally = await self._elsewhere(request, target, sheaves, census, entries)
+            parts, partial, tally = await self._elsewhere(request, target, staged_files, census, entries)
         if not parts:
             return None, tally
         head, generation = ledger.head_of(type_id), found.generation
@@ -316,18 +316,18 @@ class Loader:
         self,
         request: Request,
         target: TypeInfo,
-        sheaves: Sequence[StagedFile],
+        staged_files: Sequence[StagedFile],
         census: stage.Census,
         entries: Sequence[Entry],
     ) -> tuple[Sequence[pa.Table | StagedFile], set[str], Tally]:
-        rows = await stage.read_range(self._store, sheaves, KeyRange(), target.type_id.kind)
+        rows = await stage.read_range(self._store, staged_files, KeyRange(), target.type_id.kind)
         states = [
             table
             for entry in entries
             async for table in stage.state_tables(self._store, census, entry.path, _size(entry))
         ]
         state = stage.together(states)
-        partial = {name for sheaf in sheaves for name in sheaf.partial}
+        partial = {name for staged_file in staged_files for name in staged_file.partial}
         made, tally = await blocking(stage.decided_rows, target, rows, state, request.rules, partial)
         return [] if made is None else [made], partial, tally
 
@@ -335,7 +335,7 @@ class Loader:
         self,
         request: Request,
         target: TypeInfo,
-        sheaves: Sequence[StagedFile],
+        staged_files: Sequence[StagedFile],
         census: stage.Census,
         entries: Sequence[Entry],
     ) -> tuple[Sequence[pa.Table | StagedFile], set[str], Tally]:
@@ -347,7 +347,7 @@ class Loader:
         if any("gone" in each for each in listed):
             raise SnapshotGone(f"{listed[0]}")
         states = [StagedFile.parse(each, key=TASK) for each in listed]
-        begun = [*sheaves, *states] if request.rules.instead else sheaves
+        begun = [*staged_files, *states] if request.rules.instead else staged_files
         payloads = [
             {
                 "number": number,
@@ -356,7 +356,7 @@ class Loader:
                 "version": target.version_id,
                 "schema": self._info.schema,
                 "range": reach.document(),
-                "rows": _reached(sheaves, reach),
+                "rows": _reached(staged_files, reach),
                 "state": _reached(states, reach),
                 "rules": request.rules.document(),
             }
@@ -379,12 +379,12 @@ def _check_head(request: Request, ledger: Ledger) -> None:
         )
 
 
-def _small(sheaves: Sequence[StagedFile], entries: Sequence[Entry], sizes: Sizes) -> bool:
+def _small(staged_files: Sequence[StagedFile], entries: Sequence[Entry], sizes: Sizes) -> bool:
     if any(entry.stats is None for entry in entries):
         return False
     stats = [entry.stats for entry in entries if entry.stats is not None]
-    rows = sum(sheaf.rows for sheaf in sheaves) + sum(each.rows for each in stats)
-    count = sum(sheaf.size for sheaf in sheaves) + sum(each.size for each in stats)
+    rows = sum(staged_file.rows for staged_file in staged_files) + sum(each.rows for each in stats)
+    count = sum(staged_file.size for staged_file in staged_files) + sum(each.size for each in stats)
     return rows <= sizes.small_rows and count <= sizes.small_bytes
 
 
@@ -404,8 +404,8 @@ def _grouped(entries: Sequence[Entry], limit: int) -> list[list[Entry]]:
     return groups
 
 
-def _reached(sheaves: Sequence[StagedFile], reach: KeyRange) -> list[Document]:
-    return [some.document() for sheaf in sheaves if (some := sheaf.within(reach)) is not None]
+def _reached(staged_files: Sequence[StagedFile], reach: KeyRange) -> list[Document]:
+    return [some.document() for staged_file in staged_files if (some := staged_file.within(reach)) is not None]
 
 
 # --- tasks ---
@@ -426,10 +426,10 @@ async def range_task(store: Store, ambient: Ambient, payload: Document) -> list[
     kind, name = payload["type"]
     target = of_schema(TypeId(kind, name), payload["schema"], version_id=payload["version"])
     reach = KeyRange.parse(payload["range"], key=TASK)
-    sheaves, states = ([StagedFile.parse(each, key=TASK) for each in payload[what]] for what in ("rows", "state"))
-    rows = await stage.read_range(store, sheaves, reach, kind)
+    staged_files, states = ([StagedFile.parse(each, key=TASK) for each in payload[what]] for what in ("rows", "state"))
+    rows = await stage.read_range(store, staged_files, reach, kind)
     state = await stage.read_range(store, states, reach, kind)
-    partial = {name for sheaf in sheaves for name in sheaf.partial}
+    partial = {name for staged_file in staged_files for name in staged_file.partial}
     made, tally = await blocking(
         stage.decided_rows, target, rows, state, Rules.parse(payload["rules"], key=TASK), partial
     )

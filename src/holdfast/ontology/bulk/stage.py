@@ -124,9 +124,9 @@ def bound(table: pa.Table, keys: Sequence[str], group_rows: int = GROUP_ROWS) ->
     return sink.getvalue().to_pybytes(), tuple(parts)
 
 
-def key_ranges(sheaves: Iterable[StagedFile], rows: int) -> list[KeyRange]:
+def key_ranges(staged_files: Iterable[StagedFile], rows: int) -> list[KeyRange]:
     """All keys, divided where about so many rows have begun."""
-    begun = sorted((part.first, part.rows) for sheaf in sheaves for part in sheaf.parts)
+    begun = sorted((part.first, part.rows) for staged_file in staged_files for part in staged_file.parts)
     cuts: list[Identity] = []
     filled = 0
     for first, count in begun:
@@ -146,8 +146,8 @@ CHECK_ROWS = 16_384
 class Sizes:
     """How much is held at once. Larger means fewer objects."""
 
-    sheaf_rows: int = 400_000
-    sheaf_bytes: int = 96 << 20
+    file_rows: int = 400_000
+    file_bytes: int = 96 << 20
     """A staged file has at most about so many rows, and so many bytes before compression."""
     group_rows: int = GROUP_ROWS
     range_rows: int = 400_000
@@ -184,7 +184,7 @@ class Stager:
         self._unchecked: list[pa.Table] = []
         self._waiting: list[pa.Table] = []
         self._partial: set[str] = set()
-        self.sheaves: list[StagedFile] = []
+        self.staged_files: list[StagedFile] = []
         self.rows = 0
 
     async def add(self, table: pa.Table) -> None:
@@ -196,7 +196,7 @@ class Stager:
     async def finish(self) -> list[StagedFile]:
         await self._check()
         await self._flush()
-        return self.sheaves
+        return self.staged_files
 
     async def _check(self) -> None:
         if not self._unchecked:
@@ -206,8 +206,8 @@ class Stager:
         self.rows += table.num_rows
         self._waiting.append(table)
         if (
-            sum(each.num_rows for each in self._waiting) >= self._sizes.sheaf_rows
-            or sum(each.nbytes for each in self._waiting) >= self._sizes.sheaf_bytes
+            sum(each.num_rows for each in self._waiting) >= self._sizes.file_rows
+            or sum(each.nbytes for each in self._waiting) >= self._sizes.file_bytes
         ):
             await self._flush()
 
@@ -216,7 +216,7 @@ class Stager:
         if not sum(each.num_rows for each in waiting):
             return
         partial, self._partial = tuple(sorted(self._partial)), set()
-        sheaf = await staged(
+        staged_file = await staged(
             self._store,
             self._ambient,
             self._load,
@@ -226,7 +226,7 @@ class Stager:
             partial,
             self._sizes.group_rows,
         )
-        self.sheaves.append(sheaf)
+        self.staged_files.append(staged_file)
 
 
 def _checked(info: TypeInfo, given: Sequence[pa.Table], partial: set[str], latest_by: str | None) -> pa.Table:
@@ -292,7 +292,7 @@ async def staged(
     body, parts = await blocking(lambda: bound(in_order(pa.concat_tables(tables), keys), keys, group_rows))
     key = layout.load_key(load, *type_id, what, ambient.ids.unique())
     if isinstance(await store.put(key, body, CREATE), Lost):
-        raise SnapshotGone(f"{key}: somebody has drawn the same key")
+        raise SnapshotGone(f"{key}: another task has drawn the same key")
     return StagedFile(key, len(body), parts, partial)
 
 
@@ -314,10 +314,10 @@ class Census(Record):
 
     @classmethod
     def of(cls, info: TypeInfo, oldest: int, newest: int, rules: Rules) -> "Census":
-        """``Invalid`` if ``latest_by`` is no field that has an order."""
+        """``Invalid`` if ``latest_by`` is not a field that has an order."""
         name = rules.latest_by
         if name is not None and name not in info.columns:
-            raise Invalid(f"latest_by is {name!r}, which is no field of this type")
+            raise Invalid(f"latest_by is {name!r}, which is not a field of this type")
         if name is not None and info.forms[name] in ("json", "list"):
             raise Invalid(f"latest_by is {name!r}, whose values have no order", remedy="name a number or a time")
         described = None if name is None else fields_of(info.schema)[name]
@@ -328,17 +328,17 @@ async def stage_state(
     store: Store, ambient: Ambient, load: str, census: Census, files: Sequence[tuple[str, int | None]]
 ) -> list[StagedFile]:
     """What these data files say of the rows that count, as staged files. ``SnapshotGone`` for one that was removed."""
-    sheaves: list[StagedFile] = []
+    staged_files: list[StagedFile] = []
     waiting: list[pa.Table] = []
     for path, size in files:
         async for table in state_tables(store, census, path, size):
             waiting.append(table)
-            if sum(each.num_rows for each in waiting) >= SIZES.sheaf_rows:
-                sheaves.append(await staged(store, ambient, load, census.type_id, "state", waiting))
+            if sum(each.num_rows for each in waiting) >= SIZES.file_rows:
+                staged_files.append(await staged(store, ambient, load, census.type_id, "state", waiting))
                 waiting = []
     if sum(each.num_rows for each in waiting):
-        sheaves.append(await staged(store, ambient, load, census.type_id, "state", waiting))
-    return sheaves
+        staged_files.append(await staged(store, ambient, load, census.type_id, "state", waiting))
+    return staged_files
 
 
 async def state_tables(store: Store, census: Census, path: str, size: int | None) -> AsyncIterator[pa.Table]:
@@ -377,15 +377,15 @@ def _state(table: pa.Table, path: str, keys: Sequence[str], census: Census) -> p
 # --- one range of keys ---
 
 
-async def read_range(store: Store, sheaves: Sequence[StagedFile], reach: KeyRange, kind: str) -> pa.Table | None:
+async def read_range(store: Store, staged_files: Sequence[StagedFile], reach: KeyRange, kind: str) -> pa.Table | None:
     """The rows of a range of keys from all staged files; None if there are none."""
     keys, found = names.key_columns(kind), list[pa.Table]()
-    for sheaf in sheaves:
-        some = sheaf.within(reach)
+    for staged_file in staged_files:
+        some = staged_file.within(reach)
         if some is None:
             continue
         parts = iter(some.parts)
-        async with remote_parquet(store, sheaf.key, sheaf.size) as file:
+        async with remote_parquet(store, staged_file.key, staged_file.size) as file:
             async for table in file.tables(range(some.skipped, some.skipped + len(some.parts))):
                 found.append(table if reach.holds(next(parts)) else reach.cut(table, keys))
     return together(found)

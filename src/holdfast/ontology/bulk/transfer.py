@@ -44,7 +44,7 @@ from holdfast.ontology.chain.state import TypeState, see_file
 from holdfast.ontology.commit.commit import Commit
 from holdfast.ontology.format.data.batch import Batch, Identity, Row
 from holdfast.ontology.format.data.columns import typed_columns
-from holdfast.ontology.format.data.intake import rows_of
+from holdfast.ontology.format.data.intake import arrow_columns
 from holdfast.ontology.format.data.rows import batched, from_table, read, written_columns
 from holdfast.ontology.format.data.stored_rows import stored_batches
 from holdfast.ontology.format.head import read_head
@@ -197,12 +197,16 @@ def _of_tables(tables: Iterable[pa.Table], info: TypeInfo) -> Iterator[Batch]:
     for table in tables:
         with _numbered(first):
             own = {*keys, "fields_json"} <= set(table.column_names)
-            yield _batch(_stored(table, info) if own else read(info, rows_of(info, table)), info)
+            if own:
+                yield _batch(_stored(table, info), info)
+            else:
+                keys_of_rows, bodies, _ = arrow_columns(info, table)
+                yield batched(info, keys_of_rows, bodies)
         first += table.num_rows
 
 
 def _stored(table: pa.Table, info: TypeInfo) -> list[Any]:
-    """Objects from ``fields_json``, of a file that may be anybody's."""
+    """Objects from ``fields_json``, of a file that any program may have written."""
     for name in (*key_columns(info.type_id.kind), "fields_json"):
         column = table.column(name)
         if column.null_count or not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
@@ -294,7 +298,7 @@ def _of_values(found: Iterable[dict[str, Any]], info: TypeInfo) -> Iterator[Batc
 
 
 def _object(values: dict[str, Any], info: TypeInfo, number: int) -> Any:
-    """As the store has it; or, if it is not so, as somebody would write it."""
+    """From a row as the store has it, otherwise from the values as a caller of the class writes them."""
     known = {*info.shown}
     if strange := [name for name in values if name not in known]:
         raise _unfit(info, number, f"{info.name} has no field {strange[0]}")

@@ -209,7 +209,7 @@ class Catalog:
             try:
                 after = change(before)
             except Corrupt:
-                after = change({})  # it is derived: what nobody can read is written anew
+                after = change({})  # it is derived: one that cannot be read is written anew
             if found is not None and after == before:
                 return
             body = codec.encode({**after, "write_id": self._ambient.ids.write_id()})

@@ -126,7 +126,7 @@ async def read_file(store: Store, path: str) -> bytes:
             raise SnapshotGone(f"{path}: this snapshot is gone", remedy="resolve the type's files again") from error
         raise Corrupt(f"{path}: this data file is missing", remedy="restore it from a backup of the store") from error
     except Invalid as error:
-        raise Corrupt(f"a manifest names {path!r} as a data file, and that is no key") from error
+        raise Corrupt(f"a manifest names {path!r} as a data file, and that is not a key") from error
 
 
 async def latest_versions(

@@ -24,9 +24,9 @@ from holdfast.ontology.types.typeinfo import TypeInfo
 
 
 class Witness(Protocol):
-    """Who knows of every attempt at one commit before its head is sent, for whoever has to ask the chain later.
+    """Records every attempt at one commit before its head is sent, so that a later process can ask the chain for it.
 
-    ``places`` are the attempts so far, by anybody. ``note`` fails for who may not go on.
+    ``places`` are the attempts so far, of all processes. ``note`` raises in a process that may not continue.
     """
 
     @property
@@ -70,7 +70,7 @@ class Attempt:
     enclosed: int = 0
     """And how much of the queued outbox."""
     wanted: bool = True
-    """Somebody waits to hear of it."""
+    """A caller waits for it."""
 
     @property
     def place(self) -> Place:

@@ -131,7 +131,7 @@ def opened(manifest: Manifest, base: Manifest | None) -> Ledger:
 
 
 def followed(ledger: Ledger, manifest: Manifest, dropped: Dropped = NOTHING_DROPPED) -> Ledger:
-    """The ledger one commit later, whoever wrote it; ``dropped`` is what plain writers say of types they dropped."""
+    """The ledger one commit later, ours or a plain writer's; ``dropped`` has the types that plain writers dropped."""
     check(manifest.parent == ledger.place, f"{manifest.path}: its parent is not {ledger.place}")
     if manifest.summary is not None:
         return _overlaid(ledger, manifest)

@@ -83,10 +83,10 @@ async def remove(store: Store, found: Iterable[Leftover]) -> list[str]:
     return keys
 
 
-async def guilty_snapshots(store: Store, type_id: TypeId, keys: Iterable[str]) -> list[str]:
+async def snapshots_with_payload(store: Store, type_id: TypeId, keys: Iterable[str]) -> list[str]:
     """Those of a type, which no index names, that have payload they should not have."""
     ordered = (await orders(store, (await read_head(store)).place)).get(type_id, ())
-    return [key for key in keys if await _guilty_snapshot(store, key, type_id, ordered) is not None]
+    return [key for key in keys if await _snapshot_payload(store, key, type_id, ordered) is not None]
 
 
 # --- where they are ---
@@ -99,12 +99,12 @@ async def _snapshots(store: Store, wanted: Orders) -> AsyncIterator[Leftover]:
         own = [key for key in keys if snapshot_span(key, type_id) is not None]
         named = {entry.path for entry in (await read_index(store, type_id)).entries} if own else set()
         for key in own:
-            guilty = await _guilty_snapshot(store, key, type_id, ordered) if key not in named else None
-            if guilty is not None:
-                yield Leftover(key, guilty, (key,))
+            ordered_for = await _snapshot_payload(store, key, type_id, ordered) if key not in named else None
+            if ordered_for is not None:
+                yield Leftover(key, ordered_for, (key,))
 
 
-async def _guilty_snapshot(store: Store, key: str, type_id: TypeId, ordered: Sequence[Ordered]) -> Ordered | None:
+async def _snapshot_payload(store: Store, key: str, type_id: TypeId, ordered: Sequence[Ordered]) -> Ordered | None:
     first, last = snapshot_span(key, type_id) or (1, 0)
     meant = [each for each in ordered if first <= each.redaction.last and each.redaction.first <= last]
     return await _carries(store, key, meant, by_commit=True)
@@ -125,9 +125,9 @@ async def _attempts(store: Store, wanted: Orders, head: Place) -> AsyncIterator[
             if key in kept or key not in keys or number > head.commit_id:
                 continue
             meant = [each for each in ordered if number <= each.place.commit_id]
-            guilty = await _carries(store, key, meant)
-            if guilty is not None:
-                yield Leftover(key, guilty, tuple(keys))
+            ordered_for = await _carries(store, key, meant)
+            if ordered_for is not None:
+                yield Leftover(key, ordered_for, tuple(keys))
                 break
 
 
@@ -141,9 +141,9 @@ async def _loads(store: Store, wanted: Orders) -> AsyncIterator[Leftover]:
             found = layout.type_of_load_key(entry.key)
             ordered = wanted.get(refs.type_id(*found), ()) if found is not None else ()
             meant = [each for each in ordered if entry.modified_ns <= await _ordered_ns(chain, each)]
-            guilty = await _carries(store, entry.key, meant)
-            if guilty is not None:
-                yield Leftover(entry.key, guilty, (entry.key,))
+            ordered_for = await _carries(store, entry.key, meant)
+            if ordered_for is not None:
+                yield Leftover(entry.key, ordered_for, (entry.key,))
 
 
 async def _ordered_ns(chain: Chain, ordered: Ordered) -> int:
@@ -174,10 +174,10 @@ async def _carries(store: Store, key: str, meant: Sequence[Ordered], *, by_commi
         body = (await store.get(key)).body
     except NotFound:
         return None
-    return await blocking(_guilty, body, key, meant, by_commit)
+    return await blocking(_payload_in, body, key, meant, by_commit)
 
 
-def _guilty(body: bytes, key: str, meant: Sequence[Ordered], by_commit: bool) -> Ordered | None:
+def _payload_in(body: bytes, key: str, meant: Sequence[Ordered], by_commit: bool) -> Ordered | None:
     keys = names.key_columns(meant[0].redaction.type_id.kind)
     try:
         table = rows.from_parquet(body, key=key, columns=("commit_id", *keys, "fields_json"))

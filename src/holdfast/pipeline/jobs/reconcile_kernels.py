@@ -16,6 +16,7 @@ reference that is missing.
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -110,6 +111,8 @@ class Row:
     shares: list[Share] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     expired: bool = False
+    reference: str | None = None
+    """The key of its reference by time; None if the manifest cannot be read."""
     written_ns: int = 0
     """When the manifest was written, by the store's clock."""
     referred: bool = False
@@ -123,7 +126,7 @@ class Row:
         batch = {} if self.manifest is None else _batch_columns(self.manifest)
         first = {
             "waiting": self.waiting,
-            "reference": None if from_ns is None else self._reference(from_ns),
+            "reference": None if from_ns is None else self._given(from_ns),
             "broken": any(each.finding in BROKEN for each in self.problems),
             "problems": len(self.problems),
             "wrote": self.wrote,
@@ -135,11 +138,11 @@ class Row:
             figures = spent if place else first
             yield {"key": self.key, "place": place, "expired": self.expired, **batch, **own, **figures}
 
-    def _reference(self, from_ns: int) -> str | None:
-        """Its reference by time, if that was written since the scan began, or may have been."""
-        if self.manifest is None or not (self.written_ns >= from_ns or self.referred):
+    def _given(self, from_ns: int) -> str | None:
+        """The id of its reference by time, if that was written since the scan began, or may have been."""
+        if self.reference is None or not (self.written_ns >= from_ns or self.referred):
             return None
-        return reference_id(references.by_time(self.manifest).key).hex()
+        return reference_id(self.reference).hex()
 
 
 def _batch_columns(manifest: AcceptedManifest) -> Document:
@@ -231,6 +234,8 @@ class Examiner:
 
     async def _look(self, row: Row, manifest: AcceptedManifest, accepted_ns: int) -> None:
         row.written_ns = accepted_ns
+        with suppress(ValueError, OverflowError):  # its time of acceptance is invalid
+            row.reference = references.by_time(manifest).key
         batch = await self._batch(row, manifest, accepted_ns)
         row.manifest = manifest
         row.shares, future = shares(batch, manifest.limits)

@@ -180,7 +180,7 @@ class Staged:
     """What a task has staged, or why a row of its own does not fit. Picklable."""
 
     load: str
-    sheaves: tuple[Document, ...] = ()
+    staged_files: tuple[Document, ...] = ()
     rows: int = 0
     fault: tuple[str, str, str | None] | None = None
     """Type, message, field."""
@@ -190,7 +190,7 @@ class Staged:
     def document(self) -> Document:
         return {
             "load": self.load,
-            "sheaves": list(self.sheaves),
+            "staged_files": list(self.staged_files),
             "rows": self.rows,
             "fault": None if self.fault is None else list(self.fault),
         }
@@ -199,7 +199,7 @@ class Staged:
     def parse(cls, document: Document) -> "Staged":
         fault = document["fault"]
         return cls(
-            document["load"], tuple(document["sheaves"]), document["rows"], None if fault is None else tuple(fault)
+            document["load"], tuple(document["staged_files"]), document["rows"], None if fault is None else tuple(fault)
         )
 
 
@@ -216,10 +216,10 @@ async def staged(
         for batch in batches:
             if batch.num_rows:
                 await stager.add(columns.taken(pa.Table.from_batches([batch])))
-        sheaves = await stager.finish()
+        staged_files = await stager.finish()
     except InvalidValue as error:
         return Staged(load, fault=(error.type_name, str(error), error.field))
-    return Staged(load, tuple(sheaf.document() for sheaf in sheaves), stager.rows)
+    return Staged(load, tuple(staged_file.document() for staged_file in staged_files), stager.rows)
 
 
 def stage(spec: StoreSpec, load: str, typed: Typed, batches: Iterable[pa.RecordBatch], columns: Columns) -> Staged:
@@ -317,11 +317,11 @@ async def land(
     )
     try:
         _check(parts, wishes)
-        sheaves = [StagedFile.parse(each, key="a staged part") for part in parts for each in part.sheaves]
+        staged_files = [StagedFile.parse(each, key="a staged part") for part in parts for each in part.staged_files]
         request = bulk_load.Request(load, wishes.rules, wishes.source, wishes.batch, wishes.if_head, metadata)
         async with Ontology(store, ambient, [info.python], options) as onto:
             say("commit", 0, 1)
-            landed = await bulk_load.Loader(onto, ambient, info, run).land(request, sheaves)
+            landed = await bulk_load.Loader(onto, ambient, info, run).land(request, staged_files)
             if landed.replayed:
                 await onto.flush()  # whoever committed it may have died before its indexes
         say("commit", 1, 1)

@@ -106,19 +106,14 @@ async def _resolve(store: Store, ambient: Ambient, who: Identity, history: Histo
             if mail is None:
                 return Answer()
             fields = await Packed(mail.value).fields("value", store, ambient, who.run_id)
-            return Open(_continuing(who), (Draft("resume", {"event": event, "mail": mail.id, **fields}),))
+            return Open(who.start(), (Draft("resume", {"event": event, "mail": mail.id, **fields}),))
         case CheckChild(child_id):
             child = _state(await read_history(store, child_id))
             if child is not None and not child.finished:
                 plan = plan_call(child, Identity(child_id, ""), ambient.clock.wall_ns())
                 if isinstance(plan, Answer | CheckMail | CheckChild):
                     return Answer()
-            return Open(_continuing(who), (Draft("resume", {"event": f"child:{child_id}"}),))
-
-
-def _continuing(who: Identity) -> dict[str, Any]:
-    version = {} if who.version is None else {"version": who.version}
-    return {"workflow": who.workflow, **version}
+            return Open(who.start(), (Draft("resume", {"event": f"{layout.CHILD_EVENT}{child_id}"}),))
 
 
 async def _sessions(workflow: "Workflow", store: Store, ambient: Ambient, journal: Journal, index: RunIndex) -> Outcome:
@@ -195,7 +190,7 @@ async def _session(workflow: "Workflow", store: Store, ambient: Ambient, journal
 
 
 def check_arguments(workflow: "Workflow", args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """A call that the function could not take must not use up a run id, nor end a run."""
+    """``Invalid`` for arguments that the function does not take, before they use up a run id or end a run."""
     try:
         inspect.signature(workflow.function).bind(None, *args, **kwargs)
     except TypeError as error:
@@ -266,7 +261,7 @@ async def _leave_mark(store: Store, ambient: Ambient, run_id: str, state: RunSta
 
 
 async def _aside(work: Awaitable[object], otherwise: str) -> None:
-    """Work that a run does not depend on: its failure is logged, and must not fail the run."""
+    """Await work on which the run does not depend. Errors are logged and suppressed."""
     try:
         await work
     except HoldfastError as error:

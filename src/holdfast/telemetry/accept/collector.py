@@ -16,8 +16,9 @@ long this took; otherwise the reference is read, and written again if necessary.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, Protocol
 
 from holdfast.base.errors import Ambiguous, HoldfastError, Refused, Unavailable
@@ -38,6 +39,8 @@ MOST_DOUBTS = 10_000
 
 _log = logger("ingest")
 
+Put = Callable[[], Awaitable[Written | Lost]]
+Outcome = Written | Lost | BaseException
 OnAccepted = Callable[[AcceptedManifest, Submission], None]
 """Called once for every batch that this collector has accepted, or for those that it acknowledges although another
 attempt has accepted them. It must not fail; the batch is accepted already."""
@@ -131,10 +134,9 @@ class Collector:
     async def _prepare(self, attempt: _Attempt) -> Object | None:
         """Bring bytes and reference into the store. If the bytes were there, the manifest may be too."""
         submission = attempt.submission
-        blob, referred = await asyncio.gather(
-            self.store.put(submission.blob_key, submission.body, ADDRESSED),
-            self.store.put(attempt.reference.key, attempt.reference.body, CREATE),
-            return_exceptions=True,
+        blob, referred = await self._both(
+            partial(self.store.put, submission.blob_key, submission.body, ADDRESSED),
+            partial(self.store.put, attempt.reference.key, attempt.reference.body, CREATE),
         )
         for outcome in (blob, referred):
             if isinstance(outcome, Ambiguous):
@@ -143,6 +145,10 @@ class Collector:
                 raise outcome
         attempt.referred = referred if not isinstance(referred, BaseException) else None
         return None if isinstance(blob, Written) else await self.store.find(attempt.draft.key)
+
+    async def _both(self, blob: Put, reference: Put) -> tuple[Outcome, Outcome]:
+        """At once: neither needs the other."""
+        return await asyncio.gather(blob(), reference(), return_exceptions=True)
 
     async def _claim(self, draft: AcceptedManifest) -> Object | None:
         """Create the manifest; if another is there, that one."""

@@ -15,6 +15,7 @@ from tests.unit.server.server_desk import ServerDesk, frame, server_desk
 
 SECOND = 1_000_000_000
 MINUTE = 60 * SECOND
+HOUR = 60 * MINUTE
 
 
 async def filled(desk: ServerDesk) -> tuple[int, str]:
@@ -63,6 +64,20 @@ async def test_questions_are_answered_with_and_without_parameters(tmp_path: Path
         logs = await desk.get(f"/api/v1/logs/search?words=FULL&severity=error&{span}")
         assert [row["message"] for row in logs["logs"]] == ["disk is full"]
         assert not logs["truncated"]
+
+
+async def test_ten_thousand_series_over_twenty_steps_are_answered_within_the_memory_limit(tmp_path: Path) -> None:
+    async with server_desk(tmp_path) as desk:
+        start = desk.service.ambient.clock.wall_ns() // HOUR * HOUR - HOUR
+        paths = [{"path": f"/{number}"} for number in range(10_000)]
+        for step in range(20):
+            records = [Counter("requests", step, start + step * MINUTE, labels) for labels in paths]
+            seqs = step * len(paths), (step + 1) * len(paths) - 1
+            assert (await desk.post(frame(*records, seq=seqs[0]), seqs=seqs)).status_code == 200
+        span = f"since={quote(iso(start))}&until={quote(iso(start + 20 * MINUTE))}"
+        for aggregate in ("rate", "last"):
+            found = await desk.get(f"/api/v1/metrics/query?metric=requests&{span}&step=1m&aggregate={aggregate}")
+            assert [len(found["series"]), sum(len(each["points"]) for each in found["series"])] == [10_000, 200_000]
 
 
 async def test_bad_questions_say_what_is_wrong(tmp_path: Path) -> None:
@@ -134,7 +149,7 @@ async def test_a_parameter_that_nobody_reads_is_refused_with_those_that_are_know
             await desk.get(f"/api/v1/metrics/query?metric=load&steps=1m&{span}", 400)
         )
         assert "this path takes none" in str(await desk.get("/metrics?x=1", 400))
-        for client in (desk.ingest, desk.private):  # whoever watches a collector may add parameters of its own
+        for client in (desk.ingest, desk.private):  # a monitor may add parameters of its own
             assert [(await client.get(f"{path}?x=1")).status_code for path in ("/healthz", "/readyz")] == [200, 200]
 
 
@@ -150,8 +165,8 @@ async def test_a_metric_of_an_agent_that_has_none_is_not_found_wherever_it_is_as
     async with server_desk(tmp_path) as desk:
         _, span = await filled(desk)
         for kind in ("query", "labels"):
-            await desk.get(f"/api/v1/metrics/{kind}?metric=load&agent=nobody&{span}", 404)
-        assert (await desk.get(f"/api/v1/metrics/list?agent=nobody&{span}"))["metrics"] == []
-        assert (await desk.get(f"/api/v1/logs/search?agent=nobody&{span}"))["logs"] == []
+            await desk.get(f"/api/v1/metrics/{kind}?metric=load&agent=unknown&{span}", 404)
+        assert (await desk.get(f"/api/v1/metrics/list?agent=unknown&{span}"))["metrics"] == []
+        assert (await desk.get(f"/api/v1/logs/search?agent=unknown&{span}"))["logs"] == []
         refused = await desk.get(f"/api/v1/metrics/query?metric=load&step=99999999999w&{span}", 400)
         assert refused["error"]["message"] == "'99999999999w' is longer than 100 years"

@@ -16,7 +16,7 @@ from holdfast.telemetry.accept.manifest import AcceptedManifest
 from holdfast.telemetry.live.state import size_of
 from holdfast.telemetry.query.found import Answer
 from holdfast.telemetry.query.fresh import Memory
-from holdfast.telemetry.query.times import moment_ns, span_ns
+from holdfast.telemetry.query.question import moment_ns, span_ns
 from holdfast.telemetry.records import Counter, Gauge, Histogram, Log
 from holdfast.telemetry.rollup import layout
 from holdfast.telemetry.rollup.windows import Windows
@@ -202,7 +202,7 @@ async def test_days_are_answered_from_the_chunks_of_days() -> None:
 
 
 async def test_requests_of_a_query_do_not_grow_with_batches() -> None:
-    """A checkpoint and what it names, listings of gatherings, references, manifests and batches, and per hour a
+    """A checkpoint and what it names, listings of references, manifests and batches, and per hour a
     generation and the chunk."""
     counted = []
     for batches in (1, 30):

@@ -68,7 +68,7 @@ async def asked(store: Any, ambient: Any) -> list[Any]:
 
 
 @pytest.mark.timeout(600)  # a pipeline at each of some dozens of places
-@pytest.mark.parametrize("jobs", [(), ("reconcile",)])
+@pytest.mark.parametrize("jobs", [pytest.param((), marks=pytest.mark.soak), ("reconcile",)])
 async def test_an_answer_does_not_depend_on_when_the_pipeline_runs(jobs: tuple[str, ...]) -> None:
     total = 52.0 + 53 + 54 + 55 + 56 + 7 + 8
     expected = [[({"agent": "a"}, [total])], ["two is here", "one is here"]]

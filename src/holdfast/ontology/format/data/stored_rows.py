@@ -1,4 +1,4 @@
-"""Reads the columns of a data file that the specification fixes, whoever wrote it: identities, commits, fields.
+"""Reads the columns of a data file that the specification fixes, of any writer: identities, commits, fields.
 
 Knows nothing of the user's classes. A file of a plain writer has no ``_retracted`` column: nothing in it is retracted.
 """

@@ -44,7 +44,7 @@ class Truth:
 
 
 async def check_index(store: Store, truth: Truth, exists: Callable[[str], bool]) -> list[Finding]:
-    """``exists`` tells whether an object of this key is there."""
+    """``exists`` says whether there is an object with this key."""
     key = layout.index_key(*truth.type_id)
     return list(judge(await store.find(key), truth, exists))
 
@@ -161,7 +161,7 @@ async def check_schemas(store: Store, ledger: Ledger) -> list[Finding]:
         return [Finding("schema_objects_differ", layout.TYPES, str(error))]
     derived, known = types.get(DERIVED, 0), {kind: types.get(name, ()) for kind, name in _LISTS.items()}
     if not isinstance(derived, int) or not all(isinstance(each, list | tuple) for each in known.values()):
-        return [Finding("schema_objects_differ", layout.TYPES, "it is no list of types")]
+        return [Finding("schema_objects_differ", layout.TYPES, "it is not a list of types")]
     for type_id, ref in sorted(ledger.schemas.items()):
         if ref.since > derived:
             continue  # still to be written

@@ -53,7 +53,7 @@ from holdfast.runs.engine.worker import Worked as HoldfastWorked
 from holdfast.runs.engine.workflow import Workflow
 from holdfast.telemetry.query.found import Answer, Listing
 from holdfast.telemetry.query.metrics import Matching
-from holdfast.telemetry.query.times import Moment
+from holdfast.telemetry.query.question import Moment
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Mixin)

@@ -151,7 +151,7 @@ async def test_a_compaction_that_read_before_does_not_bring_it_back() -> None:
     await history(desk)
 
     class Slow(Compactor):
-        async def publish(self, *details: Any) -> bool:
+        async def publish(self, *details: Any) -> Any:
             await erased(desk, "p1")
             return await super().publish(*details)
 
@@ -321,7 +321,7 @@ async def test_what_was_written_again_stays_in_loose_snapshots() -> None:
             await onto.commit()
 
     class Watched(Compactor):
-        async def publish(self, *details: Any) -> bool:
+        async def publish(self, *details: Any) -> Any:
             assert (await erase.resume(desk.store, desk.ambient)).removed == []
             return await super().publish(*details)
 

@@ -151,7 +151,7 @@ async def test_a_compaction_that_read_before_does_not_bring_it_back() -> None:
     await history(desk)
 
     class Slow(Compactor):
-        async def publish(self, *details: Any) -> bool:
+        async def publish(self, *details: Any) -> Any:
             await erased(desk, "p1")
             return await super().publish(*details)
 
@@ -306,7 +306,7 @@ async def test_attempts_that_lost_lose_the_payload_too() -> None:
     await erased(desk, "p1")
     assert not [key for key in desk.shelf.objects if "0badcafe" in key]
     assert not [key for key in payload(bodies(desk)) if "Patient" in key]
-    await desk.bare.put("commits/9-0badcafe/entities/Patient.parquet", b"of somebody who is still at it")
+    await desk.bare.put("commits/9-0badcafe/entities/Patient.parquet", b"of a writer that is still at work")
     assert await erase.resume(desk.store, desk.ambient) == erase.Resumed([], [])
 
 
@@ -321,7 +321,7 @@ async def test_what_was_written_again_stays_in_loose_snapshots() -> None:
             await onto.commit()
 
     class Watched(Compactor):
-        async def publish(self, *details: Any) -> bool:
+        async def publish(self, *details: Any) -> Any:
             assert (await erase.resume(desk.store, desk.ambient)).removed == []
             return await super().publish(*details)
 

@@ -300,7 +300,7 @@ async def test_attempts_that_lost_lose_the_payload_too() -> None:
     await erased(desk, "p1")
     assert not [key for key in desk.shelf.objects if "0badcafe" in key]
     assert not [key for key in payload(bodies(desk)) if "Patient" in key]
-    await desk.bare.put("commits/9-0badcafe/entities/Patient.parquet", b"of somebody who is still at it")
+    await desk.bare.put("commits/9-0badcafe/entities/Patient.parquet", b"of a writer that is still at work")
     assert await erase.resume(desk.store, desk.ambient) == erase.Resumed([], [])
 
 

@@ -312,14 +312,30 @@ def _column(table: Table, name: str) -> str:
         return f"nullif(json_extract(r.fields_json, {path}), CAST('null' AS JSON)) AS {quoted(name)}"
     if name not in table.lacking:
         return f"r.{quoted(name)}"
-    kind = duck_type(arrow_type(shape.nodes[name]))
+    column = arrow_type(shape.nodes[name])
+    kind = duck_type(column)
     text = f"json_extract_string(r.fields_json, {path})"
-    value = f"coalesce(r.{quoted(name)}, TRY_CAST({text} AS {kind}))"
+    value = f"coalesce(r.{quoted(name)}, TRY({_read_as(text, column)}))"
     message = _literal(f"holdfast-not-held:{shape.name}.{name}|{kind}|")
     return (
         f"CASE WHEN {value} IS NULL AND {text} IS NOT NULL THEN error({message} || {text}) ELSE {value} END "
         f"AS {quoted(name)}"
     )
+
+
+def _read_as(text: str, kind: pa.DataType) -> str:
+    """The text of a JSON value as a column has it: bytes are base64 there, also in lists."""
+    if "BLOB" not in str(duck_type(kind)):
+        return f"TRY_CAST({text} AS {duck_type(kind)})"
+    texts = str(duck_type(kind)).replace("BLOB", "VARCHAR")
+    return _decoded(f"TRY_CAST({text} AS {texts})", kind, 0)
+
+
+def _decoded(value: str, kind: pa.DataType, depth: int) -> str:
+    if not isinstance(kind, pa.ListType):
+        return f"from_base64({value})"
+    item = f"item{depth}"
+    return f"list_transform({value}, lambda {item}: {_decoded(item, kind.value_type, depth + 1)})"
 
 
 def _inlined(sql: Sql) -> str:

@@ -84,6 +84,23 @@ async def test_numbers_of_another_writer_are_named_and_not_null() -> None:
         assert (await tables.run("select id from Sum order by id")).column("id").to_pylist() == ["a", "b"]
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("whole", 2.5), ("money", "1E-19"), ("money", "34873660746309966351.2018283108915297326")]
+)
+async def test_numbers_of_another_writer_are_not_rounded(name: str, value: Any) -> None:
+    desk = Desk()
+    async with Ontology(desk.store, desk.ambient, [Sum]) as onto:
+        onto.ensure(Sum(id="a", whole=1))
+        await onto.commit()
+    await desk.plain.commit({("entity", "Sum"): [("b", {"id": "b", "whole": 7, "money": "-1.50E+3"})]})
+    async with SqlTables(desk.store) as tables:
+        found = await tables.run("select whole, money from Sum order by id")
+        assert found.to_pylist() == [{"whole": 1, "money": None}, {"whole": 7, "money": Decimal(-1500)}]
+        await desk.plain.commit({("entity", "Sum"): [("c", {"id": "c", name: value})]})
+        with pytest.raises(Invalid, match=rf"Sum\.{name}: .* cannot hold {str(value)[:3]}"):
+            await tables.run(f"select {name} from Sum")
+
+
 class Seal(Entity):
     id: Field[str] = Field(primary_key=True)
     body: Field[bytes | None] = Field(default=None)

@@ -302,9 +302,11 @@ class Reconcile:
         """Ids of references that led to no batch, and of those that a first scan has covered or written. Beyond so many
         of the latter, the next runs look at their batches once more.
         """
-        waiting = await work.rows("SELECT key FROM looked WHERE waiting", most=plan["keys"])
-        given = await work.rows(f"SELECT reference FROM looked WHERE reference IS NOT NULL LIMIT {MOST_GIVEN}")
-        return [reference_id(row["key"]).hex() for row in waiting], [row["reference"] for row in given]
+        given = f"SELECT key, reference FROM looked WHERE reference IS NOT NULL LIMIT {MOST_GIVEN}"
+        waiting = "SELECT key, CAST(NULL AS STRING) FROM looked WHERE waiting"
+        rows = await work.rows(f"({given}) UNION ALL {waiting}", most=plan["keys"] + MOST_GIVEN)
+        led_nowhere = [reference_id(row["key"]).hex() for row in rows if row["reference"] is None]
+        return led_nowhere, [row["reference"] for row in rows if row["reference"] is not None]
 
     async def _overlaps(self, work: Relations, verify: Verify, *, known: bool) -> None:
         """Batches that share numbers with those of this run, and what the hours of these list already."""

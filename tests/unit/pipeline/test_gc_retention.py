@@ -472,4 +472,4 @@ async def test_whatever_is_let_go_when_counts_sums_and_extremes_are_those_of_pla
             for aggregate, function in (("count", len), ("sum", sum), ("min", min), ("max", max)):
                 wanted = {key: float(function(values)) for key, values in expected.items()}
                 assert await ground.asked(metric, aggregate) == wanted, (metric, aggregate)
-    assert GcOptions().wanted([]) == ["orphans", "derived", "gatherings", "ontology", "runs"]
+    assert GcOptions().wanted([]) == ["orphans", "derived", "ontology", "runs"]

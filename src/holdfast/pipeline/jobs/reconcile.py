@@ -313,6 +313,7 @@ class Reconcile:
         if not known:
             for name in TOUCHING:
                 work.empty(name, TABLES[name])
+            work.view("unlisted", ALONE)
             return
         await work.map("around", "SELECT * FROM known", Around(), BY_BOOT)
         await work.map("others", "SELECT * FROM unseen", verify, BY_KEY)
@@ -388,6 +389,11 @@ COUNTED = (
 )
 KNOWN = """
     SELECT count(CASE WHEN failed THEN 1 END) AS failed, count(CASE WHEN NOT failed THEN 1 END) AS covered FROM again"""
+ALONE = (
+    f"SELECT DISTINCT hour, {OWN}, records, first_ns, last_ns, CAST(NULL AS STRING) AS listing "
+    "FROM batches WHERE hour IS NOT NULL"
+)
+"""``unlisted`` in a run whose batches share numbers with no others, and are in no listing yet."""
 MENDED = "SELECT DISTINCT retried.key, batches.hour FROM retried JOIN batches ON batches.key = retried.key"
 
 

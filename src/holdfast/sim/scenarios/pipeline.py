@@ -167,7 +167,9 @@ class PipelineDerive(Scenario):
 
     async def round(self, process: Process, name: str, *, full: bool = False) -> None:
         env = Env(process.store, process.ambient, Inline(process.store), OPTIONS)
-        await type(self).reconcile(env).run(Straight(f"{name}-reconcile"), {"full": True} if full else {})
+        job = type(self).reconcile(env)
+        if full or await job.is_due():
+            await job.run(Straight(f"{name}-reconcile"), {"full": True} if full else {})
         while True:
             summary = await type(self).rollup(env).run(Straight(f"{name}-rollup"), {})
             if not summary["superseded"]:

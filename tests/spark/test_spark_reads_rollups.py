@@ -5,7 +5,7 @@ from pathlib import Path
 
 from holdfast import pipeline
 from holdfast.objects.uri import StoreSpec
-from holdfast.pipeline.session import Spark
+from holdfast.pipeline.engine.session import Spark
 from holdfast.platform.open import open_platform
 from holdfast.telemetry.rollup import layout
 from holdfast.telemetry.rollup.manifest import Kind, Table

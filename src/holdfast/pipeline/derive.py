@@ -18,7 +18,6 @@ from holdfast.pipeline.options import Env
 from holdfast.pipeline.partition import divide
 from holdfast.pipeline.plan import DAY_HOURS, HourPlan, Work, payload_of, plan_day, plan_hour
 from holdfast.pipeline.publish import publish, verify
-from holdfast.pipeline.reconcile import mark_due
 from holdfast.pipeline.unit import unit_task
 from holdfast.telemetry.accept import layout as ingest
 from holdfast.telemetry.accept.reconcile import Finding, Problem
@@ -223,13 +222,15 @@ class Derive:
         """
         if Kind.DAILY in self._kinds:
             for each, key in _fresh(plan, plans):
-                await mark_due(self._env, Kind.DAILY, each.hour // DAY_HOURS * DAY_HOURS, mark_of(key))
+                await due.mark(
+                    self._store, self._env.ambient, Kind.DAILY, each.hour // DAY_HOURS * DAY_HOURS, mark_of(key)
+                )
 
     async def _mark_merges(self, plan: Document, plans: Iterable[HourPlan]) -> None:
         """Of an hour in several pieces: once it is closed, they can be put together."""
         for each, key in _fresh(plan, plans):
             if each.buckets > 1 or len(each.listings) > 1:
-                await mark_due(self._env, layout.MERGE, each.hour, mark_of(key))
+                await due.mark(self._store, self._env.ambient, layout.MERGE, each.hour, mark_of(key))
 
 
 def _fresh(plan: Document, plans: Iterable[HourPlan]) -> Iterator[tuple[HourPlan, str]]:

@@ -7,13 +7,20 @@ gone was covered. One that is made again only costs a look.
 
 from collections import defaultdict
 
-from holdfast.objects.store import Store
+from holdfast.base import codec
+from holdfast.base.ids import Ambient
+from holdfast.objects.store import CREATE, Store
 from holdfast.pipeline import layout
 from holdfast.pipeline.plan import DAY_HOURS
 from holdfast.telemetry.rollup.layout import HOUR_NS, hour_start_ns
 from holdfast.telemetry.rollup.manifest import Kind
 
 LENGTH = {Kind.ROLLUP: 1, Kind.INDEX: 1, Kind.DAILY: DAY_HOURS, layout.MERGE: 1}
+
+
+async def mark(store: Store, ambient: Ambient, kind: str, hour: int, ident: str) -> None:
+    body = codec.encode({"kind": str(kind), "hour": layout.hour_name(hour), "write_id": ambient.ids.write_id()})
+    await store.put(layout.due_key(kind, hour, ident), body, CREATE)
 
 
 async def marks(store: Store, kind: str) -> dict[int, list[str]]:

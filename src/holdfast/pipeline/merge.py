@@ -37,7 +37,6 @@ from holdfast.pipeline.job import Steps
 from holdfast.pipeline.options import Env
 from holdfast.pipeline.partition import divide
 from holdfast.pipeline.plan import DAY_HOURS, read_generation
-from holdfast.pipeline.reconcile import mark_due
 from holdfast.telemetry.rollup import chunk, listing, merge
 from holdfast.telemetry.rollup import layout as derived
 from holdfast.telemetry.rollup.derive import Chunk
@@ -232,7 +231,9 @@ class Merge:
             number = each.base + 1 if each.hour in published["done"] else each.remade
             if number:
                 key = derived.generation_key(each.hour, Kind.ROLLUP, number)
-                await mark_due(self._env, Kind.DAILY, each.hour // DAY_HOURS * DAY_HOURS, mark_of(key))
+                await due.mark(
+                    self._store, self._env.ambient, Kind.DAILY, each.hour // DAY_HOURS * DAY_HOURS, mark_of(key)
+                )
         lost = {str(hour) for hour in published["superseded"]}
         await due.clear(self._store, [key for hour, keys in plan["marks"].items() if hour not in lost for key in keys])
         return {"verified": len(published["done"])}

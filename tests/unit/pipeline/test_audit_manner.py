@@ -14,13 +14,12 @@ from holdfast.base.errors import NotFound
 from holdfast.objects.layer import Layer
 from holdfast.objects.memory import MemoryStore, Shelf
 from holdfast.objects.store import OVERWRITE, Entry, Meta, Object, Page, Store
-from holdfast.pipeline import audited
-from holdfast.pipeline.audited import KEPT, Scope
 from holdfast.pipeline.engine import relations, staged
 from holdfast.pipeline.engine.staged import Part, Staged, Target
-from holdfast.pipeline.jobs import audit
+from holdfast.pipeline.jobs import audit, audited
 from holdfast.pipeline.jobs.audit import Audit
-from holdfast.pipeline.tables.objects import MOST_CUTS, ObjectsTable, divided
+from holdfast.pipeline.jobs.audited import KEPT, Scope
+from holdfast.pipeline.tables.objects import MOST_CUTS, ObjectsTable, Span, divided
 from holdfast.pipeline.tables.table import Wanted
 from holdfast.telemetry.accept import layout as ingest
 from holdfast.telemetry.accept.audit import BatchCheck
@@ -188,7 +187,7 @@ class Lister(MemoryStore):
 
 async def test_a_million_keys_are_planned_in_a_bounded_number_of_spans() -> None:
     store = Lister(Shelf())
-    spans = await divided(store, "runs/")
+    spans = await divided(store, Span("runs/"))
     assert MOST_CUTS // 2 <= len(spans) <= MOST_CUTS + 1
     for number in (0, 1, 499_999, 999_999, *range(0, Lister.TOTAL, 77_777)):
         key = f"runs/run-{number:07d}/journal.jsonl"

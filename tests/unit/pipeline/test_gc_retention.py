@@ -13,14 +13,14 @@ from holdfast.base.codec import Document
 from holdfast.base.errors import NotFound
 from holdfast.objects.layer import Layer
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Store, Version, Written
-from holdfast.pipeline.audited import latest_complete
 from holdfast.pipeline.derive import Derive
 from holdfast.pipeline.engine import Inline
 from holdfast.pipeline.gc import batches, seal, windows
 from holdfast.pipeline.gc.options import GcOptions, rollup_ages
+from holdfast.pipeline.jobs.audited import latest_complete
+from holdfast.pipeline.jobs.reconcile import Reconcile
 from holdfast.pipeline.options import Env, Options
 from holdfast.pipeline.plan import read_generation
-from holdfast.pipeline.reconcile import Reconcile
 from holdfast.sim.scenarios.pipeline import Straight
 from holdfast.telemetry.accept import layout as ingest
 from holdfast.telemetry.accept import references

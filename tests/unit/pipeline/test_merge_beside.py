@@ -6,8 +6,8 @@ import pytest
 from holdfast import pipeline
 from holdfast.base.errors import Corrupt
 from holdfast.pipeline import plan
-from holdfast.pipeline.audited import latest_complete
 from holdfast.pipeline.gc import derived as gc_derived
+from holdfast.pipeline.jobs.audited import latest_complete
 from holdfast.pipeline.tables import everything
 from holdfast.telemetry.records import Gauge
 from holdfast.telemetry.rollup import layout

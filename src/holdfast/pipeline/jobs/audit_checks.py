@@ -24,8 +24,8 @@ from holdfast.bus.audit import NamespaceCheck
 from holdfast.objects.store import OVERWRITE, Entry, Store
 from holdfast.ontology.maintain.verify.findings import Finding as OntologyFinding
 from holdfast.ontology.maintain.verify.verify import verify
-from holdfast.pipeline.audited import list_key
 from holdfast.pipeline.jobs.audit_hours import Desk, Hours, check_day, check_listed
+from holdfast.pipeline.jobs.audited import list_key
 from holdfast.runs import layout as runs
 from holdfast.runs.admin.audit import Folder, RunCheck
 from holdfast.telemetry.accept import layout, references

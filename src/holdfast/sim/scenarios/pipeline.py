@@ -14,8 +14,8 @@ from holdfast.objects.layer import Layer
 from holdfast.objects.store import ADDRESSED, CREATE, OVERWRITE, Lost, Mode, Store, Written
 from holdfast.pipeline.derive import Derive, rollup_job
 from holdfast.pipeline.engine import Inline
+from holdfast.pipeline.jobs.reconcile import Reconcile
 from holdfast.pipeline.options import Env, Options
-from holdfast.pipeline.reconcile import Reconcile
 from holdfast.sim import ingest_kit as kit
 from holdfast.sim.checkers.pipeline import counted, generations, listed_ids
 from holdfast.sim.faults import Faults, Troubles

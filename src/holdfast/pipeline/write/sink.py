@@ -35,11 +35,11 @@ from holdfast.ontology.bulk.decide import Policy, Rules
 from holdfast.ontology.bulk.load import Landed
 from holdfast.ontology.types.model import Mixin
 from holdfast.pipeline.engine import Inline
+from holdfast.pipeline.engine.session import is_remote
 from holdfast.pipeline.errors import in_one_line
-from holdfast.pipeline.frameload import columns_of, load, policy
-from holdfast.pipeline.loading import Columns, LoadOptions, Staged, Typed, imported, known_type, land, stage
-from holdfast.pipeline.session import is_remote
 from holdfast.pipeline.tables.given import Given
+from holdfast.pipeline.write.frame import columns_of, load, policy
+from holdfast.pipeline.write.rows import Columns, LoadOptions, Staged, Typed, imported, known_type, land, stage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

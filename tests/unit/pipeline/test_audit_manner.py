@@ -172,7 +172,7 @@ def test_only_some_bytes_are_read_and_others_each_time() -> None:
 
 
 class Lister(MemoryStore):
-    """A million runs that nobody has to store: only folders are listed."""
+    """A million runs that need not be stored: only folders are listed."""
 
     TOTAL = 1_000_000
 
@@ -222,7 +222,7 @@ async def test_what_is_young_is_not_judged_yet() -> None:
 
 
 async def test_what_is_seen_once_is_not_believed() -> None:
-    """A blob that is missed by the first look and found by the second: somebody was at work."""
+    """A blob that is missed by the first look and found by the second: a writer was at work."""
 
     class Blinks(Layer):
         async def head(self, key: str) -> Meta:

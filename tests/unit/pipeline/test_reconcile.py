@@ -137,7 +137,7 @@ class TestReferences:
             field = Field(store)
             for agent in ("one", "two", "three"):
                 await field.accept(agent, "boot", gauges(0), refer=False)
-            assert (await reconcile(store, {**FULL, "agents": ["two", "nobody"]}))["batches"] == 1
+            assert (await reconcile(store, {**FULL, "agents": ["two", "missing"]}))["batches"] == 1
 
     async def test_the_batches_of_a_time_are_looked_at_again(self) -> None:
         async with open_store("memory:") as store:
@@ -170,7 +170,7 @@ class TestBadInput:
             document = {**json.loads((await store.get(newer.key)).body), "schema": "lightmetrics.accepted_batch.v9"}
             await store.put(newer.key, json.dumps(document).encode(), OVERWRITE)
             foreign = f"{ingest.ACCEPTED}notes.txt"
-            await store.put(foreign, b"left by somebody")
+            await store.put(foreign, b"foreign")
             ran = await pipeline.run(store)
             assert {each.status for each in ran} == {"success"}
             assert ran[0].summary["broken"] == 3

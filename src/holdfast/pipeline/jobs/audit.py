@@ -182,8 +182,8 @@ class Audit:
         if found is None:
             return _Reconciled()
         if found.newest_ns > now_ns:
-            told = "its cursor is later than the store's own clock"
-            return _Reconciled(findings=[Finding(DERIVED["checkpoint_ahead"], layout.CHECKPOINT, told)])
+            detail = "its cursor is later than the store's own clock"
+            return _Reconciled(findings=[Finding(DERIVED["checkpoint_ahead"], layout.CHECKPOINT, detail)])
         # References that come later than a day after their batch are left to the full scan, which is a repair.
         by_now_ns = min(found.through_unix_ns, now_ns) - LATE_NS
         return _Reconciled(max(found.newest_ns, by_now_ns) - self._options.overlap_ns, found.newest_ns)
@@ -260,8 +260,8 @@ class Audit:
         findings = [*plan["findings"], *found["kept"]]
         latest_ns = found["latest_reference_ns"]
         if latest_ns is not None and plan["cursor_ns"] > latest_ns:
-            told = "its cursor is later than the latest reference by time"
-            findings.append(Finding(DERIVED["checkpoint_ahead"], layout.CHECKPOINT, told).document())
+            detail = "its cursor is later than the latest reference by time"
+            findings.append(Finding(DERIVED["checkpoint_ahead"], layout.CHECKPOINT, detail).document())
         counts = dict(found["found"])
         for each in findings[: len(plan["findings"])] + findings[len(plan["findings"]) + len(found["kept"]) :]:
             counts[each["rule"]] = counts.get(each["rule"], 0) + 1

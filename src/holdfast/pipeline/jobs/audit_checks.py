@@ -1,7 +1,7 @@
 """Kernels of an audit: what manifests name (``Claims``), and the checks of single things (``Judge``).
 
 The SQL of the job finds what may be wrong; a check here reads the objects themselves and decides. So a suspicion costs
-requests, and never a wrong finding: somebody may have been at work between two listings.
+requests, and never a wrong finding: a writer may have been at work between two listings.
 
 Errors: whatever is wrong with one object is a finding about it; only a store that does not answer fails a task.
 """

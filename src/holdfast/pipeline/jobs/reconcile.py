@@ -1,4 +1,4 @@
-"""Reconcile: find accepted batches that nobody has derived anything from, verify them, and list them in their hours.
+"""Reconcile: find accepted batches that nothing was derived from yet, verify them, and list them in their hours.
 
     found    := references since the last run's position, or scan(references of a time, all manifests)
     looked   := map(found and what could not be read, Verify)       bytes verified; a row for each hour of a batch

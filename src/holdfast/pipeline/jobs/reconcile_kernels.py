@@ -368,7 +368,7 @@ class Cover:
     """Add batches to the registers of known sequence numbers; gives those of which a number was, or may be, known.
 
     A batch is covered before it is listed. So of two batches that overlap, in whatever runs they are found, the second
-    one to be covered is given here, and whoever lists the manifests around it finds the first. Rows come by shard.
+    one to be covered is given here, and a listing of the manifests around it finds the first. Rows come by shard.
     """
 
     run_id: str
@@ -497,7 +497,7 @@ LISTED = pa.schema([("hour", pa.int64()), ("listing", pa.string()), ("manifest_i
 @dataclass(frozen=True)
 class ReadListings:
     """The batches that these hours list, and in which listing. One that cannot be read gives nothing: its batches are
-    listed again, and whoever derives its hour reports it.
+    listed again, and the driver that derives its hour reports it.
     """
 
     schema: pa.Schema = LISTED

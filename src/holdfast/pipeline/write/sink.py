@@ -78,8 +78,8 @@ class BatchWriter(DataSourceArrowWriter):
         self._plan = plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        plan, answer = self._plan, _local_property
-        if answer(QUERY) is None and answer(EXECUTION) != answer(ROOT):
+        plan, local = self._plan, _local_property
+        if local(QUERY) is None and local(EXECUTION) != local(ROOT):
             return Message(Staged(plan.load), part_of_another=True)
         with in_one_line(task=True):
             return Message(stage(plan.spec, plan.load, plan.typed, iterator, plan.columns))

@@ -43,4 +43,4 @@ class Overruling(PipelineMerge):
 
 @pytest.mark.timeout(600)  # it is as fast as the machine
 def test_who_publishes_after_whatever_is_current_takes_batches_away() -> None:
-    assert KEPT in rules(first_broken(Overruling, range(36, 200)))
+    assert KEPT in rules(first_broken(Overruling, range(48, 200)))

@@ -3,7 +3,7 @@
     expired/v1/agent={hex}/boot={hex}/{start}-{end}.json    beside the manifest of the same identity
 
 A manifest is never changed, so the record stands beside it. It is created before the blob goes, and never deleted.
-Whoever misses the bytes of an accepted batch looks here before it speaks of damage.
+A reader that misses the bytes of an accepted batch looks here before it reports damage.
 
 Errors: ``Corrupt`` for a record that cannot be read; ``Incompatible`` for a schema that this client does not know.
 """
@@ -76,7 +76,7 @@ class Expired:
 
 
 async def record(store: Store, expired: Expired) -> None:
-    """Put it on record. What is there stays: nobody's bytes expire twice."""
+    """Put it on record. What is there stays: bytes expire once."""
     await store.put(expired.key, codec.encode(expired.document()), ADDRESSED)
 
 

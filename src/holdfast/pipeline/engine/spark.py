@@ -19,6 +19,7 @@ import pickle
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -163,7 +164,7 @@ class SparkEngine:
 
     async def cores(self) -> int:
         spark = await self.spark()
-        return await self._asked(spark, lambda: spark.cores)
+        return await self.asked(spark, lambda: spark.cores)
 
     async def spark(self) -> Spark:
         """The session, which is started by the first who asks."""
@@ -189,7 +190,7 @@ class SparkEngine:
         """The rows of a DataFrame, which is made in a worker thread. Cancelling the caller cancels the Spark job."""
         spark = await self.spark()
         group = f"holdfast {name} {os.getpid()} {id(frame)}"
-        working = asyncio.ensure_future(self._asked(spark, lambda: _collected(spark, group, name, frame)))
+        working = asyncio.ensure_future(self.asked(spark, lambda: _collected(spark, group, name, frame)))
         try:
             while not working.done():
                 await asyncio.wait({working}, timeout=WATCH_S)
@@ -209,7 +210,7 @@ class SparkEngine:
         finally:
             await planner.close()
 
-    async def _asked(self, spark: Spark, call: Callable[[], T]) -> T:
+    async def asked(self, spark: Spark, call: Callable[[], T]) -> T:
         """What Spark answers, if it is still there."""
         try:
             return await blocking(call)
@@ -292,8 +293,7 @@ class SparkPlanner:
         for name, staged in query.tables.items():
             if not staged.empty and (name not in self._bound or self._bound[name][0] != staged):
                 rows = await self._few(staged)
-                frame = await blocking(self._table, spark.session, staged, rows)
-                await blocking(frame.createOrReplaceTempView, f"{self._views}{name}")
+                frame = await self._engine.asked(spark, partial(self._table, spark.session, name, staged, rows))
                 self._bound[name] = staged, frame
                 if rows is None and not staged.declared:
                     # Spark knows how large a table is once it is cached; before, it would broadcast any table.
@@ -308,11 +308,14 @@ class SparkPlanner:
             batches = [batch for part in staged.parts async for batch in read_part(store, part.key)]
         return pa.Table.from_batches(batches, staged.schema)
 
-    def _table(self, session: "SparkSession", staged: Staged, rows: pa.Table | None) -> "DataFrame":
+    def _table(self, session: "SparkSession", name: str, staged: Staged, rows: pa.Table | None) -> "DataFrame":
+        frame = session.createDataFrame(rows) if rows is not None else self._cached(session, staged)
+        frame.createOrReplaceTempView(f"{self._views}{name}")
+        return frame
+
+    def _cached(self, session: "SparkSession", staged: Staged) -> "DataFrame":
         from pyspark import StorageLevel  # noqa: PLC0415  # an extra, and slow to import
 
-        if rows is not None:
-            return session.createDataFrame(rows)
         keys = pa.table({"key": pa.array([part.key for part in staged.parts], pa.string())})
         # The queries over a declared table are explained, and never run.
         parts = session.range(DECLARED_ROWS) if staged.declared else numbered(session, keys, len(staged.parts))

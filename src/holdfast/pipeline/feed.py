@@ -18,12 +18,11 @@ from holdfast.ontology.session import Options as SessionOptions
 from holdfast.pipeline.job import Steps
 from holdfast.pipeline.layout import hour_name
 from holdfast.pipeline.options import Env
-from holdfast.pipeline.plan import read_generation
 from holdfast.platform import census
 from holdfast.platform.census import Hour
 from holdfast.platform.session import Session
 from holdfast.telemetry.rollup import index, layout, manifest
-from holdfast.telemetry.rollup.manifest import Generation, Kind, Table
+from holdfast.telemetry.rollup.manifest import Generation, Kind, Table, read_generation
 from holdfast.telemetry.rollup.points import SeriesKey
 
 AT_ONCE = 16
@@ -90,7 +89,7 @@ class Feed:
         """By hour that has ended, from ``first`` on: the number of the current generation of the index. One listing."""
         until_ns = self._env.ambient.clock.wall_ns() - self._options.settle_ns
         keys = [key async for key in self._store.keys(layout.MANIFESTS, after=layout.manifest_folder(first))]
-        named = {hour: layout.generation_in(key) for hour, key in manifest.current(keys, Kind.INDEX).items()}
+        named = {hour: layout.generation_in(key) for hour, key in manifest.current(keys, Kind.ROLLUP).items()}
         return {
             hour: found[1]
             for hour, found in named.items()
@@ -121,7 +120,7 @@ class Feed:
 
     async def _seen(self, hour: Hour) -> list[SeriesKey]:
         """Series of the whole window."""
-        keys = [layout.generation_key(each, Kind.INDEX, number) for each, number in hour.generations.items()]
+        keys = [layout.generation_key(each, Kind.ROLLUP, number) for each, number in hour.generations.items()]
         missing = [key for key in keys if key not in self._series]
         read = await map_bounded(missing, self._read, limit=AT_ONCE)
         known = self._series | dict(zip(missing, read, strict=True))
@@ -134,7 +133,7 @@ class Feed:
             return await self._series_of(Generation.read(await self._store.get(key)))
         except NotFound:
             hour = layout.hour_in(key)
-            current = None if hour is None else await read_generation(self._store, Kind.INDEX, hour)
+            current = None if hour is None else await read_generation(self._store, Kind.ROLLUP, hour)
             if current is None:
                 raise
             return await self._series_of(current)

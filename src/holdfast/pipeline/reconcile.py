@@ -11,21 +11,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from holdfast.base import codec
 from holdfast.base.aio import map_bounded
 from holdfast.base.codec import Document
 from holdfast.base.errors import Corrupt, Incompatible
 from holdfast.base.telemetry import logger
 from holdfast.bus import Bus
-from holdfast.objects.store import CREATE
-from holdfast.pipeline import coverage, discover, layout, problems, silence
+from holdfast.pipeline import coverage, discover, due, layout, problems, silence
 from holdfast.pipeline.checkpoint import Checkpoint, Checkpoints, Recent
 from holdfast.pipeline.discover import Discovered
 from holdfast.pipeline.examine import Row, examine_task, payload_of
 from holdfast.pipeline.job import Steps
 from holdfast.pipeline.options import Env
 from holdfast.pipeline.partition import divide
-from holdfast.pipeline.plan import read_generation
 from holdfast.pipeline.silence import AskStore, Memory
 from holdfast.telemetry.accept import layout as ingest
 from holdfast.telemetry.accept.reconcile import BROKEN, Finding, Problem
@@ -34,7 +31,7 @@ from holdfast.telemetry.query.fresh import listed
 from holdfast.telemetry.rollup import layout as derived
 from holdfast.telemetry.rollup import listing
 from holdfast.telemetry.rollup.listing import Listed
-from holdfast.telemetry.rollup.manifest import Generation, Kind
+from holdfast.telemetry.rollup.manifest import Generation, Kind, read_generation
 
 log = logger("pipeline")
 
@@ -43,7 +40,6 @@ WORTH = 200
 """Batches that are worth a task of their own."""
 NAMESPACE = "pipeline"
 HOUR_CHANGED = "pipeline.hour_changed"
-DERIVED = (Kind.ROLLUP, Kind.INDEX)
 
 
 @dataclass(slots=True)
@@ -199,8 +195,7 @@ class Reconcile:
         for key in sorted(mended.keys() & broken):
             ident = hashlib.sha256(f"{run_id}\x00{key}".encode()).hexdigest()
             for share in mended[key].shares:
-                for kind in DERIVED:
-                    await mark_due(self._env, kind, share.hour, ident)
+                await self._mark(share.hour, ident)
         await problems.mended(self._store, sorted(mended.keys() & broken))
 
     async def _examine(self, keys: Sequence[str], step: str) -> list[Row]:
@@ -255,8 +250,7 @@ class Reconcile:
         if not rows:
             return
         key = await listing.write(self._store, hour, list(rows.values()))
-        for kind in DERIVED:
-            await mark_due(self._env, kind, hour, listing.id_in(key))
+        await self._mark(hour, listing.id_in(key))
         staged.listings.append((hour, key))
 
     async def _unlisted(self, hour: int, rows: dict[BatchIdentity, Listed]) -> dict[BatchIdentity, Listed]:
@@ -271,10 +265,10 @@ class Reconcile:
                 there[row.manifest_id] = max(row.records, there.get(row.manifest_id, 0))
                 if row.manifest_id in wanted:
                     holding.add(ident)
-        for kind in DERIVED if holding else ():
-            generation = await self._generation(kind, hour)
+        if holding:
+            generation = await self._generation(hour)
             for ident in sorted(holding - set(() if generation is None else generation.listings)):
-                await mark_due(self._env, kind, hour, ident)
+                await self._mark(hour, ident)
         return {identity: row for identity, row in rows.items() if there.get(row.manifest_id, -1) < row.records}
 
     async def _listed(self, key: str) -> list[Listed]:
@@ -285,9 +279,12 @@ class Reconcile:
             log.error("%s; its batches are listed again", error)
             return []
 
-    async def _generation(self, kind: Kind, hour: int) -> Generation | None:
+    async def _mark(self, hour: int, ident: str) -> None:
+        await due.mark(self._store, self._ambient, Kind.ROLLUP, hour, ident)
+
+    async def _generation(self, hour: int) -> Generation | None:
         try:
-            return await read_generation(self._store, kind, hour)
+            return await read_generation(self._store, Kind.ROLLUP, hour)
         except (Corrupt, Incompatible) as error:
             log.error("%s; its hour is due", error)
             return None
@@ -326,11 +323,6 @@ class Reconcile:
 
 def _whole(request: Document) -> bool:
     return bool(request.get("full")) and not request.get("agents")
-
-
-async def mark_due(env: Env, kind: str, hour: int, ident: str) -> None:
-    body = codec.encode({"kind": str(kind), "hour": layout.hour_name(hour), "write_id": env.ambient.ids.write_id()})
-    await env.store.put(layout.due_key(kind, hour, ident), body, CREATE)
 
 
 def _enter(hours: dict[int, dict[BatchIdentity, Listed]], where: Row, row: Row) -> None:

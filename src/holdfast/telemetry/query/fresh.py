@@ -29,9 +29,9 @@ from holdfast.telemetry.accept.reconcile import FUTURE_NS, Coverage, neighbours_
 from holdfast.telemetry.frame import Batch, FrameInvalid, Limits, decode
 from holdfast.telemetry.identity import BatchIdentity
 from holdfast.telemetry.live.state import size_of
+from holdfast.telemetry.rollup.counted import identity_of_row
 from holdfast.telemetry.rollup.layout import CHECKPOINT, CHECKPOINT_FORMAT, HOUR_NS, coverage_key
 from holdfast.telemetry.rollup.listing import Listed
-from holdfast.telemetry.rollup.taken import identity_of_row
 
 AT_ONCE = 16
 DECODERS = 2

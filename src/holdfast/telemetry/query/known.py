@@ -4,8 +4,8 @@ A unit's chunks answer for its bucket if they were made from exactly the batches
 there is, listed since or fresh, makes its bucket one that is read from batches. So an answer is the same whatever has
 been derived, and complete without waiting for it.
 
-A sealed unit counts for ever as it is: its chunks are used whatever else is known, and what they counted is left out of
-the batches that are read besides.
+A closed hour counts for ever what it counts: its chunks are used whatever else is known, and batches that came later
+are left out. Numbers that it has counted count in no other hour.
 
 The order of reading: fresh batches, then which generations there are, then listings. Listings only grow and generations
 are made from listings before them, so what is listed contains what a generation was made from; a batch that is listed
@@ -22,9 +22,9 @@ from holdfast.base.errors import Corrupt
 from holdfast.objects.store import Store
 from holdfast.telemetry.query.fresh import Batches, Known, fresh, neighbours, row_of
 from holdfast.telemetry.rollup import layout, listing, manifest
+from holdfast.telemetry.rollup.counted import NOTHING, Links, Taken, links
 from holdfast.telemetry.rollup.listing import Listed
 from holdfast.telemetry.rollup.manifest import Current, Generation, Kind, bucket_of
-from holdfast.telemetry.rollup.taken import Order, order_of, sealed_inputs
 
 T = TypeVar("T")
 
@@ -61,8 +61,8 @@ class Raw:
 
     bucket: int
     rows: list[Listed]
-    taken: list[Listed] = field(default_factory=list)
-    """Batches that share numbers with them, and have counted these already."""
+    taken: Taken = NOTHING
+    """What closed hours have counted of them."""
 
 
 @dataclass(slots=True)
@@ -75,7 +75,7 @@ class Hour:
     buckets: int = 1
     """Into how many the agents are divided."""
     raw: list[Raw] = field(default_factory=list)
-    """The batches of each other bucket, and of buckets that are sealed in part."""
+    """The batches of each other bucket."""
     listed: list[Listed] | None = None
     """Every batch of the hour, where it had to be read."""
     keys: list[str] = field(default_factory=list)
@@ -83,11 +83,8 @@ class Hour:
     lost: list[str] = field(default_factory=list)
     """Of listings from which its generation was made, and which are gone."""
 
-    @property
-    def layered(self) -> set[int]:
-        """Buckets of which several say something: a series may have a window more than once in what they say."""
-        told = [*(unit.bucket for unit in self.units), *(raw.bucket for raw in self.raw)]
-        return {bucket for bucket in told if told.count(bucket) > 1}
+    closed: bool = False
+    """Whether its raw bytes may be gone: its numbers are final, and known by its kept windows alone."""
 
 
 class Looked:
@@ -139,6 +136,7 @@ class Looked:
             if current is not None:
                 there = set(listing.ids(hour.keys))
                 hour.lost = [layout.batches_key(number, each) for each in current.listings if each not in there]
+                hour.closed = current.is_closed
                 current = current if usable(current) else None
             await self._divide(hour, current, wants_agent, wants_bucket)
             return hour
@@ -164,17 +162,17 @@ class Looked:
         wants_bucket: Callable[[int, int], bool],
     ) -> None:
         hour.buckets = size = 1 if current is None else current.buckets
-        if current is not None and _covers(current, hour.keys) and not self._touched(hour):
+        if current is not None and (hour.closed or (_covers(current, hour.keys) and not self._touched(hour))):
             hour.units = [unit for unit in current.units if wants_bucket(unit.bucket, current.buckets)]
             return
         buckets: dict[int, list[Listed]] = defaultdict(list)
         rows = await self.read_listed(hour)
         for row in rows:
             buckets[bucket_of(row.agent, size)].append(row)
-        order = await order_of(self.store, rows, await sealed_inputs(self.store, current))
+        found = await links(self.store, hour.hour, rows, self.batches.of_row)
         for bucket, every in sorted(buckets.items()):
             if wants_bucket(bucket, size):
-                self._choose(hour, current, bucket, every, order, wants_agent)
+                self._choose(hour, current, bucket, every, found, wants_agent)
 
     def _choose(
         self,
@@ -182,20 +180,16 @@ class Looked:
         current: Generation | None,
         bucket: int,
         rows: Sequence[Listed],
-        order: Order,
+        found: Links,
         wants_agent: Callable[[str], bool],
     ) -> None:
-        """What answers for one bucket: its chunks, sealed ones in any case, or batches."""
-        own = order.own(rows)
+        """What answers for one bucket: its chunks, or batches."""
         unit = None if current is None else current.unit(bucket)
-        hour.units += [] if current is None else current.sealed(bucket)
-        if not own:
-            return
-        inputs = [row.input for row in own]
-        if current is not None and unit is not None and current.covers(bucket, inputs, order.over(rows)):
+        inputs = [row.input for row in rows]
+        if current is not None and unit is not None and current.covers(bucket, inputs, found.closed(rows)):
             hour.units.append(unit)
-        elif chosen := [row for row in own if wants_agent(row.agent)]:
-            hour.raw.append(Raw(bucket, chosen, order.taken(rows, chosen)))
+        elif chosen := [row for row in found.own(rows) if wants_agent(row.agent)]:
+            hour.raw.append(Raw(bucket, chosen, found.taken(chosen)))
 
     def _touched(self, hour: Hour) -> bool:
         """Whether a fresh batch has records in the hour, or a batch from which a fresh one may take numbers away."""

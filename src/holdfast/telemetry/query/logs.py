@@ -27,13 +27,13 @@ from holdfast.telemetry.query.times import Moment, moment_ns
 from holdfast.telemetry.records import HIGHEST_SEVERITY, Severity
 from holdfast.telemetry.rollup import index
 from holdfast.telemetry.rollup.columns import Flags, Ints
+from holdfast.telemetry.rollup.counted import links
 from holdfast.telemetry.rollup.extract import telemetry_of
 from holdfast.telemetry.rollup.layout import HOUR_NS, hour_start_ns
 from holdfast.telemetry.rollup.listing import Listed
 from holdfast.telemetry.rollup.manifest import ChunkRef, Kind, Table
 from holdfast.telemetry.rollup.matchers import AGENT, Matcher, Operator, check_pattern, chosen
 from holdfast.telemetry.rollup.points import LogLines
-from holdfast.telemetry.rollup.taken import taken_by
 from holdfast.telemetry.rollup.words import has_words, words_in, words_of
 
 AT_ONCE = 16
@@ -151,7 +151,7 @@ class _Search:
 
     async def run(self) -> Listing:
         hours = await self._looked.hours(
-            Kind.INDEX,
+            Kind.ROLLUP,
             self._since_ns,
             self._until_ns,
             wants_agent=self._wants,
@@ -175,7 +175,6 @@ class _Search:
 
     async def _hour(self, hour: Hour) -> list[dict[str, Any]]:
         rows = [row for bucket in hour.raw for row in bucket.rows]
-        shared = [row for bucket in hour.raw for row in bucket.taken]
         if candidates := await self._candidates(hour):
             listed = [row for row in await self._looked.read_listed(hour) if self._wants(row.agent)]
             rows += _with_overlaps(listed, candidates)
@@ -186,7 +185,8 @@ class _Search:
         batches = await self._batches.all(unique.values())
         start_ns = hour_start_ns(hour.hour)
         since, until = max(self._since_ns, start_ns), min(self._until_ns, start_ns + HOUR_NS)
-        taken = await taken_by(self._store, shared, self._batches.of_row)
+        found = await links(self._store, hour.hour, unique.values(), self._batches.of_row)
+        taken = found.taken(list(unique.values()))
 
         def look() -> list[dict[str, Any]]:
             logs = telemetry_of(batches, since, until, taken).logs

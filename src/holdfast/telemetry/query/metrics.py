@@ -29,7 +29,7 @@ from holdfast.telemetry.query.known import Hour, Looked, resolved
 from holdfast.telemetry.query.question import Question, ask, wants_bucket
 from holdfast.telemetry.query.reading import Reading, reading
 from holdfast.telemetry.query.times import Moment, moment_ns, span_ns
-from holdfast.telemetry.rollup import chunk, derive, index, rollup
+from holdfast.telemetry.rollup import chunk, index, kernel, rollup
 from holdfast.telemetry.rollup.labels import may_match
 from holdfast.telemetry.rollup.layout import HOUR_NS
 from holdfast.telemetry.rollup.manifest import ChunkRef, Current, Generation, Kind, Table
@@ -138,7 +138,7 @@ class Metrics:
         async with reading(self._store, batches, self._memory_limit) as workshop:
             looked = Looked(self._store, batches)
             hours = await looked.hours(
-                Kind.INDEX,
+                Kind.ROLLUP,
                 since_ns,
                 until_ns,
                 wants_agent=agent_test(matchers),
@@ -193,8 +193,7 @@ class _Asked:
         if files:  # chunks of an older version have fewer columns
             files.append(await self._workshop.keep(chunk.SCHEMA.empty_table(), "columns"))
         try:
-            layered = any(hour.layered for hour in hours)
-            series, agents = await answer(self._workshop.duck, files, question, layered=layered)
+            series, agents = await answer(self._workshop.duck, files, question)
         except OutOfMemory:
             raise
         except HoldfastError as error:
@@ -213,7 +212,7 @@ class _Asked:
 
     def _usable(self, generation: Generation) -> bool:
         """Whether its rows are those of this version, if they can be made anew, and its windows divide the step."""
-        if not derive.is_current(generation.version) and not any(unit.sealed for unit in generation.units):
+        if not kernel.is_current(generation.version) and not generation.is_closed:
             return False
         of_units = ({ref.window_ns for ref in unit.chunks if ref.table is Table.ROLLUP} for unit in generation.units)
         return all(not windows or self._question.window(windows) is not None for windows in of_units)

@@ -1,4 +1,4 @@
-"""Stores, a spool and a queue that an older version wrote: the code of now reads them whole, and goes on with them."""
+"""Stores and a queue that an older version wrote are read completely and continued; its spool is refused by version."""
 
 import asyncio
 import hashlib
@@ -13,15 +13,11 @@ import pytest
 
 from holdfast import runs
 from holdfast.base.config import BusSection, Settings
-from holdfast.objects.place import Place
+from holdfast.base.errors import Incompatible
 from holdfast.ontology import upgrader
 from holdfast.pipeline import run as run_pipeline
 from holdfast.platform.open import Holdfast, open_platform
-from holdfast.telemetry.accept.authority import Acceptance, open_authority
-from holdfast.telemetry.accept.collector import CollectorOptions
-from holdfast.telemetry.accept.landing import SpoolCollector
 from holdfast.telemetry.accept.spool import open_spool
-from holdfast.telemetry.accept.submit import inspect_frame
 from holdfast.telemetry.agent.queue import open_queue
 from holdfast.telemetry.agent.sender import Answer, Taken
 from holdfast.telemetry.agent.shipper import Shipper, ShipperOptions
@@ -235,23 +231,16 @@ async def test_everything_is_derived_again_from_the_batches_alone(copied: Path) 
 
 
 @of("spool")
-async def test_a_spool_lands_what_waits_in_it(copied: Path) -> None:
-    told = expected(copied)
-    story.set_times(copied / "spool")
-    place = Place("s3", "https://s3.example.com", "golden", "telemetry")
-    async with opened(copied / "store") as hf, open_spool(copied / "spool", hf.ambient) as spool:
-        assert sorted([str(each.identity) async for each in spool.pending()]) == told["waiting"]
-        spool_id = await spool.spool_id(hf.ambient)
-        assert spool_id == told["spool_id"]
-        authority = await open_authority(hf.store, hf.ambient, place, Acceptance.LOCAL_SPOOL, spool_id=spool_id)
-        collector = SpoolCollector(spool, hf.store, hf.ambient, authority, CollectorOptions("spooler"), inspect_frame)
-        landed = await collector.land()
-        assert (landed.batches, landed.conflicts, landed.unreadable, landed.stuck) == (4, 1, 0, 0)
-        assert len(spool) == 0
-        found = await story.manifests_by_scan(hf.store)
-        assert told["landed"].items() <= found.items()
-        assert len(found) == len(told["landed"]) + len(told["waiting"])
-        assert len([key async for key in hf.store.keys("quarantine/v1/")]) == 2
+async def test_a_spool_of_version_2_is_refused_and_left_as_it_is(copied: Path) -> None:
+    files = {path: path.read_bytes() for path in (copied / "spool").rglob("*") if path.is_file()}
+    made, _ = story.ambient(7)
+    with pytest.raises(Incompatible, match="version 2") as caught:
+        async with open_spool(copied / "spool", made):
+            raise AssertionError
+    assert "let the release that made it land its batches" in (caught.value.remedy or "")
+    found = {path: path.read_bytes() for path in (copied / "spool").rglob("*") if path.is_file()}
+    assert {path: body for path, body in found.items() if path in files} == files
+    assert {path.name for path in found.keys() - files.keys()} == {"spool.lock"}
 
 
 class Accepting:

@@ -168,7 +168,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.audit", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a hundredth of the keys")
     parser.add_argument("--out", type=Path, help="where to write the JSON (default for a whole run: bench/results)")
-    parser.add_argument("--master", default="local[2]", help="Spark's master; inline: no Spark")
+    parser.add_argument("--master", default="local[2]", help="Spark's master; local: no Spark")
     parser.add_argument("--one", type=int, help="audit so many synthetic keys, print the result, and end")
     given = parser.parse_args()
     if given.one:
@@ -182,7 +182,7 @@ def main() -> None:
         results[f"synthetic {keys // share:,}"] = json.loads(told)
         print(told, end="", flush=True)
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
-        master = None if given.master == "inline" else given.master
+        master = None if given.master == "local" else given.master
         results |= asyncio.run(real(REAL // share, Path(folder), master))
     columns = ("keys", "seconds", "keys_per_second", "driver_growth_mib", "worker_mib")
     rows = [

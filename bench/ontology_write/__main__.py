@@ -36,7 +36,7 @@ async def bench(store: str, at: At, parts: Collection[str], *, quick: bool) -> d
         print(report.commit_table(store, grown), end="\n\n", flush=True)
         found |= {"commits": grown, "aim_met": report.judged(grown)}
     if "bulk" in parts:
-        found["bulk"] = await bulk(at, rounds=1 if quick else 3, share=0.01 if quick else 1.0)
+        found["bulk"] = await bulk(at, rounds=1 if quick else 5, share=0.01 if quick else 1.0)
         print(report.bulk_table(store, found["bulk"]), end="\n\n", flush=True)
     return found
 

@@ -1,4 +1,8 @@
-"""Many rows in one commit: all new, then all changed; every contender on a fresh table in every round."""
+"""Many rows in one commit: all new, then all changed; every contender on a fresh table in every round.
+
+``of_delta_merge`` is our speed as a share of delta-rs' merge: the median over the rounds, in each of which both wrote
+the same rows one soon after the other.
+"""
 
 import gc
 from statistics import median
@@ -7,6 +11,8 @@ from typing import Any
 from bench.ontology_write.commits import At, opened
 from bench.ontology_write.contenders import BULK, present, table_of
 from bench.ontology_write.places import Cost
+
+DELTA = "delta merge"
 
 
 async def bulk(at: At, *, rounds: int, share: float) -> dict[str, dict[str, Any]]:
@@ -24,7 +30,14 @@ async def bulk(at: At, *, rounds: int, share: float) -> dict[str, dict[str, Any]
                 before = place.cost()
                 seconds[name].append((await writer.bulk(table_of(keys, 1)), await writer.bulk(table_of(keys, 2))))
                 costs[name] = place.cost().since(before)
-    return {name: _figures(int(BULK[name][1] * share), seconds[name], costs[name]) for name in names}
+    found = {name: _figures(int(BULK[name][1] * share), seconds[name], costs[name]) for name in names}
+    for name in names:
+        if DELTA in names and name.startswith("ours"):
+            rounds_of_both = list(zip(seconds[name], seconds[DELTA], strict=True))
+            found[name]["of_delta_merge"] = [
+                round(median(delta[part] / ours[part] for ours, delta in rounds_of_both), 2) for part in (0, 1)
+            ]
+    return found
 
 
 def _figures(rows: int, seconds: list[tuple[float, float]], cost: Cost) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""Who is compared: ours, delta-rs and pyiceberg, each with one table and one writer that stays open.
+"""Who is compared: ours, delta-rs and pyiceberg, each with one table and one writer that stays open. Each creates its
+table before anything is measured.
 
 * **ours**: a session; one-row commits in bursts, with everything that follows a burst off the path.
 * **delta merge**: an upsert as delta-rs offers it. **delta append** only adds rows, and so looks at nothing: it is not
@@ -88,6 +89,7 @@ class Ours(Writer):
         self._open = AsyncExitStack()
         hf = await self._open.enter_async_context(holdfast.open(self.place.uri, settings=self.place.settings))
         self._onto = await self._open.enter_async_context(hf.ontology(Customer))
+        await self._onto.register()
 
     async def upsert(self, number: int) -> float:
         key = key_of(number)

@@ -42,13 +42,14 @@ def commit_table(store: str, found: dict[str, dict[str, Any]]) -> str:
 
 
 def bulk_table(store: str, found: dict[str, dict[str, Any]]) -> str:
-    header = (f"{store}: one commit", "rows", "new rows/s", "changed rows/s", "requests", "bytes/row")
+    header = (f"{store}: one commit", "rows", "new rows/s", "changed rows/s", "of delta merge", "requests", "bytes/row")
     rows = [
         (
             name,
             f"{each['rows']:,}",
             f"{each['inserted_rows_per_second']:,}",
             f"{each['changed_rows_per_second']:,}",
+            " / ".join(f"{share:.2f}" for share in each.get("of_delta_merge", ())),
             f"{each['requests']:,.1f}" if each["requests"] else "",
             f"{each['uploaded_per_row']:.1f}",
         )

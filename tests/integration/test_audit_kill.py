@@ -49,7 +49,7 @@ def test_the_next_driver_goes_on_with_an_audit(tmp_path: Path, prefix: str, nth:
         prefix,
         str(nth),
         when,
-        "inline",
+        "local",
         "audit",
     ]
     done = subprocess.run(command, cwd=ROOT, env=dict(os.environ), timeout=110, check=False)

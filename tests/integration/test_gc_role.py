@@ -12,8 +12,8 @@ from tests.integration.scripted_server import Answer, ScriptedServer, error_body
     ("words", "who"),
     [
         (("gc", "run", "--apply"), "gc"),
-        (("pipeline", "run", "gc", "--master", "inline"), "gc"),
-        (("pipeline", "run", "audit", "--master", "inline"), "everybody"),
+        (("pipeline", "run", "gc", "--master", "local"), "gc"),
+        (("pipeline", "run", "audit", "--master", "local"), "everybody"),
     ],
     ids=" ".join,
 )

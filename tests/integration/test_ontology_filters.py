@@ -13,7 +13,6 @@ import holdfast
 from holdfast.base.config import OntologySection
 from holdfast.ontology import Entity, Field
 from holdfast.ontology.chain.times import When
-from holdfast.ontology.filters.evaluate import evaluate
 from holdfast.ontology.format.data.intents import Intent
 from holdfast.ontology.maintain.compact import Compactor
 from holdfast.ontology.query.engine import Moment
@@ -21,6 +20,7 @@ from holdfast.ontology.session import Ontology
 from holdfast.ontology.types.expressions.ast import Predicate
 from holdfast.ontology.types.refs import TypeId
 from tests.integration.run_places import Place, memory
+from tests.properties.evaluator import evaluate
 from tests.properties.filters import Kind, body, predicates, rows, schemas
 
 THING = TypeId("entity", "Thing")

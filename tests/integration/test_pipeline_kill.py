@@ -37,12 +37,12 @@ POINTS = [
 ]
 
 
-def killed(place: Place, prefix: str, nth: int, when: str, master: str = "inline", *jobs: str) -> None:
+def killed(place: Place, prefix: str, nth: int, when: str, master: str = "local", *jobs: str) -> None:
     """Run a driver that kills itself at this point."""
     words = [place.uri, prefix, str(nth), when, master, *jobs]
     command = [sys.executable, "-m", "tests.integration.pipeline_driver", *words]
     done = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, **place.environ}, timeout=110 if master == "inline" else 300, check=False
+        command, cwd=ROOT, env={**os.environ, **place.environ}, timeout=110 if master == "local" else 300, check=False
     )
     assert done.returncode == -signal.SIGKILL
 
@@ -105,7 +105,7 @@ def test_hours_are_merged_to_the_end_whoever_is_killed(place: Place, prefix: str
             assert days == hours
 
     field = asyncio.run(prepare())
-    killed(place, prefix, nth, when, "inline", "merge")
+    killed(place, prefix, nth, when, "local", "merge")
     asyncio.run(resumed(place, "merge", lives=2))
     asyncio.run(check(field))
 

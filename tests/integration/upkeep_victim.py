@@ -65,7 +65,7 @@ async def work(name: str, store: Store, ambient: Any, path: str) -> None:
                 await import_file(onto, Entry, Path(path), on_conflict=Policy.REPLACE)
         case "migrate":
             found = await migrate.preview(store, FORMS)
-            await migrate.apply(store, ambient, FORMS, found.token, part_rows=4, **CALM)
+            await migrate.apply(store, ambient, found, found.token, **CALM)
         case "compact":
             await Compactor(store, ambient, fan=2).compact(type_info(Entry).type_id)
         case "erase":

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.ontology.filters.evaluate import evaluate, ordered
 from holdfast.ontology.filters.operand import joined
 from holdfast.ontology.filters.scope import Source, Sql, quoted, typed_column
 from holdfast.ontology.filters.sql import compile_order, compile_where
 from holdfast.ontology.format.data.columns import typed_columns
 from holdfast.ontology.types.expressions.ast import End
+from tests.properties.evaluator import evaluate, ordered
 from tests.properties.filters import Kind, body, orders, predicates, rows, schemas
 from tests.soak import SOAKING
 

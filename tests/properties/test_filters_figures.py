@@ -11,11 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.ontology.filters.aggregates import compile_figure, figure
+from holdfast.ontology.filters.aggregates import compile_figure
 from holdfast.ontology.types.errors import InvalidQuery
 from holdfast.ontology.types.expressions.ast import Aggregate, AggregateTerm, AvgLen, Count
 from holdfast.ontology.types.expressions.fitting import reading_of
 from holdfast.ontology.types.expressions.terms import Function
+from tests.properties.evaluator import figure
 from tests.properties.filters import body, located, predicates, rows, schemas
 from tests.properties.test_filters_agree import files, untyped, written
 

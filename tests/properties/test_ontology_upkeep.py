@@ -148,7 +148,7 @@ class World:
             return
         store, forms = self.desk.store, {FORM.type_id: FORM}
         found = await migrate.preview(store, forms)
-        assert await migrate.apply(store, self.desk.ambient, forms, found.token, turn=Open(), by="x", why="")
+        assert await migrate.apply(store, self.desk.ambient, found, found.token, turn=Open(), by="x", why="")
         live = self.present.state(self.head)
         self.head += 1
         self.present.rows += [(self.head, key, score, False) for key, (_, score) in sorted(live.items())]

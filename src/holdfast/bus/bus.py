@@ -11,7 +11,7 @@ from holdfast.bus import browse, layout, sessions, stats
 from holdfast.bus.browse import Inspected, Listed, Namespace
 from holdfast.bus.cleanup import Cleaned, Tell, cleanup
 from holdfast.bus.errors import BadHandler
-from holdfast.bus.event import DEFAULT_PRIORITY, Envelope, Event
+from holdfast.bus.event import DEFAULT_PRIORITY, Emission, Envelope, Event
 from holdfast.bus.handler import Context, Handler
 from holdfast.bus.publish import Boundary, Published, Publisher
 from holdfast.bus.schedule import Schedule
@@ -63,11 +63,21 @@ class Bus:
         ``delay`` is in seconds. Higher ``priority`` is handed out first. Handlers that are ``ordered`` take events of
         one ``order_key`` one after the other.
         """
-        return await self._publisher.publish(event, delay=delay, priority=priority, key=key, order_key=order_key)
+        emission = Emission.of(event, delay=delay, priority=priority, order_key=order_key)
+        return await self._publisher.publish(emission, key=key)
 
-    async def publish_raw(self, type_name: str, payload: Mapping[str, Any], **options: Any) -> Published:
+    async def publish_raw(
+        self,
+        type_name: str,
+        payload: Mapping[str, Any],
+        *,
+        key: str | None = None,
+        parent: Envelope | None = None,
+        **options: Any,
+    ) -> Published:
         """As ``publish``, without the event's class."""
-        return await self._publisher.publish_raw(type_name, payload, **options)
+        emission = Emission(type_name, payload, **options)  # type: ignore[arg-type]  # copied where it is stored
+        return await self._publisher.publish(emission, key=key, parent=parent)
 
     def runner(
         self,
@@ -129,9 +139,8 @@ class Bus:
 
     async def _copy(self, found: Envelope, key: str | None) -> Published:
         browse.check_readable(found)
-        return await self._publisher.publish_raw(
-            found.type, found.payload, priority=found.priority, order_key=found.order_key, key=key
-        )
+        emission = Emission(found.type, found.payload, priority=found.priority, order_key=found.order_key)
+        return await self._publisher.publish(emission, key=key)
 
     async def replay_many(
         self, *, status: str | None = None, type_name: str | None = None, limit: int | None = None

@@ -14,14 +14,16 @@ specification's fields. ``lost_leases`` counts the claims in a row that ended wi
 past the lease.
 """
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
-from holdfast.base import codec
-from holdfast.base.clock import iso, parse_iso
+from pydantic import Field
+
 from holdfast.base.codec import Document
-from holdfast.base.errors import Corrupt, Invalid
+from holdfast.base.errors import Invalid
+from holdfast.base.record import UNLESS_EMPTY, Moment, Record
 
 MAX_ERROR_CHARS = 2_000
 
@@ -135,23 +137,31 @@ class Owner:
 
 
 @dataclass(frozen=True)
-class Claim:
+class Claim(Record):
+    WHAT = "a claim"
+
     event_id: str
     handler_id: str
     session_id: str
     generation: int
-    claimed_ns: int
-    lease_ns: int
-    available_ns: int
+    claimed_ns: Annotated[Moment, Field(alias="claimed_at")]
+    lease_ns: Annotated[Moment, Field(alias="lease_until")]
+    available_ns: Annotated[Moment, Field(alias="available_at")]
     attempts: int = 0
-    ack_ns: int | None = None
+    ack_ns: Annotated[Moment | None, Field(alias="ack_at")] = None
     last_error: str | None = None
-    dead_ns: int | None = None
+    dead_ns: Annotated[Moment | None, Field(alias="dead_lettered_at")] = None
     event_name: str = ""
-    lost_leases: int = 0
-    commits: tuple[Try, ...] = ()
-    outbox: tuple[Document, ...] = ()
-    extra: Document = field(default_factory=dict, compare=False, repr=False)
+    lost_leases: Annotated[int, UNLESS_EMPTY] = 0
+    commits: Annotated[tuple[Try, ...], UNLESS_EMPTY] = ()
+    outbox: Annotated[tuple[Document, ...], UNLESS_EMPTY] = ()
+
+    @classmethod
+    def parse(cls, document: Mapping[str, Any], *, key: str) -> Self:
+        """Also a claim of another program, which may have no generation and no ``available_at``."""
+        available_at = document.get("available_at") or document.get("claimed_at")
+        known = {name: value for name, value in document.items() if name != "write_id"}
+        return super().parse({"generation": 0, **known, "available_at": available_at}, key=key)
 
     @property
     def owner(self) -> Owner:
@@ -174,69 +184,6 @@ class Claim:
         if self.last_error is not None:  # a claim clears it
             return State.WAITING
         return State.CLAIMED if self.lease_ns > now_ns else State.EXPIRED
-
-    def document(self, write_id: str) -> Document:
-        def moment(time_ns: int | None) -> str | None:
-            return None if time_ns is None else iso(time_ns)
-
-        document: Document = {
-            **self.extra,
-            "event_id": self.event_id,
-            "handler_id": self.handler_id,
-            "session_id": self.session_id,
-            "claimed_at": iso(self.claimed_ns),
-            "lease_until": iso(self.lease_ns),
-            "ack_at": moment(self.ack_ns),
-            "attempts": self.attempts,
-            "available_at": iso(self.available_ns),
-            "last_error": self.last_error,
-            "dead_lettered_at": moment(self.dead_ns),
-            "generation": self.generation,
-            "event_name": self.event_name,
-            "write_id": write_id,
-        }
-        if self.lost_leases:
-            document["lost_leases"] = self.lost_leases
-        if self.commits:
-            document["commits"] = [list(each) for each in self.commits]
-        return document | ({"outbox": list(self.outbox)} if self.outbox else {})
-
-    @classmethod
-    def parse(cls, document: Document, *, key: str) -> Self:
-        def moment(name: str) -> int | None:
-            value = document.get(name)
-            return None if value is None else parse_iso(value)
-
-        try:
-            claimed_ns = parse_iso(document["claimed_at"])
-            available_ns = moment("available_at")
-            return cls(
-                event_id=str(document["event_id"]),
-                handler_id=str(document["handler_id"]),
-                session_id=str(document["session_id"]),
-                generation=int(document.get("generation", 0)),
-                claimed_ns=claimed_ns,
-                lease_ns=parse_iso(document["lease_until"]),
-                available_ns=claimed_ns if available_ns is None else available_ns,
-                attempts=int(document.get("attempts", 0)),
-                ack_ns=moment("ack_at"),
-                last_error=document.get("last_error"),
-                dead_ns=moment("dead_lettered_at"),
-                event_name=str(document.get("event_name", "")),
-                outbox=tuple(document.get("outbox", ())),
-                lost_leases=int(document.get("lost_leases", 0)),
-                commits=tuple((int(n), int(at), str(path)) for n, at, path in document.get("commits", ())),
-                extra={name: value for name, value in document.items() if name not in _FIELDS},
-            )
-        except codec.MALFORMED as error:
-            raise Corrupt(f"{key}: not a claim ({error!r})") from error
-
-
-_FIELDS = {
-    "event_id", "handler_id", "session_id", "claimed_at", "lease_until", "ack_at", "attempts", "available_at",
-    "last_error", "dead_lettered_at", "generation", "event_name", "write_id", "outbox", "lost_leases",
-    "commits",
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,18 +9,18 @@ event as it is stored: the eight fields of the specification, then ours, then un
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from holdfast.base import codec
-from holdfast.base.clock import iso, parse_iso
-from holdfast.base.codec import Document
-from holdfast.base.errors import Corrupt, Invalid
+from holdfast.base.clock import iso
+from holdfast.base.errors import Invalid
+from holdfast.base.record import UNLESS_EMPTY, Moment, Record
 from holdfast.bus import layout
-from holdfast.bus.errors import BadPayload, TypeTaken, UnknownEventType
+from holdfast.bus.errors import MAX_SECONDS, BadPayload, ChainTooDeep, TypeTaken, UnknownEventType
 
 DEFAULT_PRIORITY = 100
 DEAD_LETTER_TYPE = "event.dead_letter"
@@ -123,23 +123,43 @@ class DeadLettered(Event):
     last_error: str | None = None
 
 
+MAX_PRIORITY = 2**63 - 1
+MAX_TEXT_BYTES = 1_024
+
+
+def check_text(what: str, text: str) -> str:
+    given: object = text
+    try:
+        if isinstance(given, str) and len(given.encode()) <= MAX_TEXT_BYTES:
+            return given
+    except UnicodeEncodeError:
+        pass  # half a surrogate pair
+    raise Invalid(f"{str(text)[:60]!r} is not {what}", remedy=f"give a text of at most {MAX_TEXT_BYTES} bytes")
+
+
 @dataclass(frozen=True)
-class Envelope:
+class Envelope(Record):
     """An event as it is stored: payload, time, lineage and delivery options."""
+
+    WHAT = "an event"
 
     id: str
     namespace: str
     type: str
     payload: dict[str, Any]
-    created_ns: int
-    priority: int
-    root_event_id: str
-    chain_depth: int
-    available_ns: int | None = None
+    created_ns: Annotated[Moment, Field(alias="created_at")]
+    priority: int = DEFAULT_PRIORITY
+    root_event_id: Annotated[str, BeforeValidator(lambda value: value or "")] = ""
+    """The event's own id where it is empty."""
+    chain_depth: int = 0
+    available_ns: Annotated[Moment | None, Field(alias="available_at"), UNLESS_EMPTY] = None
     """Not to be handed out before."""
-    order_key: str | None = None
-    parent_event_id: str | None = None
-    extra: Document = field(default_factory=dict, compare=False, repr=False)
+    order_key: Annotated[str | None, Strict(), Field(exclude_if=lambda value: value is None)] = None
+    parent_event_id: Annotated[str | None, UNLESS_EMPTY] = None
+
+    def __post_init__(self) -> None:
+        if not self.root_event_id:
+            object.__setattr__(self, "root_event_id", self.id)
 
     @property
     def name(self) -> str:
@@ -157,62 +177,74 @@ class Envelope:
         """The payload as its class has it: ``UnknownEventType``, ``BadPayload``."""
         return event_class(self.type).from_payload(self.payload)
 
-    def document(self) -> Document:
-        document: Document = {
-            **self.extra,
-            "id": self.id,
-            "namespace": self.namespace,
-            "type": self.type,
-            "payload": self.payload,
-            "created_at": self.created_at,
-            "priority": self.priority,
-            "root_event_id": self.root_event_id,
-            "chain_depth": self.chain_depth,
-        }
-        ours = {
-            "available_at": None if self.available_ns is None else iso(self.available_ns),
-            "order_key": self.order_key,
-            "parent_event_id": self.parent_event_id,
-        }
-        return document | {name: value for name, value in ours.items() if value is not None}
-
     def body(self) -> bytes:
         """An event is written once under a key that holds its id, so equal bytes are the same event."""
         return codec.encode(self.document())
-
-    @classmethod
-    def parse(cls, document: Document, *, key: str) -> Self:
-        try:
-            event_id = str(document["id"])
-            available_at, order_key = document.get("available_at"), document.get("order_key")
-            payload = document["payload"]
-            if not isinstance(order_key, str | None):
-                raise TypeError(f"the ordering key is {type(order_key).__name__}")
-            if not isinstance(payload, dict):
-                raise TypeError(f"the payload is {type(payload).__name__}")
-            return cls(
-                id=event_id,
-                namespace=str(document["namespace"]),
-                type=str(document["type"]),
-                payload=payload,
-                created_ns=parse_iso(document["created_at"]),
-                priority=int(document.get("priority", DEFAULT_PRIORITY)),
-                root_event_id=str(document.get("root_event_id") or event_id),
-                chain_depth=int(document.get("chain_depth", 0)),
-                available_ns=None if available_at is None else parse_iso(available_at),
-                order_key=order_key,
-                parent_event_id=document.get("parent_event_id"),
-                extra={name: value for name, value in document.items() if name not in _FIELDS},
-            )
-        except codec.MALFORMED as error:
-            raise Corrupt(f"{key}: not an event ({error!r})") from error
 
     @classmethod
     def decode(cls, body: bytes, *, key: str) -> Self:
         return cls.parse(codec.decode(body, key=key), key=key)
 
 
-_FIELDS = {
-    "id", "namespace", "type", "payload", "created_at", "priority", "root_event_id", "chain_depth",
-    "available_at", "order_key", "parent_event_id",
-}  # fmt: skip
+@dataclass(frozen=True)
+class Emission:
+    """An event that has no id, time and place yet. Every envelope is made here."""
+
+    type: str
+    payload: dict[str, Any]
+    delay: float = 0.0
+    priority: int = DEFAULT_PRIORITY
+    order_key: str | None = None
+
+    def __post_init__(self) -> None:
+        check_type(self.type)
+        payload, delay, priority = (object.__getattribute__(self, name) for name in ("payload", "delay", "priority"))
+        if not isinstance(payload, Mapping):
+            raise Invalid(
+                f"{self.type}: {type(payload).__name__} is not a payload", remedy="give an object with fields"
+            )
+        if not isinstance(delay, int | float) or not 0 <= delay < MAX_SECONDS:
+            raise Invalid(f"an event cannot be delayed by {delay!r}", remedy="give seconds from now on, 0 or more")
+        if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > MAX_PRIORITY:
+            raise Invalid(f"{priority!r} is not a priority", remedy="give a whole number; higher ones come first")
+        if self.order_key is not None:
+            check_text("an ordering key", self.order_key)
+
+    @classmethod
+    def of(cls, event: Event, **options: Any) -> Self:
+        """``options``: ``delay`` in seconds, ``priority``, ``order_key``."""
+        given: object = event
+        if not isinstance(given, Event):
+            raise BadPayload(f"a {type(given).__name__} is not an event", remedy="give an object of a class of Event")
+        payload = event.to_payload()
+        codec.encode(payload)  # a payload without bytes is the caller's error, and must not fail the write that follows
+        return cls(type(event).type_name, payload, **options)
+
+    def envelope(
+        self,
+        namespace: str,
+        event_id: str,
+        created_ns: int,
+        *,
+        parent: Envelope | None = None,
+        max_chain_depth: int | None = None,
+        **extra: Any,
+    ) -> Envelope:
+        """The event as it is stored, as a child of ``parent`` if there is one; ``ChainTooDeep``."""
+        depth = 0 if parent is None else parent.chain_depth + 1
+        if parent is not None and max_chain_depth is not None and depth > max_chain_depth:
+            raise ChainTooDeep(f"{self.type}: it would be {depth} emissions away from event {parent.root_event_id}")
+        return Envelope(
+            event_id,
+            namespace,
+            self.type,
+            dict(self.payload),
+            created_ns,
+            self.priority,
+            event_id if parent is None else parent.root_event_id,
+            depth,
+            available_ns=created_ns + int(self.delay * 1e9) if self.delay else None,
+            order_key=self.order_key,
+            parent_event_id=None if parent is None else parent.id,
+            extra=extra,
+        )

@@ -8,17 +8,15 @@ elsewhere should bear that; ``ctx.idempotency_key`` is the same for every try.
 import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from pydantic import ConfigDict
 
-from holdfast.base import codec
 from holdfast.base.aio import apart
 from holdfast.bus import layout
 from holdfast.bus.claim import Retry
 from holdfast.bus.errors import MAX_SECONDS, BadHandler, BadPayload, ChainTooDeep, UnknownEventType
-from holdfast.bus.event import ANY_TYPE, DEFAULT_PRIORITY, Envelope, Event
-from holdfast.bus.publish import check_delay, check_order_key, check_priority
+from holdfast.bus.event import ANY_TYPE, DEFAULT_PRIORITY, Emission, Envelope, Event
 from holdfast.bus.worker.claims import Claims, Hold
 from holdfast.objects.store import Store
 
@@ -30,29 +28,6 @@ class AnyEvent(Event):
 
     type_name: ClassVar[str] = ANY_TYPE
     model_config = ConfigDict(extra="allow", frozen=True)
-
-
-@dataclass(frozen=True)
-class Emission:
-    """An event that waits for the ack."""
-
-    type: str
-    payload: dict[str, Any]
-    delay: float
-    priority: int
-    order_key: str | None
-
-    @classmethod
-    def of(
-        cls, event: Event, *, delay: float = 0.0, priority: int = DEFAULT_PRIORITY, order_key: str | None = None
-    ) -> Self:
-        if not isinstance(event, Event):
-            raise BadPayload(f"{event!r} is not an event", remedy="emit an object of a class that derives from Event")
-        payload = event.to_payload()
-        codec.encode(payload)  # what has no bytes is the emitter's error, not the ack's
-        return cls(
-            type(event).type_name, payload, check_delay(delay), check_priority(priority), check_order_key(order_key)
-        )
 
 
 @dataclass

@@ -8,7 +8,7 @@ Errors: ``Invalid`` for a payload, namespace or delay that makes no sense; the s
 event may have been published: with a key the call can simply be made again.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,49 +16,18 @@ from weakref import WeakKeyDictionary
 
 from holdfast.base import codec, telemetry
 from holdfast.base.clock import iso, parse_iso
-from holdfast.base.errors import Conflict, Invalid
+from holdfast.base.errors import Conflict
 from holdfast.base.ids import Ambient
 from holdfast.bus import layout
-from holdfast.bus.errors import ChainTooDeep
-from holdfast.bus.event import DEFAULT_PRIORITY, Envelope, Event, check_type
+from holdfast.bus.event import Emission, Envelope, check_text
 from holdfast.objects.register import UNCHANGED, Plain, Register, Unchanged
 from holdfast.objects.store import CREATE, Lost, Store, Written
 
 log = telemetry.logger("bus")
 
 BOUNDARY_FORMAT = "holdfast.bus.boundary"
-MAX_PRIORITY = 2**63 - 1
-MAX_KEY_BYTES = 1_024
 TRUST_NS = 60 * 1_000_000_000
 """How old a known boundary may be when an event is dated."""
-
-
-def check_delay(seconds: float) -> float:
-    given: object = seconds
-    if not isinstance(given, int | float) or not 0 <= given < 10**9:
-        raise Invalid(f"an event cannot be delayed by {seconds!r}", remedy="give seconds from now on, 0 or more")
-    return seconds
-
-
-def check_priority(priority: int) -> int:
-    given: object = priority
-    if isinstance(given, bool) or not isinstance(given, int) or abs(given) > MAX_PRIORITY:
-        raise Invalid(f"{priority!r} is not a priority", remedy="give a whole number; higher ones come first")
-    return priority
-
-
-def check_order_key(key: str | None) -> str | None:
-    return None if key is None else _check_text("an ordering key", key)
-
-
-def _check_text(what: str, text: str) -> str:
-    given: object = text
-    try:
-        if isinstance(given, str) and len(given.encode()) <= MAX_KEY_BYTES:
-            return given
-    except UnicodeEncodeError:
-        pass  # half a character
-    raise Invalid(f"{str(text)[:60]!r} is not {what}", remedy=f"give a text of at most {MAX_KEY_BYTES} bytes")
 
 
 @dataclass(frozen=True)
@@ -140,84 +109,21 @@ class Publisher:
         self._max_chain_depth = max_chain_depth
         self._last_ns = 0
 
-    async def publish(
-        self,
-        event: Event,
-        *,
-        delay: float = 0.0,
-        priority: int = DEFAULT_PRIORITY,
-        key: str | None = None,
-        order_key: str | None = None,
-        parent: Envelope | None = None,
-    ) -> Published:
-        given: object = event
-        if not isinstance(given, Event):
-            raise Invalid(f"a {type(given).__name__} is not an event", remedy="publish an object of a class of Event")
-        return await self.publish_raw(
-            type(event).type_name,
-            event.to_payload(),
-            delay=delay,
-            priority=priority,
-            key=key,
-            order_key=order_key,
-            parent=parent,
-        )
-
-    async def publish_raw(
-        self,
-        type_name: str,
-        payload: Mapping[str, Any],
-        *,
-        delay: float = 0.0,
-        priority: int = DEFAULT_PRIORITY,
-        key: str | None = None,
-        order_key: str | None = None,
-        parent: Envelope | None = None,
-    ) -> Published:
+    async def publish(self, emission: Emission, *, key: str | None = None, parent: Envelope | None = None) -> Published:
         if key is not None:
-            _check_text("the key of an event", key)
+            check_text("the key of an event", key)
         await self._boundary.recent()
-        envelope = self.compose(type_name, payload, delay=delay, priority=priority, order_key=order_key, parent=parent)
+        envelope = self.compose(emission, parent)
         if key is not None:
             return await self._publish_once(envelope, key)
         await self.put(envelope)
         return Published(envelope)
 
-    def compose(
-        self,
-        type_name: str,
-        payload: Mapping[str, Any],
-        *,
-        delay: float = 0.0,
-        priority: int = DEFAULT_PRIORITY,
-        order_key: str | None = None,
-        parent: Envelope | None = None,
-        event_id: str | None = None,
-    ) -> Envelope:
-        """The envelope, dated now and not published."""
-        given: object = payload
-        if not check_type(type_name) or not isinstance(given, Mapping):
-            raise Invalid(
-                f"{type_name}: {type(payload).__name__} is not a payload", remedy="give an object with fields"
-            )
-        check_delay(delay)
-        depth = 0 if parent is None else parent.chain_depth + 1
-        if parent is not None and depth > self._max_chain_depth:
-            raise ChainTooDeep(f"{type_name}: it would be {depth} emissions away from event {parent.root_event_id}")
-        created_ns = self._date()
-        new_id = event_id if event_id is not None else layout.spelled_id(self._ambient.ids.unique())
-        return Envelope(
-            id=new_id,
-            namespace=self.namespace,
-            type=type_name,
-            payload=dict(payload),
-            created_ns=created_ns,
-            priority=check_priority(priority),
-            root_event_id=new_id if parent is None else parent.root_event_id,
-            chain_depth=depth,
-            available_ns=created_ns + int(delay * 1e9) if delay else None,
-            order_key=check_order_key(order_key),
-            parent_event_id=None if parent is None else parent.id,
+    def compose(self, emission: Emission, parent: Envelope | None = None) -> Envelope:
+        """The event with an id and the time of now, not published."""
+        event_id = layout.spelled_id(self._ambient.ids.unique())
+        return emission.envelope(
+            self.namespace, event_id, self._date(), parent=parent, max_chain_depth=self._max_chain_depth
         )
 
     async def put(self, envelope: Envelope) -> bool:

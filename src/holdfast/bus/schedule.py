@@ -23,7 +23,7 @@ from holdfast.base.errors import HoldfastError
 from holdfast.base.ids import Ambient
 from holdfast.bus import layout
 from holdfast.bus.errors import BadSchedule
-from holdfast.bus.event import DEFAULT_PRIORITY, Envelope, Event
+from holdfast.bus.event import DEFAULT_PRIORITY, Emission, Envelope, Event
 from holdfast.bus.publish import Publisher
 from holdfast.objects.register import UNCHANGED, Plain, Register, Unchanged
 from holdfast.objects.store import Store
@@ -123,17 +123,8 @@ class Schedule:
         """The tick's event: one key for all workers, and different bytes from each, so that exactly one learns that it
         won."""
         tick_id = layout.derived_id("schedule", namespace, self.name, iso(tick_ns))
-        return Envelope(
-            id=tick_id,
-            namespace=namespace,
-            type=type(self.event).type_name,
-            payload=self.event.to_payload(),
-            created_ns=tick_ns,
-            priority=self.priority,
-            root_event_id=tick_id,
-            chain_depth=0,
-            extra={"schedule": self.name, "write_id": write_id},
-        )
+        emission = Emission.of(self.event, priority=self.priority)
+        return emission.envelope(namespace, tick_id, tick_ns, schedule=self.name, write_id=write_id)
 
 
 @dataclass

@@ -4,14 +4,17 @@ A heartbeat is an if-match write over the session's own last one; a session that
 A worker that ends removes its object; one that died is shown as dead, then pruned, by the store's own clock.
 """
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
 
 from holdfast.base import codec
 from holdfast.base.clock import iso, parse_iso
 from holdfast.base.codec import Document
 from holdfast.base.errors import Corrupt
 from holdfast.base.ids import Ambient
+from holdfast.base.record import Record, Timestamp
 from holdfast.bus import layout
 from holdfast.objects.store import CREATE, IfMatch, Object, Store, Version, Written
 
@@ -20,13 +23,15 @@ PRUNED_AFTER = 10
 
 
 @dataclass(frozen=True)
-class SessionInfo:
+class SessionInfo(Record):
+    WHAT = "a session"
+
     session_id: str
     namespace: str
     started_at: str
-    last_heartbeat: str
-    metadata: dict[str, Any]
-    is_dead: bool
+    last_heartbeat: Timestamp
+    metadata: Annotated[dict[str, Any], BeforeValidator(lambda value: value or {})] = field(default_factory=dict)
+    is_dead: Annotated[bool, Field(exclude=True)] = False
 
     @property
     def handlers(self) -> list[str]:
@@ -71,14 +76,9 @@ class Session:
         self._version = None
 
     def _document(self) -> Document:
-        return {
-            "session_id": self.session_id,
-            "namespace": self.namespace,
-            "started_at": self._started_at,
-            "last_heartbeat": iso(self._ambient.clock.wall_ns()),
-            "metadata": self.metadata,
-            "write_id": self._ambient.ids.write_id(),
-        }
+        now = iso(self._ambient.clock.wall_ns())
+        info = SessionInfo(self.session_id, self.namespace, self._started_at, now, self.metadata)
+        return info.document(write_id=self._ambient.ids.write_id())
 
 
 async def list_sessions(store: Store, namespace: str, ambient: Ambient, *, session_ttl_ms: int) -> list[SessionInfo]:
@@ -116,16 +116,5 @@ async def prune(store: Store, namespace: str, ambient: Ambient, *, session_ttl_m
 
 
 def _info(found: Object, now_ns: int, ttl_ms: int) -> SessionInfo:
-    document = codec.decode(found.body, key=found.key)
-    try:
-        heartbeat_ns = parse_iso(document["last_heartbeat"])
-        return SessionInfo(
-            session_id=str(document["session_id"]),
-            namespace=str(document["namespace"]),
-            started_at=str(document["started_at"]),
-            last_heartbeat=str(document["last_heartbeat"]),
-            metadata=dict(document.get("metadata") or {}),
-            is_dead=now_ns - heartbeat_ns > ttl_ms * 1_000_000,
-        )
-    except codec.MALFORMED as error:
-        raise Corrupt(f"{found.key}: not a session ({error!r})") from error
+    info = SessionInfo.parse(codec.decode(found.body, key=found.key), key=found.key)
+    return replace(info, is_dead=now_ns - parse_iso(info.last_heartbeat) > ttl_ms * 1_000_000)

@@ -15,12 +15,8 @@ from holdfast.base.ids import Ambient
 from holdfast.bus import layout
 from holdfast.bus.sessions import list_sessions
 from holdfast.bus.worker.digest import Digest, DigestShape, Section, is_settled
-from holdfast.objects.client import DOLLARS_PER_REQUEST
 from holdfast.objects.register import UNCHANGED, Register, Unchanged
 from holdfast.objects.store import Store
-
-COSTS = {"put": 3, "get": 2}
-"""Requests per event and handler where nothing goes wrong: event, claim, ack; the event's body and the boundary."""
 
 
 @dataclass(frozen=True)
@@ -107,16 +103,3 @@ async def retire(store: Store, namespace: str, handler_id: str, ambient: Ambient
             f"namespace {namespace} has no handler {handler_id}", remedy="see holdfast events handlers for the names"
         )
     await register.edit(ambient.ids.unique(), without)
-
-
-def requests_per_million(handlers: int = 1) -> dict[str, int]:
-    """Requests for a million events: each published once, and claimed and acked by every handler."""
-    return {
-        "put": 1_000_000 * (1 + (COSTS["put"] - 1) * handlers),
-        "get": 1_000_000 * COSTS["get"] * handlers,
-    }
-
-
-def dollars_per_million(handlers: int = 1) -> float:
-    """The same at S3's prices."""
-    return sum(DOLLARS_PER_REQUEST[verb] * count for verb, count in requests_per_million(handlers).items())

@@ -12,8 +12,8 @@ from holdfast.base.clock import iso, parse_moment, parse_span
 from holdfast.base.errors import Invalid, NotFound
 from holdfast.bus import Bus, Envelope
 from holdfast.bus.browse import STATUSES, Tail
-from holdfast.bus.event import ANY_TYPE, DEFAULT_PRIORITY
-from holdfast.bus.stats import HandlerStats, dollars_per_million, requests_per_million
+from holdfast.bus.event import DEFAULT_PRIORITY
+from holdfast.bus.stats import HandlerStats
 from holdfast.cli.output import json_text
 from holdfast.cli.shell import Shell, check_choice, noun_app
 from holdfast.objects.client import Client
@@ -45,10 +45,6 @@ async def open_bus(shell: Shell, namespace: str = "default", *, new: bool = Fals
         yield hf.store, hf.bus(namespace)
 
 
-def envelope_document(envelope: Envelope) -> dict[str, Any]:
-    return envelope.document()
-
-
 @app.command()
 async def publish(
     shell: Shell,
@@ -70,7 +66,7 @@ async def publish(
         )
         if shell.out.as_json:
             answer = {"duplicate": published.duplicate, "differs": published.differs}
-            shell.out.document({**envelope_document(published.envelope), **answer})
+            shell.out.document({**published.envelope.document(), **answer})
             return
         shell.out.line(published.id)
         if published.differs:
@@ -106,7 +102,7 @@ async def list_events(
     async with open_bus(shell, namespace) as (_, bus):
         found = await bus.events(limit=limit, status=status, type_name=type_name)
         if shell.out.as_json:
-            shell.out.document([{**envelope_document(each.envelope), "status": each.status} for each in found])
+            shell.out.document([{**each.envelope.document(), "status": each.status} for each in found])
             return
         rows = [
             (each.envelope.id, each.envelope.type, each.status, each.envelope.priority, each.envelope.created_at)
@@ -121,7 +117,7 @@ async def inspect(shell: Shell, event_id: EventId, namespace: NamespaceOption = 
     """Show one event and the claims of its handlers."""
     async with open_bus(shell, namespace) as (_, bus):
         found = await bus.inspect(event_id)
-        document = {**envelope_document(found.envelope), "status": found.status}
+        document = {**found.envelope.document(), "status": found.status}
         if shell.out.as_json:
             shell.out.document({**document, "claims": found.claims})
             return
@@ -162,7 +158,7 @@ async def replay(
         else:
             published = await bus.replay_many(status=status, type_name=type_name, limit=limit)
         if shell.out.as_json:
-            shell.out.document([envelope_document(each.envelope) for each in published])
+            shell.out.document([each.envelope.document() for each in published])
         elif not published:
             shell.out.note(f"no events in namespace {namespace} are like that: nothing was replayed")
         for each in published:
@@ -173,10 +169,8 @@ async def replay(
 async def sessions(shell: Shell, namespace: NamespaceOption = "default") -> None:
     """List the workers of a namespace and their last signs of life."""
     async with open_bus(shell, namespace) as (_, bus):
-        found = await bus.sessions()
         columns = ("session_id", "started_at", "last_heartbeat", "is_dead", "metadata")
-        rows = [[getattr(each, name) for name in columns] for each in found]
-        shell.out.table(columns, rows, empty=f"no worker is at namespace {namespace}")
+        shell.out.records(await bus.sessions(), columns, empty=f"namespace {namespace} has no workers")
 
 
 @app.command()
@@ -184,9 +178,7 @@ async def namespaces(shell: Shell) -> None:
     """List all namespaces with their events, workers and dead letters."""
     async with open_bus(shell) as (_, bus):
         columns = ("namespace", "events", "sessions", "dead_sessions", "dead_letters")
-        found = await bus.namespaces()
-        rows = [[getattr(each, name) for name in columns] for each in found]
-        shell.out.table(columns, rows, empty="there are no namespaces yet: nothing was published")
+        shell.out.records(await bus.namespaces(), columns, empty="there are no namespaces yet: nothing was published")
 
 
 @app.command()
@@ -206,8 +198,7 @@ async def cleanup(
         before_ns = None if before is None else parse_moment(before, store.ambient.clock.wall_ns())
         done = await bus.cleanup(before_ns=before_ns, unsafe_unsettled=unsafe_unsettled, dry_run=dry_run)
         counts = {"events": done.events, "claims": done.claims, "keys": done.keys, "held": done.held}
-        held_by = {"held_by": list(done.held_by)} if shell.out.as_json else {}
-        shell.out.record({**counts, **held_by, "before": iso(done.before_ns), "dry_run": dry_run})
+        shell.out.record({**counts, "held_by": done.held_by, "before": iso(done.before_ns), "dry_run": dry_run})
         if done.held_by:
             shell.out.note(
                 f"{done.held} old events stay, because of handlers that are not done with the first of them: "
@@ -234,7 +225,7 @@ async def follow(
 
     def show(envelope: Envelope) -> None:
         if shell.out.as_json:
-            shell.out.document(envelope_document(envelope))
+            shell.out.document(envelope.document())
         else:
             text = json_text(envelope.payload)
             shell.out.line(f"{envelope.created_at[:23]}  {envelope.id}  {envelope.type}  {text}")
@@ -258,11 +249,7 @@ async def handlers(shell: Shell, namespace: NamespaceOption = "default") -> None
     async with open_bus(shell, namespace) as (_, bus):
         found = await bus.stats()
         columns = ("handler_id", "types", "workers", "last_seen", "oldest")
-        if shell.out.as_json:
-            shell.out.document([{name: getattr(each, name) for name in columns} for each in found])
-            return
-        rows = [(each.handler_id, ", ".join(each.types), each.workers, each.last_seen, each.oldest) for each in found]
-        shell.out.table(columns, rows, empty=f"no handler has read namespace {namespace} yet")
+        shell.out.records(found, columns, empty=f"no handler has read namespace {namespace} yet")
         note_holding(shell, found)
 
 
@@ -289,40 +276,12 @@ def note_holding(shell: Shell, found: list[HandlerStats]) -> None:
 
 @app.command()
 async def stats(shell: Shell, namespace: NamespaceOption = "default") -> None:
-    """Show what each handler has still to do, and what a million events cost."""
-    async with open_bus(shell, namespace) as (store, bus):
-        show_stats(shell, store, await bus.stats())
-
-
-def most_takers(found: list[HandlerStats]) -> int:
-    """How many handlers the type has that most of them take."""
-    types = {type_name for each in found for type_name in each.types}
-    return max((sum(ANY_TYPE in each.types or one in each.types for each in found) for one in types), default=1)
-
-
-def show_stats(shell: Shell, store: Client, found: list[HandlerStats]) -> None:
-    takers = most_takers(found)
-    requests, price = requests_per_million(takers), dollars_per_million(takers)
-    columns = ("handler_id", "types", "open", "due", "settled")
-    if shell.out.as_json:
-        cost = {
-            "requests": store.usage.by_verb,
-            "dollars": store.usage.dollars,
-            "requests_per_million_events": requests,
-            "dollars_per_million_events": price,
-        }
-        shell.out.document({"handlers": found, **cost})
-        return
-    rows = [(each.handler_id, ", ".join(each.types), each.open, each.due, each.settled) for each in found]
-    shell.out.table(columns, rows, empty="no handler has read this namespace yet")
-    note_holding(shell, found)
-    shell.out.line("")
-    taken = "one handler takes" if takers == 1 else f"{takers} handlers take"
-    shell.out.line(
-        f"a million events that {taken} cost about ${price:.2f} in requests on S3 "
-        f"({requests['put']:,} PUT, {requests['get']:,} GET), besides polling"
-    )
-    shell.out.line(f"spent: {store.usage.requests():,} requests, on S3 about ${store.usage.dollars:.6f}")
+    """Show what each handler has done and has still to do."""
+    async with open_bus(shell, namespace) as (_, bus):
+        found = await bus.stats()
+        columns = ("handler_id", "types", "open", "due", "settled")
+        shell.out.records(found, columns, empty=f"no handler has read namespace {namespace} yet")
+        note_holding(shell, found)
 
 
 # --- dead letters ---

@@ -29,9 +29,6 @@ from holdfast.cli.output import (
 )
 from holdfast.cli.shell import Shell
 
-QUESTIONS = (["sql"], ["onto", "query"])
-"""The commands that answer questions, and do nothing else."""
-
 app = typer.Typer(
     name="holdfast",
     cls=LazyGroup,
@@ -97,14 +94,14 @@ def run(argv: Sequence[str]) -> int:
 
 def main() -> None:
     """This process is the command's alone."""
-    if any(from_noun_on(sys.argv[1:])[: len(each)] == each for each in QUESTIONS):
+    if from_noun_on(sys.argv[1:])[:1] == ["sql"]:
         sys.meta_path.insert(0, WithoutPandas)
         gc.set_threshold(50_000)  # importing makes many objects, none of which is garbage
     sys.exit(run(sys.argv[1:]))
 
 
 class WithoutPandas:
-    """Arrow and DuckDB import pandas, if it is installed, for the first value that they convert. A query does not need
+    """Arrow and DuckDB import pandas, if it is installed, for the first value that they convert. ``sql`` does not need
     it and runs no code of users, so the import fails here; the command starts in half the time."""
 
     @staticmethod

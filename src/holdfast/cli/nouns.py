@@ -1,13 +1,10 @@
 """The table of nouns. A noun's module is imported only when the noun is used, which keeps ``--help`` fast.
 
 A module named here has ``app``, a ``typer.Typer`` with one command or several. The summary stands here rather than in
-the module because the help page must not import it; a test compares the two. A verb that people wait for may have a
-module of its own, so that it does not pay for all verbs of its noun.
+the module because the help page must not import it; a test compares the two.
 """
 
-from collections.abc import Mapping
 from importlib import import_module
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import typer
@@ -20,8 +17,6 @@ class Noun(NamedTuple):
     name: str
     module: str
     summary: str
-    verbs: Mapping[str, str] = MappingProxyType({})
-    """Modules whose ``app`` is the noun with this verb alone."""
 
 
 NOUNS: tuple[Noun, ...] = (
@@ -57,19 +52,14 @@ NOUNS: tuple[Noun, ...] = (
         "holdfast.cli.telemetry.metrics",
         "See metrics: which there are, their labels, and their values over time.",
     ),
-    Noun(
-        "onto",
-        "holdfast.cli.onto.command",
-        "See typed entities and relations, their commits and their lock.",
-        {"query": "holdfast.cli.onto.query"},
-    ),
+    Noun("onto", "holdfast.cli.onto.command", "See typed entities and relations, their commits and their lock."),
     Noun("pipeline", "holdfast.cli.pipeline.command", "Derive rollups and indexes from accepted telemetry."),
     Noun(
         "policy",
         "holdfast.cli.telemetry.policy",
         "Print policies that protect accepted telemetry, and check a live store for them.",
     ),
-    Noun("runs", "holdfast.cli.runs.command", "See and steer durable runs."),
+    Noun("runs", "holdfast.cli.runs", "See and steer durable runs."),
     Noun("sim", "holdfast.cli.sim", "Simulate the protocols under lost answers, crashes and wrong clocks."),
     Noun("sql", "holdfast.cli.onto.sql", "Query types with SQL: every entity and relation type is a table, read-only."),
     Noun("tokens", "holdfast.cli.telemetry.tokens", "Let agents send to collectors: add, list and revoke tokens."),
@@ -83,13 +73,12 @@ class LazyGroup(Group):
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         name, placeholder, rest = super().resolve_command(ctx, args)
         noun = next((noun for noun in NOUNS if noun.name == name), None)
-        return name, placeholder if noun is None else load(noun, rest[0] if rest else None), rest
+        return name, placeholder if noun is None else load(noun), rest
 
 
-def load(noun: Noun, verb: str | None = None) -> Any:
-    """The noun's command; no more than this verb of it, where that stands for itself."""
-    module = noun.module if verb is None else noun.verbs.get(verb, noun.module)
-    command = get_command(import_module(module).app)
+def load(noun: Noun) -> Any:
+    """The noun's command."""
+    command = get_command(import_module(noun.module).app)
     command.name = noun.name
     return command
 

@@ -118,6 +118,12 @@ class Output:
             table.add_row(*(Text(value, overflow="fold") for value in row))
         self._draw(table, console)
 
+    def records(self, found: Iterable[object], columns: Sequence[str], *, empty: str | None = None) -> None:
+        """Result dataclasses as a table of these fields, or with ``--json`` all fields that their ``repr`` shows."""
+        found = list(found)
+        rows = [[getattr(each, name) for name in columns] for each in found]
+        self.table(columns, rows, empty=empty, document=found)
+
     def _expanded(self, title: str | None, header: Sequence[str], body: Sequence[Sequence[str]]) -> None:
         """Each row as lines of its own: the terminal is too narrow for a table without breaking words."""
         width = max(map(len, header))
@@ -240,12 +246,14 @@ def _cell(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:,.3f}"
+    if isinstance(value, tuple | list):
+        return ", ".join(map(_cell, value)) or "-"
     return printable(str(value))
 
 
 def _jsonable(value: object) -> object:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return dataclasses.asdict(value)
+        return {each.name: getattr(value, each.name) for each in dataclasses.fields(value) if each.repr}
     if isinstance(value, enum.Enum):
         return value.value
     if isinstance(value, datetime | date):

@@ -3,7 +3,7 @@
 import base64
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date, datetime
 from decimal import Decimal
@@ -31,41 +31,34 @@ class Format(StrEnum):
     CSV = "csv"
 
 
-Read = Mapping[str, Callable[[str], Any]]
-"""What the text of a column means to programs."""
-
-
 def chosen(out: Output, style: Format | None) -> Format:
     """``--json`` means JSON where nothing else is asked for."""
     return style if style is not None else Format.JSON if out.as_json else Format.TABLE
 
 
-def show(out: Output, found: pa.Table, style: Format | None, *, read: Read | None = None) -> None:
+def show(out: Output, found: pa.Table, style: Format | None) -> None:
     match chosen(out, style):
         case Format.JSON:
-            out.document(list(documents(found, read)))
+            out.document(list(documents(found)))
         case Format.TABLE:
             out.table(found.column_names, _rows(found, cell))
             out.note(f"{found.num_rows} {'row' if found.num_rows == 1 else 'rows'}")
         case plain:
-            for line in lines(found, plain, read=read):
+            for line in lines(found, plain):
                 out.escaped(line)
 
 
-def documents(found: pa.Table, read: Read | None = None) -> Iterator[dict[str, Any]]:
+def documents(found: pa.Table) -> Iterator[dict[str, Any]]:
     """Rows as JSON has them."""
-    return (_named(found.column_names, row, read or {}) for row in _rows(found, _plain))
+    return (dict(zip(found.column_names, row, strict=True)) for row in _rows(found, _plain))
 
 
-def lines(
-    found: pa.Table, style: Format, *, read: Read | None = None, header: bool = True, verbatim: bool = False
-) -> Iterator[str]:
+def lines(found: pa.Table, style: Format, *, header: bool = True, verbatim: bool = False) -> Iterator[str]:
     """JSON lines, or CSV, which in a file has all characters ``verbatim``."""
     if style is Format.JSONL:
-        yield from (json_text(each) for each in documents(found, read))
+        yield from (json_text(each) for each in documents(found))
         return
-    if header:
-        yield csv_line(found.column_names, verbatim=verbatim)
+    yield csv_line(found.column_names, verbatim=verbatim)
     yield from (csv_line(row, verbatim=verbatim) for row in _rows(found, _text))
 
 
@@ -83,20 +76,14 @@ def show_groups(out: Output, groups: Sequence[Mapping[str, Any]], style: Format 
                 out.escaped(line)
 
 
-def group_lines(groups: Sequence[Mapping[str, Any]], style: Format, *, verbatim: bool = False) -> Iterator[str]:
-    """As ``lines``."""
+def group_lines(groups: Sequence[Mapping[str, Any]], style: Format) -> Iterator[str]:
     if style is Format.JSONL:
         for group in groups:
             yield json_text({name: _plain(value) for name, value in group.items()})
         return
-    yield csv_line(list(groups[0]) if groups else [], verbatim=verbatim)
+    yield csv_line(list(groups[0]) if groups else [])
     for group in groups:
-        yield csv_line([_text(value) for value in group.values()], verbatim=verbatim)
-
-
-def _named(names: Sequence[str], row: Sequence[Any], read: Read) -> dict[str, Any]:
-    values = dict(zip(names, row, strict=True))
-    return {name: read[name](one) if name in read and one is not None else one for name, one in values.items()}
+        yield csv_line([_text(value) for value in group.values()])
 
 
 def _rows(found: pa.Table, convert: Any) -> Iterator[list[Any]]:
@@ -116,7 +103,7 @@ def _plain(value: Any) -> Any:
         exponent = value.as_tuple().exponent
         return int(value) if exponent == 0 else _decimal(value)  # sums of whole numbers are whole
     if isinstance(value, bytes):
-        return base64.b64encode(value).decode()  # as the store has it, and as conditions take it
+        return base64.b64encode(value).decode()  # as the store has it
     if isinstance(value, list):
         return [_plain(each) for each in value]
     return {key: _plain(each) for key, each in value.items()} if isinstance(value, dict) else value
@@ -161,12 +148,12 @@ def file_format(path: Path, style: Format | None) -> FileFormat:
         raise Invalid(str(error), remedy=remedy) from error
 
 
-def save(out: Output, path: Path, file: FileFormat, table: pa.Table, read: Read) -> None:
+def save(out: Output, path: Path, file: FileFormat, table: pa.Table) -> None:
     with _draft(path) as draft:
         style = next((each for each, known in FILES.items() if known is file), None)
         if style is not None:
             with draft.open("w", encoding="utf-8", newline="") as opened:
-                opened.writelines(f"{line}\n" for line in lines(table, style, read=read, verbatim=True))
+                opened.writelines(f"{line}\n" for line in lines(table, style, verbatim=True))
         elif file is FileFormat.PARQUET:
             pq.write_table(table, draft, compression="zstd")
         else:

@@ -210,12 +210,13 @@ class Ontology:
         Without a token, what that would do, and the token to do it with; with it, the commit, or None if there is
         nothing to do. Types that differ by more than optional fields need an ``upgrader``.
         """
-        if token is None:
-            return await migration.preview(self.store, self._types)
-        if self.pending:
+        if token is not None and self.pending:
             raise Invalid(f"{self.pending} intents are queued", remedy="commit() or discard() them, then migrate")
+        found = await migration.preview(self.store, self._types, count=token is None)
+        if token is None:
+            return found
         made = await migration.apply(
-            self.store, self._ambient, self._types, token, turn=self._turn, by=self.runtime_id, why=why
+            self.store, self._ambient, found, token, turn=self._turn, by=self.runtime_id, why=why
         )
         await self._committer.refresh()
         return made

@@ -318,7 +318,7 @@ def _check_java() -> None:
 
 
 _GET_JAVA = (
-    f"install Java {OLDEST_JAVA} or newer (such as openjdk-17-jre-headless), set JAVA_HOME, or use --master inline"
+    f"install Java {OLDEST_JAVA} or newer (such as openjdk-17-jre-headless), set JAVA_HOME, or use --master local"
 )
 
 

@@ -23,6 +23,7 @@ from holdfast.bus import Schedule as HoldfastSchedule
 from holdfast.bus import Worked as Handled
 from holdfast.bus.browse import Inspected, Listed, Namespace
 from holdfast.bus.cleanup import Cleaned, Tell
+from holdfast.bus.event import Envelope
 from holdfast.bus.event import Event as BusEvent
 from holdfast.bus.handler import Context, Handler
 from holdfast.bus.publish import Published
@@ -201,7 +202,15 @@ class BlockingBus:
         key: str | None = ...,
         order_key: str | None = ...,
     ) -> Published: ...
-    def publish_raw(self, type_name: str, payload: Mapping[str, Any], **options: Any) -> Published: ...
+    def publish_raw(
+        self,
+        type_name: str,
+        payload: Mapping[str, Any],
+        *,
+        key: str | None = ...,
+        parent: Envelope | None = ...,
+        **options: Any,
+    ) -> Published: ...
     def runner(
         self,
         handlers: Iterable[Handler],

@@ -14,9 +14,8 @@ from holdfast.base import telemetry
 from holdfast.base.clock import parse_iso
 from holdfast.base.codec import Document
 from holdfast.base.ids import Ambient
-from holdfast.bus import ChainTooDeep, Context, DeadLetter, Handler, Later
-from holdfast.bus.event import Envelope
-from holdfast.bus.handler import Emission
+from holdfast.bus import Context, DeadLetter, Handler, Later
+from holdfast.bus.event import Emission, Envelope
 from holdfast.bus.layout import check_part, spelled_id
 from holdfast.bus.publish import put_event
 from holdfast.objects.store import Store
@@ -54,22 +53,12 @@ class BusCourier:
         emission = Emission.of(event, **options)
         now_ns = self._ambient.clock.wall_ns() // _MICROSECOND * _MICROSECOND
         self._last_ns = created_ns = max(now_ns, self._last_ns + _MICROSECOND)
-        ident, parent = spelled_id(event_id), self._parent
-        depth = 0 if parent is None else parent.chain_depth + 1
-        if self._max_chain_depth is not None and depth > self._max_chain_depth:
-            raise ChainTooDeep(f"{emission.type}: it would be {depth} emissions away from its root")
-        return Envelope(
-            id=ident,
-            namespace=namespace,
-            type=emission.type,
-            payload=emission.payload,
-            created_ns=created_ns,
-            priority=emission.priority,
-            root_event_id=ident if parent is None else parent.root_event_id,
-            chain_depth=depth,
-            available_ns=created_ns + int(emission.delay * 1e9) if emission.delay else None,
-            order_key=emission.order_key,
-            parent_event_id=None if parent is None else parent.id,
+        return emission.envelope(
+            namespace,
+            spelled_id(event_id),
+            created_ns,
+            parent=self._parent,
+            max_chain_depth=self._max_chain_depth,
         ).document()
 
     async def publish(self, documents: Sequence[Document]) -> None:

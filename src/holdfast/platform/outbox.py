@@ -18,8 +18,7 @@ from holdfast.base.clock import parse_iso
 from holdfast.base.codec import Document
 from holdfast.base.errors import Corrupt
 from holdfast.base.ids import Ambient
-from holdfast.bus.event import Envelope
-from holdfast.bus.handler import Emission
+from holdfast.bus.event import Emission, Envelope
 from holdfast.bus.layout import check_part, derived_id
 from holdfast.bus.publish import put_event
 from holdfast.objects.register import UNCHANGED, Plain, Register, Unchanged

@@ -18,8 +18,7 @@ from holdfast.base.codec import Document
 from holdfast.base.errors import HoldfastError
 from holdfast.base.ids import Ambient
 from holdfast.bus import Event
-from holdfast.bus.event import DEFAULT_PRIORITY
-from holdfast.bus.handler import Emission
+from holdfast.bus.event import DEFAULT_PRIORITY, Emission
 from holdfast.objects.store import Store
 from holdfast.ontology.commit.attempt import Witness
 from holdfast.ontology.commit.commit import Commit, Progress

@@ -8,15 +8,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from holdfast.telemetry.agent.client import BatchConflict as BatchConflict
+    from holdfast.telemetry.agent.client import BatchDenied as BatchDenied
+    from holdfast.telemetry.agent.client import BatchRejected as BatchRejected
     from holdfast.telemetry.agent.client import Client as Client
-    from holdfast.telemetry.agent.outcome import BatchConflict as BatchConflict
-    from holdfast.telemetry.agent.outcome import BatchDenied as BatchDenied
-    from holdfast.telemetry.agent.outcome import BatchRejected as BatchRejected
-    from holdfast.telemetry.agent.outcome import Delivered as Delivered
-    from holdfast.telemetry.agent.outcome import PendingFull as PendingFull
-    from holdfast.telemetry.agent.outcome import Receipt as Receipt
-    from holdfast.telemetry.agent.outcome import Undelivered as Undelivered
-    from holdfast.telemetry.agent.outcome import Unfinished as Unfinished
+    from holdfast.telemetry.agent.client import Delivered as Delivered
+    from holdfast.telemetry.agent.client import PendingFull as PendingFull
+    from holdfast.telemetry.agent.client import Receipt as Receipt
+    from holdfast.telemetry.agent.client import Undelivered as Undelivered
+    from holdfast.telemetry.agent.client import Unfinished as Unfinished
     from holdfast.telemetry.records import Alert as Alert
     from holdfast.telemetry.records import Counter as Counter
     from holdfast.telemetry.records import Gauge as Gauge
@@ -25,10 +25,11 @@ if TYPE_CHECKING:
     from holdfast.telemetry.records import Severity as Severity
     from holdfast.telemetry.records import State as State
 
-_OUTCOME = (
+_CLIENT = (
     "BatchConflict",
     "BatchDenied",
     "BatchRejected",
+    "Client",
     "Delivered",
     "PendingFull",
     "Receipt",
@@ -36,10 +37,8 @@ _OUTCOME = (
     "Unfinished",
 )
 _RECORDS = ("Alert", "Counter", "Gauge", "Histogram", "Log", "Severity", "State")
-_HOMES = (
-    {"Client": "holdfast.telemetry.agent.client"}
-    | dict.fromkeys(_OUTCOME, "holdfast.telemetry.agent.outcome")
-    | dict.fromkeys(_RECORDS, "holdfast.telemetry.records")
+_HOMES = dict.fromkeys(_CLIENT, "holdfast.telemetry.agent.client") | dict.fromkeys(
+    _RECORDS, "holdfast.telemetry.records"
 )
 
 __all__ = [

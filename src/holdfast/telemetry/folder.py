@@ -13,7 +13,7 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
@@ -27,10 +27,6 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
-Piece = tuple[str, int, int]
-"""A part of a file: name, start, length."""
-
-
 class Folder(Protocol):
     async def names(self) -> list[str]:
         """All names, sorted."""
@@ -42,10 +38,6 @@ class Folder(Protocol):
 
     async def read(self, name: str, start: int = 0, length: int | None = None) -> bytes | None:
         """Bytes from ``start``, fewer at the end of the file; None if there is no such file."""
-        ...
-
-    async def read_pieces(self, pieces: Sequence[Piece]) -> list[bytes]:
-        """Parts of several files; empty for a file that does not exist."""
         ...
 
     async def append(self, name: str, at: int, data: bytes) -> None:
@@ -81,9 +73,6 @@ class DiskFolder:
     async def read(self, name: str, start: int = 0, length: int | None = None) -> bytes | None:
         return await blocking(self._read, name, start, length)
 
-    async def read_pieces(self, pieces: Sequence[Piece]) -> list[bytes]:
-        return await blocking(self._read_pieces, pieces)
-
     async def append(self, name: str, at: int, data: bytes) -> None:
         await finishing(self._append, name, at, data)
 
@@ -117,9 +106,6 @@ class DiskFolder:
                 return _read_fully(file, start, os.fstat(file).st_size - start if length is None else length)
             finally:
                 os.close(file)
-
-    def _read_pieces(self, pieces: Sequence[Piece]) -> list[bytes]:
-        return [self._read(name, start, length) or b"" for name, start, length in pieces]
 
     def _append(self, name: str, at: int, data: bytes) -> None:
         with _explained(self.path / name):

@@ -12,7 +12,7 @@ from holdfast.ontology import Figure, count, count_where, left, meta
 from holdfast.ontology.query.query import Query
 from holdfast.ontology.query.sqltables import SqlTables
 from holdfast.ontology.session import Ontology
-from tests.properties.query_model import answers, words
+from tests.properties.query_model import answers, in_sql
 from tests.properties.query_model.answers import By
 from tests.properties.query_model.classes import CLASSES, FIELDS, Person
 from tests.properties.query_model.conditions import about
@@ -53,17 +53,18 @@ def drawn_when(rng: Random, query: Query[Any], head: int) -> tuple[When, Query[A
 async def ask(rng: Random, onto: Ontology, tables: SqlTables, past: Past, referee: Referee) -> None:
     kind = rng.choice(OFTEN)
     where = about(rng, kind, rng.randint(0, 3))
-    when, query = drawn_when(rng, onto.query(CLASSES[kind]).where(where.asked), past.head)
+    when, everything = drawn_when(rng, onto.query(CLASSES[kind]), past.head)
+    query = everything.where(where.asked)
     rows = past.rows(kind, where.holds, when)
     await _whole(query, kind, rows, referee)
-    await words.repeat(tables, query, referee)
+    await in_sql.repeat(tables, everything, when, referee)
     if kind in ENDS:
         await _ends(query, kind, past, when, rows, referee)
     elif kind == "Person":
         way = rng.choice((_streamed, _in_order, _in_groups))
-        await way(rng, query, tables, when, rows, referee)
+        await way(rng, query, when, rows, referee)
     else:
-        await _streamed(rng, query, tables, when, rows, referee)
+        await _streamed(rng, query, when, rows, referee)
 
 
 async def _whole(query: Query[Any], kind: Kind, rows: list[Version], referee: Referee) -> None:
@@ -78,9 +79,7 @@ def _fact(one: Any, kind: Kind) -> dict[str, Any]:
     return {name: getattr(one, name) for name in FIELDS[kind]}
 
 
-async def _streamed(
-    rng: Random, query: Query[Any], tables: SqlTables, when: When, rows: list[Version], referee: Referee
-) -> None:
+async def _streamed(rng: Random, query: Query[Any], when: When, rows: list[Version], referee: Referee) -> None:
     """A state streams in any order, history in its own."""
     got = [meta(one).key async for one in query.stream()]
     wanted = [row.key for row in rows]
@@ -98,9 +97,7 @@ async def _pages(query: Query[Any], size: int) -> list[Key]:
     return [meta(one).key for one in found]
 
 
-async def _in_order(
-    rng: Random, query: Query[Any], tables: SqlTables, when: When, rows: list[Version], referee: Referee
-) -> None:
+async def _in_order(rng: Random, query: Query[Any], when: When, rows: list[Version], referee: Referee) -> None:
     names = rng.sample(ORDERED, rng.randint(1, 3))
     terms = [By(name, rng.random() < 0.5, rng.choice(("first", "last"))) for name in names]
     fields = [getattr(Person, term.name) for term in terms]
@@ -113,12 +110,9 @@ async def _in_order(
     referee.agree("order", (ordered, limit, offset), [meta(one).key for one in some], wanted[offset : offset + limit])
     size = 1 + len(rows) % 4
     referee.agree("ordered pages", ordered, await _pages(ordered, size), wanted)
-    await words.repeat(tables, ordered, referee)
 
 
-async def _in_groups(
-    rng: Random, query: Query[Any], tables: SqlTables, when: When, rows: list[Version], referee: Referee
-) -> None:
+async def _in_groups(rng: Random, query: Query[Any], when: When, rows: list[Version], referee: Referee) -> None:
     names = rng.sample(GROUPED, rng.randint(1, 2))
     found = await query.group_by(*(getattr(Person, name) for name in names)).agg(**FIGURES)
     groups = answers.grouped(rows, names)

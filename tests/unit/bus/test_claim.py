@@ -95,10 +95,10 @@ def test_backoff_doubles_up_to_its_limit() -> None:
 
 def test_a_claim_survives_its_document_and_keeps_what_it_does_not_know() -> None:
     claim = replace(FRESH, extra={"colour": "red"}, outbox=({"id": "x"},))
-    document = claim.document("w1")
+    document = claim.document(write_id="w1")
     assert document["colour"] == "red"
     assert Claim.parse(document, key="k") == claim
-    assert Claim.parse(document, key="k").document("w2")["colour"] == "red"
+    assert Claim.parse(document, key="k").document(write_id="w2")["colour"] == "red"
 
 
 def test_a_plain_claim_is_read() -> None:
@@ -109,6 +109,6 @@ def test_a_plain_claim_is_read() -> None:
     }  # fmt: skip
     claim = Claim.parse(plain, key="k")
     assert (claim.generation, claim.attempts, claim.settled) == (0, 2, False)
-    assert claim.document("w") == {**plain, "generation": 0, "event_name": "", "write_id": "w"}
+    assert claim.document(write_id="w") == {**plain, "generation": 0, "event_name": "", "write_id": "w"}
     with pytest.raises(Corrupt, match="not a claim"):
         Claim.parse({**plain, "lease_until": 5}, key="k")

@@ -93,7 +93,7 @@ def test_a_digest_survives_its_document() -> None:
     assert document["colour"] == "red"
     assert DigestShape().read(document, "k") == digest
     with pytest.raises(Corrupt, match="not a digest"):
-        DigestShape().read({**document, "handlers": {"h": {}}}, "k")
+        DigestShape().read({**document, "handlers": {"h": {"open": {name(1): ["high", "t"]}}}}, "k")
 
 
 NUMBERS = st.integers(0, 12)

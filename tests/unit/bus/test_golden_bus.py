@@ -101,9 +101,11 @@ def test_golden_objects_are_read_and_written_back_as_they_are() -> None:
     assert Envelope.parse(event, key="event").document() == event
     for name in ("claim-acked", "claim-dead"):
         claim = document("v1", name)
-        assert Claim.parse(claim, key=name).document(claim["write_id"]) == claim
+        written = Claim.parse(claim, key=name).document(write_id=claim["write_id"])
+        assert codec.encode(written) == codec.encode(claim)
     digest = document("v1", "digest")
-    assert DigestShape().write(DigestShape().read(digest, "digest"), digest) == digest
+    written = DigestShape().write(DigestShape().read(digest, "digest"), digest)
+    assert codec.encode(written) == codec.encode(digest)
 
 
 def test_plain_objects_are_read_and_keep_their_fields() -> None:
@@ -111,7 +113,7 @@ def test_plain_objects_are_read_and_keep_their_fields() -> None:
     assert Envelope.parse(event, key="event").document() == event
     read = Claim.parse(claim, key="claim")
     assert (read.generation, read.attempts, read.lost_leases) == (0, 2, 0)
-    assert claim.items() <= read.document("w").items()
+    assert claim.items() <= read.document(write_id="w").items()
 
 
 async def test_a_plain_store_is_worked_on() -> None:

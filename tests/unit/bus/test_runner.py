@@ -20,6 +20,7 @@ from holdfast.bus import (
     Retry,
     on,
 )
+from holdfast.bus.event import Emission
 from holdfast.bus.worker.claims import Busy, Hold, Over
 from tests.fakes.orders import OrderPlaced
 from tests.unit.bus.desk import AT_ONCE, Desk, InvoiceSent
@@ -166,7 +167,7 @@ async def test_whoever_meets_a_settled_claim_writes_its_effects() -> None:
     name = published.envelope.name
     hold = await dying.claims.take(name, "record")
     assert isinstance(hold, Hold)
-    child = dying.publisher.compose("invoice.sent", {"order_id": "o1"}, parent=published.envelope)
+    child = dying.publisher.compose(Emission("invoice.sent", {"order_id": "o1"}), published.envelope)
     await dying.claims.ack(hold, (child.document(),))
     assert child.key not in desk.shelf.objects
     await desk.bus().run([recorder([])], until_idle=True)

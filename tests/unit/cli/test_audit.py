@@ -55,12 +55,12 @@ def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Desk:
     return Desk(tmp_path, capsys)
 
 
-NOW = ("audit", "run", "--master", "inline", "--older-than", "0s")
+NOW = ("audit", "run", "--master", "local", "--older-than", "0s")
 
 
 def test_an_audit_is_a_table_a_document_and_a_page_and_its_exit_code_tells(desk: Desk, tmp_path: Path) -> None:
     blob = desk.fill()
-    assert desk("pipeline", "run", "--master", "inline")[0] == 0
+    assert desk("pipeline", "run", "--master", "local")[0] == 0
     good = desk.json(*NOW, "--deep")
     assert (good["good"], good["findings"], good["checked"]["accepted"]) == (True, [], 6)
     desk.delete(blob)
@@ -75,14 +75,14 @@ def test_an_audit_is_a_table_a_document_and_a_page_and_its_exit_code_tells(desk:
     listed = desk.json("audit", "list")
     assert [each["errors"] for each in listed] == [1, 0]
     assert desk.json("audit", "show", good["audit_id"])["good"]
-    code, _, err = desk("pipeline", "run", "audit", "--master", "inline")
+    code, _, err = desk("pipeline", "run", "audit", "--master", "local")
     assert (code, err) == (0, "")  # what is younger than ten minutes is not judged yet
 
 
 def test_where_the_page_goes_is_looked_at_first(desk: Desk, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("kept")
     for page in ("no/such/folder/x.html", str(tmp_path), str(tmp_path / "file" / "x.html")):
-        assert desk("audit", "run", "--html", page, "--master", "inline")[0] == 2
+        assert desk("audit", "run", "--html", page, "--master", "local")[0] == 2
     assert desk("audit", "list")[2].startswith("no audit is on record here")
     there = tmp_path / "file"
     assert desk("audit", "show", "nobody", "--html", str(there))[0] == 4

@@ -60,14 +60,14 @@ def test_without_java_it_says_so_before_it_begins(
 
 def test_a_folder_in_use_is_refused(tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / "mine").write_text("precious")
-    assert run(["demo", "--master", "inline", "--dir", str(tmp_path)]) == 7
+    assert run(["demo", "--master", "local", "--dir", str(tmp_path)]) == 7
     assert capsys.readouterr().err.startswith(f"error: {tmp_path} is not an empty folder\n")
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
 def test_ctrl_c_ends_its_processes_and_removes_its_folder(tmp_path: Path) -> None:
     with subprocess.Popen(
-        [sys.executable, "-m", "holdfast", "demo", "--master", "inline"],
+        [sys.executable, "-m", "holdfast", "demo", "--master", "local"],
         env={**os.environ, "TMPDIR": str(tmp_path)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from holdfast.bus.stats import HandlerStats
-from holdfast.cli.events import most_takers
 from holdfast.cli.main import run
 
 HANDLERS = """
@@ -84,13 +82,7 @@ def test_events_are_published_handled_and_seen(desk: EventsDesk) -> None:
     assert desk.json("events", "namespaces")[0]["events"] == 4
     assert desk.json("events", "sessions") == []
     stats = desk.json("events", "stats")
-    assert (stats["handlers"][0]["open"], stats["requests"]["get"]) == (1, 2)
-    assert 15 < stats["dollars_per_million_events"] < 16
-    assert stats["requests_per_million_events"] == {"put": 3_000_000, "get": 2_000_000}
-    expected = (
-        "a million events that one handler takes cost about $15.80 in requests on S3 (3,000,000 PUT, 2,000,000 GET)"
-    )
-    assert expected in desk.text("events", "stats")
+    assert stats[0]["open"] == 1
 
 
 def test_a_handler_that_no_worker_has_is_listed_and_retired(desk: EventsDesk) -> None:
@@ -159,11 +151,6 @@ def test_a_bad_schedule_and_an_empty_list_say_what_to_do(desk: EventsDesk) -> No
     assert "importable" not in said
     (desk.folder / "bus_cli_empty.py").write_text("ALL = []", encoding="utf-8")
     assert "bus_cli_empty:ALL is empty" in desk.text("worker", "bus_cli_empty:ALL", code=2)
-
-
-def test_a_price_is_that_of_the_handlers_that_take_a_type() -> None:
-    handlers = [HandlerStats(name, types, 0, 0, 0, {}) for name, types in (("a", ("x",)), ("b", ("y",)), ("c", ("*",)))]
-    assert (most_takers(handlers[:2]), most_takers(handlers), most_takers([])) == (1, 2, 1)
 
 
 @pytest.mark.parametrize("body", ["1 / 0", "raise SystemExit(3)", "def", "import nowhere_at_all"])

@@ -57,12 +57,12 @@ def test_the_two_kinds_of_option_are_apart() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "onto query T",
-        "--store s3://b --json onto query T",
-        "onto --store=x query --config c T",
-        "--version onto query T",
+        "onto info T",
+        "--store s3://b --json onto info T",
+        "onto --store=x info --config c T",
+        "--version onto info T",
     ],
 )
 def test_the_words_of_a_line_begin_with_its_noun(line: str) -> None:
-    assert from_noun_on(line.split()) == ["onto", "query", "T"]
+    assert from_noun_on(line.split()) == ["onto", "info", "T"]
     assert from_noun_on([]) == from_noun_on(["--json"]) == []

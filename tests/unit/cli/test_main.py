@@ -18,7 +18,7 @@ from typer.main import get_command
 
 from holdfast.base.errors import TABLE, NotFound, Unavailable
 from holdfast.cli import nouns
-from holdfast.cli.main import FLAGS, QUESTIONS, TAKES_VALUE, WithoutPandas, app, run
+from holdfast.cli.main import FLAGS, TAKES_VALUE, WithoutPandas, app, run
 from holdfast.cli.nouns import NOUNS, Noun, load
 from holdfast.cli.shell import NounApp, Shell, noun_app
 
@@ -55,9 +55,7 @@ def failing(noun: NounApp, error: BaseException) -> None:
 
 
 class TestNouns:
-    def test_questions_are_commands_and_do_without_pandas_alone(self) -> None:
-        paths = [path for path, _ in all_commands()]
-        assert all(" ".join(each) in paths for each in QUESTIONS)
+    def test_sql_imports_everything_but_pandas(self) -> None:
         assert WithoutPandas.find_spec("pyarrow") is None
         with pytest.raises(ModuleNotFoundError):
             WithoutPandas.find_spec("pandas")
@@ -72,17 +70,6 @@ class TestNouns:
             described = page.partition("\nCommands:\n")[2]
             assert "..." not in described, path
         assert "Kill processes on a local store, and check that nothing is lost." in pages[""]
-
-    def test_a_verb_that_stands_for_itself_is_the_noun_s_own(self) -> None:
-        alone = [(noun, verb) for noun in NOUNS for verb in noun.verbs]
-        assert alone
-        for noun, verb in alone:
-            whole, part = load(noun), load(noun, verb)
-            assert list(part.commands) == [verb]
-            assert (part.name, part.help) == (whole.name, whole.help)
-            ours, theirs = part.commands[verb], whole.commands[verb]
-            assert [each.opts for each in ours.params] == [each.opts for each in theirs.params]
-            assert load(noun, "no such verb").commands.keys() == whole.commands.keys()
 
     @pytest.mark.parametrize("noun", NOUNS, ids=lambda noun: noun.name)
     def test_summary_is_the_command_s_own(self, noun: Noun) -> None:

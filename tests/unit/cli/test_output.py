@@ -208,7 +208,7 @@ def test_json_is_read_back_as_it_was(name: str, value: str) -> None:
 
 def test_a_file_of_csv_has_the_text_as_it_is(tmp_path: Path) -> None:
     text = HOSTILE.replace("\ud800", "")
-    save(Streams().out, tmp_path / "rows.csv", FileFormat.CSV, pa.table({"name": [text]}), {})
+    save(Streams().out, tmp_path / "rows.csv", FileFormat.CSV, pa.table({"name": [text]}))
     with (tmp_path / "rows.csv").open(encoding="utf-8", newline="") as file:
         assert list(csv.reader(file)) == [["name"], [text]]
 

@@ -69,21 +69,21 @@ def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Desk:
 
 def test_a_run_says_for_whom_it_listed_all_manifests(desk: Desk) -> None:
     desk.fill(1, refer=False)
-    assert desk("run", "reconcile", "--master", "inline")[2] == "nothing was due\n"
+    assert desk("run", "reconcile", "--master", "local")[2] == "nothing was due\n"
     desk.kill("beta")
-    code, _, err = desk("run", "reconcile", "--master", "inline")
+    code, _, err = desk("run", "reconcile", "--master", "local")
     assert (code, err) == (0, "beta: killed, or its last acceptances are unknown; all manifests were scanned\n")
-    assert desk("run", "reconcile", "--master", "inline")[2] == "nothing was due\n"
+    assert desk("run", "reconcile", "--master", "local")[2] == "nothing was due\n"
     desk.fill(2, gap=1_000, refer=False)
     desk.kill("alpha")
     [planned] = desk.json("run", "reconcile", "--dry-run")
-    [ran] = desk.json("run", "reconcile", "--master", "inline")
+    [ran] = desk.json("run", "reconcile", "--master", "local")
     assert (planned["inputs"], ran["looked_at"], ran["untold"]) == (6, 6, ["alpha"])
 
 
 def test_run_says_what_every_job_read_and_wrote(desk: Desk) -> None:
     desk.fill(1)
-    ran = desk.json("run", "--master", "inline")
+    ran = desk.json("run", "--master", "local")
     assert [(each["job"], each["status"]) for each in ran] == [
         ("reconcile", "success"),
         ("rollup", "success"),
@@ -94,7 +94,7 @@ def test_run_says_what_every_job_read_and_wrote(desk: Desk) -> None:
     assert ran[1]["records"] == ran[2]["records"] > 0
     assert len(ran[1]["hours"]) == len(ran[2]["hours"]) > 0  # the day is none of the hours
     assert ran[1]["days"] >= 1
-    code, out, err = desk("run", "--master", "inline")
+    code, out, err = desk("run", "--master", "local")
     assert (code, err) == (0, "nothing was due\n")
     assert out.startswith("job ")
 
@@ -105,36 +105,36 @@ def test_plan_and_dry_run_show_what_would_be_done_and_do_nothing(desk: Desk) -> 
         {"job": "reconcile", "hour": "", "generation": 0, "units": 0, "to_make": 0, "inputs": 6}
     ]
     assert desk.json("run", "--dry-run") == desk.json("plan")
-    desk.json("run", "reconcile", "--master", "inline")
+    desk.json("run", "reconcile", "--master", "local")
     planned = desk.json("plan", "rollup")
     assert {each["job"] for each in planned} == {"rollup"}
     assert all(each["to_make"] == 1 for each in planned)
-    desk.json("run", "--master", "inline")
+    desk.json("run", "--master", "local")
     code, _, err = desk("plan")
     assert (code, err) == (0, "nothing is due\n")
 
 
 def test_the_plan_of_an_audit_is_its_queries_as_the_engine_would_run_them(desk: Desk) -> None:
     desk.fill(2)
-    steps = desk.json("plan", "audit", "--master", "inline")
+    steps = desk.json("plan", "audit", "--master", "local")
     assert [each["step"] for each in steps] == ["objects", "claims", "findings", "record"]
     assert "accepted/v1/" in steps[0]["does"]
     assert "claims ANTI JOIN objects" in steps[2]["sql"]
     assert "ANTI" in steps[2]["plan"]
-    again = desk.json("run", "audit", "--dry-run", "--master", "inline")
+    again = desk.json("run", "audit", "--dry-run", "--master", "local")
     assert [each["step"] for each in again] == [each["step"] for each in steps]
-    code, out, err = desk("plan", "audit", "--master", "inline")
+    code, out, err = desk("plan", "audit", "--master", "local")
     assert (code, err) == (0, "")
     assert out.startswith("-- objects: list ")
     assert desk.json("history") == []
-    code, _, err = desk("plan", "--master", "inline")
+    code, _, err = desk("plan", "--master", "local")
     assert code == 2
     assert "the plan of one job" in err
 
 
 def test_the_plan_of_garbage_collection_is_its_queries(desk: Desk) -> None:
     desk.fill(2)
-    steps = desk.json("plan", "gc", "--master", "inline")
+    steps = desk.json("plan", "gc", "--master", "local")
     assert [each["step"] for each in steps] == ["objects", "subjects", "named", "swept"]
     assert "blobs ANTI JOIN referred" in steps[3]["sql"]
     assert steps[3]["plan"].count("ANTI") == 2
@@ -155,7 +155,7 @@ def test_a_dry_run_looks_where_the_run_would(desk: Desk, tmp_path: Path) -> None
     [planned] = desk.json(*events, "--dry-run")
     assert planned["inputs"] == 2
     assert desk.json("history") == []
-    assert desk.json(*events, "--master", "inline")[0]["looked_at"] == 2
+    assert desk.json(*events, "--master", "local")[0]["looked_at"] == 2
 
 
 def test_a_file_that_is_no_notification_is_named_and_the_others_are_taken(desk: Desk, tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_a_file_that_is_no_notification_is_named_and_the_others_are_taken(desk: 
         (folder / name).write_text(json.dumps({"Records": [record]}))
     (folder / "b.json").write_text("rubbish")
     (folder / "d.json").write_text('{"hello": 1}')
-    for words, figure, taken in ((("--dry-run",), "inputs", 2), (("--master", "inline"), "looked_at", 2)):
+    for words, figure, taken in ((("--dry-run",), "inputs", 2), (("--master", "local"), "looked_at", 2)):
         code, out, err = desk("run", "reconcile", "--events", str(folder), *words, "--json")
         assert (code, json.loads(out)[0][figure]) == (2, taken)
         told = json.loads(err)["error"]["message"]
@@ -177,40 +177,40 @@ def test_a_file_that_is_no_notification_is_named_and_the_others_are_taken(desk: 
 
 def test_the_end_of_a_time_alone_is_a_time_too(desk: Desk) -> None:
     desk.fill(2)
-    [ran] = desk.json("run", "reconcile", "--until", "1990-01-01", "--master", "inline")
+    [ran] = desk.json("run", "reconcile", "--until", "1990-01-01", "--master", "local")
     assert ran["looked_at"] == 0
-    [ran] = desk.json("run", "reconcile", "--until", "1m", "--master", "inline")
+    [ran] = desk.json("run", "reconcile", "--until", "1m", "--master", "local")
     assert ran["batches"] == 6
 
 
 def test_listings_of_an_old_hour_are_merged_once(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     for gap in (0, 100):
         desk.fill(4, gap)
-        desk.json("run", "reconcile", "rollup", "--full", "--master", "inline")
+        desk.json("run", "reconcile", "rollup", "--full", "--master", "local")
     code, _, err = desk("plan", "merge")
     assert (code, err) == (0, "nothing is due\n")  # they were derived just now
     monkeypatch.setenv("HOLDFAST_PIPELINE__MERGE_AFTER_S", "0")
     planned = desk.json("plan", "merge")
     assert {(each["job"], each["to_make"]) for each in planned} == {("merge", 0)}
     assert max(each["inputs"] for each in planned) == 2
-    code, out, _ = desk("run", "merge", "--master", "inline")
+    code, out, _ = desk("run", "merge", "--master", "local")
     head, row = (line.split() for line in out.splitlines())
     assert (code, row[0], row[2], head[-1]) == (0, "merge", "success", "listings")
     assert (int(row[3]), int(row[-1])) == (len(planned), sum(each["inputs"] for each in planned))
     _, out, _ = desk("history", "merge")
     assert out.splitlines()[0].split()[-2:] == ["listings", "ended"]
-    code, _, err = desk("run", "merge", "--master", "inline")
+    code, _, err = desk("run", "merge", "--master", "local")
     assert (code, err) == (0, "nothing was due\n")
 
 
 def test_status_and_history(desk: Desk) -> None:
     assert desk.json("status")["lag_s"] is None
     desk.fill(3)
-    desk.json("run", "reconcile", "--master", "inline")
+    desk.json("run", "reconcile", "--master", "local")
     found = desk.json("status")
     assert found["lag_s"] >= 0
     assert found["due"]["rollup"] == found["due"]["index"] != []
-    desk.json("run", "--master", "inline")
+    desk.json("run", "--master", "local")
     assert desk.json("status")["due"] == {"rollup": [], "index": [], "daily": []}
     jobs = [each["job"] for each in desk.json("history")]
     assert sorted(jobs) == ["feed", "index", "reconcile", "rollup"]
@@ -229,19 +229,19 @@ def test_missing_java_is_one_clear_line_and_no_run_on_record(
     code, out, err = desk("run")
     assert (code, out) == (2, "")
     assert err.startswith(f"error: Java cannot be run at {tmp_path}")
-    assert "--master inline" in err
+    assert "--master local" in err
     assert desk.json("history") == []
-    assert [each["status"] for each in desk.json("run", "--master", "inline")] == ["success"] * 4
+    assert [each["status"] for each in desk.json("run", "--master", "local")] == ["success"] * 4
 
 
 def test_a_store_in_memory_cannot_be_sparks(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--store", "memory:", "pipeline", "run", "--master", "local[1]"]) == 2
-    assert "--master inline" in capsys.readouterr().err
+    assert "--master local" in capsys.readouterr().err
 
 
 def test_as_a_service_it_serves_figures_and_ends_when_asked(desk: Desk, tmp_path: Path) -> None:
     desk.fill(4)
-    command = [sys.executable, "-m", "holdfast", "--store", desk.uri, "pipeline", "run", "--master", "inline"]
+    command = [sys.executable, "-m", "holdfast", "--store", desk.uri, "pipeline", "run", "--master", "local"]
     service = subprocess.Popen(
         [*command, "--every", "1s", "--settle", "0s", "--metrics", "127.0.0.1:0"],
         stdout=subprocess.PIPE,

@@ -10,7 +10,7 @@ from tests.unit.cli.test_pipeline import Desk
 from tests.unit.ontology.bulk_kit import customers, table
 
 TYPE = "tests.unit.ontology.bulk_kit:Customer"
-INLINE = ("--master", "inline")
+INLINE = ("--master", "local")
 
 
 @pytest.fixture

@@ -55,6 +55,6 @@ def test_a_retention_of_what_can_be_no_window_is_refused(
     tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, setting: str
 ) -> None:
     monkeypatch.setenv("HOLDFAST_RETENTION__ROLLUPS", setting)
-    for words in (("gc", "plan"), ("pipeline", "run", "--master", "inline")):
+    for words in (("gc", "plan"), ("pipeline", "run", "--master", "local")):
         assert run([*words, "--store", f"file:{tmp_path}"]) == 2
         assert f"retention.rollups: {setting!r}: " in capsys.readouterr().err

@@ -340,16 +340,6 @@ async def purge_ended_half_way(desk: Desk) -> None:
     await change(desk, manifests(desk)[7], redacts=record)
 
 
-@broken("staged_part")
-async def migration_ended_half_way(desk: Desk) -> None:
-    await desk.bare.put(layout.part_key(7, "00", *CUSTOMER, 0), b"PAR1", OVERWRITE)
-
-
-@broken("stale_part")
-async def migration_was_overtaken(desk: Desk) -> None:
-    await desk.bare.put(layout.part_key(6, "00", *CUSTOMER, 0), b"PAR1", OVERWRITE)
-
-
 @broken("staged_load")
 async def load_was_killed(desk: Desk) -> None:
     await desk.bare.put(layout.load_key("0a", *CUSTOMER, "rows", "0b"), b"PAR1", OVERWRITE)

@@ -11,14 +11,11 @@ import pytest
 from typing_extensions import TypedDict
 
 from holdfast.ontology import Condition, Entity, Field, InvalidQuery, Mixin, Relation, left, right
-from holdfast.ontology.filters.evaluate import evaluate
-from holdfast.ontology.filters.parse import parse
-from holdfast.ontology.filters.render import to_text
 from holdfast.ontology.filters.scope import Source, TypedColumn, quoted
 from holdfast.ontology.filters.sql import compile_where
-from holdfast.ontology.types.expressions.ast import And, Comparison, FieldPath, In, IsNull, Or, Order
+from holdfast.ontology.types.expressions.ast import Comparison, FieldPath, In, IsNull, Or, Order
 from holdfast.ontology.types.expressions.terms import count, count_where
-from holdfast.ontology.types.typeinfo import type_info
+from tests.properties.evaluator import evaluate
 
 
 class Tier(Enum):
@@ -189,79 +186,6 @@ def test_figures_say_what_is_counted() -> None:
     assert Customer.data.sum().term == Customer.data.sum().term
 
 
-# --- text ---
-
-CUSTOMER, SUBSCRIPTION = type_info(Customer), type_info(Subscription)
-SAME: list[tuple[str, Condition]] = [
-    (
-        'tier == "Gold" and profile.city startswith "S"',
-        (Customer.tier == "Gold") & Customer.profile.path("city").startswith("S"),
-    ),
-    ("not (age < 3 or age >= 5)", ~((Customer.age < 3) | (Customer.age >= 5))),
-    ('tier in ["a", null]', Customer.tier.in_(["a", None])),
-    ("age between 1 and 2", Customer.age.between(1, 2)),
-    ("tier is not null", Customer.tier.is_not_null()),
-    ("tier == null", Customer.tier.is_null()),
-    ('any(events.kind == "click")', Customer.events.any_path("kind") == "click"),
-    ("all(tags[] matches 'a+' nocase)", Customer.tags.all_path().matches("a+", fold=True)),
-    ("len(tags) > 2", Customer.tags.length() > 2),
-    ('born == "2024-02-29"', Customer.born == date(2024, 2, 29)),
-    ('changed < datetime "2024-01-01T00:00:00Z"', Customer.changed < datetime(2024, 1, 1, tzinfo=UTC)),
-    ("price == 1.1", Customer.price == Decimal("1.1")),
-    ('data.at == date "2024-01-01"', Customer.data.path("at") == date(2024, 1, 1)),
-    ("data.`odd name` == -1e3", Customer.data.path("odd name") == -1000.0),
-]
-
-
-@pytest.mark.parametrize(("text", "condition"), SAME)
-def test_text_says_what_python_says(text: str, condition: Condition) -> None:
-    assert parse(text, CUSTOMER) == condition.predicate
-    assert parse(to_text(condition.predicate), CUSTOMER) == condition.predicate
-
-
-def test_text_knows_both_ends() -> None:
-    found = parse('left.tier == "Gold" and left_key != "c" and right.id > 3', SUBSCRIPTION)
-    terms = (left(Subscription).tier == "Gold", Subscription.left_key != "c", right(Subscription).id > 3)
-    assert found == And(tuple(term.predicate for term in terms))
-
-
-MISREAD = [
-    ("", 1, "expected the name of a field, found the end"),
-    ("tier", 5, "expected a comparison such as =="),
-    ("tier = 'a'", 6, "'=' has no meaning here"),
-    ("tier == ", 9, "expected a value"),
-    ("tier == 'a' age", 13, 'expected "and", "or" or the end'),
-    ("tier == 'a", 9, "this quote is never closed"),
-    ("(tier == 'a'", 13, 'expected ")", found the end'),
-    ("teir == 'a'", 1, "Customer has no field teir"),
-    ("age == 'x'", 8, "it cannot be compared with 'x'"),
-    ("age in [1, 'x']", 12, "it cannot be compared with 'x'"),
-    ("tags[] == 'x'", 1, "inside any(...) or all(...)"),
-    ("any(tier == 'x')", 5, "leads through the same list"),
-    ("any(any(tags == 'x'))", 5, "do not nest"),
-    ("tier matches '('", 14, "is not a regular expression"),
-    ("len(tags) > 'x'", 13, "expected a whole number"),
-    ("tier startswith 5", 17, "expected a text in quotes"),
-    ("changed < date '2024-13-01'", 16, "is not a date"),
-]
-
-
-@pytest.mark.parametrize(("text", "column", "message"), MISREAD)
-def test_errors_point_at_the_column(text: str, column: int, message: str) -> None:
-    with pytest.raises(InvalidQuery) as refused:
-        parse(text, CUSTOMER)
-    first, shown, mark = str(refused.value).split("\n")
-    assert first.startswith(f"column {column}: ")
-    assert message in first
-    assert (shown.strip(), mark) == (text.strip(), f"{' ' * (column + 1)}^")
-
-
-def test_a_text_without_quotes_is_hinted_at() -> None:
-    with pytest.raises(InvalidQuery, match="expected a value") as refused:
-        parse("tier == gold", CUSTOMER)
-    assert refused.value.remedy == 'write "gold", if it is a text'
-
-
 # --- SQL ---
 
 
@@ -280,9 +204,3 @@ def test_complete_columns_are_compared_plainly() -> None:
     assert compile_where((untyped.age < 2.5).predicate, {"own": source}) == ('(r."age" <= CAST(? AS BIGINT))', (2,))
     partial = Source('r."fields_json"', {"age": TypedColumn('r."age"', "int", complete=False)})
     assert "fields_json" in compile_where((untyped.age < 2.5).predicate, {"own": partial}).text
-
-
-@pytest.mark.parametrize("text", ["not " * 5_000 + "age > 3", "(" * 5_000 + "age > 3" + ")" * 5_000])
-def test_a_text_that_is_nested_too_deeply_is_refused(text: str) -> None:
-    with pytest.raises(InvalidQuery, match="nested too deeply"):
-        parse(text, type_info(Customer))

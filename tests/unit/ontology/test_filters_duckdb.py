@@ -12,8 +12,8 @@ from holdfast.ontology import Entity, Field, Relation
 from holdfast.ontology.filters.jsonsql import key_of
 from holdfast.ontology.filters.scope import Source, Sql, TypedColumn
 from holdfast.ontology.filters.sql import compile_order, compile_where
+from holdfast.ontology.types.expressions.fitting import fold
 from holdfast.ontology.types.expressions.terms import Condition
-from holdfast.ontology.types.expressions.text_match import fold
 from holdfast.ontology.types.readings import decimal_key
 
 SURROGATES = range(0xD800, 0xE000)

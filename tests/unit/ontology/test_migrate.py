@@ -3,18 +3,16 @@
 import json
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
-from holdfast.base.errors import Conflict, Invalid, NotFound, Refused
+from holdfast.base.errors import Conflict, Invalid, Refused
 from holdfast.objects.layer import Layer
 from holdfast.objects.store import Store
 from holdfast.ontology import Entity, Field, Relation, SchemaDrift, UnreadableRow, count, upgrader
 from holdfast.ontology.chain.history import find_commit
 from holdfast.ontology.commit.lock import Open
 from holdfast.ontology.format import layout
-from holdfast.ontology.format.data.rows import to_parquet
-from holdfast.ontology.maintain import erase, migrate
+from holdfast.ontology.maintain import migrate
 from holdfast.ontology.maintain.compact import Compactor
 from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.ontology.session import Ontology
@@ -79,7 +77,7 @@ async def history(desk: Desk, extra: int = 0) -> None:
 async def applied(desk: Desk, store: Store | None = None, **options: Any) -> Any:
     found = await migrate.preview(store or desk.store, TYPES)
     options = {"turn": Open(), "by": "anna", "why": "names", **options}
-    return await migrate.apply(store or desk.store, desk.ambient, TYPES, found.token, **options)
+    return await migrate.apply(store or desk.store, desk.ambient, found, found.token, **options)
 
 
 async def people(onto: Ontology, as_of: int | None = None) -> list[Any]:
@@ -178,13 +176,13 @@ async def test_only_what_was_shown_is_done() -> None:
     await history(desk)
     options: Any = {"turn": Open(), "by": "a", "why": ""}
     with pytest.raises(Refused, match="token"):
-        await migrate.apply(desk.store, desk.ambient, TYPES, "0", **options)
+        await migrate.apply(desk.store, desk.ambient, await migrate.preview(desk.store, TYPES), "0", **options)
     found = await migrate.preview(desk.store, TYPES)
     async with session(desk, Person) as onto:
         onto.ensure(Person(id="late", name="L", age="2"))
         await onto.commit()
     with pytest.raises((Refused, Conflict)):
-        await migrate.apply(desk.store, desk.ambient, TYPES, found.token, **options)
+        await migrate.apply(desk.store, desk.ambient, found, found.token, **options)
     async with session(desk, Person) as onto:
         onto.ensure(Person(id="later", name="L", age="2"))
         with pytest.raises(Invalid, match="queued"):
@@ -246,43 +244,34 @@ async def test_an_additive_change_rewrites_nothing() -> None:
     form: TypeInfo = type_info(More)
     found = await migrate.preview(desk.store, {form.type_id: form})
     assert [(each.action, each.rows) for each in found.changes] == [("new version", 0)]
-    commit = await migrate.apply(
-        desk.store, desk.ambient, {form.type_id: form}, found.token, turn=Open(), by="a", why=""
-    )
+    commit = await migrate.apply(desk.store, desk.ambient, found, found.token, turn=Open(), by="a", why="")
     assert commit is not None
     assert commit.rows == 0
     async with session(desk, More) as onto:
         assert [(one.id, one.note) for one in await onto.query(More).as_of(1).all()] == [("a", None), ("b", None)]
 
 
-async def test_a_migration_that_was_killed_goes_on_and_shows_nothing_before() -> None:
+async def test_a_migration_that_was_killed_shows_nothing_and_is_applied_again() -> None:
     desk = Desk()
     await history(desk, extra=9)
-    puts: list[str] = []
 
     class Killed(Exception):
         pass
 
     class Dying(Layer):
         async def put(self, key: str, *details: Any) -> Any:
-            if key == layout.HEAD and not puts.count("revived"):
+            if key == layout.HEAD:
                 raise Killed
-            puts.append(key)
             return await super().put(key, *details)
 
     with pytest.raises(Killed):
-        await applied(desk, Dying(desk.store), part_rows=4)
-    staged = [key for key in puts if key.startswith(layout.STAGING)]
-    assert len(staged) == 3
+        await applied(desk, Dying(desk.store))
     async with session(desk, Person) as onto:
         assert len(await onto.all(Person)) == 10
     report = await verify(desk.store, deep=True)
     assert report.good
-    assert {each.kind for each in report.findings} == {"staged_part", "open_attempt"}
-    puts[:] = ["revived"]
-    assert (await applied(desk, Dying(desk.store), part_rows=4)).rows == 11
-    assert not [key for key in puts if key.startswith(layout.STAGING)]
-    assert not [key for key in desk.shelf.objects if key.startswith(layout.STAGING)]
+    assert {each.kind for each in report.findings} == {"open_attempt"}
+    assert (await applied(desk)).rows == 11
     async with session(desk) as onto:
         assert len(await people(onto)) == 10
 
@@ -302,53 +291,3 @@ def test_upgraders_lead_forward_one_way_at_a_time() -> None:
     upgrader(Thing, from_version=3, to_version=4)(lambda fields: {**fields, "x": 1})
     assert [step.to_version for step in type_info(Thing).upgraders] == [3, 4]
     assert fingerprint(type_info(Thing).upgraders) != fingerprint(type_info(Thing).upgraders[:1])
-
-
-async def test_what_a_migration_left_behind_is_named_and_removed() -> None:
-    desk = Desk()
-    await history(desk, extra=9)
-
-    class Killed(Exception):
-        pass
-
-    class Dying(Layer):
-        async def put(self, key: str, *details: Any) -> Any:
-            if key == layout.HEAD:
-                raise Killed
-            return await super().put(key, *details)
-
-    def staged() -> list[str]:
-        return [key for key in desk.shelf.objects if key.startswith(layout.STAGING)]
-
-    token = (await migrate.preview(desk.store, TYPES)).token
-    with pytest.raises(Killed):
-        await applied(desk, Dying(desk.store), part_rows=4)
-    assert len(staged()) == 3
-    assert await migrate.abandon(desk.store) == []  # it may still go on
-    with pytest.raises(NotFound):
-        await migrate.abandon(desk.store, "0")
-    assert len(await migrate.abandon(desk.store, token)) == 3
-    with pytest.raises(Killed):
-        await applied(desk, Dying(desk.store), part_rows=4)
-    async with session(desk, Person) as onto:
-        onto.ensure(Person(id="late", name="L", age="2"))
-        await onto.commit()
-    findings = (await verify(desk.store)).findings
-    assert [each.key for each in findings if each.kind == "stale_part"] == staged()
-    assert all("--abandon" in each.remedy for each in findings if each.kind == "stale_part")
-    assert (await applied(desk, part_rows=4)).rows == 12
-    assert staged() == []
-
-
-async def test_an_erasure_takes_what_was_staged() -> None:
-    desk = Desk()
-    await history(desk, extra=9)
-    key = layout.part_key(3, "00", "entity", "Person", 0)
-    rows = {"entity_key": ["a"], "fields_json": ['{"id":"a","first":"Ada"}']}
-    await desk.bare.put(key, to_parquet(pa.table(rows)))
-    found = await erase.preview(desk.store, "Person", "x001")
-    await erase.apply(desk.store, desk.ambient, found, found.token, turn=Open(), by="x", why="")
-    assert key in desk.shelf.objects  # of others
-    found = await erase.preview(desk.store, "Person", "a")
-    await erase.apply(desk.store, desk.ambient, found, found.token, turn=Open(), by="x", why="")
-    assert key not in desk.shelf.objects

@@ -170,10 +170,6 @@ async def test_columns_of_row_groups_are_fetched_once_and_read_from_the_local_fi
     await file.fetch(["number"], [2])
     assert len(store.ranges) == 3
     assert (tmp_path / "here").read_bytes() != body
-    file.write(tmp_path / "own", [2], ["number"])
-    own = pq.read_table(tmp_path / "own")
-    assert own.column("number").to_pylist() == list(range(10_000, 15_000))
-    assert own.column("key").null_count == 5_000, "not asked for"
     await file.fetch()
     assert file.complete
     assert (tmp_path / "here").read_bytes() == body

@@ -12,9 +12,8 @@ from holdfast.base.errors import Corrupt, Invalid, NotFound, Refused
 from holdfast.objects.store import OVERWRITE
 from holdfast.ontology import Entity, Field
 from holdfast.ontology.chain.times import When
+from holdfast.ontology.filters.scope import quoted
 from holdfast.ontology.query.sqltables import SqlTables
-from holdfast.ontology.query.tabular import arrow_of
-from holdfast.ontology.query.text_query import Wording, understood
 from holdfast.ontology.session import Ontology
 from tests.unit.ontology.desk import Desk
 from tests.unit.ontology.shop import Customer, Everything, Order, Product, Subscription, everything
@@ -250,10 +249,11 @@ async def test_names_of_fields_are_never_sql() -> None:
         (first, _) = (await sql.run("select * from Odd order by id")).to_pylist()
         assert {name: first[name] for name in ODD} == {name: f"{name}!" for name in ODD}
         for name in ODD:
-            field = f"`{name.replace('`', '``')}`"
-            where = f"{field} == {json.dumps(f'{name}!')}"
-            wanted = await understood(sql, Wording("Odd", [where], order_by=[f"{field} desc nulls first"]))
-            assert (await arrow_of(sql.engine, wanted)).column(name).to_pylist() == [f"{name}!"]
+            text = "'{}!'".format(name.replace("'", "''"))
+            found = await sql.run(
+                f"select {quoted(name)} from Odd where {quoted(name)} = {text} order by {quoted(name)}"
+            )
+            assert found.column(name).to_pylist() == [f"{name}!"]
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,8 @@ from holdfast.objects.store import OVERWRITE, Lost, Mode, Written
 from holdfast.server.readiness import Readiness
 from holdfast.sim.ingest_kit import submission
 from holdfast.telemetry.accept.marks import Mark
-from holdfast.telemetry.accept.notes import Notes
-from holdfast.telemetry.accept.spool import BALLAST, TRIAL, TRIAL_BYTES, Spool
-from holdfast.telemetry.folder import DiskFolder
+from holdfast.telemetry.accept.notes import FILE, Notes
+from holdfast.telemetry.accept.spool import RESERVE_BYTES, TRIAL, TRIAL_BYTES, Spool
 from holdfast.telemetry.records import Log
 from tests.unit.server.server_desk import ServerDesk, frame, server_desk
 from tests.unit.telemetry.accept.spool_desk import SpoolDesk, TightDisk
@@ -101,8 +100,8 @@ async def test_nor_where_a_spool_is(tmp_path: Path) -> None:
 
 async def test_a_spool_is_tried_with_as_much_as_it_refused(tmp_path: Path) -> None:
     desk = SpoolDesk()
-    disk = TightDisk(MemoryStore(clock=desk.watch), tmp_path, room=len(BALLAST) + 10_000)
-    spool = Spool(disk, Notes(disk.notes, desk.watch))
+    disk = TightDisk(desk.watch, tmp_path, room=RESERVE_BYTES + 10_000)
+    spool = Spool(disk, disk.notes)
     await spool.load()
     ready, collector = Readiness(desk.store(), desk.watch, spool, None), desk.spooler(spool)
 
@@ -122,7 +121,7 @@ async def test_a_spool_is_tried_with_as_much_as_it_refused(tmp_path: Path) -> No
     await collector.accept(large)
     disk.room = disk.used + TRIAL_BYTES - 1
     assert "No space" in await said()
-    disk.room += len(BALLAST)
+    disk.room += RESERVE_BYTES
     assert await said() == "None"
 
 
@@ -144,7 +143,7 @@ class HangingDisk(Layer):
 async def test_of_a_disk_that_hangs_who_asks_is_told_so_and_it_is_not_asked_again(tmp_path: Path) -> None:
     desk = SpoolDesk()
     disk = HangingDisk(MemoryStore(clock=desk.watch))
-    spool = Spool(disk, Notes(DiskFolder(tmp_path), desk.watch))
+    spool = Spool(disk, Notes(tmp_path / FILE, desk.watch))
     await spool.load()
     ready = Readiness(desk.store(), desk.watch, spool, None, disk_s=0.01)
     silent = "the disk of the spool does not respond"

@@ -19,7 +19,7 @@ from holdfast.base.ids import Ambient
 from holdfast.bus import layout
 from holdfast.bus.claim import Ack, Action, Claim, Denied, Fail, Owner, Release, Renew, Retry, Take, Try, first, step
 from holdfast.bus.errors import ClaimLost
-from holdfast.bus.event import DEAD_LETTER_TYPE, DEFAULT_PRIORITY, Envelope
+from holdfast.bus.event import DEAD_LETTER_TYPE, Emission, Envelope
 from holdfast.bus.publish import put_event
 from holdfast.objects.store import CREATE, IfMatch, Object, Store, Version, Written
 
@@ -177,7 +177,7 @@ class Claims:
         return Known(Claim.parse(codec.decode(found.body, key=found.key), key=found.key), found.version)
 
     def _body(self, claim: Claim) -> bytes:
-        return codec.encode(claim.document(self._ambient.ids.write_id()))
+        return codec.encode(claim.document(write_id=self._ambient.ids.write_id()))
 
     def _key(self, name: str, handler_id: str) -> str:
         return layout.claim_key(self.namespace, layout.event_id(name), handler_id)
@@ -210,20 +210,15 @@ def dead_letter(claim: Claim, envelope: Envelope | None, namespace: str) -> Docu
 
 def dead_letter_event(claim: Claim, envelope: Envelope | None, namespace: str) -> Envelope:
     """``event.dead_letter``: the same id, time and bytes for every worker that derives it from the claim."""
-    return Envelope(
-        id=layout.derived_id(DEAD_LETTER_TYPE, namespace, claim.event_id, claim.handler_id),
-        namespace=namespace,
-        type=DEAD_LETTER_TYPE,
-        payload={
-            "event_id": claim.event_id,
-            "handler_id": claim.handler_id,
-            "event_type": "" if envelope is None else envelope.type,
-            "attempts": claim.attempts,
-            "last_error": claim.last_error,
-        },
-        created_ns=(claim.dead_ns or 0) // 1000 * 1000,
-        priority=DEFAULT_PRIORITY,
-        root_event_id=claim.event_id if envelope is None else envelope.root_event_id,
-        chain_depth=1 if envelope is None else envelope.chain_depth + 1,
-        parent_event_id=claim.event_id,
+    payload = {
+        "event_id": claim.event_id,
+        "handler_id": claim.handler_id,
+        "event_type": "" if envelope is None else envelope.type,
+        "attempts": claim.attempts,
+        "last_error": claim.last_error,
+    }
+    ident = layout.derived_id(DEAD_LETTER_TYPE, namespace, claim.event_id, claim.handler_id)
+    parent = envelope if envelope is not None else Envelope(claim.event_id, namespace, "", {}, 0)
+    return Emission(DEAD_LETTER_TYPE, payload).envelope(
+        namespace, ident, (claim.dead_ns or 0) // 1000 * 1000, parent=parent
     )

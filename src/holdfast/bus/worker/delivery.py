@@ -176,18 +176,8 @@ class Delivery:
         if not context.emissions:
             return ()
         await self.runner.boundary.recent()
-        compose = self.runner.publisher.compose
-        return tuple(
-            compose(
-                each.type,
-                each.payload,
-                delay=each.delay,
-                priority=each.priority,
-                order_key=each.order_key,
-                parent=envelope,
-            ).document()
-            for each in context.emissions
-        )
+        publisher = self.runner.publisher
+        return tuple(publisher.compose(each, envelope).document() for each in context.emissions)
 
     async def _give_back(self) -> None:
         with suppress(HoldfastError):  # what cannot be handed back comes free when its lease is over

@@ -18,11 +18,14 @@ may be opened again, which costs a request. The sweep finds wrong folds and corr
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Strict
 
 from holdfast.base import codec
 from holdfast.base.codec import Document
 from holdfast.base.errors import Corrupt
+from holdfast.base.record import Record
 from holdfast.bus import layout
 from holdfast.objects.register import Shape
 
@@ -38,7 +41,8 @@ LAG_NS = 10 * 1_000_000_000
 LONG_WAIT_NS = 60 * 1_000_000_000
 """Events behind one of their ordering key that waits for longer take no place in the window."""
 
-Fold = tuple[int, int]
+Hex = Annotated[int, BeforeValidator(lambda text: int(text, 16)), PlainSerializer(lambda value: f"{value:016x}")]
+Fold = tuple[int, Hex]
 """A count of settled names, and the xor of their hashes."""
 
 EMPTY: Fold = (0, 0)
@@ -47,11 +51,20 @@ EMPTY: Fold = (0, 0)
 class Item(NamedTuple):
     """An open event: what ordering, timing and statistics need. In a document it is the list of its fields."""
 
-    priority: int
-    type: str
-    due_ns: int = 0
+    priority: Annotated[int, Strict()]
+    type: Annotated[str, Strict()]
+    due_ns: Annotated[int, Strict()] = 0
     """The earliest time of the next try: a delay, a retry, or the end of a worker's lease. 0 is at once."""
-    order_key: str | None = None
+    order_key: Annotated[str | None, Strict()] = None
+
+
+def _event_name(name: str) -> str:
+    if "_" not in name:
+        raise ValueError("not the name of an event")  # it could not be claimed
+    return name
+
+
+EventName = Annotated[str, AfterValidator(_event_name)]
 
 
 @dataclass
@@ -90,11 +103,11 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Section:
+class Section(Record):
     types: tuple[str, ...] = ()
     cursor: str = ""
-    recent: frozenset[str] = frozenset()
-    open: Mapping[str, Item] = field(default_factory=dict)
+    recent: Annotated[frozenset[str], PlainSerializer(sorted)] = frozenset()
+    open: Mapping[EventName, Item] = field(default_factory=dict)
     folded: Mapping[str, Fold] = field(default_factory=dict)
     seen_ns: int = 0
     """When a worker with this handler last wrote the section."""
@@ -237,9 +250,25 @@ def is_settled(section: Section, name: str) -> bool:
     return name not in section.open and (name <= section.cursor or name in section.recent)
 
 
+def _without_piles(sections: Any) -> Any:
+    """Older versions kept open events in other objects ("piles"). Such a section begins anew: its events are found
+    again from events and claims.
+    """
+    if not isinstance(sections, dict):
+        return sections
+    return {
+        name: {"types": value["types"], "seen_ns": value["seen_ns"]} if value.get("piles") else value
+        for name, value in sections.items()
+    }
+
+
 @dataclass(frozen=True)
-class Digest:
-    sections: Mapping[str, Section] = field(default_factory=dict)
+class Digest(Record):
+    WHAT = "a digest"
+
+    sections: Annotated[Mapping[str, Section], Field(alias="handlers"), BeforeValidator(_without_piles)] = field(
+        default_factory=dict
+    )
     swept_ns: int = 0
     swept_to: str = ""
     """Where the next sweep goes on."""
@@ -257,62 +286,12 @@ class Digest:
 
 
 class DigestShape(Shape[Digest]):
-    """A digest as a document; open events are short lists, because there may be thousands."""
-
     def read(self, document: Document, key: str) -> Digest:
         codec.expect(document, format_name=FORMAT, newest=VERSION, key=key)
         try:
-            sections = {name: _read_section(value) for name, value in document["handlers"].items()}
-            workers = tuple(map(str, document.get("workers", ())))
-            return Digest(sections, int(document["swept_ns"]), str(document["swept_to"]), workers)
-        except codec.MALFORMED as error:
-            raise Corrupt(
-                f"{key}: not a digest ({error!r})", remedy="delete it: the next worker derives it anew"
-            ) from error
+            return Digest.parse(document, key=key)
+        except Corrupt as error:
+            raise Corrupt(str(error), remedy="delete it: the next worker derives it anew") from error
 
     def write(self, value: Digest, previous: Document | None) -> Document:
-        return {
-            **(previous or {}),
-            "format": FORMAT,
-            "version": VERSION,
-            "handlers": {name: _write_section(section) for name, section in value.sections.items()},
-            "swept_ns": value.swept_ns,
-            "swept_to": value.swept_to,
-            "workers": list(value.workers),
-        }
-
-
-def _read_section(value: Any) -> Section:
-    types, seen_ns = tuple(value["types"]), int(value["seen_ns"])
-    if value.get("piles"):
-        # Older versions kept open events in objects beside the digest. They are found again from events and claims.
-        return Section(types, seen_ns=seen_ns)
-    if not all("_" in name for name in value["open"]):
-        raise ValueError("among the open events is one that is not the name of an event")  # it could not be claimed
-    return Section(
-        types=types,
-        cursor=str(value["cursor"]),
-        recent=frozenset(value["recent"]),
-        open={name: _read_item(row) for name, row in value["open"].items()},
-        folded={bucket: (int(count), int(mixed, 16)) for bucket, (count, mixed) in value["folded"].items()},
-        seen_ns=seen_ns,
-    )
-
-
-def _read_item(row: Any) -> Item:
-    item = Item._make(row)
-    priority, kind, due_ns, key = item
-    if not (type(priority) is int and type(kind) is str and type(due_ns) is int and (key is None or type(key) is str)):
-        raise ValueError(f"{row!r} is not an open event")
-    return item
-
-
-def _write_section(section: Section) -> Document:
-    return {
-        "types": list(section.types),
-        "cursor": section.cursor,
-        "recent": sorted(section.recent),
-        "open": dict(section.open),
-        "folded": {bucket: [count, f"{mixed:016x}"] for bucket, (count, mixed) in section.folded.items()},
-        "seen_ns": section.seen_ns,
-    }
+        return {**(previous or {}), **value.document(format=FORMAT, version=VERSION)}

@@ -23,7 +23,7 @@ async def demo(
         Path | None, typer.Option("--dir", metavar="PATH", help="Use this new or empty folder, and keep it.")
     ] = None,
     master: Annotated[
-        str | None, typer.Option(metavar="URL", help="Spark's master; inline: without Spark and Java.")
+        str | None, typer.Option(metavar="URL", help="Spark's master; local: without Spark and Java.")
     ] = None,
 ) -> None:
     """Kill processes on a local store, and check that nothing is lost.

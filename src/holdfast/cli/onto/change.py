@@ -24,25 +24,16 @@ from holdfast.ontology.types.typeinfo import TypeInfo, type_info
 
 async def migrate(
     shell: Shell,
-    target: Annotated[str | None, typer.Argument(metavar="MODULE:TYPES", help="A class, or a list of them.")] = None,
+    target: Annotated[str, typer.Argument(metavar="MODULE:TYPES", help="A class, or a list of them.")],
     apply: Annotated[bool, typer.Option("--apply", help="Do it; needs the token of the preview.")] = False,
     token: Token = None,
-    abandon: Annotated[
-        bool, typer.Option("--abandon", help="Remove what migrations left behind that can go on no more.")
-    ] = False,
     by: By = "",
     why: Why = "",
 ) -> None:
     """Make the schemas in the store those of classes, and the rows with them.
 
-    Shows how they differ, tries the upgraders on every row, and gives the token to do it with. With --abandon and a
-    token, what that migration has staged is removed too.
+    Shows how they differ, tries the upgraders on every row, and gives the token to do it with.
     """
-    if abandon:
-        await _abandon(shell, token)
-        return
-    if target is None:
-        raise Invalid("there is nothing to migrate", remedy="say holdfast onto migrate MODULE:TYPES, or --abandon")
     if apply and token is None:
         raise Invalid("--apply needs a token", remedy="run it without --apply first: the preview gives one")
     types = load_types(target)
@@ -52,7 +43,7 @@ async def migrate(
         found = await migration.preview(store, types, count=token is None)
         if token is not None:
             async with my_turn(store, by) as turn:
-                done = await migration.apply(store, store.ambient, types, token, turn=turn, by=by, why=why)
+                done = await migration.apply(store, store.ambient, found, token, turn=turn, by=by, why=why)
     if shell.out.as_json:
         commit_id = done.commit_id if done is not None else None
         listed = [each.document() for each in found.changes]
@@ -65,14 +56,6 @@ async def migrate(
     shell.out.table(columns, [_row(each) for each in found.changes])
     if token is None and found:
         shell.out.note(f"nothing was written: add --apply --token {found.token}")
-
-
-async def _abandon(shell: Shell, token: str | None) -> None:
-    async with open_ontology(shell) as store:
-        gone = await migration.abandon(store, token)
-    shell.out.line(
-        f"{len(gone)} staged parts were removed" if gone else "nothing was left behind", document={"removed": gone}
-    )
 
 
 def _row(each: migration.Change) -> tuple[object, ...]:

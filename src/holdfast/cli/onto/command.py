@@ -9,7 +9,6 @@ from holdfast.base.errors import NotFound
 from holdfast.cli.onto import feed, upkeep
 from holdfast.cli.onto.change import drop, erase, migrate, revert
 from holdfast.cli.onto.files import export_type, import_type
-from holdfast.cli.onto.query import query
 from holdfast.cli.onto.shared import open_ontology
 from holdfast.cli.shell import Shell, noun_app
 from holdfast.objects.store import CREATE, Lost
@@ -25,7 +24,6 @@ from holdfast.ontology.format.manifest import Manifest
 app = noun_app()
 commits_app = noun_app()
 lock_app = noun_app()
-app.command("query")(query)
 feed.schema_app.command("drop")(drop)
 app.command()(migrate)
 app.command()(erase)

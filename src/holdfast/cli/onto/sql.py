@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from holdfast.base.errors import HoldfastError, Invalid
-from holdfast.cli.rows import Format, show
+from holdfast.cli.rows import Format, file_format, save, show
 from holdfast.cli.shell import Shell, noun_app
 from holdfast.objects.open import open_store
 from holdfast.ontology.chain.times import LATEST, Moment, When
@@ -38,8 +38,13 @@ def sql(
     ] = None,
     as_of: Annotated[str | None, typer.Option(metavar="MOMENT", help="A commit's number, a time, or a tag.")] = None,
     style: Annotated[Format | None, typer.Option("--format", help="How to print rows.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Into a .parquet, .arrow, .csv or .jsonl file instead."),
+    ] = None,
 ) -> None:
     """Query types with SQL: every entity and relation type is a table, read-only."""
+    file = None if output is None else file_format(output, style)
     text = statement
     if text is None and not sys.stdin.isatty():
         text = sys.stdin.read()  # before the loop runs, so that Ctrl-C ends it
@@ -51,7 +56,11 @@ def sql(
             open_store(shell.existing_store(), settings=settings, immutable=layout.immutable) as store,
             SqlTables(store, memory_limit=settings.ontology.s3_duckdb_memory_limit, when=when) as tables,
         ):
-            if text is not None:
+            if output is not None and file is not None:
+                if text is None:
+                    raise Invalid("there is no statement whose result a file could hold", remedy="write one")
+                save(shell.out, output, file, await tables.run(text))
+            elif text is not None:
                 for found in await tables.run_all(text):
                     show(shell.out, found, style)
             else:

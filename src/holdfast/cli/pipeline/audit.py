@@ -59,7 +59,7 @@ async def run(
         str | None, typer.Option(metavar="LOCATION", help="Take manifests from an S3 Inventory: its manifest.json.")
     ] = None,
     master: Annotated[
-        str | None, typer.Option(metavar="URL", help="Spark's master; inline: no Spark, in this process.")
+        str | None, typer.Option(metavar="URL", help="Spark's master; local: no Spark, in this process.")
     ] = None,
     conf: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of Spark.")] = None,
     takeover: Annotated[

@@ -29,7 +29,7 @@ JSON_LINES = 8_192
 """Objects that are read together."""
 
 Master = Annotated[
-    str | None, typer.Option("--master", metavar="URL", help="Spark's master; inline: no Spark, in this process.")
+    str | None, typer.Option("--master", metavar="URL", help="Spark's master; local: no Spark, in this process.")
 ]
 Conf = Annotated[list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark.")]
 

@@ -61,7 +61,7 @@ async def run(
         str | None, typer.Option(metavar="SPAN", help="Again at this interval, such as 60s, until a signal ends it.")
     ] = None,
     master: Annotated[
-        str | None, typer.Option(metavar="URL", help="Spark's master; inline: no Spark, in this process.")
+        str | None, typer.Option(metavar="URL", help="Spark's master; local: no Spark, in this process.")
     ] = None,
     conf: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of Spark.")] = None,
     since: Since = None,
@@ -135,7 +135,7 @@ async def plan(
     until: Until = None,
     settle: Settle = None,
     master: Annotated[
-        str | None, typer.Option(metavar="URL", help="With audit: whose plan; inline: DuckDB's, of this process.")
+        str | None, typer.Option(metavar="URL", help="With audit: whose plan; local: DuckDB's, of this process.")
     ] = None,
 ) -> None:
     """Show what a run would do now, hour by hour; of audit and gc, or with --master, the engine's plan. Reads alone."""

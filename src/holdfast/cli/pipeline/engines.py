@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from holdfast.objects.client import Client
     from holdfast.pipeline import Engine, Options
 
-INLINE = "inline"
+LOCAL = "local"
 
 
 @asynccontextmanager
@@ -52,14 +52,14 @@ async def engine_for(shell: Shell, store: "Client", master: str | None, conf: li
     from holdfast.pipeline import Inline  # noqa: PLC0415  # as above
 
     wanted = master or shell.settings.pipeline.master
-    if wanted == INLINE:
+    if wanted == LOCAL:
         if conf:
-            raise Invalid(f"--conf {conf[0]} is about Spark, and inline is without it", remedy="leave one of them out")
+            raise Invalid(f"--conf {conf[0]} is about Spark, and local is without it", remedy="leave one of them out")
         yield Inline(store)
         return
     if store.spec.scheme == "memory":
         raise Invalid(
-            "a store in memory is this process's alone, and Spark's workers are others", remedy="--master inline"
+            "a store in memory is this process's alone, and Spark's workers are others", remedy="--master local"
         )
     from holdfast.pipeline.engine.spark import SparkEngine  # noqa: PLC0415  # as above
     from holdfast.pipeline.session import check_ready, read_conf  # noqa: PLC0415  # as above

@@ -24,7 +24,7 @@ Kinds = Annotated[
     str | None, typer.Option(metavar="NAMES", help="Only these, with commas between: orphans, derived, ...")
 ]
 Master = Annotated[
-    str | None, typer.Option(metavar="URL", help="Spark's master; default inline: no Spark, in this process.")
+    str | None, typer.Option(metavar="URL", help="Spark's master; default local: no Spark, in this process.")
 ]
 
 
@@ -63,7 +63,7 @@ async def run(
 
     async with (
         open_as_collector_of_garbage(shell) as store,
-        engine_for(shell, store, master or "inline", []) as engine,
+        engine_for(shell, store, master or "local", []) as engine,
         Watch(shell.out).shown() as watch,
     ):
         ended = await rooms.run(
@@ -171,7 +171,7 @@ async def _dry(shell: Shell, kinds: str | None, limit: int | None, master: str |
 
     async with (
         open_as_collector_of_garbage(shell) as store,
-        engine_for(shell, store, master or "inline", []) as engine,
+        engine_for(shell, store, master or "local", []) as engine,
         Watch(shell.out).shown() as watch,
     ):
         env = Env(store, store.ambient, engine, options_of(shell, None, service=False), watch.say)

@@ -63,7 +63,7 @@ def agent(
     ]
     if collector is None or agent_id is None or token_file is None or queue is None:
         raise Invalid(f"an agent needs {', '.join(missing)}", remedy="see holdfast agent --help")
-    from holdfast.telemetry.agent.tokenfile import TokenSource  # noqa: PLC0415  # slow to import, and of no use to `parked`
+    from holdfast.telemetry.agent.transport import TokenSource  # noqa: PLC0415  # slow to import, and of no use to `parked`
 
     unsafe = unsafe_plain_http or shell.settings.agent.unsafe_plain_http
     urls = collectors_of(collector, unsafe_plain_http=unsafe)
@@ -206,7 +206,7 @@ def parked() -> None:
 async def list_parked(shell: Shell, queue: Queue) -> None:
     """List parked batches and why they are parked."""
 
-    from holdfast.telemetry.agent.parked import Parked, all_parked  # noqa: PLC0415  # see above
+    from holdfast.telemetry.agent.queue import Parked, all_parked  # noqa: PLC0415  # see above
 
     rows = [
         (
@@ -227,7 +227,7 @@ async def list_parked(shell: Shell, queue: Queue) -> None:
 async def show_parked(shell: Shell, numbers: Numbers, queue: Queue) -> None:
     """Show one parked batch: its identity, hash, reason and records."""
 
-    from holdfast.telemetry.agent.parked import find_parked  # noqa: PLC0415  # see above
+    from holdfast.telemetry.agent.queue import find_parked  # noqa: PLC0415  # see above
     from holdfast.telemetry.frame import decode  # noqa: PLC0415  # see above
 
     found = await find_parked(_folder(queue), numbers)
@@ -260,7 +260,7 @@ async def drop_parked(
 ) -> None:
     """Delete one parked batch for good. It was not accepted, so its records are lost."""
 
-    from holdfast.telemetry.agent.parked import find_name, read_parked  # noqa: PLC0415  # see above
+    from holdfast.telemetry.agent.queue import find_name, read_parked  # noqa: PLC0415  # see above
 
     folder = _folder(queue)
     name = await find_name(folder, numbers)

@@ -1,22 +1,20 @@
-"""Aggregates: over rows in this process (``figure``, the reference), and in SQL for DuckDB (``compile_figure``). Pure.
+"""Aggregates in SQL for DuckDB: a column of an aggregating query, and the function that decodes its value. Pure.
 
-Nulls and unlike values are left out. The sum of whole numbers is one, of any size; with a float among them it is a
-float. Decimals are added up exactly, to ten thousand digits. ``min``, ``max`` and ``quantile`` follow the order of
-``evaluate.ordered``, where NaN is greatest; to ``count_distinct`` all NaN are one value.
+Nulls and unlike values are left out. The sum of whole numbers is exact, of any size; with a float among them it is a
+float. Decimals are added exactly, to ten thousand digits. ``min``, ``max`` and ``quantile`` follow the order of
+``compile_order``, where NaN is greatest; ``count_distinct`` counts all NaN as one value.
 
-``compile_figure`` gives one column of an aggregating query, and the function that turns the engine's answer into what
-``figure`` gives. Over complete typed columns the engine does all of it. Over JSON it adds up what it can add exactly,
-and returns the few numbers that no type of its own holds.
+Complete typed columns are aggregated by DuckDB alone. Over JSON it adds what it can add exactly, and returns the few
+numbers that none of its types holds.
 """
 
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal, localcontext
 from typing import Any, NamedTuple
 
-from holdfast.ontology.filters.evaluate import Rows, at, evaluate, sort_value
 from holdfast.ontology.filters.jsonsql import KeyPlace, matches
 from holdfast.ontology.filters.operand import Domain, Operand, bound, fill, joined
 from holdfast.ontology.filters.scope import Scope, Sql
@@ -25,50 +23,8 @@ from holdfast.ontology.types.expressions.ast import Aggregate, AggregateTerm, Av
 from holdfast.ontology.types.readings import read
 
 
-def figure(term: AggregateTerm, rows: Iterable[Rows]) -> Any:
-    """One figure over rows, each given by "own", "left" and "right"."""
-    match term:
-        case Count(where=where):
-            if where is None:
-                return sum(1 for _ in rows)
-            return sum(evaluate(where, row["own"], row.get("left"), row.get("right")) for row in rows)
-        case AvgLen(path=path):
-            lengths = [len(found) for row in rows if isinstance(found := at(path, row), list)]
-            return sum(lengths) / len(lengths) if lengths else None
-        case Aggregate():
-            return _aggregate(term, [at(term.path, row) for row in rows])
-
-
-def _aggregate(term: Aggregate, found: list[Any]) -> Any:
-    values = [value for each in found if (value := read(each, term.reading)) is not None]
-    if term.function == "count_distinct":
-        return len({_identity(value) for value in values})
-    if not values:
-        return None
-    match term.function:
-        case "sum":
-            return total(values)
-        case "avg":
-            return mean(total(values), len(values))
-    ordering = Order(term.path, term.reading)
-    ranked = sorted(
-        (key, number) for number, each in enumerate(found) if (key := sort_value(each, ordering)) is not None
-    )
-    share = {"min": 0.0, "max": 1.0}.get(term.function, term.at or 0.0)
-    return read(found[ranked[position(share, len(ranked))][1]], term.reading)
-
-
-def _identity(value: Any) -> Any:
-    return "NaN" if isinstance(value, float) and math.isnan(value) else (type(value) is str, value)
-
-
-def position(share: float, count: int) -> int:
-    """Which of ``count`` values in order is the smallest that at least this share does not exceed."""
-    return min(max(math.ceil(Decimal(repr(share)) * count), 1), count) - 1
-
-
 def total(values: Sequence[Any]) -> Any:
-    """The sum: exact, unless there are floats in it."""
+    """The sum: exact, unless there are floats among the values."""
     if any(isinstance(value, float) for value in values):
         return float(sum(value for value in values if isinstance(value, float))) + _rounded(
             sum(value for value in values if not isinstance(value, float))

@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 
 from holdfast.ontology.filters.scope import Sql
 from holdfast.ontology.types.expressions.ast import Operator, TextOperator
-from holdfast.ontology.types.expressions.text_match import fold, pattern_text
+from holdfast.ontology.types.expressions.fitting import fold, pattern_text
 from holdfast.ontology.types.readings import decimal_key
 
 

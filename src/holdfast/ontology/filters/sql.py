@@ -2,7 +2,7 @@
 
 A field is read from its typed column where the scope has one of the right form. If that column is complete the
 predicate is the plain comparison, which statistics of files and row groups can refute; otherwise ``fields_json`` is
-read wherever the column is NULL. Orderings are the counterpart of ``evaluate.ordered``.
+read wherever the column is NULL.
 
 SQL has three truth values, and this language has two. NULL counts as false, so as a filter a condition may be NULL.
 Below ``NOT`` it may not: there ``strict`` turns it into false.

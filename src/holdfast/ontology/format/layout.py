@@ -11,7 +11,6 @@
     snapshots/{entities|relations}/{Type}-{first}-{last}-{attempt}.parquet    the rows of a span of commits in one file
     meta/tags.json                                      names for commits
     meta/redactions/{id}-{attempt}.json                 which payload was destroyed, in which files
-    meta/staging/{head}-{token}/{kind}-{Type}-{n}.parquet    rows of a migration under way
     meta/loads/{load}/{kind}-{Type}-{what}-{unique}.parquet    rows of a bulk load under way
     meta/engine.json                                    another engine's mark; absent here
 
@@ -32,7 +31,6 @@ COMMITS = "commits/"
 SNAPSHOTS = "snapshots/"
 INDICES = "meta/indices/"
 REDACTIONS = "meta/redactions/"
-STAGING = "meta/staging/"
 LOADS = "meta/loads/"
 
 _PLURAL = {"entity": "entities", "relation": "relations"}
@@ -40,7 +38,6 @@ _SNAPSHOT = re.compile(r"snapshots/(?:entities|relations)/[^/]+?-(\d+)-(\d+)(-[^
 _FOLDER = re.compile(r"commits/(\d+)-[^/]+/")
 _IN_FOLDER = re.compile(r"(commits/\d+-[^/]+/).+")
 _LOADED = re.compile(r"meta/loads/([^/]+)/(entity|relation)-([^/-]+)-[^/-]+-[^/-]+\.parquet")
-_PART = re.compile(r"meta/staging/(?:(\d+)-)?([^/-]+)/(?:(entity|relation)-(.+)-\d+\.parquet|.*)")
 
 
 def versions_key(kind: str, name: str) -> str:
@@ -91,27 +88,6 @@ def checkpoint_key(manifest_path: str) -> str:
 def redaction_key(manifest_path: str) -> str:
     """The record of a redaction, named after the commit that ordered it."""
     return f"{REDACTIONS}{manifest_path.removeprefix(COMMITS).partition('/')[0]}.json"
-
-
-def staging_prefix(head: int, token: str) -> str:
-    """Where a migration that rests on a head keeps its parts."""
-    return f"{STAGING}{head}-{token}/"
-
-
-def part_key(head: int, token: str, kind: str, name: str, start: int) -> str:
-    return f"{staging_prefix(head, token)}{kind}-{name}-{start}.parquet"
-
-
-def migration_of_part(key: str) -> tuple[int, str]:
-    """The head and the token of the migration that a staged object belongs to; 0 and nothing where it does not say."""
-    found = _PART.fullmatch(key)
-    return (int(found[1] or 0), found[2]) if found is not None else (0, "")
-
-
-def head_of_part(key: str, kind: str, name: str) -> int | None:
-    """The head that a staged part of this type rests on; None for anything else."""
-    found = _PART.fullmatch(key)
-    return int(found[1] or 0) if found is not None and (found[3], found[4]) == (kind, name) else None
 
 
 def load_prefix(load: str) -> str:

@@ -1,10 +1,7 @@
 """Drop: end a type's life by a commit of its own. With ``purge`` its rows are destroyed too.
 
-Preview says what would end and gives a token made from it; the commit asks for the token and is made on the very head
-that was previewed, or not at all. Who and why stand in its metadata, when in its time.
-
 After a drop nothing of the type is in "latest". Unless it is purged, queries as of earlier commits still see it. A type
-that is committed again begins a new life: it has none of the old rows.
+that is committed again begins a new life without the old rows.
 """
 
 from dataclasses import dataclass
@@ -12,57 +9,55 @@ from dataclasses import dataclass
 from holdfast.base.errors import NotFound
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
-from holdfast.ontology.chain.catalog import Catalog, chained_schema
-from holdfast.ontology.chain.chain import Chain
+from holdfast.ontology.chain.catalog import chained_schema
 from holdfast.ontology.chain.latest import read_latest
-from holdfast.ontology.chain.redaction_fence import retry_overtaken
 from holdfast.ontology.commit.attempt import Order
-from holdfast.ontology.commit.commit import Commit, Committer
+from holdfast.ontology.commit.commit import Commit
 from holdfast.ontology.commit.lock import Turn
-from holdfast.ontology.commit.view import View
 from holdfast.ontology.format.chainstate import Ledger, fate
-from holdfast.ontology.format.head import read_head
 from holdfast.ontology.format.redactions import Redaction
-from holdfast.ontology.maintain.redact import Watch, perform
-from holdfast.ontology.maintain.token import check_token, token_of
-from holdfast.ontology.types.refs import Life, Place, TypeId
+from holdfast.ontology.maintain.plan import Pinned, Plan, Work, apply_plan, check_token, plan_at_head
+from holdfast.ontology.maintain.redact import Watch
+from holdfast.ontology.types.refs import Life, TypeId
 
 
-@dataclass(frozen=True, slots=True)
-class Preview:
-    head: int
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview(Plan):
     type_id: TypeId
     purge: bool
     live: bool
-    """False if it was dropped before, and is only to be purged now."""
+    """False if it was dropped before, and only a purge is left to do."""
     objects: int
-    """That are current."""
+    """Current ones."""
     files: int
     lives: tuple[Life, ...]
-    """That have ended before."""
+    """Earlier lives that have ended."""
     relations: tuple[str, ...]
     """Relation types that have it at one of their ends; they stay."""
-    token: str
 
 
 async def preview(store: Store, name: str, *, purge: bool = False) -> Preview:
     """What dropping the type would do. ``NotFound`` if there is nothing to drop, or to purge."""
-    return await retry_overtaken(lambda: _preview(store, name, purge=purge))
 
+    async def make(at: Pinned) -> Preview:
+        ledger = at.ledger
+        type_id = find_type(ledger, name, ended=purge)
+        known, lives = ledger.head_of(type_id), ledger.lives.get(type_id, ())
+        live = type_id in ledger.schemas or known.files > 0
+        objects = len((await read_latest(store, at.chain, ledger, type_id)).rows) if live else 0
+        return Preview(
+            head=at.head.commit_id,
+            token=at.token("drop", type_id, purge, objects, known, lives),
+            type_id=type_id,
+            purge=purge,
+            live=live,
+            objects=objects,
+            files=known.files,
+            lives=lives,
+            relations=await _relations(at, type_id),
+        )
 
-async def _preview(store: Store, name: str, *, purge: bool) -> Preview:
-    chain = Chain(store)
-    head = await read_head(store)
-    ledger = await chain.ledger(head.place)
-    type_id = find_type(ledger, name, ended=purge)
-    live = type_id in ledger.schemas or ledger.head_of(type_id).files > 0
-    lives = ledger.lives.get(type_id, ())
-    objects = len((await read_latest(store, chain, ledger, type_id)).rows) if live else 0
-    known = ledger.head_of(type_id)
-    text = f"drop {head.manifest_path} {type_id.label} {purge} {objects} {known} {lives}"
-    token = token_of(text)
-    relations = await _relations(chain, ledger, type_id)
-    return Preview(head.commit_id, type_id, purge, live, objects, known.files, lives, relations, token)
+    return await plan_at_head(store, make)
 
 
 def find_type(ledger: Ledger, name: str, *, ended: bool = False) -> TypeId:
@@ -88,27 +83,22 @@ async def apply(
     why: str,
     watch: Watch | None = None,
 ) -> Commit | None:
-    """Make the commit, and with ``purge`` destroy the rows. ``Conflict`` if somebody has committed since."""
-    check_token(token, previewed.token, f"dropping {previewed.type_id.name} now would do something else")
-    type_id, view = previewed.type_id, View(store)
-    committer = Committer(store, ambient, view, {}, runtime_id=by, turn=turn)
-    dropped = {"type": type_id.label, "purge": previewed.purge, "by": by, "why": why, "objects": previewed.objects}
-    redaction = Redaction(type_id, None, 1, previewed.head).document() if previewed.purge else None
-    order = Order(drop={type_id: previewed.purge}, redact=redaction)
-    commit = await committer.commit({"drop": dropped}, if_head=previewed.head, order=order)
-    if commit is None:
-        return None
-    await Catalog(store, ambient, by).sync(view.chain, view.ledger)
-    if previewed.purge:
-        await perform(store, ambient, Place(commit.commit_id, commit.manifest_path), watch=watch)
-    return commit
+    """Make the commit, and with ``purge`` destroy the rows. ``watch`` is called with files done and files in all."""
+    check_token(previewed, token)
+    type_id, purge = previewed.type_id, previewed.purge
+    redaction = Redaction(type_id, None, 1, previewed.head).document() if purge else None
+    work = Work(
+        {"drop": {"type": type_id.label, "purge": purge, "objects": previewed.objects}},
+        Order(drop={type_id: purge}, redact=redaction),
+    )
+    return await apply_plan(store, ambient, previewed, work, turn=turn, by=by, why=why, watch=watch)
 
 
-async def _relations(chain: Chain, ledger: Ledger, type_id: TypeId) -> tuple[str, ...]:
+async def _relations(at: Pinned, type_id: TypeId) -> tuple[str, ...]:
     found: list[str] = []
-    for each, ref in sorted(ledger.schemas.items()):
+    for each, ref in sorted(at.ledger.schemas.items()):
         if each.kind == "relation" and type_id.kind == "entity":
-            schema = (await chained_schema(chain, ledger, each, ref)).schema
+            schema = (await chained_schema(at.chain, at.ledger, each, ref)).schema
             if type_id.name in (schema.get("left_type"), schema.get("right_type")):
                 found.append(each.name)
     return tuple(found)

@@ -1,11 +1,10 @@
 """Erase: destroy the payload of one identity in all of history, for privacy law.
 
-Preview counts the rows and gives a token made from them; the commit asks for it and is made on the very head that was
-previewed. It says who and why, and writes a last row without payload, so that followers of the change feed hear of the
-end. Then every file that has rows of the identity is rewritten in place (see ``redact``): the rows stay, as retracted
-ones, with their key and ``"_erased": true``. No moment shows the object any more; history shows that it was erased.
+The commit writes a last row without payload, so that followers of the change feed see the end. Then every file that has
+rows of the identity is rewritten in place (see ``redact``): the rows stay, as retracted ones, with their key and
+``"_erased": true``. The object is then in no answer about any commit; history shows that it was erased.
 
-The key stays: it is what the store is asked for. Relations that name the key are other identities, and are not touched.
+The key stays: it is how the object is named. Relations that name the key are other identities and are not changed.
 """
 
 from collections.abc import Iterable
@@ -19,9 +18,8 @@ from holdfast.ontology.chain.catalog import chained_schema, chained_type
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.chain.state import read_file
 from holdfast.ontology.commit.attempt import Order
-from holdfast.ontology.commit.commit import Commit, Committer
+from holdfast.ontology.commit.commit import Commit
 from holdfast.ontology.commit.lock import Turn
-from holdfast.ontology.commit.view import View
 from holdfast.ontology.format.chainstate import Ledger
 from holdfast.ontology.format.data.intents import Identity, Row
 from holdfast.ontology.format.data.stored_rows import read_rows
@@ -29,56 +27,63 @@ from holdfast.ontology.format.head import read_head
 from holdfast.ontology.format.redactions import Redaction, erased_text, is_erased
 from holdfast.ontology.maintain.drop import find_type
 from holdfast.ontology.maintain.leftovers import leftovers, remove
+from holdfast.ontology.maintain.plan import Pinned, Plan, Work, apply_plan, check_token, plan_at_head
 from holdfast.ontology.maintain.redact import Watch, perform, unfinished
-from holdfast.ontology.maintain.token import check_token, token_of
-from holdfast.ontology.types.refs import FileRef, Place, TypeId
+from holdfast.ontology.types.refs import FileRef, TypeId
 from holdfast.ontology.types.schema import fields_of
 from holdfast.ontology.types.typeinfo import UNKEYED, TypeInfo
 
 PARALLEL = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Preview:
-    head: int
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview(Plan):
     type_id: TypeId
     identity: Identity
     rows: int
-    """That still have payload, in all of history."""
+    """How many still have payload, in all of history."""
     commits: tuple[int, ...]
-    """That wrote them, on the chain of now."""
+    """The commits that wrote them."""
     info: TypeInfo | None
     key_field: str | None
     last: str
-    """The fields of the row that will be the last."""
-    token: str
+    """``fields_json`` of the last row, which the commit writes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
     finished: list[int]
-    """The commits whose orders were carried through."""
+    """The commits whose redactions were completed."""
     removed: list[str]
-    """Garbage with payload that should be gone."""
+    """Keys of garbage objects that had payload to be destroyed."""
 
 
 async def preview(store: Store, name: str, *key: str) -> Preview:
-    """What there is to be erased. ``NotFound`` if no row of this identity has any payload."""
-    chain = Chain(store)
-    head = await read_head(store)
-    ledger = await chain.ledger(head.place)
-    type_id = find_type(ledger, name, ended=True)
-    identity = _identity(type_id, key)
-    rows = await _payload(store, await chain.files(0, head.place, checkpoints=False), type_id, identity)
-    commits = tuple(sorted({commit_id for commit_id, _ in rows}))
-    if not rows:
-        raise NotFound(f"{type_id.label}: no row of {'/'.join(key)!r} has any payload", remedy="look at the key again")
-    text = f"erase {head.manifest_path} {type_id.label} {identity} {len(rows)} {commits}"
-    token = token_of(text)
-    info = await chained_type(chain, ledger, type_id)
-    key_field = await _key_field(chain, ledger, type_id)
-    last = erased_text(key_field, rows[-1][1])
-    return Preview(head.commit_id, type_id, identity, len(rows), commits, info, key_field, last, token)
+    """What would be erased. ``NotFound`` if no row of this identity has any payload."""
+
+    async def make(at: Pinned) -> Preview:
+        chain, ledger, place = at.chain, at.ledger, at.head.place
+        type_id = find_type(ledger, name, ended=True)
+        identity = _identity(type_id, key)
+        rows = await _payload(store, await chain.files(0, place, checkpoints=False), type_id, identity)
+        commits = tuple(sorted({commit_id for commit_id, _ in rows}))
+        if not rows:
+            shown = "/".join(key)
+            raise NotFound(f"{type_id.label}: no row of {shown!r} has any payload", remedy="look at the key again")
+        key_field = await _key_field(chain, ledger, type_id)
+        return Preview(
+            head=at.head.commit_id,
+            token=at.token("erase", type_id, identity, len(rows), commits),
+            type_id=type_id,
+            identity=identity,
+            rows=len(rows),
+            commits=commits,
+            info=await chained_type(chain, ledger, type_id),
+            key_field=key_field,
+            last=erased_text(key_field, rows[-1][1]),
+        )
+
+    return await plan_at_head(store, make)
 
 
 async def _payload(
@@ -106,23 +111,21 @@ async def apply(
     why: str,
     watch: Watch | None = None,
 ) -> Commit | None:
-    """Commit that it is erased, and erase it. ``Conflict`` if somebody has committed since the preview."""
-    check_token(token, previewed.token, f"erasing this {previewed.type_id.name} now would do something else")
+    """Commit that it is erased, and erase it. ``watch`` is called with files done and files in all."""
+    check_token(previewed, token)
     type_id, info = previewed.type_id, previewed.info
     redaction = Redaction(type_id, previewed.identity, 1, previewed.head, previewed.key_field)
     last = {type_id: [Row(previewed.identity, previewed.last, retracted=True)]} if info is not None else {}
-    order = Order(redact=redaction.document(), write=last)
-    types = {type_id: info} if info is not None else {}
-    committer = Committer(store, ambient, View(store), types, runtime_id=by, turn=turn)
-    erased = {"type": type_id.label, "key": list(previewed.identity), "rows": previewed.rows, "by": by, "why": why}
-    commit = await committer.commit({"erase": erased}, if_head=previewed.head, order=order)
-    if commit is not None:
-        await perform(store, ambient, Place(commit.commit_id, commit.manifest_path), watch=watch)
-    return commit
+    work = Work(
+        {"erase": {"type": type_id.label, "key": list(previewed.identity), "rows": previewed.rows}},
+        Order(redact=redaction.document(), write=last),
+        {type_id: info} if info is not None else {},
+    )
+    return await apply_plan(store, ambient, previewed, work, turn=turn, by=by, why=why, watch=watch)
 
 
 async def resume(store: Store, ambient: Ambient, *, watch: Watch | None = None) -> Resumed:
-    """Carry through every purge and erasure that was committed and not finished, and remove what others left behind."""
+    """Complete every purge and erasure that was committed and not finished, and remove garbage that has its payload."""
     places = await unfinished(store, Chain(store), (await read_head(store)).place)
     for place in places:
         await perform(store, ambient, place, watch=watch)

@@ -1,13 +1,12 @@
 """Leftovers: payload that was ordered to be destroyed, in objects that no history names.
 
 A redaction reaches every file on the chain. Beside them lie snapshots that no index names, attempts at commits that
-lost, staged parts of migrations that can never be committed, and what bulk loads staged before it: all of them
-garbage, and any of them may hold rows of before the redaction. Whoever wrote one may have been slow and then killed, so
-that it came after the redaction had looked. So it is looked for again: ``verify`` names it, the next compaction and
-``holdfast onto erase --resume`` remove it.
+lost, and what bulk loads staged before it. All of these are garbage, and any of them may hold rows from before the
+redaction. A writer that was slow and then killed may leave one after the redaction has looked. So it is looked for
+again: ``verify`` names it, the next compaction and ``holdfast onto erase --resume`` remove it.
 
-Nothing is removed that anybody could still publish: a snapshot with rows that were redacted since loses its place in
-the index, an attempt at or below the head cannot become a commit, a part of an older head cannot be gone on with.
+Nothing is removed that could still be published: a snapshot with rows that were redacted since has no place in the
+index, and an attempt at or below the head cannot become a commit.
 """
 
 from collections import defaultdict
@@ -69,7 +68,6 @@ async def leftovers(store: Store, only: Ordered | None = None) -> list[Leftover]
         return []
     found = [each async for each in _snapshots(store, wanted)]
     found += [each async for each in _attempts(store, wanted, head)]
-    found += [each async for each in _parts(store, wanted)]
     return found + [each async for each in _loads(store, wanted)]
 
 
@@ -125,18 +123,6 @@ async def _attempts(store: Store, wanted: Orders, head: Place) -> AsyncIterator[
             guilty = await _carries(store, key, meant)
             if guilty is not None:
                 yield Leftover(key, guilty, tuple(keys))
-                break
-
-
-async def _parts(store: Store, wanted: Orders) -> AsyncIterator[Leftover]:
-    """Of migrations that rest on a head from before the redaction."""
-    async for key in store.keys(layout.STAGING):
-        for type_id, ordered in wanted.items():
-            number = layout.head_of_part(key, *type_id)
-            meant = [each for each in ordered if number is not None and number < each.place.commit_id]
-            guilty = await _carries(store, key, meant)
-            if guilty is not None:
-                yield Leftover(key, guilty, (key,))
                 break
 
 

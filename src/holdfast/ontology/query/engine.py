@@ -121,7 +121,7 @@ class Moment:
         self.fence.check_all(resolved.entries)
         # Rows of another life of the type are not this one's.
         span = Window(max(span.lower, resolved.generation - 1), span.upper, span.history)
-        entries = self._told(resolved.entries, shape)
+        entries = believed(resolved.entries, self.ledger, shape, self.fence)
         used = [each.entry for each in choose(entries, span, predicate, shape) if each.use != "pruned"]
         fetched = [entry for entry in used if not engine.warm.known(shape, entry)]
         parts = split(predicate, shape)
@@ -131,19 +131,30 @@ class Moment:
         self.planned.append(Planned(table, resolved, entries, predicate, fetched))
         return table
 
-    def _told(self, entries: Sequence[Entry], shape: TypeInfo) -> Sequence[Entry]:
-        """What is known of files whose rows are upgraded when they are read is not known of the rows then; nor is it of
-        those that lose payload when they are read.
-        """
-        ref = self.ledger.schemas.get(shape.type_id)
-        if self.fence.concerns(shape.type_id):
-            return [replace(each, stats=each.stats.of_keys()) if each.stats is not None else each for each in entries]
-        if not shape.upgraders or ref is None:
-            return entries
-        return [
-            replace(each, stats=each.stats.of_keys()) if each.stats is not None and each.first < ref.since else each
-            for each in entries
-        ]
+
+def believed(entries: Sequence[Entry], ledger: Ledger, shape: TypeInfo, fence: RedactionFence) -> Sequence[Entry]:
+    """Files with what their statistics say of their rows as they will be read.
+
+    Of columns they say nothing where rows change when they are read: by a redaction that is under way, by upgraders, or
+    because the type is known by its newest schema alone and the file was written under an older one.
+    """
+    if fence.concerns(shape.type_id):
+        since = ledger.commit_id + 1
+    elif shape.upgraders or shape.python is None:
+        ref = ledger.schemas.get(shape.type_id)
+        since = ledger.commit_id + 1 if ref is None else ref.since
+    else:
+        return entries
+    return [
+        replace(each, stats=each.stats.of_keys()) if each.stats is not None and each.first < since else each
+        for each in entries
+    ]
+
+
+async def filled(warm: Warm, sql: Sql) -> Sql:
+    """The same statement, once all that it reads has been fetched."""
+    await warm.fill(readings(sql.params))
+    return sql
 
 
 class Engine:
@@ -208,9 +219,8 @@ class Engine:
         return await self.warm.duck.table(sql.text, list(sql.params), then)
 
     async def filled(self, sql: Sql) -> Sql:
-        """The same statement, when all that it reads was fetched."""
-        await self.warm.fill(readings(sql.params))
-        return sql
+        """The same statement, once all that it reads has been fetched."""
+        return await filled(self.warm, sql)
 
     async def batches(self, sql: Sql) -> AsyncIterator[pa.RecordBatch]:
         """The result of a statement that was ``filled``, in pieces."""

@@ -4,19 +4,34 @@ The files that the query needs are fetched, as they would be for the query itsel
 the query is run as well.
 """
 
+import json
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
 from holdfast.ontology.chain.times import When
-from holdfast.ontology.filters.parse import name_text
-from holdfast.ontology.filters.render import to_text
 from holdfast.ontology.filters.scope import Sql
 from holdfast.ontology.query.cache.prune import paths, split
 from holdfast.ontology.query.engine import Engine, Moment, Planned
 from holdfast.ontology.query.statement import Ask
 from holdfast.ontology.query.type_table import Table
-from holdfast.ontology.types.expressions.ast import And, FieldPath, Order
+from holdfast.ontology.types.expressions.ast import (
+    And,
+    Between,
+    Comparison,
+    FieldPath,
+    In,
+    IsNotNull,
+    IsNull,
+    Length,
+    Not,
+    Or,
+    Order,
+    Predicate,
+    Quantified,
+    Text,
+    Value,
+)
 
 
 def told(ask: Ask) -> str:
@@ -27,7 +42,7 @@ def told(ask: Ask) -> str:
         parts = [f"{told(hop.ask)} via {way}{hop.relation.type_id.name} to {parts[0]}"]
     terms = ask.where.terms if isinstance(ask.where, And) else (ask.where,)
     if terms := tuple(term for term in terms if term != And(())):
-        parts.append(f"where {to_text(And(terms) if len(terms) > 1 else terms[0])}")
+        parts.append(f"where {shown(And(terms) if len(terms) > 1 else terms[0])}")
     parts += _moments(ask.when)
     if ask.order:
         parts.append(f"order by {', '.join(map(_order, ask.order))}")
@@ -46,10 +61,47 @@ def _moments(when: When) -> list[str]:
 
 
 def _order(order: Order) -> str:
-    path = order.path
+    return f"{_path(order.path)} desc" if order.descending else _path(order.path)
+
+
+def shown(predicate: Predicate) -> str:
+    """A predicate for people: in ``repr`` of a query and in its explanation."""
+    match predicate:
+        case And(terms=terms):
+            return " and ".join(map(_grouped, terms)) or "true"
+        case Or(terms=terms):
+            return " or ".join(map(_grouped, terms)) or "false"
+        case Not(term=term):
+            return f"not {_grouped(term)}"
+        case Quantified(quantifier=quantifier, path=path, where=where):
+            return f"{quantifier} of {_path(path)}: {_grouped(where)}"
+        case Length(path=path, operator=operator, value=count):
+            return f"len({_path(path)}) {operator} {count}"
+        case Comparison(path=path, operator=operator, value=value):
+            return f"{_path(path)} {operator} {_value(value)}"
+        case In(path=path, values=values):
+            return f"{_path(path)} in [{', '.join(map(_value, values))}]"
+        case Between(path=path, low=low, high=high):
+            return f"{_path(path)} between {_value(low)} and {_value(high)}"
+        case Text(path=path, operator=test, value=text, fold=fold):
+            return f"{_path(path)} {test} {_value(text)}{' in any case' if fold else ''}"
+        case IsNull(path=path):
+            return f"{_path(path)} is null"
+        case IsNotNull(path=path):
+            return f"{_path(path)} is not null"
+
+
+def _grouped(term: Predicate) -> str:
+    return f"({shown(term)})" if isinstance(term, And | Or) and len(term.terms) > 1 else shown(term)
+
+
+def _path(path: FieldPath) -> str:
     end = () if path.end == "own" else (path.end,)
-    name = ".".join((*end, *map(name_text, (path.field, *path.steps))))
-    return f"{name} desc" if order.descending else name
+    return ".".join((*end, *filter(None, (path.field, *path.steps))))
+
+
+def _value(value: Value) -> str:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else str(value)
 
 
 SHOWN = 8
@@ -214,7 +266,7 @@ def _conditions(planned: Planned) -> tuple[str, ...]:
             where = "condition on typed columns"
         else:
             where = "condition on JSON"
-        found.append(f"{where}: {to_text(term)}")
+        found.append(f"{where}: {shown(term)}")
     return tuple(found)
 
 

@@ -16,7 +16,6 @@ from holdfast.ontology.query.engine import Engine, Moment
 from holdfast.ontology.query.results import typed_table
 from holdfast.ontology.query.statement import Ask, Rows, types_of
 from holdfast.ontology.types.errors import unknown
-from holdfast.ontology.types.typespec import Form
 
 Shown = tuple[Sql, Callable[[pa.Table], pa.Table]]
 """A statement, and what is made of its result."""
@@ -28,11 +27,6 @@ class Columns:
 
     ask: Ask
     wanted: tuple[str, ...]
-
-    @property
-    def forms(self) -> dict[str, Form]:
-        """What the fields among them hold."""
-        return {name: form for name, form in self.ask.shape.forms.items() if name in self.wanted}
 
     def typed(self, rows: Rows) -> list[str]:
         """The SQL of the columns from which the table is made."""

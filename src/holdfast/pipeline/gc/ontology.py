@@ -1,5 +1,5 @@
-"""Garbage of the ontology: superseded snapshots, attempts at commits that lost, parts of migrations that can never be
-committed, and what dead loads have staged (corrections 20 and 21).
+"""Garbage of the ontology: superseded snapshots, attempts at commits that lost, and what dead loads have staged
+(corrections 20 and 21).
 
 A file that a manifest on a chain names is never touched, nor is an attempt at a commit that is still to come: its
 writer may only be slow. The order is listing first, then the head: what is listed and is not on the chain of a head
@@ -24,7 +24,6 @@ from holdfast.pipeline.gc.record import Sweep
 
 SNAPSHOT = "other snapshots have taken its place, or it was never published"
 LOST = "an attempt at a commit that another made"
-PART = "part of a migration of an earlier head"
 LOAD = "staged by a load to which nothing was added for a day"
 ALIVE = "staged by a load that may be under way"
 UNKNOWN = "the chain cannot be followed there"
@@ -45,7 +44,6 @@ async def shards(store: Store) -> list[str]:
 async def sweep(store: Store, ambient: Ambient, ask: Ask, out: Sweep) -> None:
     await _snapshots(store, ask, out)
     await _attempts(store, out)
-    await _parts(store, out)
     await _loads(store, ask, out)
 
 
@@ -117,16 +115,6 @@ async def _remove_folder(store: Store, folder: str, out: Sweep) -> bool:
             if not await out.remove(entry.key, entry.size, LOST):
                 return False
     return True
-
-
-async def _parts(store: Store, out: Sweep) -> None:
-    listed = [entry async for page in store.list(layout.STAGING) for entry in page.entries]
-    head = (await read_head(store)).place if listed else None
-    for entry in listed:
-        out.tally.looked += 1
-        number, token = layout.migration_of_part(entry.key)
-        if head is not None and token and 0 < number < head.commit_id:
-            await out.remove(entry.key, entry.size, PART)
 
 
 async def _loads(store: Store, ask: Ask, out: Sweep) -> None:

@@ -5,10 +5,12 @@ The simulated disk forgets what was not synced to it, and the way to the collect
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
+from pathlib import Path
 from typing import ClassVar, Self, TypeVar
 
 from holdfast.base.errors import Ambiguous, Unavailable
@@ -29,15 +31,15 @@ from holdfast.telemetry.accept.authority import Acceptance
 from holdfast.telemetry.accept.collector import Collector, CollectorOptions
 from holdfast.telemetry.accept.landing import Landed, SpoolCollector
 from holdfast.telemetry.accept.manifest import AcceptedManifest
-from holdfast.telemetry.accept.notes import Notes, NotesOptions
+from holdfast.telemetry.accept.notes import Notes
 from holdfast.telemetry.accept.spool import Spool
 from holdfast.telemetry.accept.submit import inspect_frame, submission_of
 from holdfast.telemetry.agent.queue import Queue, QueueOptions, open_queue
 from holdfast.telemetry.agent.sender import Answer, Backoff, Busy, Conflict, NoAnswer, Taken
 from holdfast.telemetry.agent.shipper import Shipper, ShipperOptions
-from holdfast.telemetry.folder import Piece
 from holdfast.telemetry.frame import Identity, Limits, decode, encode, pack, pack_sequenced
 from holdfast.telemetry.frame.batch import Sequenced
+from holdfast.telemetry.identity import BatchIdentity
 from holdfast.telemetry.live.follow import Follower
 from holdfast.telemetry.live.rebuild import Rebuild
 from holdfast.telemetry.live.state import Live
@@ -101,9 +103,6 @@ class SimFolder:
             return None
         data = self._files[name].data
         return bytes(data[start:] if length is None else data[start : start + length])
-
-    async def read_pieces(self, pieces: Sequence[Piece]) -> list[bytes]:
-        return [await self.read(*piece) or b"" for piece in pieces]
 
     async def append(self, name: str, at: int, data: bytes) -> None:
         await self._turn()
@@ -371,6 +370,33 @@ class Disk(Layer):
         await asyncio.sleep(self._process.rng.uniform(0, slowest_ms) / 1000)
 
 
+class SimNotes(Notes):
+    """Notes of one machine over all lives of its collector. A transaction is atomic; a life may end before or after."""
+
+    def __init__(self, database: sqlite3.Connection, process: Process, slowest_ms: float) -> None:
+        super().__init__(Path(":memory:"), process.ambient.clock)
+        self._kept = database
+        self._process = process
+        self._slowest_ms = slowest_ms
+
+    async def find(self, identity: BatchIdentity) -> AcceptedManifest | None:
+        await self._turn()
+        found = await super().find(identity)
+        await self._turn()
+        return found
+
+    async def add(self, manifests: Collection[AcceptedManifest]) -> None:
+        await self._turn()
+        await super().add(manifests)
+        await self._turn()
+
+    def _connect(self) -> sqlite3.Connection:
+        return self._kept
+
+    async def _turn(self) -> None:
+        await asyncio.sleep(self._process.rng.uniform(0, self._slowest_ms) / 1000)
+
+
 @dataclass(frozen=True, kw_only=True)
 class IngestSpool(Scenario):
     """A spool takes every batch once, over restarts too, and what it took is on its disk or in the store."""
@@ -387,10 +413,6 @@ class IngestSpool(Scenario):
     """Batches that somebody else accepts in the store, against the rules."""
     disk_ms: float = 1.0
     stalls: float = 0.0
-    log_notes: int = 2
-    """So few notes make a run."""
-    power: float = 0.0
-    """How often a crash is that of the machine."""
     outage: kit.Outage = kit.Outage()  # noqa: RUF009  # frozen
 
     @classmethod
@@ -405,8 +427,6 @@ class IngestSpool(Scenario):
             rivals=rng.choice((0, 0, 2)),
             disk_ms=rng.choice((1.0, 20.0, 200.0)),
             stalls=rng.choice((0.0, 0.1)),
-            log_notes=rng.choice((1, 2, 16)),
-            power=rng.choice((0.0, 0.5)),
             faults=Faults.drawn(rng, lost_response=0.15),
             troubles=Troubles.drawn(rng),
             retry=retries(rng),
@@ -417,12 +437,12 @@ class IngestSpool(Scenario):
 
     def begin(self, world: World) -> None:
         disk = MemoryStore(clock=SimClock(world.loop.time))
-        world.start("collector", partial(self.serve, disk, SimDisk()))
+        world.start("collector", partial(self.serve, disk, sqlite3.connect(":memory:")))
         if self.rivals:
             world.start("rival", self.rival)
 
-    async def serve(self, disk: MemoryStore, beside: SimDisk, process: Process) -> None:
-        spool = await self.opened(disk, beside, process)
+    async def serve(self, disk: MemoryStore, notes: sqlite3.Connection, process: Process) -> None:
+        spool = await self.opened(disk, notes, process)
         collector = SpoolCollector(
             spool,
             process.store,
@@ -438,14 +458,8 @@ class IngestSpool(Scenario):
         for key, found in sorted(disk.shelf.objects.items()):
             process.note("keeps", key, found.body)
 
-    async def opened(self, disk: MemoryStore, beside: SimDisk, process: Process) -> Spool:
-        if process.incarnation > 1 and process.rng.random() < self.power:
-            beside.fail_power(process.rng)
-        folder = SimFolder(beside, process, slowest_ms=self.disk_ms, full=0.0)
-        options = NotesOptions(log_notes=self.log_notes, run_notes=4)
-        spool = self.spool(
-            Disk(disk, process, self.disk_ms, self.stalls), Notes(folder, process.ambient.clock, options)
-        )
+    async def opened(self, disk: MemoryStore, notes: sqlite3.Connection, process: Process) -> Spool:
+        spool = self.spool(Disk(disk, process, self.disk_ms, self.stalls), SimNotes(notes, process, self.disk_ms))
         await spool.load()
         return spool
 
@@ -511,8 +525,8 @@ class IngestSpoolLive(IngestSpool):
             drawn, variants=1, rivals=0, batches=batches, sends=sends, troubles=troubles, window_ns=window_ns
         )
 
-    async def serve(self, disk: MemoryStore, beside: SimDisk, process: Process) -> None:
-        spool = await self.opened(disk, beside, process)
+    async def serve(self, disk: MemoryStore, notes: sqlite3.Connection, process: Process) -> None:
+        spool = await self.opened(disk, notes, process)
         live = self.live(process.ambient.clock, max_bytes=1 << 24, window_ns=self.window_ns)
 
         def show(manifest: AcceptedManifest, submitted: Submission) -> None:

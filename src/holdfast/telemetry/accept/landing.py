@@ -28,7 +28,7 @@ from holdfast.telemetry.accept.authority import Acceptance, Authority
 from holdfast.telemetry.accept.collector import Collector, CollectorOptions, OnAccepted
 from holdfast.telemetry.accept.lasting import lasting
 from holdfast.telemetry.accept.manifest import AcceptedManifest
-from holdfast.telemetry.accept.note import check_noteworthy
+from holdfast.telemetry.accept.notes import check_noteworthy
 from holdfast.telemetry.accept.references import list_accepted
 from holdfast.telemetry.accept.spool import Spool, Spooled, Taken
 from holdfast.telemetry.frame import Batch

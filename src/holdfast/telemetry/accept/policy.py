@@ -31,7 +31,7 @@ DERIVED = (
 )
 CONTROL = (layout.AUTHORITY, layout.HOLDS, layout.RECONCILED, CERTIFICATE_KEY, FORMAT_KEY)
 COLLECTED = (
-    *("rollup/v1/", "index/v1/", "manifests/v1/", "snapshots/", "commits/", "meta/staging/", "meta/loads/"),
+    *("rollup/v1/", "index/v1/", "manifests/v1/", "snapshots/", "commits/", "meta/loads/"),
     *("runs/", "runs-index/v1/", "events/", "claims/", "bus/", "meta/pipeline/"),
 )
 """Where else garbage lies: garbage collection reads there, records what it does, and deletes. The rooms that these

@@ -4,24 +4,24 @@
     conflicts/v1/agent={hex}/boot={hex}/{start}-{end}/{sha256}.lmbatch other bytes, to be put on record in the store
     spool.json                                                         the spool's id
     reserve                                                            room for notes when the disk is full
-    trial                                                              for a moment: whether there is room
+    trial                                                              exists briefly: a test write
 
-and beside these objects, in a folder of their own, ``notes`` of what has landed.
+Beside these objects, in ``notes.sqlite``, is a note of each batch that has landed (``notes``).
 
-Creating the pending file is the acceptance: it is forced to disk before anybody is told. All are in one folder, which
-stays, so that it takes two syncs one after the other (of its bytes; of its name and the folder, of which the latter
-serves all that come at a time). When it was made is when the batch was accepted, for everybody who is told. A batch
-lands first, is listed there by time, then there is a note of it, and only then its pending file goes; who accepts
-creates the pending file first and looks for the note after. So one of the two always shows that the identity is taken,
-across restarts too, and no lock is needed; and who reads pending files first and the store's lists after misses none. A
-crash in between leaves a pending file that lands once more, which changes nothing. What is being accepted just now does
-not land: its sender would be told of a duplicate, and nothing that follows from an acceptance would happen.
+A batch is accepted when its pending file is durable; the time of the file is the time of acceptance in every answer, in
+live state and in the manifest. All pending files are in one directory that is never removed, so acceptance takes two
+fsyncs in sequence: of the bytes, and of the directory, which concurrent batches share.
 
-What has landed can go only after a note of it was written, which takes room on a disk that may have none. So some is
-kept in reserve: notes get it when nothing else is left, and until it is back nothing more is accepted, which would only
-take it away from them.
+Order of writes: a batch lands, is listed by time in the store, gets a note, and only then its pending file is removed.
+Acceptance creates the pending file first and looks for the note after. So either the file or the note shows that an
+identity is taken, across restarts too, without a lock; and a reader that reads pending files first and the lists of the
+store after misses none. A crash in between leaves a pending file that lands again, which changes nothing. A batch does
+not land while it is being accepted: its sender would get a duplicate, and nothing would act on the acceptance.
 
-The store given must answer for certain (the local one does): there is no wire here, and nothing to settle.
+A note takes room on the disk before the pending file gives any back. So a reserve is kept: when the disk is full it is
+removed to make room for notes, and no batch is accepted until it is back.
+
+The store given must return certain outcomes (the local one does): there is no network here, and nothing to settle.
 """
 
 import asyncio
@@ -31,7 +31,9 @@ from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from holdfast.base import codec
 from holdfast.base.errors import Ambiguous, Denied, Incompatible, Invalid, Refused, Unavailable
@@ -41,8 +43,8 @@ from holdfast.objects.store import CREATE, OVERWRITE, Object, Store, Written
 from holdfast.telemetry.accept import layout
 from holdfast.telemetry.accept.accept import Submission
 from holdfast.telemetry.accept.manifest import AcceptedManifest
-from holdfast.telemetry.accept.notes import Notes
-from holdfast.telemetry.folder import DiskFolder, locked, named_folder
+from holdfast.telemetry.accept.notes import FILE, Notes
+from holdfast.telemetry.folder import locked, named_folder
 from holdfast.telemetry.identity import BatchIdentity
 
 PENDING = "pending/v2/"
@@ -53,11 +55,11 @@ ABOUT = "spool.json"
 RESERVE = "reserve"
 TRIAL = "trial"
 TRIAL_BYTES = 4 << 10
-BALLAST = hashlib.shake_256(b"no file system makes this any shorter").digest(256 << 10)
+RESERVE_BYTES = 2 << 20
+"""More than the log of the notes can grow to."""
 FORMAT = "holdfast.spool"
-VERSION = 2
+VERSION = 3
 FOLDER = "objects"
-NOTES = "notes"
 LOCK = "spool.lock"
 
 _PENDING = re.compile(re.escape(PENDING) + r"([0-9a-f]+)\.([0-9a-f]+)\.(\d{20})-(\d{20})\.lmbatch")
@@ -104,6 +106,9 @@ class Spool:
         """How often something came or went."""
 
     async def load(self) -> None:
+        about = await self._store.find(ABOUT)
+        if about is not None:
+            self._check_version(about)
         await self._store.put(STAYS, b"", CREATE)
         await self._notes.load()
         async for _ in self.pending():
@@ -122,14 +127,18 @@ class Spool:
             write_id=ambient.ids.write_id(),
         )
         await self._store.put(ABOUT, codec.encode(drawn), CREATE)
-        document = codec.decode((await self._store.get(ABOUT)).body, key=ABOUT)
+        return str(self._check_version(await self._store.get(ABOUT))["spool_id"])
+
+    @staticmethod
+    def _check_version(about: Object) -> dict[str, Any]:
+        document = codec.decode(about.body, key=ABOUT)
         version = codec.expect(document, format_name=FORMAT, newest=VERSION, key=ABOUT)
         if version < VERSION:
             raise Incompatible(
-                f"the spool is of version {version}, and its batches would not be found",
-                remedy="let the version that made it land them, and name another folder",
+                f"the spool has format version {version}, and this release reads version {VERSION}",
+                remedy="let the release that made it land its batches, then name another folder",
             )
-        return str(document["spool_id"])
+        return document
 
     async def take(self, submission: Submission) -> Taken:
         """Take the batch in, durably, unless its identity was taken before."""
@@ -193,10 +202,11 @@ class Spool:
                 yield spooled
 
     async def conflicts(self) -> AsyncIterator[tuple[BatchIdentity, bytes]]:
-        """Bytes that were refused here, and are to be put on record. Not before the batch they conflict with landed."""
+        """Bytes that were refused here and are to be put on record, once the batch they conflict with has landed: then
+        its pending file is gone."""
         async for key in self._store.keys(CONFLICTS):
             identity = layout.identity_in(key)
-            if identity is not None and await self._landed(identity) is not None:
+            if identity is not None and await self.waiting(identity) is None:
                 yield identity, (await self._store.get(key)).body
 
     async def have_landed(self, manifests: Collection[AcceptedManifest]) -> None:
@@ -215,29 +225,27 @@ class Spool:
         await self._store.delete(_conflict(identity, sha256))
 
     async def forget(self, before_ns: int) -> int:
-        """Remove notes of what landed before then. A duplicate that comes later still is found out when it lands. A
-        note stays while bytes wait that conflict with what it tells of."""
-        return await self._notes.forget(before_ns, await self._needed())
+        """Remove notes of what landed before then. A duplicate of it that comes later is found when it lands."""
+        return await self._notes.forget(before_ns)
 
     async def keep_reserve(self) -> None:
-        """See that there is room for notes, while all is well. Where notes alone take it up, the older half goes: the
-        store knows what they say."""
+        """Make sure that there is room for notes. If notes alone fill the disk, they are removed: the store has the
+        manifests."""
         if self._reserved and not self._short:
             return
         try:
-            await self._store.put(RESERVE, BALLAST, CREATE)
+            await self._store.put(RESERVE, _incompressible(RESERVE_BYTES), CREATE)
         except Unavailable:
             self._short = True
             if not [one async for one in self.pending()]:
-                await self._notes.shed(await self._needed())
+                await self._notes.clear()
             return
         self._reserved, self._short = True, False
 
     async def try_to_write(self) -> None:
-        """Whether batches can be taken in: as much is written as the newest one that was refused, and goes again."""
+        """Check whether batches can be taken: write as much as the newest refused one, and remove it."""
         self._check_room()
-        size = max(TRIAL_BYTES, self._refused_bytes)
-        await self._store.put(TRIAL, (BALLAST * (size // len(BALLAST) + 1))[:size], OVERWRITE)
+        await self._store.put(TRIAL, _incompressible(max(TRIAL_BYTES, self._refused_bytes)), OVERWRITE)
         await self._store.delete(TRIAL)
 
     def _changed(self, by: int) -> None:
@@ -247,10 +255,6 @@ class Spool:
     def _check_room(self) -> None:
         if self._short:
             raise Unavailable("the disk of the spool is full, and what waits on it has to land first")
-
-    async def _needed(self) -> list[BatchIdentity]:
-        found = {layout.identity_in(key) async for key in self._store.keys(CONFLICTS)}
-        return sorted(identity for identity in found if identity is not None)
 
     async def _make_room(self) -> None:
         async with self._making_room:
@@ -275,10 +279,13 @@ class Spool:
 async def open_spool(folder: Path, ambient: Ambient) -> AsyncIterator[Spool]:
     """The spool in ``folder``, for this process alone."""
     with _held(folder):
-        notes = Notes(DiskFolder(folder / NOTES), ambient.clock)
+        notes = Notes(folder / FILE, ambient.clock)
         spool = Spool(LocalStore(folder / FOLDER, clock=ambient.clock), notes)
-        await spool.load()
-        yield spool
+        try:
+            await spool.load()
+            yield spool
+        finally:
+            await notes.close()
 
 
 def holds_spool(folder: Path) -> bool:
@@ -293,7 +300,7 @@ def holds_spool(folder: Path) -> bool:
 @contextmanager
 def _held(folder: Path) -> Iterator[None]:
     with named_folder("--spool", folder):
-        (folder / NOTES).mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
     busy = Refused(
         f"{folder}: another collector uses this spool",
         remedy="end it first: with local_spool a store has one collector; several need a store of s3_manifest",
@@ -321,3 +328,9 @@ def _pending_in(key: str) -> BatchIdentity | None:
 
 def _conflict(identity: BatchIdentity, sha256: str) -> str:
     return f"{CONFLICTS}{layout.identity_path(identity)}/{sha256}.lmbatch"
+
+
+@lru_cache(maxsize=1)
+def _incompressible(size: int) -> bytes:
+    """Bytes that a compressing file system cannot store in less room."""
+    return hashlib.shake_256(b"holdfast").digest(size)

@@ -21,34 +21,180 @@ alike. A token file is read again when it changes.
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import httpx
 
-from holdfast.base.errors import Invalid
+from holdfast.base import errors
+from holdfast.base.errors import HoldfastError, Invalid, Refused, Unavailable
 from holdfast.base.ids import Ambient
-from holdfast.telemetry.agent.cut import cut
-from holdfast.telemetry.agent.outcome import (
-    BatchConflict,
-    BatchDenied,
-    BatchRejected,
-    Delivered,
-    PendingFull,
-    Receipt,
-    Undelivered,
-    Unfinished,
-)
 from holdfast.telemetry.agent.sender import UNTRUSTED, WRONG_NAME, Busy, Conflict, Denied, NoAnswer, Rejected, Taken
-from holdfast.telemetry.agent.tokenfile import TokenSource, check_token
-from holdfast.telemetry.agent.transport import PATH, HttpTransport, check_url, http_client, trusting
-from holdfast.telemetry.frame import ANY_SIZE, Identity, Limits, inspect
+from holdfast.telemetry.agent.transport import (
+    PATH,
+    HttpTransport,
+    TokenSource,
+    check_token,
+    check_url,
+    http_client,
+    trusting,
+)
+from holdfast.telemetry.frame import ANY_SIZE, Identity, Limits, encode, inspect, pack
+from holdfast.telemetry.frame.batch import Batch
 from holdfast.telemetry.identity import check_sender
 from holdfast.telemetry.records import Alert, Counter, Gauge, Histogram, Log, Record
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """An accepted batch. ``duplicate`` if it had been accepted before this request, by an earlier try."""
+
+    identity: Identity
+    duplicate: bool
+    tries: int
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """The batches that one call delivered, including those that earlier calls had left."""
+
+    batches: tuple[Delivered, ...]
+
+    @property
+    def records(self) -> int:
+        return sum(each.identity.seq_end - each.identity.seq_start + 1 for each in self.batches)
+
+
+class Unfinished(HoldfastError):
+    """The client has taken the records, and not all are delivered. Never pass them to ``send`` again: they would get
+    other numbers and be counted twice if they were accepted. ``resend`` sends the same bytes."""
+
+    delivered: tuple[Delivered, ...] = ()
+    """The batches that this call delivered."""
+    frames: tuple[bytes, ...] = ()
+    """What the client still holds, as in ``pending``. Each of them may have been accepted."""
+    _tally = ""
+
+    def tally(self, delivered: Sequence[Delivered], frames: tuple[bytes, ...]) -> Self:
+        self.delivered, self.frames = tuple(delivered), frames
+        self._tally = f"; batches delivered by this call: {len(delivered)}, kept for resend: {len(frames)}"
+        return self
+
+    def __str__(self) -> str:
+        return super().__str__() + self._tally
+
+
+class Undelivered(Unfinished, Unavailable):
+    """No collector has accepted this batch within the tries."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, maybe_applied=True, remedy="call resend() later, or pass error.frames to send_frame")
+
+
+class BatchDenied(Unfinished, errors.Denied):
+    """The token is not valid, or not for this agent; or an operator has quarantined agent and boot."""
+
+
+class _Refused(Unfinished):
+    """A batch that no collector will accept. The error has it, and the client does not keep it."""
+
+    frame: bytes
+    others: "tuple[_Refused, ...]" = ()
+    """The errors of further refused batches, each with its batch."""
+
+
+class BatchConflict(_Refused, Refused):
+    """Other bytes were accepted under this identity."""
+
+    def __init__(self, message: str, frame: bytes, details: dict[str, Any]) -> None:
+        super().__init__(message, remedy="find out who else sends as this agent and boot")
+        self.frame = frame
+        self.details = details
+
+
+class BatchRejected(_Refused, Invalid):
+    """A collector has refused these bytes for good."""
+
+    def __init__(self, message: str, frame: bytes, *, remedy: str | None) -> None:
+        super().__init__(message, remedy=remedy)
+        self.frame = frame
+
+
+class PendingFull(Unavailable):
+    """Too much of earlier calls is undelivered, so the records of this call were not taken."""
+
+    def __init__(self, message: str, delivered: Sequence[Delivered] = ()) -> None:
+        super().__init__(message, remedy="pass them to send again once resend() goes through, or raise pending_bytes=")
+        self.delivered = tuple(delivered)
+        """Batches of earlier calls that this call delivered."""
+
+
+SHOWN = 40
+"""Characters of a message that an error shows."""
+_RECORDS = (Gauge, Counter, Histogram, Log, Alert)
+_WORDED = (Log, Alert)
+
+
+def cut(
+    agent_id: str, boot_id: str, records: Sequence[Record], seq_start: int, *, most_records: int, limits: Limits
+) -> list[tuple[Identity, bytes]]:
+    """Frames of these records that are within the limits of a collector. ``Invalid`` if a single record is too large;
+    such a call has used no sequence number."""
+    for number, record in enumerate(records):
+        if not isinstance(record, _RECORDS):
+            raise Invalid(f"record {number}: {type(record).__name__} is not a Gauge, Counter, Histogram, Log or Alert")
+    Identity(agent_id, boot_id, seq_start, seq_start + max(0, len(records) - 1))
+    # The size of a frame is known once it is made: the portions only avoid encoding in vain.
+    made: list[tuple[Identity, bytes]] = []
+    waiting = list(_portions(records, most_records, limits.frame_bytes))[::-1]
+    while waiting:
+        first, end = waiting.pop()
+        try:
+            batch = pack(agent_id, boot_id, records[first:end], seq_start=seq_start + first)
+            made.append((batch.identity, _frame(batch, limits)))
+        except Invalid as error:  # each record is valid, so together they are too large for one frame
+            if end - first == 1:
+                raise Invalid(
+                    f"record {first}, {_named(records[first])}, is too large to be sent: {error}",
+                    remedy="shorten it; nothing of this call was sent",
+                ) from error
+            middle = (first + end) // 2
+            waiting += [(middle, end), (first, middle)]
+    return made
+
+
+def _portions(records: Sequence[Record], most_records: int, most_letters: int) -> Iterator[tuple[int, int]]:
+    first = letters = 0
+    for number, record in enumerate(records):
+        size = len(record.message) if isinstance(record, _WORDED) else 0
+        if number - first == most_records or (letters + size > most_letters and number > first):
+            yield first, number
+            first, letters = number, 0
+        letters += size
+    if records:
+        yield first, len(records)
+
+
+def _frame(batch: Batch, limits: Limits) -> bytes:
+    labels = len(batch.label_sets.names)
+    buckets = sum(counts.size for counts in batch.histograms.counts)
+    if max(labels, buckets) > limits.elements:
+        raise Invalid(f"{labels} labels and {buckets} buckets, a batch may have {limits.elements} of each")
+    frame = encode(batch)
+    inspect(frame, limits)
+    return frame
+
+
+def _named(record: Record) -> str:
+    if isinstance(record, Log):
+        return f"the log {record.message[:SHOWN]!r}"
+    return f"the {type(record).__name__.lower()} {record.name[:SHOWN]!r}"
+
 
 LONGEST_WAIT_S = 30.0
 BATCH_BYTES = Limits().frame_bytes

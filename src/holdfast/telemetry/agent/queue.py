@@ -1,9 +1,9 @@
 """The durable queue of an agent: batches stay in order and under their sequence numbers until they are accepted.
 
     queue.json             agent id and boot id of the queue; written once
-    {first seq}.segment    entries (see ``segment``); only the newest grows, only the oldest are removed
+    {first seq}.segment    entries (see ``Entry``); only the newest grows, only the oldest are removed
     cursor.json            where the batches begin that are neither accepted nor parked, and totals that never decrease
-    {start}-{end}.parked   batches taken out of the order (see ``parked``)
+    {start}-{end}.parked   batches taken out of the order (see ``Parked``)
     queue.reserve          removed to free space when the disk is full: a segment of accepted batches can only be
                            removed after a new segment was written
 
@@ -12,27 +12,292 @@ the cursor passes its original; a new segment, with the state, is durable before
 be lost at any time: batches are then sent again and accepted once.
 
 ``append`` raises ``QueueFull`` if the batch does not fit; then nothing was queued and no sequence number was used.
+
+An entry is a frame and a note of what changes in the agent's state with it:
+
+    0   4   magic "HFQ1"
+    4   4   length of the note, little-endian
+    8   4   length of the frame; 0 for an entry without a frame
+    12  4   CRC-32 of everything else
+    16      the note in JSON, then the frame
+
+A segment is named by the lowest sequence number that may be in it. Its first entry has no frame, and its note is the
+whole state. Bytes at the end of a segment that are not a complete entry were being written when a process died; no
+caller relied on them. Unreadable bytes before a readable entry are damage.
+
+A parked batch is one that collectors refuse as it is; only an operator may drop it. It is sent again now and then: so
+the agent learns of an operator's resolution, and a batch that exceeded a limit is accepted after the limit was raised.
+Reading and dropping parked batches needs no lock, because their files are created and removed atomically.
 """
 
 import asyncio
 import builtins
 import hashlib
-from collections.abc import Mapping, Sequence
+import re
+import struct
+import zlib
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.base import codec
 from holdfast.base.codec import Document
-from holdfast.base.errors import Corrupt, Incompatible, Refused, Unavailable
+from holdfast.base.errors import Corrupt, Incompatible, NotFound, Refused, Unavailable
 from holdfast.base.ids import Ambient
 from holdfast.base.telemetry import logger
-from holdfast.telemetry.agent.parked import PARKED, parked_names
-from holdfast.telemetry.agent.segment import Damage, Entry, Found, Segment, first_seq_of, is_whole, read_at, scan
 from holdfast.telemetry.folder import LOCK, Folder
 from holdfast.telemetry.frame import ANY_SIZE, FrameInvalid, Identity, encode, inspect, pack
 from holdfast.telemetry.identity import check_sender
 from holdfast.telemetry.records import Record
+
+MAGIC = b"HFQ1"
+LARGEST = 64 << 20
+"""Longer than any entry; a greater length is damage."""
+_HEAD = struct.Struct("<4sIII")
+HEAD_BYTES = _HEAD.size
+SUFFIX = ".segment"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    frame: bytes
+    note: Document = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        note = codec.encode(self.note)
+        checksum = _checksum(len(note), len(self.frame), note + self.frame)
+        return _HEAD.pack(MAGIC, len(note), len(self.frame), checksum) + note + self.frame
+
+
+def entry_length(head: bytes) -> int | None:
+    """The length of the entry that begins with ``head``; None if these bytes do not begin an entry."""
+    if len(head) < HEAD_BYTES:
+        return None
+    magic, note, frame, _ = _HEAD.unpack_from(head)
+    total = HEAD_BYTES + int(note) + int(frame)
+    return total if magic == MAGIC and total <= LARGEST else None
+
+
+def read_entry(data: bytes) -> Entry | None:
+    """The entry in these bytes; None unless they are exactly one valid entry."""
+    if entry_length(data) != len(data):
+        return None
+    _, note, frame, checksum = _HEAD.unpack_from(data)
+    rest = data[HEAD_BYTES:]
+    if checksum != _checksum(note, frame, rest):
+        return None
+    try:
+        return Entry(rest[note:], codec.decode(rest[:note], key="a note"))
+    except Corrupt:
+        return None
+
+
+def _checksum(note: int, frame: int, rest: bytes) -> int:
+    return zlib.crc32(rest, zlib.crc32(_HEAD.pack(MAGIC, note, frame, 0)))
+
+
+@dataclass(slots=True)
+class Segment:
+    first_seq: int
+    size: int
+
+    @property
+    def name(self) -> str:
+        return segment_name(self.first_seq)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    start: int
+    end: int
+    entry: Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    start: int
+    end: int
+
+
+def segment_name(first_seq: int) -> str:
+    return f"{first_seq:020d}{SUFFIX}"
+
+
+def first_seq_of(name: str) -> int | None:
+    digits = name.removesuffix(SUFFIX)
+    return int(digits) if name.endswith(SUFFIX) and len(digits) == 20 and digits.isdecimal() else None
+
+
+def scan(data: bytes) -> Iterator[Found | Damage]:
+    """The entries and the damage in these bytes, without an incomplete entry at the end."""
+    at = 0
+    while at < len(data):
+        found = _entry_at(data, at)
+        if found is None:
+            following = _next_entry(data, at + 1)
+            if following is None:
+                return
+            yield Damage(at, following)
+            at = following
+            continue
+        yield found
+        at = found.end
+
+
+async def read_at(folder: Folder, name: str, at: int, size: int) -> Found | Damage | None:
+    """The entry or damage at ``at`` of a segment of ``size`` bytes; None at its end. Reads one entry only."""
+    head = await folder.read(name, at, HEAD_BYTES)
+    if at >= size or not head:
+        return None
+    length = entry_length(head)
+    if length is not None and at + length <= size:
+        entry = read_entry(await folder.read(name, at, length) or b"")
+        if entry is not None:
+            return Found(at, at + length, entry)
+    rest = (await folder.read(name, at, size - at)) or b""
+    following = _next_entry(rest, 1)
+    return Damage(at, size if following is None else at + following)
+
+
+def is_whole(data: bytes) -> bool:
+    """Whether the bytes have the full length of the entry that begins here, valid or not."""
+    length = entry_length(data[:HEAD_BYTES])
+    return length is not None and length <= len(data)
+
+
+def _entry_at(data: bytes, at: int) -> Found | None:
+    length = entry_length(data[at : at + HEAD_BYTES])
+    if length is None:
+        return None
+    found = read_entry(data[at : at + length])
+    return None if found is None else Found(at, at + length, found)
+
+
+def _next_entry(data: bytes, at: int) -> int | None:
+    while (at := data.find(MAGIC, at)) >= 0:
+        if _entry_at(data, at) is not None:
+            return at
+        at += 1
+    return None
+
+
+PARKED = ".parked"
+_NAME = re.compile(r"(\d{20})-(\d{20})\.parked")
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    identity: Identity
+    frame: bytes
+    reason: str
+    """The reason in the collector's answer."""
+    detail: str
+    collector: str
+    parked_at_unix_ns: int
+
+    @property
+    def name(self) -> str:
+        return parked_name(self.identity)
+
+    @property
+    def frame_sha256(self) -> str:
+        return hashlib.sha256(self.frame).hexdigest()
+
+
+def parked_name(identity: Identity) -> str:
+    return f"{identity.seq_start:020d}-{identity.seq_end:020d}{PARKED}"
+
+
+async def write_parked(folder: Folder, parked: Parked) -> int:
+    """Durable when it returns. Returns the size of the file."""
+    note = {
+        "reason": parked.reason,
+        "detail": parked.detail,
+        "collector": parked.collector,
+        "parked_at_unix_ns": parked.parked_at_unix_ns,
+    }
+    data = Entry(parked.frame, note).encode()
+    await folder.replace(parked.name, data)
+    return len(data)
+
+
+async def parked_names(folder: Folder) -> list[str]:
+    return [name for name in await folder.names() if _NAME.fullmatch(name)]
+
+
+async def read_parked(folder: Folder, name: str) -> Parked | None:
+    """None if the file does not exist any more."""
+    data = await folder.read(name)
+    if data is None:
+        return None
+    entry = read_entry(data)
+    try:
+        identity = None if entry is None else inspect(entry.frame, ANY_SIZE).identity
+    except FrameInvalid:
+        identity = None
+    if entry is None or identity is None:
+        raise Corrupt(
+            f"{name}: the parked batch cannot be read",
+            remedy="keep a copy of the file for analysis, or drop it with `holdfast agent parked drop`",
+        )
+    note = entry.note
+    return Parked(
+        identity,
+        entry.frame,
+        str(note.get("reason", "")),
+        str(note.get("detail", "")),
+        str(note.get("collector", "")),
+        int(note.get("parked_at_unix_ns", 0)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A parked batch whose file is damaged."""
+
+    name: str
+    size: int
+    why: str
+
+    @property
+    def numbers(self) -> str:
+        start, _, end = self.name.removesuffix(PARKED).partition("-")
+        return f"{int(start)}-{int(end)}"
+
+
+async def all_parked(folder: Folder) -> AsyncIterator[Parked | Unreadable]:
+    """All parked batches, the damaged ones as ``Unreadable``."""
+    for name in await parked_names(folder):
+        try:
+            parked = await read_parked(folder, name)
+        except Corrupt as error:
+            yield Unreadable(name, await folder.size(name) or 0, str(error))
+            continue
+        if parked is not None:
+            yield parked
+
+
+async def find_parked(folder: Folder, numbers: str) -> Parked:
+    """Find a batch by its sequence numbers, such as ``120-140``. ``Corrupt`` if its file is damaged."""
+    parked = await read_parked(folder, await find_name(folder, numbers))
+    if parked is None:
+        raise _no_such(numbers)
+    return parked
+
+
+async def find_name(folder: Folder, numbers: str) -> str:
+    """The file name of a parked batch, whatever the file contains."""
+    start, _, end = numbers.removesuffix(PARKED).partition("-")
+    name = f"{start:0>20}-{end:0>20}{PARKED}"
+    if not _NAME.fullmatch(name) or await folder.size(name) is None:
+        raise _no_such(numbers)
+    return name
+
+
+def _no_such(numbers: str) -> NotFound:
+    return NotFound(f"no parked batch {numbers}", remedy="see `holdfast agent parked list`")
+
 
 ABOUT = "queue.json"
 CURSOR = "cursor.json"

@@ -15,8 +15,7 @@ from typing import Any, Protocol
 from holdfast.base.errors import Corrupt, HoldfastError, Unavailable
 from holdfast.base.ids import Ambient
 from holdfast.base.telemetry import logger
-from holdfast.telemetry.agent.parked import Parked, parked_names, read_parked, write_parked
-from holdfast.telemetry.agent.queue import Position, Queue, Queued
+from holdfast.telemetry.agent.queue import Parked, Position, Queue, Queued, parked_names, read_parked, write_parked
 from holdfast.telemetry.agent.sender import (
     Answer,
     Answered,

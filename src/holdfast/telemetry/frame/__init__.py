@@ -5,10 +5,19 @@ columns, ``inspect(data)`` reads only its identity. The package does no I/O and 
 compute.
 """
 
-from holdfast.telemetry.frame.batch import Alerts, Batch, Histograms, LabelSets, Logs, Samples, Sequenced, Series
-from holdfast.telemetry.frame.envelope import ANY_SIZE, VERSION, Header, Identity, Limits, inspect
-from holdfast.telemetry.frame.errors import FrameInvalid, Reason
-from holdfast.telemetry.frame.pack import pack, pack_sequenced
+from holdfast.telemetry.frame.batch import (
+    Alerts,
+    Batch,
+    Histograms,
+    LabelSets,
+    Logs,
+    Samples,
+    Sequenced,
+    Series,
+    pack,
+    pack_sequenced,
+)
+from holdfast.telemetry.frame.envelope import ANY_SIZE, VERSION, FrameInvalid, Header, Identity, Limits, Reason, inspect
 from holdfast.telemetry.frame.read import Unpacked, decode, unpack
 from holdfast.telemetry.frame.write import encode
 

@@ -6,15 +6,26 @@ per series) is written as the first value of each group, followed by the differe
 around, so that every int64 is restored.
 
 The reader checks each length against the bytes that are left and raises ``FrameInvalid``. The number of elements of a
-column is known before it is read and must be limited by the caller, because a column of zeros takes a single byte.
+column is known before it is read and must be limited by ``Counts``, because a column of zeros takes a single byte.
+
+Values of series are converted to whole numbers without loss. Most floats that hosts report are short decimals; as whole
+numbers their differences are small and compress well. Each series has one scale:
+
+* ``WHOLE``: its values are of type ``int``.
+* a divisor: each value equals a whole number below 2**53 divided by the divisor, in every bit. IEEE 754 division is
+  correctly rounded on every machine, so decoding gives the same bits.
+* ``BITS``: anything else (NaN with its payload, -0.0, infinities). The 64 bits of each float are taken as an integer.
 """
 
+import struct
+from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.telemetry.frame.errors import FrameInvalid, Reason
+from holdfast.telemetry.frame.envelope import FrameInvalid, Limits, Reason
 
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -185,3 +196,142 @@ def _differences(values: Ints) -> Ints:
     steps = values.copy()
     steps[1:] -= values[:-1]
     return steps
+
+
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+
+BITS, WHOLE, FIRST_DIVISOR = 0, 1, 2
+DIVISORS: Floats = np.array([1.0, 10.0, 100.0, 1000.0, 2048.0, 1e6, 1e9])
+"""Tried in this order. 2048 fits the load averages of Linux; 1e6 and 1e9 fit seconds that were measured in us or ns."""
+SCALES = FIRST_DIVISOR + len(DIVISORS)
+EXACT = 2**53
+
+_DIVISOR_OF: Floats = np.concatenate([[1.0, 1.0], DIVISORS])
+
+
+def to_whole(values: Floats, exact: Ints | None, whole: Flags, lengths: Ints) -> tuple[Ints, Ints]:
+    """The scale of each series, and the whole number of each value. ``exact`` has the values of series of ``int``."""
+    scales = np.where(whole, WHOLE, BITS)
+    numbers = values.view(np.int64).copy()
+    if exact is not None:
+        numbers = np.where(np.repeat(whole, lengths), exact, numbers)
+    left = np.flatnonzero(scales == BITS)
+    for scale, divisor in enumerate(DIVISORS, FIRST_DIVISOR):
+        if not len(left):
+            break
+        at = _elements(left, lengths)
+        tried = values[at]
+        with np.errstate(all="ignore"):
+            # Adding zero turns -0.0 into 0.0, as decoding would, so that the comparison of bits rejects it.
+            rounded = np.rint(tried * divisor) + 0.0
+            fits = (np.abs(rounded) < EXACT) & ((rounded / divisor).view(np.int64) == tried.view(np.int64))
+        found = np.logical_and.reduceat(fits, starts_of(lengths[left]))
+        scales[left[found]] = scale
+        chosen = np.repeat(found, lengths[left])
+        numbers[at[chosen]] = rounded[chosen].astype(np.int64)
+        left = left[~found]
+    return scales, numbers
+
+
+def from_whole(numbers: Ints, scales: Ints, lengths: Ints) -> tuple[Floats, Ints | None, Flags]:
+    """The values, the exact values of the series of ``int`` (None if there is none), and which series are of ``int``.
+
+    Raises ``FrameInvalid`` for an unknown scale and for a scaled number that a float64 does not hold exactly.
+    """
+    low, high = (least(scales), most(scales)) if len(scales) else (BITS, BITS)
+    if low < 0 or high >= SCALES:
+        raise FrameInvalid(Reason.COLUMN, f"a series has the unknown scale {low if low < 0 else high}")
+    whole: Flags = scales == WHOLE
+    if low == high == BITS:
+        return numbers.view(np.float64), None, whole
+    if low == high == WHOLE:
+        return numbers.astype(np.float64), numbers, whole
+    of = np.repeat(scales, lengths)
+    values: Floats = numbers / _DIVISOR_OF[of]
+    scaled = numbers[of > WHOLE]
+    if len(scaled) and (most(scaled) >= EXACT or least(scaled) <= -EXACT):
+        raise FrameInvalid(Reason.VALUE, "a scaled value has more than 53 bits")
+    if low == BITS:
+        bits = of == BITS
+        values[bits] = numbers.view(np.float64)[bits]
+    return values, np.where(of == WHOLE, numbers, 0) if whole.any() else None, whole
+
+
+def _elements(groups: Ints, lengths: Ints) -> Ints:
+    """The indices of the elements of these groups."""
+    if len(groups) == len(lengths):
+        return np.arange(int(lengths.sum()))
+    chosen = lengths[groups]
+    return np.arange(int(chosen.sum())) + np.repeat(starts_of(lengths)[groups] - starts_of(chosen), chosen)
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """In the order of the format, each a u32."""
+
+    texts: int
+    text_bytes: int
+    label_sets: int
+    pairs: int
+    """Labels (name and value) of all label sets together."""
+    series: int
+    samples: int
+    times: int
+    """Rows in the table of times; zero if the time of each sample is written out."""
+    histogram_series: int
+    histograms: int
+    histogram_times: int
+    layouts: int
+    bounds: int
+    """Of all layouts together."""
+    buckets: int
+    """Of all histograms together."""
+    logs: int
+    log_bytes: int
+    alerts: int
+    alert_bytes: int
+
+    @classmethod
+    def read(cls, reader: Reader, records: int, limits: Limits) -> Self:
+        counts = cls(*_COUNTS.unpack(reader.raw(_COUNTS.size).tobytes()))
+        counts._check(records, limits)
+        return counts
+
+    def to_bytes(self) -> bytes:
+        return _COUNTS.pack(*(getattr(self, name) for name in _NAMES))
+
+    @property
+    def records(self) -> int:
+        return self.samples + self.histograms + self.logs + self.alerts
+
+    def _check(self, records: int, limits: Limits) -> None:
+        """Each count is limited by a count that was checked before it, so none allows an allocation beyond the
+        limits."""
+        if self.records != records:
+            raise FrameInvalid(Reason.COLUMN, f"the payload has {self.records} records, the head declares {records}")
+        users = self.series + self.histogram_series + self.logs + self.alerts
+        for count, most, what in (
+            (self.series, self.samples, "series"),
+            (self.times, self.samples, "times"),
+            (self.histogram_series, self.histograms, "series of histograms"),
+            (self.histogram_times, self.histograms, "times of histograms"),
+            (self.layouts, min(self.histograms, MOST_LAYOUTS), "layouts"),
+            (self.label_sets, users, "label sets"),
+            (self.pairs, limits.elements, "labels"),
+            (self.texts, self.series + self.histogram_series + self.alerts + 2 * self.pairs, "texts"),
+            (self.bounds, limits.elements, "bounds"),
+            (self.buckets, limits.elements, "buckets"),
+        ):
+            if count > most:
+                raise FrameInvalid(Reason.COLUMN, f"the payload declares {count} {what}; at most {most} are possible")
+        if (self.samples and not self.series) or (self.histograms and not self.histogram_series):
+            raise FrameInvalid(Reason.COLUMN, "there are samples without a series")
+
+
+MOST_LAYOUTS = 1024
+"""Decoding takes one Python loop turn per layout, so their number is limited."""
+MOST_BOUNDS = 1000
+"""Bounds of one layout."""
+_NAMES = [field.name for field in fields(Counts)]
+_COUNTS = struct.Struct(f"<{len(_NAMES)}I")

@@ -7,13 +7,42 @@ limits before anything of that size is allocated. ``docs/formats.md`` specifies 
 import struct
 import zlib
 from dataclasses import dataclass
+from enum import StrEnum
 
 import pyarrow as pa
 
 from holdfast.base.errors import Invalid
-from holdfast.telemetry.frame.errors import FrameInvalid, Reason
 from holdfast.telemetry.identity import MAX_AGENT_BYTES, MAX_BOOT_BYTES, check_name
 from holdfast.telemetry.records import INT64_MAX
+
+
+class Reason(StrEnum):
+    """Part of the HTTP interface: clients see the value in the field ``reason`` of an error."""
+
+    MAGIC = "bad_magic"
+    VERSION = "unknown_version"
+    FLAGS = "unknown_flags"
+    LENGTH = "wrong_length"
+    CHECKSUM = "wrong_checksum"
+    TOO_LARGE = "too_large"
+    COMPRESSION = "bad_compression"
+    IDENTITY = "bad_identity"
+    SEQUENCE = "bad_sequence"
+    COLUMN = "bad_column"
+    TEXT = "bad_text"
+    VALUE = "bad_value"
+
+
+class FrameInvalid(Invalid):
+    """The bytes are not a valid frame. The sender must not send the same bytes again."""
+
+    def __init__(self, reason: Reason, message: str, *, remedy: str | None = None) -> None:
+        super().__init__(f"frame: {message}", remedy=remedy)
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[type["FrameInvalid"], tuple[Reason, str]]:
+        return FrameInvalid, (self.reason, str(self).removeprefix("frame: "))
+
 
 MAGIC = b"\x89HFF\r\n\x1a\n"
 """As in PNG: it is not text, and any conversion of line ends changes it."""

@@ -23,12 +23,9 @@ from holdfast.telemetry.frame.batch import (
     Samples,
     Series,
 )
-from holdfast.telemetry.frame.columns import Groups, Ints, Reader, all_of, least, most
-from holdfast.telemetry.frame.counts import Counts
-from holdfast.telemetry.frame.envelope import Header, Identity, Limits, inspect, unwrap
-from holdfast.telemetry.frame.errors import FrameInvalid, Reason
+from holdfast.telemetry.frame.columns import Counts, Floats, Groups, Ints, Reader, all_of, from_whole, least, most
+from holdfast.telemetry.frame.envelope import FrameInvalid, Header, Identity, Limits, Reason, inspect, unwrap
 from holdfast.telemetry.frame.rules import check_batch
-from holdfast.telemetry.frame.scales import Floats, from_whole
 
 PER_TEXT = 160
 """Bytes of a text as a Python object, in the table and in the set that finds duplicates."""

@@ -9,10 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.telemetry.frame.batch import Alerts, Batch, Histograms, LabelSets, Logs, Samples
-from holdfast.telemetry.frame.columns import Ints, all_of, least, most, starts_of
-from holdfast.telemetry.frame.counts import MOST_BOUNDS, MOST_LAYOUTS
-from holdfast.telemetry.frame.errors import FrameInvalid, Reason
-from holdfast.telemetry.frame.scales import EXACT
+from holdfast.telemetry.frame.columns import EXACT, MOST_BOUNDS, MOST_LAYOUTS, Ints, all_of, least, most, starts_of
+from holdfast.telemetry.frame.envelope import FrameInvalid, Reason
 from holdfast.telemetry.records import HIGHEST_SEVERITY, Kind, State
 
 

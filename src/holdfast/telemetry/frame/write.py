@@ -8,11 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.telemetry.frame.batch import Alerts, Batch, Histograms, LabelSets, Logs, Samples
-from holdfast.telemetry.frame.columns import Groups, Ints, Writer
-from holdfast.telemetry.frame.counts import Counts
+from holdfast.telemetry.frame.columns import Counts, Groups, Ints, Writer, to_whole
 from holdfast.telemetry.frame.envelope import wrap
 from holdfast.telemetry.frame.rules import check_batch, check_shape
-from holdfast.telemetry.frame.scales import to_whole
 
 LEVEL = 3
 """Level of zstd. Levels up to 9 compress hardly better; 19 saves about 7 % at many times the cost."""

@@ -1,7 +1,9 @@
 """What tests of spools share: a collector that lands in a scripted store, and a disk that is soon full."""
 
+from collections.abc import Collection
 from pathlib import Path
 
+from holdfast.base.clock import Clock
 from holdfast.base.errors import Unavailable
 from holdfast.objects.client import Usage
 from holdfast.objects.layer import Layer
@@ -13,8 +15,8 @@ from holdfast.telemetry.accept.authority import Acceptance
 from holdfast.telemetry.accept.collector import CollectorOptions
 from holdfast.telemetry.accept.landing import SpoolCollector, SpoolOptions
 from holdfast.telemetry.accept.manifest import AcceptedManifest
+from holdfast.telemetry.accept.notes import FILE, Notes
 from holdfast.telemetry.accept.spool import Spool
-from holdfast.telemetry.folder import DiskFolder
 from tests.unit.telemetry.accept.accept_desk import AcceptDesk
 
 
@@ -40,17 +42,16 @@ class SpoolDesk(AcceptDesk):
 class TightDisk(Layer):
     """A disk with room for so many bytes, for objects and notes."""
 
-    def __init__(self, inner: MemoryStore, notes: Path, room: int) -> None:
+    def __init__(self, clock: Clock, notes: Path, room: int) -> None:
+        inner = MemoryStore(clock=clock)
         super().__init__(inner)
         self.room = room
-        self.notes = TightFolder(notes)
-        self.notes.disk = self
+        self.notes = TightNotes(notes, clock, self)
         self.objects = inner.shelf.objects
 
     @property
     def used(self) -> int:
-        notes = sum(path.stat().st_size for path in self.notes.path.iterdir())
-        return notes + sum(len(found.body) for found in self.objects.values())
+        return self.notes.size + sum(len(found.body) for found in self.objects.values())
 
     def need(self, more: int) -> None:
         if self.used + more > self.room:
@@ -62,13 +63,19 @@ class TightDisk(Layer):
         return await super().put(key, body, mode)
 
 
-class TightFolder(DiskFolder):
-    disk: TightDisk
+class TightNotes(Notes):
+    """Each takes a hundred bytes of the disk."""
 
-    async def append(self, name: str, at: int, data: bytes) -> None:
-        self.disk.need(len(data))
-        await super().append(name, at, data)
+    def __init__(self, folder: Path, clock: Clock, disk: TightDisk) -> None:
+        super().__init__(folder / FILE, clock)
+        self.disk = disk
+        self.size = 0
 
-    async def replace(self, name: str, data: bytes, *, durable: bool = True) -> None:
-        self.disk.need(len(data))
-        await super().replace(name, data, durable=durable)
+    async def add(self, manifests: Collection[AcceptedManifest]) -> None:
+        self.disk.need(100 * len(manifests))
+        await super().add(manifests)
+        self.size += 100 * len(manifests)
+
+    async def clear(self) -> None:
+        await super().clear()
+        self.size = 0

@@ -13,8 +13,9 @@ from holdfast.telemetry.accept import layout
 from holdfast.telemetry.accept.gathering import manifests_in
 from holdfast.telemetry.accept.landing import GROUP, Landed
 from holdfast.telemetry.accept.manifest import AcceptedManifest
+from holdfast.telemetry.accept.notes import FILE
 from holdfast.telemetry.accept.references import by_time
-from holdfast.telemetry.accept.spool import NOTES, open_spool
+from holdfast.telemetry.accept.spool import open_spool
 from tests.unit.telemetry.accept.spool_desk import SpoolDesk
 
 ROUNDS = 5
@@ -56,7 +57,7 @@ async def test_a_disk_that_lets_nothing_go_is_no_reason_to_list_a_batch_again(
                 desk.watch.advance(seconds=1)
                 with pytest.raises(HoldfastError, match="read-only"):
                     await collector.land()
-                sizes.add(sum(path.stat().st_size for path in (tmp_path / NOTES).iterdir()))
+                sizes.add((tmp_path / FILE).stat().st_size + (tmp_path / f"{FILE}-wal").stat().st_size)
             assert len(sizes) == 1  # nor are notes of it taken again
         assert len(spool) == 3
         assert sum(key.startswith(layout.GATHERINGS) for key in desk.shelf.objects) == 1

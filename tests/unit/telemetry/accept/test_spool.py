@@ -13,7 +13,6 @@ from holdfast.base.errors import Corrupt, Denied, Incompatible, NotFound, Refuse
 from holdfast.objects.client import Usage
 from holdfast.objects.layer import Layer
 from holdfast.objects.local import LocalStore
-from holdfast.objects.memory import MemoryStore
 from holdfast.objects.store import CREATE, OVERWRITE, Lost, Mode, Written
 from holdfast.sim import ingest_kit as kit
 from holdfast.sim.ingest_kit import submission
@@ -24,10 +23,9 @@ from holdfast.telemetry.accept.collector import CollectorOptions
 from holdfast.telemetry.accept.landing import Landed, SpoolCollector, SpoolOptions
 from holdfast.telemetry.accept.lasting import lasting
 from holdfast.telemetry.accept.manifest import AcceptedManifest
-from holdfast.telemetry.accept.note import NOTE_BYTES
-from holdfast.telemetry.accept.notes import DAY_NS, Notes
+from holdfast.telemetry.accept.notes import FILE
 from holdfast.telemetry.accept.references import References
-from holdfast.telemetry.accept.spool import ABOUT, BALLAST, FOLDER, FORMAT, NOTES, RESERVE, Spool, open_spool
+from holdfast.telemetry.accept.spool import ABOUT, FOLDER, FORMAT, RESERVE, RESERVE_BYTES, Spool, open_spool
 from tests.unit.telemetry.accept.spool_desk import SpoolDesk, TightDisk
 
 
@@ -167,18 +165,16 @@ async def test_notes_of_what_has_landed_can_be_forgotten(tmp_path: Path) -> None
     assert desk.families() == {"raw-blobs": 1, "accepted": 1, "accepted-by-time": 1}
 
 
-async def test_old_notes_are_forgotten_unless_bytes_wait_that_conflict_with_them(tmp_path: Path) -> None:
+async def test_bytes_that_conflict_with_a_batch_are_put_on_record_after_its_note_is_gone(tmp_path: Path) -> None:
     desk = SpoolDesk()
     async with open_spool(tmp_path, desk.ambient()) as spool:
         collector = desk.spooler(spool)
-        for number in (1, 2):
-            await collector.accept(submission(number))
+        await collector.accept(submission(2))
         await collector.land()
-        await collector.accept(submission(2, 1))
-        assert await spool.forget(1 << 62) == 1
         assert isinstance(await collector.accept(submission(2, 1)), IdentityConflict)
-        await collector.land()
         assert await spool.forget(1 << 62) == 1
+        assert await collector.land() == Landed(conflicts=1)
+    assert desk.families()["quarantine"] == 1
 
 
 async def test_a_running_collector_forgets_old_notes(tmp_path: Path) -> None:
@@ -187,11 +183,10 @@ async def test_a_running_collector_forgets_old_notes(tmp_path: Path) -> None:
         collector = desk.spooler(spool)
         await collector.accept(submission(1))
         await collector.land()
-        notes = list((tmp_path / NOTES).glob("*.log"))
-        assert [path.stat().st_size for path in notes] == [NOTE_BYTES]
-        desk.watch.ns += 40 * DAY_NS
+        assert await spool._landed(submission(1).identity) is not None
+        desk.watch.ns += 40 * 86_400 * 10**9
         async with desk.spooler(spool, interval_ms=1):
-            while notes[0].exists():  # a file sets no event
+            while await spool._landed(submission(1).identity) is not None:
                 await asyncio.sleep(0.001)
 
 
@@ -290,8 +285,8 @@ async def test_work_that_fails_in_an_unforeseen_way_begins_again() -> None:
 async def test_a_spool_on_a_full_disk_lands_what_it_holds_and_accepts_again(tmp_path: Path) -> None:
     desk = SpoolDesk()
     size = len(submission(10).body)
-    disk = TightDisk(MemoryStore(clock=desk.watch), tmp_path, room=len(BALLAST) + 10 * size)
-    spool = Spool(disk, Notes(disk.notes, desk.watch))
+    disk = TightDisk(desk.watch, tmp_path, room=RESERVE_BYTES + 10 * size)
+    spool = Spool(disk, disk.notes)
     await spool.load()
     await spool.keep_reserve()
     collector = desk.spooler(spool)
@@ -305,7 +300,7 @@ async def test_a_spool_on_a_full_disk_lands_what_it_holds_and_accepts_again(tmp_
         await collector.accept(submission(20))
     await spool.keep_reserve()
     assert RESERVE not in disk.objects
-    assert list(tmp_path.glob("*.log")) == []  # they were all that took room, and the store knows what they said
+    assert disk.notes.size == 0  # only notes took room, and the store has the manifests
     await spool.keep_reserve()
     assert RESERVE in disk.objects
     answer = await collector.accept(submission(20))
@@ -319,16 +314,14 @@ async def test_a_spool_that_runs_keeps_room_in_reserve(tmp_path: Path) -> None:
         async with desk.spooler(spool):
             while not (tmp_path / FOLDER / RESERVE).exists():
                 await asyncio.sleep(0.01)
-        assert (tmp_path / FOLDER / RESERVE).stat().st_size == len(BALLAST)
+        assert (tmp_path / FOLDER / RESERVE).stat().st_size == RESERVE_BYTES
 
 
-async def test_a_batch_takes_three_syncs_to_accept_and_two_for_all_that_land_at_a_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    desk, forced, fsync = SpoolDesk(), Counter[str](), os.fsync
+async def test_a_batch_takes_two_syncs_to_accept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk, synced, fsync = SpoolDesk(), Counter[str](), os.fsync
 
     def counted(file: int) -> None:
-        forced["folder" if stat.S_ISDIR(os.fstat(file).st_mode) else "file"] += 1
+        synced["folder" if stat.S_ISDIR(os.fstat(file).st_mode) else "file"] += 1
         fsync(file)
 
     async with open_spool(tmp_path, desk.ambient()) as spool:
@@ -338,21 +331,21 @@ async def test_a_batch_takes_three_syncs_to_accept_and_two_for_all_that_land_at_
         monkeypatch.setattr(os, "fsync", counted)
         for number in (1, 2, 3):
             await collector.accept(submission(number))
-        assert forced == {"file": 3, "folder": 3}
-        forced.clear()
-        assert await collector.land() == Landed(batches=3)
-        assert forced == {"file": 1, "folder": 1}
+        assert synced == {"file": 3, "folder": 3}
 
 
-async def test_a_spool_of_an_earlier_version_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_spool_of_an_earlier_version_is_refused_and_left_as_it_is(tmp_path: Path, version: int) -> None:
     desk = SpoolDesk()
     store = LocalStore(tmp_path / FOLDER, clock=desk.watch)
     waits = f"pending/v1/{layout.identity_path(submission(1).identity)}.lmbatch"
     await store.put(waits, submission(1).body, CREATE)
-    about = codec.encode(codec.stamp({"spool_id": "disk-1"}, format_name=FORMAT, version=1, write_id="w"))
+    about = codec.encode(codec.stamp({"spool_id": "disk-1"}, format_name=FORMAT, version=version, write_id="w"))
     await store.put(ABOUT, about, CREATE)
-    async with open_spool(tmp_path, desk.ambient()) as spool:
-        with pytest.raises(Incompatible, match="version 1"):
-            await spool.spool_id(desk.ambient())
+    with pytest.raises(Incompatible, match=f"version {version}") as caught:
+        async with open_spool(tmp_path, desk.ambient()):
+            raise AssertionError
+    assert "land its batches" in (caught.value.remedy or "")
+    assert not (tmp_path / FILE).exists()
     assert (await store.get(waits)).body == submission(1).body
     assert (await store.get(ABOUT)).body == about

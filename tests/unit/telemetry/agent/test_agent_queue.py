@@ -12,17 +12,21 @@ import pytest
 from holdfast.base.clock import SystemClock
 from holdfast.base.errors import Corrupt, Invalid, Refused, Unavailable
 from holdfast.base.ids import Ambient
-from holdfast.telemetry.agent.parked import (
+from holdfast.telemetry.agent.queue import (
+    Entry,
     Parked,
+    Queue,
+    Queued,
+    QueueFull,
+    QueueOptions,
     Unreadable,
     all_parked,
     find_name,
     find_parked,
+    open_queue,
     parked_names,
     write_parked,
 )
-from holdfast.telemetry.agent.queue import Queue, Queued, QueueFull, QueueOptions, open_queue
-from holdfast.telemetry.agent.segment import Entry
 from holdfast.telemetry.folder import DiskFolder, held_folder
 from holdfast.telemetry.frame import decode
 from holdfast.telemetry.records import Log

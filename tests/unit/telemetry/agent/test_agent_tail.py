@@ -8,8 +8,7 @@ import pytest
 
 from holdfast.base.config import LogSource
 from holdfast.telemetry.agent import tail
-from holdfast.telemetry.agent.logfiles import LogFile, found_files
-from holdfast.telemetry.agent.tail import CUT, MOST_LINE, PATH, Tailer
+from holdfast.telemetry.agent.tail import CUT, MOST_LINE, PATH, LogFile, Tailer, found_files
 
 
 class Desk:

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.base.errors import Invalid
 from holdfast.telemetry import Gauge, Histogram, Log
-from holdfast.telemetry.agent.cut import cut
+from holdfast.telemetry.agent.client import cut
 from holdfast.telemetry.frame import Limits, decode
 from holdfast.telemetry.records import Record
 

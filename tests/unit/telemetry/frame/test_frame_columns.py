@@ -8,8 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.telemetry.frame import FrameInvalid, decode, encode, pack
-from holdfast.telemetry.frame.columns import Groups, Reader, Writer
-from holdfast.telemetry.frame.scales import BITS, DIVISORS, WHOLE, from_whole, to_whole
+from holdfast.telemetry.frame.columns import BITS, DIVISORS, WHOLE, Groups, Reader, Writer, from_whole, to_whole
 from holdfast.telemetry.records import Counter, Gauge, Record
 from tests.unit.telemetry.frame.frame_kit import FLOATS, INT64
 

@@ -6,11 +6,11 @@ from dataclasses import fields, replace
 
 from holdfast.telemetry.accept import layout
 from holdfast.telemetry.accept.manifest import AcceptedManifest
+from holdfast.telemetry.accept.record_times import TimeLimits
 from holdfast.telemetry.accept.references import by_time
 from holdfast.telemetry.frame import Limits, Reason
-from holdfast.telemetry.frame.counts import MOST_BOUNDS, MOST_LAYOUTS, Counts
+from holdfast.telemetry.frame.columns import DIVISORS, MOST_BOUNDS, MOST_LAYOUTS, Counts
 from holdfast.telemetry.frame.envelope import MAGIC
-from holdfast.telemetry.frame.scales import DIVISORS
 from holdfast.telemetry.identity import MAX_AGENT_BYTES, MAX_BOOT_BYTES, BatchIdentity
 from holdfast.telemetry.records import HIGHEST_SEVERITY, Kind, State
 from tests.tidy.tree import ROOT
@@ -42,7 +42,9 @@ def test_numbers_of_the_page_are_those_of_the_code() -> None:
 def test_the_reference_by_time_is_described_field_by_field() -> None:
     section = PAGE.partition("## Reference by time")[2].partition("\n## ")[0]
     outer, _, inner = section.partition("| field of the manifest |")
-    manifest = replace(accepted_manifest(), records={"gauge": 1}, authority_id="a", write_id="w")
+    manifest = replace(
+        accepted_manifest(), records={"gauge": 1}, authority_id="a", write_id="w", time_limits=TimeLimits(0, 1)
+    )
     found = by_time(manifest)
     document = json.loads(found.body)
     assert found.body == json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()

@@ -19,10 +19,9 @@ from holdfast.telemetry.accept.collector import CollectorOptions
 from holdfast.telemetry.accept.heard import SKEW_NS
 from holdfast.telemetry.accept.landing import Landed, SpoolCollector
 from holdfast.telemetry.accept.manifest import AcceptedManifest
-from holdfast.telemetry.accept.notes import Notes
+from holdfast.telemetry.accept.notes import FILE, Notes
 from holdfast.telemetry.accept.spool import PENDING, Spool, pending_key
 from holdfast.telemetry.accept.submit import inspect_frame, submission_of
-from holdfast.telemetry.folder import DiskFolder
 from holdfast.telemetry.frame import Limits, decode, encode, pack
 from holdfast.telemetry.live.follow import Follower
 from holdfast.telemetry.live.rebuild import Rebuild
@@ -71,12 +70,15 @@ class Desk(AcceptDesk):
     def __init__(self, notes: Path) -> None:
         super().__init__()
         self.notes = notes
+        self.noted = Notes(notes / FILE, self.watch)
         self.max_bytes = 1 << 24
         self.disk = Hooked(MemoryStore(clock=self.watch))
         self.bucket = Hooked(MemoryStore(self.shelf, clock=self.watch))
 
     async def start(self) -> tuple[SpoolCollector, Rebuild]:
-        spool = Spool(self.disk, Notes(DiskFolder(self.notes), self.watch))
+        await self.noted.close()
+        self.noted = Notes(self.notes / FILE, self.watch)
+        spool = Spool(self.disk, self.noted)
         await spool.load()
         live = Live(self.watch, max_bytes=self.max_bytes, window_ns=WINDOW_NS)
 

@@ -44,7 +44,6 @@ SPAN_BYTES = 16 << 20
 """About so much is fetched at once by ``tables``."""
 PARALLEL = 4
 _MAGIC = b"PAR1"
-_BATCH_ROWS = 1 << 16
 
 
 class Extent(NamedTuple):
@@ -157,21 +156,6 @@ class RemoteParquet:
         await self.fetch(columns, groups)
         for number in groups:
             yield await blocking(self.read, [number], columns)
-
-    def write(self, path: Path, groups: Sequence[int], columns: Collection[str] | None = None) -> None:
-        """Row groups that were fetched, as a Parquet file of their own; other columns are null in it. Blocking."""
-        kept = [name for name in self.schema.names if columns is None or name in columns]
-        with (
-            pq.ParquetFile(self.path, metadata=self.metadata) as file,
-            pq.ParquetWriter(path, self.schema, compression="none") as writer,
-        ):
-            for batch in file.iter_batches(_BATCH_ROWS, row_groups=list(groups), columns=kept, use_threads=False):
-                found = dict(zip(batch.schema.names, batch.columns, strict=True))
-                arrays = [
-                    found[field.name] if field.name in found else pa.nulls(batch.num_rows, field.type)
-                    for field in self.schema
-                ]
-                writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self.schema))
 
 
 @asynccontextmanager

@@ -255,12 +255,6 @@ async def _check_redactions(run: _Run, check: ChainCheck) -> list[Finding]:
             if not await finished(run.store, manifest.place):
                 message = f"commit {manifest.commit_id} orders payload to be destroyed, and nobody says that it was"
                 found.append(Finding("redaction_unfinished", manifest.path, message))
-    async for key in run.store.keys(layout.STAGING):
-        head, token = layout.migration_of_part(key)
-        if token and head == run.head.commit_id:
-            found.append(Finding("staged_part", key, f"rows of migration {token}, which was not committed"))
-        else:
-            found.append(Finding("stale_part", key, f"rows of a migration on commit {head}, which is not the head"))
     for each in await staged_loads(run.store):
         message = f"{len(each.keys)} objects, {each.size} bytes, of a bulk load that is under way or was killed"
         found.append(Finding("staged_load", layout.load_prefix(each.load), message))

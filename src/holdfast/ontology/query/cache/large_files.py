@@ -22,6 +22,8 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
+import pyarrow.parquet as pq
+
 from holdfast.base.aio import blocking, map_bounded
 from holdfast.base.errors import NotFound
 from holdfast.objects.store import Store
@@ -196,6 +198,18 @@ def _runs(metadata: Any, groups: Iterable[int]) -> tuple[tuple[int, int], ...]:
             first = runs.pop()[0]
         runs.append((first, last))
     return tuple(runs) or ((0, -1),)
+
+
+def share_of(file: Loaded, share: tuple[int, int]) -> Loaded:
+    """A file with only its share of the row groups: which one, of how many. Blocking."""
+    which, shares = share
+    if not file.numbered:
+        return file if which == 0 else replace(file, groups=frozenset(), within=((0, -1),))
+    metadata = pq.read_metadata(file.path)
+    count = metadata.num_row_groups
+    groups = frozenset(each for each in range(count) if each * shares // count == which)
+    groups = groups if file.groups is None else groups & file.groups
+    return replace(file, groups=groups, within=_runs(metadata, groups))
 
 
 def _current(metadata: Any, entry: Entry, wanted: Wanted, proved: Callable[[TypeHead], bool]) -> int:

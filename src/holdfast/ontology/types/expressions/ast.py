@@ -1,17 +1,13 @@
-"""What a query says, as data. Built by the operators of ``FieldExpr`` or by the parser, and never changed.
+"""What a query says, as data. Built by the operators of ``FieldExpr``, and immutable.
 
 A path names a place in a row; ``Reading`` says what a stored JSON value must be to count there. A value that is nothing
 of the kind is *unlike*: it equals nothing and is neither smaller nor greater than anything, but it is not null.
 
 Logic is two-valued, as in Python. ``!=`` is the exact opposite of ``==``, so null and unlike values differ from every
-value; ``<``, ``<=``, ``>``, ``>=``, ``In``, ``Between`` and ``Text`` are false for them. ``Not`` turns any of these
-round.
+value; ``<``, ``<=``, ``>``, ``>=``, ``In``, ``Between`` and ``Text`` are false for them. ``Not`` inverts any of these.
 
-The three evaluators take these terms, and must agree on every row:
-
-    evaluate(predicate, row, left=None, right=None) -> bool          filters/evaluate.py, in this process
-    compile_where(predicate, scope) -> Sql(text, params)             filters/sql.py, over typed columns where the scope
-                                                                     has them, else over fields_json
+``filters/sql.py`` compiles them to SQL over typed columns where the scope has them, else over ``fields_json``: both
+give the same answer.
 """
 
 from dataclasses import dataclass
@@ -75,7 +71,7 @@ class Between:
 class Text:
     """A test of a string. Nothing is special in ``value``, except for ``matches``, which searches for a pattern.
 
-    With ``fold`` both sides are compared in lower case (see ``filters/folding.py``).
+    With ``fold`` both sides are compared in lower case (``fitting.fold``).
     """
 
     path: FieldPath

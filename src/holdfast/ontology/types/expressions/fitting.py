@@ -1,15 +1,15 @@
 """What a predicate may ask of a field, by its declared type. Pure.
 
-``node_at`` finds the type at a path, ``fitted`` the reading and the stored form of a value that is compared with it.
-Both raise ``InvalidQuery`` when a query is built, so that none fails while it runs.
+``node_at`` finds the type at a path, ``fitted`` the reading and the stored form of a value that is compared with it,
+``check_pattern`` a regular expression. All raise ``InvalidQuery`` when a query is built, so that none fails while it
+runs. Text is folded by single code points, as DuckDB does. Patterns are those of RE2: Arrow has the same engine as
+DuckDB, so what one accepts the other accepts, and no pattern takes exponential time.
 """
 
-import base64
-import binascii
-from collections.abc import Callable, Mapping
 from datetime import date, datetime
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from enum import Enum
+from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
@@ -112,16 +112,13 @@ def describe(node: Node) -> str:
 # --- comparing ---
 
 
-def fitted(node: Node, value: Any, label: str, *, literal: bool = False) -> Fitted:
-    """How a field of this type is read to be compared with the value, and the value as it is stored.
-
-    ``literal``: the value stands in a text, where a string may be meant as a date, a Decimal and so on.
-    """
+def fitted(node: Node, value: Any, label: str) -> Fitted:
+    """How a field of this type is read to be compared with the value, and the value as it is stored."""
     options = members(node)
     if any(isinstance(member, Anything) for member in options):
         found = _fit_anything(value)
     else:
-        found = next((fit for member in options if (fit := _fit(member, value, literal)) is not None), None)
+        found = next((fit for member in options if (fit := _fit(member, value)) is not None), None)
     if found is None:
         raise _misfit(node, value, label)
     reading, stored = found
@@ -168,7 +165,7 @@ def _convert(kind: type, value: Any) -> Fitted | None:
     return READINGS[kind], made
 
 
-def _fit(member: Node, value: Any, literal: bool) -> Fitted | None:
+def _fit(member: Node, value: Any) -> Fitted | None:
     match member:
         case Choice():
             return _fit_choice(member, value)
@@ -177,10 +174,6 @@ def _fit(member: Node, value: Any, literal: bool) -> Fitted | None:
                 return READINGS[python], value
             if python is Decimal and type(value) is int:
                 return "decimal", Decimal(value)
-            if literal and type(value) is str and python in _LITERALS:
-                return _from_literal(python, value)
-            if literal and python is Decimal and type(value) is float:
-                return "decimal", Decimal(repr(value))
             return _convert(python, value)
     return None
 
@@ -189,22 +182,6 @@ def _fit_choice(choice: Choice, value: Any) -> Fitted | None:
     stored: Any = value.value if choice.python is not None and type(value) is choice.python else value
     fits = type(stored) is choice.stored and stored in choice.values
     return (READINGS[choice.stored], stored) if fits else None
-
-
-def _from_literal(python: type, text: str) -> Fitted | None:
-    try:
-        return _convert(python, _LITERALS[python](text))
-    except (ValueError, InvalidOperation, binascii.Error):
-        return None
-
-
-_LITERALS: Mapping[type, Callable[[str], Any]] = {
-    datetime: datetime.fromisoformat,
-    date: date.fromisoformat,
-    Decimal: Decimal,
-    UUID: UUID,
-    bytes: lambda text: base64.b64decode(text, validate=True),
-}
 
 
 def _misfit(node: Node, value: Any, label: str) -> InvalidQuery:
@@ -265,3 +242,37 @@ def require_text(node: Node, label: str) -> None:
         if isinstance(member, Anything) or member in texts or (isinstance(member, Choice) and member.stored is str):
             return
     raise InvalidQuery(f"{label} is {describe(node)}, not text")
+
+
+# --- text ---
+
+_CAPITAL_I_WITH_DOT = "\u0130"
+"""The one code point whose lower case is two of them in Python; DuckDB knows the simple mapping alone."""
+
+
+def fold(text: str) -> str:
+    if text.isascii():
+        return text.lower()
+    return "".join(["i" if each == _CAPITAL_I_WITH_DOT else each.lower() for each in text])
+
+
+def pattern_text(pattern: str, *, folded: bool) -> str:
+    """The pattern as engines get it: what they might take for granted is said."""
+    return f"(?i-ms){pattern}" if folded else f"(?-ims){pattern}"
+
+
+@lru_cache(maxsize=256)
+def check_pattern(pattern: str) -> str:
+    """The pattern, or ``InvalidQuery`` if RE2 does not take it."""
+    import pyarrow as pa  # noqa: PLC0415  # see above
+    import pyarrow.compute as pc  # noqa: PLC0415  # declaring a type must not load Arrow
+
+    try:
+        pc.match_substring_regex(pa.array([""]), pattern_text(pattern, folded=False))
+    except pa.ArrowInvalid as error:
+        reason = str(error).partition(": ")[2].replace(pattern_text("", folded=False), "")
+        raise InvalidQuery(
+            f"{pattern!r} is not a regular expression ({reason})",
+            remedy="patterns are those of RE2: without look-around and without back references",
+        ) from error
+    return pattern

@@ -34,8 +34,15 @@ from holdfast.ontology.types.expressions.ast import (
     Text,
     TextOperator,
 )
-from holdfast.ontology.types.expressions.fitting import check_text, fitted, item_node, node_at, reading_of, require_text
-from holdfast.ontology.types.expressions.text_match import check_pattern
+from holdfast.ontology.types.expressions.fitting import (
+    check_pattern,
+    check_text,
+    fitted,
+    item_node,
+    node_at,
+    reading_of,
+    require_text,
+)
 from holdfast.ontology.types.readings import Reading
 from holdfast.ontology.types.typespec import Anything, Node, without_null
 

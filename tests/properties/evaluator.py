@@ -1,4 +1,4 @@
-"""Predicates and orderings over rows in this process. Pure.
+"""The query language in plain Python: what the SQL of ``filters`` is compared with.
 
 A row is what ``fields_json`` says, as ``json.loads`` gives it: a mapping from the names of fields to JSON values. Of a
 relation it also has ``left_key`` and ``right_key``, and its instance key under the name of that field.
@@ -9,12 +9,21 @@ No row makes an evaluator raise: what is unlike is false, not an error.
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, TypeVar
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.ontology.filters.aggregates import mean, total
 from holdfast.ontology.types.expressions.ast import (
+    Aggregate,
+    AggregateTerm,
     And,
+    AvgLen,
     Between,
     Comparison,
+    Count,
     FieldPath,
     In,
     IsNotNull,
@@ -27,8 +36,9 @@ from holdfast.ontology.types.expressions.ast import (
     Predicate,
     Quantified,
     Text,
+    TextOperator,
 )
-from holdfast.ontology.types.expressions.text_match import holds
+from holdfast.ontology.types.expressions.fitting import fold, pattern_text
 from holdfast.ontology.types.readings import read
 
 Row = Mapping[str, Any]
@@ -146,3 +156,64 @@ def _sort_any(found: Any) -> tuple[Any, ...] | None:
 def _number_key(value: int | float) -> tuple[Any, ...]:
     """NaN after all numbers."""
     return (1, 0) if isinstance(value, float) and math.isnan(value) else (0, value)
+
+
+def holds(operator: TextOperator, text: str, value: str, *, folded: bool) -> bool:
+    if operator == "matches":
+        return pc.match_substring_regex(pa.array([text]), pattern_text(value, folded=folded))[0].as_py() is True
+    if folded:
+        text, value = fold(text), fold(value)
+    match operator:
+        case "equals":
+            return text == value
+        case "contains":
+            return value in text
+        case "startswith":
+            return text.startswith(value)
+        case "endswith":
+            return text.endswith(value)
+
+
+# --- figures ---
+
+
+def figure(term: AggregateTerm, rows: Iterable[Rows]) -> Any:
+    """One figure over rows, each given by "own", "left" and "right"."""
+    match term:
+        case Count(where=where):
+            if where is None:
+                return sum(1 for _ in rows)
+            return sum(evaluate(where, row["own"], row.get("left"), row.get("right")) for row in rows)
+        case AvgLen(path=path):
+            lengths = [len(found) for row in rows if isinstance(found := at(path, row), list)]
+            return sum(lengths) / len(lengths) if lengths else None
+        case Aggregate():
+            return _aggregate(term, [at(term.path, row) for row in rows])
+
+
+def _aggregate(term: Aggregate, found: list[Any]) -> Any:
+    values = [value for each in found if (value := read(each, term.reading)) is not None]
+    if term.function == "count_distinct":
+        return len({_identity(value) for value in values})
+    if not values:
+        return None
+    match term.function:
+        case "sum":
+            return total(values)
+        case "avg":
+            return mean(total(values), len(values))
+    ordering = Order(term.path, term.reading)
+    ranked = sorted(
+        (key, number) for number, each in enumerate(found) if (key := sort_value(each, ordering)) is not None
+    )
+    share = {"min": 0.0, "max": 1.0}.get(term.function, term.at or 0.0)
+    return read(found[ranked[position(share, len(ranked))][1]], term.reading)
+
+
+def _identity(value: Any) -> Any:
+    return "NaN" if isinstance(value, float) and math.isnan(value) else (type(value) is str, value)
+
+
+def position(share: float, count: int) -> int:
+    """Which of ``count`` values in order is the smallest that at least this share does not exceed."""
+    return min(max(math.ceil(Decimal(repr(share)) * count), 1), count) - 1

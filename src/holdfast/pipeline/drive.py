@@ -231,7 +231,7 @@ async def _until_done(env: Env, job: Job, request: Document) -> list[Ran]:
 
 
 async def _own(env: Env, name: str, request: Mapping[str, object]) -> Document:
-    """What of a request is meant for this job. A full scan begins now, by the store's clock: closing hours needs that."""
+    """What of a request is meant for this job. A full scan begins now, by the store's clock."""
     own = _meant(name, request)
     return {**own, "began_ns": await Checkpoints(env.store, env.ambient).store_now()} if own.get("full") else own
 

@@ -44,7 +44,12 @@ class ListedTable:
 
     async def read(self, store: Store, part: tuple[int, str], wanted: Wanted) -> AsyncIterator[pa.RecordBatch]:
         hour, digit = part
-        keys = [key async for key in store.keys(f"{layout.batches_folder(hour)}{digit}")]
+        first = f"{layout.batches_folder(hour)}{digit}"
+        keys: list[str] = []
+        async for key in store.keys(layout.batches_folder(hour), after=first if digit else None):
+            if not key.startswith(first):
+                break
+            keys.append(key)
 
         async def one(key: str) -> pa.Table:
             body = (await store.get(key)).body

@@ -1,4 +1,4 @@
-"""Drivers of the pipeline on one store: deriving, merging, and finding what dead collectors left.
+"""Drivers of the pipeline on one store: deriving, and finding what dead collectors left.
 
 Batches come in late, overlapping, and with or without references.
 """
@@ -14,8 +14,9 @@ from typing import Any, ClassVar, Self
 from holdfast.base.errors import Ambiguous, HoldfastError, Unavailable
 from holdfast.objects.layer import Layer
 from holdfast.objects.store import ADDRESSED, CREATE, OVERWRITE, Lost, Mode, Store, Written
-from holdfast.pipeline.derive import Derive, rollup_job
+from holdfast.pipeline.checkpoint import Checkpoints
 from holdfast.pipeline.engine import Inline
+from holdfast.pipeline.jobs.derive import Derive
 from holdfast.pipeline.options import Env, Options
 from holdfast.pipeline.reconcile import Reconcile
 from holdfast.sim import ingest_kit as kit
@@ -40,6 +41,7 @@ from holdfast.telemetry.rollup.windows import Windows
 
 HOUR_NS = 3_600 * 1_000_000_000
 BOOT = "boot"
+AGENTS = ("agent-0", "agent-3", "agent-2")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,7 @@ class Straight:
         return await function(*args)
 
 
+NEVER = 1 << 62
 QUIET_S = 60
 TRIES = 200
 """How often the last driver goes on against a store that fails it."""
@@ -117,7 +120,7 @@ class PipelineDerive(Scenario):
     name: ClassVar[str] = "pipeline-derive"
     explorable: ClassVar[bool] = False
     reconcile: ClassVar[Callable[[Env], Any]] = Reconcile
-    rollup: ClassVar[Callable[[Env], Derive]] = rollup_job
+    derive: ClassVar[Callable[[Env], Derive]] = Derive
 
     drivers: int = 2
     rounds: int = 2
@@ -143,11 +146,11 @@ class PipelineDerive(Scenario):
         )
 
     def small(self, number: int) -> Small:
-        """Batches of two agents, in turns of two hours; every third shares numbers with the one before it, and claims
-        another hour for them.
+        """Batches of three agents, two of them in one bucket, in turns of two hours; every third shares numbers with
+        the one before it, and claims another hour for them.
         """
         start = 10 * number - (8 if number % 3 == 2 else 0)
-        return Small(f"agent-{number // 3 % 2}", start, 10 * number + 4, number % 2, crosses=number % 4 == 1)
+        return Small(AGENTS[number // 3 % 3], start, 10 * number + 4, number % 2, crosses=number % 4 == 1)
 
     def begin(self, world: World) -> None:
         world.start("acceptor", self.accepting)
@@ -180,10 +183,15 @@ class PipelineDerive(Scenario):
             await self._rest(process)
 
     async def round(self, process: Process, name: str, *, full: bool = False) -> None:
-        env = Env(process.store, process.ambient, Inline(process.store), OPTIONS)
-        await type(self).reconcile(env).run(Straight(f"{name}-reconcile"), {"full": True} if full else {})
+        """In some rounds hours are finished, and are divided into fewer units."""
+        options = replace(OPTIONS, merge_after_ns=process.rng.choice((0, NEVER)))
+        env = Env(process.store, process.ambient, Inline(process.store), options)
+        began_ns = await Checkpoints(process.store, process.ambient).store_now() if full else 0
+        request = {"full": True, "began_ns": began_ns} if full else {}
+        await type(self).reconcile(env).run(Straight(f"{name}-reconcile"), request)
         while True:
-            summary = await type(self).rollup(env).run(Straight(f"{name}-rollup"), {})
+            run_id = f"{name}-{process.ambient.ids.unique()}"
+            summary = await type(self).derive(env).run(Straight(run_id), {})
             if not summary["superseded"]:
                 return
 

@@ -39,7 +39,7 @@ class Sample:
 
 
 Run = Callable[[int], Awaitable[int]]
-"""Does the work of one round, which it is told the number of, and says how many operations that was."""
+"""Does the work of one round, whose number it gets, and returns the number of operations."""
 
 
 @dataclass(frozen=True)

@@ -58,28 +58,28 @@ async def opened(folder: Path, *, ns: int = LATER_NS) -> AsyncIterator[Holdfast]
 
 def test_no_golden_store_is_left_out_or_written_again() -> None:
     lines = (STORES / "SHA256SUMS").read_text(encoding="utf-8").splitlines()
-    told = {name.removeprefix("./"): digest for digest, _, name in (line.partition("  ") for line in lines)}
+    answer = {name.removeprefix("./"): digest for digest, _, name in (line.partition("  ") for line in lines)}
     found = {
         str(path.relative_to(STORES)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in STORES.rglob("*")
         if path.is_file() and path.name != "SHA256SUMS"
     }
-    assert found == told
+    assert found == answer
 
 
 @of("ontology")
 async def test_an_ontology_is_read_as_of_every_commit(copied: Path) -> None:
-    told = expected(copied)
+    answer = expected(copied)
     types = {"Customer": story.CustomerV2, "Product": story.Product, "Subscription": story.Subscription}
     async with opened(copied / "store") as hf, hf.ontology(*types.values()) as onto:
-        assert (await onto.info()).commit_id == told["head"]
-        for commit, rows in told["as_of"].items():
+        assert (await onto.info()).commit_id == answer["head"]
+        for commit, rows in answer["as_of"].items():
             for name, python in types.items():
                 found = sorted(map(repr, await onto.query(python).as_of(int(commit)).all()))
                 assert found == rows[name], (commit, name)
-        assert sorted(map(repr, await onto.all(story.CustomerV2))) == told["latest"]["Customer"]
+        assert sorted(map(repr, await onto.all(story.CustomerV2))) == answer["latest"]["Customer"]
         gold = onto.query(story.CustomerV2).as_of(3).where(story.CustomerV2.tier == "gold")
-        assert await gold.count() == told["gold_at_3"]
+        assert await gold.count() == answer["gold_at_3"]
         ada = await onto.get(story.CustomerV2, "c1")
         assert ada is not None
         assert ada.last == "Lovelace"
@@ -119,21 +119,21 @@ async def test_events_of_an_ontology_are_published_once(copied: Path) -> None:
 
 @of("runs")
 async def test_runs_are_described(copied: Path) -> None:
-    told = expected(copied)
+    answer = expected(copied)
     async with opened(copied / "store") as hf:
-        assert sorted([each.run_id async for each in runs.find(hf.store)]) == told["listed"]
-        for run_id, fields in told["runs"].items():
+        assert sorted([each.run_id async for each in runs.find(hf.store)]) == answer["listed"]
+        for run_id, fields in answer["runs"].items():
             described = await runs.describe(hf.store, run_id)
             assert {name: getattr(described, name) for name in fields} == fields, run_id
 
 
 @of("runs")
 async def test_recorded_steps_are_replayed_and_not_run_again(copied: Path) -> None:
-    told = expected(copied)
+    answer = expected(copied)
     async with opened(copied / "store") as hf:
         story.calls.clear()
         done = await story.completed.start(hf.store, "o-1", run_id="completed")
-        assert (done.status, repr(done.result)) == ("success", told["result"])
+        assert (done.status, repr(done.result)) == ("success", answer["result"])
         assert (await story.failing.proceed(hf.store, "failed")).status == "failed"
         assert (await story.waiting.proceed(hf.store, "cancelled")).status == "cancelled"
         assert story.calls == []
@@ -165,20 +165,20 @@ async def test_a_worker_goes_on_with_runs_that_are_due(copied: Path) -> None:
 
 @of("bus")
 async def test_events_and_their_claims_are_read(copied: Path) -> None:
-    told = expected(copied)
-    async with opened(copied / "store", ns=told["now_ns"]) as hf:
+    answer = expected(copied)
+    async with opened(copied / "store", ns=answer["now_ns"]) as hf:
         bus = hf.bus()
         events = await bus.events(limit=None)
         found = sorted([each.envelope.type, each.envelope.payload.get("order_id"), str(each.status)] for each in events)
-        assert found == told["events"]
-        assert [[each["type"], each["handler_id"]] for each in await bus.dead_letters()] == told["dead"]
-        assert sorted(each.namespace for each in await bus.namespaces()) == told["namespaces"]
+        assert found == answer["events"]
+        assert [[each["type"], each["handler_id"]] for each in await bus.dead_letters()] == answer["dead"]
+        assert sorted(each.namespace for each in await bus.namespaces()) == answer["namespaces"]
 
 
 @of("bus")
 async def test_only_events_that_were_not_handled_are_handed_out(copied: Path) -> None:
-    told = expected(copied)
-    async with opened(copied / "store", ns=told["now_ns"]) as hf:
+    answer = expected(copied)
+    async with opened(copied / "store", ns=answer["now_ns"]) as hf:
         story.handled.clear()
         await hf.bus().run(story.HANDLERS, until_idle=True)
         assert sorted(story.handled) == [("bill", "waiting", 1), ("thank", "waiting", 1)]
@@ -198,36 +198,36 @@ def totals(answers: dict[str, Any]) -> dict[str, Any]:
 
 @of("telemetry")
 async def test_metrics_and_logs_are_answered(copied: Path) -> None:
-    told = expected(copied)
-    async with opened(copied / "store", ns=told["now_ns"]) as hf:
+    answer = expected(copied)
+    async with opened(copied / "store", ns=answer["now_ns"]) as hf:
         answers = await story.telemetry_answers(hf)
-        assert totals(answers) == totals({name: told[name] for name in answers})
-        assert await story.manifests_by_scan(hf.store) == told["manifests"]
-        assert [await hf.store.find(key) is not None for key in told["refused"]] == [True]
+        assert totals(answers) == totals({name: answer[name] for name in answers})
+        assert await story.manifests_by_scan(hf.store) == answer["manifests"]
+        assert [await hf.store.find(key) is not None for key in answer["refused"]] == [True]
 
 
 @of("telemetry")
 async def test_the_pipeline_goes_on_with_what_was_not_derived(copied: Path) -> None:
-    told = expected(copied)
-    async with opened(copied / "store", ns=told["now_ns"] + 7200 * SECOND) as hf:
+    answer = expected(copied)
+    async with opened(copied / "store", ns=answer["now_ns"] + 7200 * SECOND) as hf:
         ran = await run_pipeline(hf.store, ["reconcile", "rollup", "index"])
         assert {each.status for each in ran} == {"success"}
         answers = await story.telemetry_answers(hf)
-        assert totals(answers) == totals({name: told[name] for name in answers})
+        assert totals(answers) == totals({name: answer[name] for name in answers})
 
 
 @of("telemetry")
 async def test_everything_is_derived_again_from_the_batches_alone(copied: Path) -> None:
-    told = expected(copied)
+    answer = expected(copied)
     kept = {".%holdfast", "accepted", "raw-blobs", "quarantine"}
     for path in (copied / "store").iterdir():
         if path.name not in kept:
             shutil.rmtree(path)
-    async with opened(copied / "store", ns=told["now_ns"]) as hf:
+    async with opened(copied / "store", ns=answer["now_ns"]) as hf:
         ran = await run_pipeline(hf.store, ["reconcile", "rollup", "index"], request={"full": True})
         assert {each.status for each in ran} == {"success"}
         answers = await story.telemetry_answers(hf)
-        assert totals(answers) == totals({name: told[name] for name in answers})
+        assert totals(answers) == totals({name: answer[name] for name in answers})
 
 
 @of("spool")
@@ -256,11 +256,11 @@ class Accepting:
 
 @of("queue")
 async def test_a_queue_sends_what_was_not_accepted(copied: Path) -> None:
-    told = expected(copied)
+    answer = expected(copied)
     made, _ = story.ambient(7)
     queue = await open_queue(DiskFolder(copied / "queue"), "web-1", made)
-    assert (queue.boot_id, queue.next_seq, queue.state) == (told["boot_id"], told["next_seq"], told["state"])
-    assert sorted(path.name for path in (copied / "queue").glob("*.parked")) == told["parked"]
+    assert (queue.boot_id, queue.next_seq, queue.state) == (answer["boot_id"], answer["next_seq"], answer["state"])
+    assert sorted(path.name for path in (copied / "queue").glob("*.parked")) == answer["parked"]
     collector = Accepting()
     shipper = Shipper(queue, collector, made, ShipperOptions(window=1))
     assert await shipper.offer_parked() == 1
@@ -269,4 +269,4 @@ async def test_a_queue_sends_what_was_not_accepted(copied: Path) -> None:
     working.cancel()
     await asyncio.gather(working, return_exceptions=True)
     assert collector.taken[0][0].endswith("/12-17")
-    assert collector.taken[1:] == told["unsent"]
+    assert collector.taken[1:] == answer["unsent"]

@@ -92,7 +92,7 @@ def test_no_file_names_a_registry_host_or_a_machine_path() -> None:
 
 @pytest.mark.parametrize("folder", ["work", "root", "home"])
 def test_a_machine_path_is_found(folder: str) -> None:
-    assert leaks(f"open('/{folder}/somebody/file')") == [(1, f"'/{folder}/")]
+    assert leaks(f"open('/{folder}/a-user/file')") == [(1, f"'/{folder}/")]
     assert not leaks(f"src/{folder}/file and https://host/{folder}.html")
 
 

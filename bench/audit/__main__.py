@@ -178,9 +178,9 @@ def main() -> None:
     results: dict[str, dict[str, Any]] = {}
     for keys in SIZES:
         command = [sys.executable, "-m", "bench.audit", "--one", str(keys // share)]
-        told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        results[f"synthetic {keys // share:,}"] = json.loads(told)
-        print(told, end="", flush=True)
+        answer = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        results[f"synthetic {keys // share:,}"] = json.loads(answer)
+        print(answer, end="", flush=True)
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
         master = None if given.master == "local" else given.master
         results |= asyncio.run(real(REAL // share, Path(folder), master))

@@ -1,4 +1,4 @@
-"""A store of accepted batches that nobody has to hold: keys are kept in order, bodies are made when they are asked for.
+"""A store of accepted batches that takes no memory: keys are kept in order, bodies are made when they are asked for.
 
 Each batch is five objects: its bytes, its manifest, and the three references to it. What others write (runs, the record
 of an audit) goes to a store in memory.

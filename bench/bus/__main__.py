@@ -37,13 +37,13 @@ async def round_of(place: tuple[str, str | None], role: str, events: int, worker
     async with open_platform(uri, settings=work.our_settings(address)) as hf:
         await work.publish(hf.bus(), events)
     published = time.perf_counter() - begun
-    seconds, told = work_of_processes(uri, address, role, events, workers)
+    seconds, answer = work_of_processes(uri, address, role, events, workers)
     return {
         "publish_per_second": round(events / published, 1),
         "handle_per_second": round(events / seconds, 1),
         "per_worker": round(events / seconds / workers, 1),
-        "handled": sum(each["count"] for each in told),
-        "requests_per_event": round(sum(each["requests"] for each in told) / events, 2),
+        "handled": sum(each["count"] for each in answer),
+        "requests_per_event": round(sum(each["requests"] for each in answer) / events, 2),
     }
 
 
@@ -61,8 +61,8 @@ def work_of_processes(
             time.sleep(0.01)
         go = time.monotonic()
         (Path(folder) / "go").touch()
-        told = [json.loads(process.communicate()[0]) for process in processes]
-    return max(each["times"][1] for each in told if each["times"]) - go, told
+        answer = [json.loads(process.communicate()[0]) for process in processes]
+    return max(each["times"][1] for each in answer if each["times"]) - go, answer
 
 
 @contextmanager
@@ -82,14 +82,14 @@ async def throughput(
     """By number of workers: each contender's median round, by events handled, and that figure of every round."""
     found: dict[str, Any] = {}
     for workers in counts:
-        told: dict[str, list[dict[str, Any]]] = {}
+        answer: dict[str, list[dict[str, Any]]] = {}
         for _ in range(rounds):
             for role in ("ours", "floor"):
                 with fresh(store, folder) as place:
-                    told.setdefault(role, []).append(await round_of(place, role, events, workers))
+                    answer.setdefault(role, []).append(await round_of(place, role, events, workers))
             if store == "file" and work.INSTALLED:
-                told.setdefault("sqlite", []).append(sqlite_round(events, workers, folder))
-        figures: dict[str, Any] = {role: median(each) for role, each in told.items()}
+                answer.setdefault("sqlite", []).append(sqlite_round(events, workers, folder))
+        figures: dict[str, Any] = {role: median(each) for role, each in answer.items()}
         figures["times_floor"] = round(figures["floor"]["handle_per_second"] / figures["ours"]["handle_per_second"], 2)
         found[str(workers)] = figures
         print(f"{store}: {workers} workers done", file=sys.stderr, flush=True)
@@ -98,12 +98,12 @@ async def throughput(
 
 def sqlite_round(events: int, workers: int, folder: Path | None) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=folder) as scratch:
-        told = work.sqlite_queue(Path(scratch), events, workers)
+        answer = work.sqlite_queue(Path(scratch), events, workers)
     return {
-        "publish_per_second": round(told["publish_per_second"], 1),
-        "handle_per_second": round(told["handle_per_second"], 1),
-        "per_worker": round(told["handle_per_second"] / workers, 1),
-        "handled": told["events"],
+        "publish_per_second": round(answer["publish_per_second"], 1),
+        "handle_per_second": round(answer["handle_per_second"], 1),
+        "per_worker": round(answer["handle_per_second"] / workers, 1),
+        "handled": answer["events"],
     }
 
 
@@ -122,13 +122,13 @@ async def histories(quick: bool) -> dict[str, Any]:
 
 
 async def latencies(store: str, quick: bool, folder: Path | None) -> list[dict[str, float]]:
-    told: list[dict[str, float]] = []
+    answer: list[dict[str, float]] = []
     for poll_ms in (20,) if quick else (1_000, 100, 20):
         with fresh(store, folder) as (uri, address):
             settings = work.our_settings(address)
             events = 5 if quick else 100
-            told.append(await latency(uri, settings, poll_ms=poll_ms, events=events, every_s=0.03))
-    return told
+            answer.append(await latency(uri, settings, poll_ms=poll_ms, events=events, every_s=0.03))
+    return answer
 
 
 def report(results: dict[str, Any]) -> str:
@@ -154,8 +154,8 @@ def report(results: dict[str, Any]) -> str:
             f"{each['p99_ms']:.1f}",
             f"{each['max_ms']:.1f}",
         )
-        for store, told in results["latency"].items()
-        for each in told
+        for store, answer in results["latency"].items()
+        for each in answer
     ]
     parts.append(table(("publish to handler, ms", "p50", "p99", "max"), waits))
     costs = [

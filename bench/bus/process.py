@@ -65,10 +65,10 @@ def main() -> None:
     settings = our_settings(address[0] if address else None)
     place = Path(folder)
     if role == "ours":
-        told = asyncio.run(ours(uri, settings, int(total), int(number), place))
+        answer = asyncio.run(ours(uri, settings, int(total), int(number), place))
     else:
-        told = asyncio.run(floor(uri, settings, int(total), int(number), int(of), place))
-    print(json.dumps(told))
+        answer = asyncio.run(floor(uri, settings, int(total), int(number), int(of), place))
+    print(json.dumps(answer))
 
 
 if __name__ == "__main__":

@@ -5,11 +5,11 @@ with as many writers. They take turns on one machine, and the figure is the rati
 Senders are connected before their turn begins. Turns of ours are apart by as long as it takes until what was gathered
 is written too; ``PUTs`` has all of them, per batch. Senders, the collector and the store's server share the machine's
 processors; the floor has no senders and no collector, so a ratio says what all of that costs. ``relay`` is the ratio
-of a server that makes the two PUTs for whoever asks, and looks into nothing: it says what receiving alone costs there.
+of a server that makes the two PUTs for every request, and reads nothing: it says what receiving alone costs there.
 The senders are requests made beforehand; ``client us`` is what ``holdfast.telemetry.Client`` takes for a batch, from
 records to the answer, as many of them at a time as there are senders.
 
-``far`` is the S3 server of ``s3``, which answers everything 30 ms later: nearer to a store that somebody would use, and
+``far`` is the S3 server of ``s3``, which answers everything 30 ms later: nearer to a store in production, and
 not bound by this machine's processors. On ``file`` there are two floors. obstore's local store forces nothing to disk:
 a power cut takes back what it answered (``unsynced``). So the ratio is to plain files that are as durable as ours:
 written aside, synced and renamed, with their folders, and the folders' own names, synced too. Each batch has a boot id
@@ -78,14 +78,14 @@ class Turns:
 
 
 async def take_turns(all_sides: Sides, batches: Batches, senders: int, *, count: int, pairs: int) -> Turns:
-    """One unmeasured pair, then ``pairs`` of them; who goes first changes. Nobody has to wait for the other's rest."""
+    """One unmeasured pair, then ``pairs`` of them; who goes first changes. Neither waits for the other's rest."""
     turns = Turns()
     ours = all_sides.ours
 
     async def mine() -> None:
         requests = ours.requests(batches, count)
         async with connected(ours.url, senders) as lines:
-            os.sync()  # nobody pays for what another one has left unwritten
+            os.sync()  # no side pays for what another has left unwritten
             cpu, began = ours.cpu_seconds(), time.perf_counter()
             turns.answers += await lines.send(requests)
             turns.ours.append(time.perf_counter() - began)

@@ -26,7 +26,7 @@ def request(frame: bytes, token: str) -> bytes:
 
 @asynccontextmanager
 async def senders(url: str, count: int) -> AsyncIterator["Senders"]:
-    """So many, connected: agents keep their connections, so nobody's turn has the time that it takes to make them."""
+    """So many, connected: agents keep their connections, so no turn includes the time to make them."""
     place = urlsplit(url)
     host, port = place.hostname or "", place.port or 0
     loop = asyncio.get_running_loop()

@@ -109,7 +109,7 @@ def collector(store_uri: str, folder: Path, environ: dict[str, str]) -> Iterator
 
 
 Put = Callable[[str, bytes], Awaitable[Any]]
-"""Creates one object, as durably as the store at hand can."""
+"""Creates one object, as durably as this store can."""
 
 
 Writes = list[tuple[str, str, bytes]]

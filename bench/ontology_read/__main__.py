@@ -1,7 +1,7 @@
 """``python -m bench.ontology_read [--quick | --full] [--store file|s3] [--size N,N] [--out FILE] [--folder FOLDER]``
 
 The same questions about the same history of commits, put to Holdfast, to DuckDB over one ideal Parquet file per table
-(the floor, which nobody could keep beside a writer), to delta-rs with DuckDB, and to pyiceberg; in turns, medians.
+(the floor, which could not be kept beside a writer), to delta-rs with DuckDB, and to pyiceberg; in turns, medians.
 Then everybody who can compacts, and is asked again, beside the floor again. All answers are Arrow tables, and equal.
 
 Warm: a session that has been asked every question some times before, and asks again whether there is anything new.

@@ -1,4 +1,4 @@
-"""The floor: DuckDB over one ideal Parquet file per table and moment. Nobody could keep those beside a writer."""
+"""The floor: DuckDB over one ideal Parquet file per table and moment. They could not be kept beside a writer."""
 
 import asyncio
 from importlib.util import find_spec

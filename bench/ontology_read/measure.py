@@ -43,9 +43,11 @@ async def built(place: Place, size: Size) -> tuple[dict[str, Side], dict[str, st
     for side in sides.values():
         await side.end()
     peers = {name: kind(place, size) for name, kind in PEERS.items() if INSTALLED[name]}
-    told = await asyncio.gather(*(asyncio.to_thread(stopped, name, each, PEER_SECONDS) for name, each in peers.items()))
+    answer = await asyncio.gather(
+        *(asyncio.to_thread(stopped, name, each, PEER_SECONDS) for name, each in peers.items())
+    )
     notes = {name: "not installed" for name in PEERS if name not in peers}
-    notes |= {name: note for name, note in zip(peers, told, strict=True) if note is not None}
+    notes |= {name: note for name, note in zip(peers, answer, strict=True) if note is not None}
     sides |= {name: each for name, each in peers.items() if name not in notes}
     return sides, notes
 
@@ -63,8 +65,6 @@ async def measured(
                     await session.ask(question)
     for question in QUESTIONS:
         await _agree(sessions, question)
-        for session in sessions.values():
-            await session.ready()
         warmed = {name: _warm(session, question) for name, session in sessions.items()}
         opened = {name: _cold(side, place, question) for name, side in sides.items()}
         results[question.name] = {

@@ -81,9 +81,6 @@ class _Queries(Session):
                 return await near.via(Subscription).arrow()
         raise ValueError(question.name)
 
-    async def ready(self) -> None:
-        await self._onto.settled()
-
     async def close(self) -> None:
         await self._onto.close()
         await self._platform.__aexit__(None, None, None)

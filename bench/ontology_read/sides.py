@@ -10,14 +10,10 @@ from bench.ontology_read.questions import Question
 
 
 class Session(ABC):
-    """Whoever asks: what it has learnt stays with it, and every answer is about the newest state there is."""
+    """A session: what it has learnt stays with it, and every answer is about the newest state there is."""
 
     @abstractmethod
     async def ask(self, question: Question) -> pa.Table: ...
-
-    async def ready(self) -> None:
-        """Whatever it does in the background is done."""
-        return
 
     async def close(self) -> None:
         """Let go of everything."""

@@ -12,9 +12,9 @@ from bench.ontology_write.contenders import LIMITS, WRITERS, Writer, present
 from bench.ontology_write.places import Cost, Place
 
 At = Callable[[str], Place]
-"""A place of its own for whoever is named."""
+"""A place of its own for each contender."""
 ROUND_S = 4.0
-"""Nobody's round takes longer, but for a commit that was begun."""
+"""No round takes longer, but for a commit that was begun."""
 
 
 @dataclass

@@ -7,7 +7,7 @@ table before anything is measured.
 * **pyiceberg**: its upsert, with the SQL catalog on a SQLite file, whose work is not counted as requests.
 
 In a folder the others leave their files unsynced; they are synced as part of the commit, to stand where ours stands.
-Whoever is missing here is left out: the ``bench`` extra installs them.
+A missing one is left out: the ``bench`` extra installs them.
 """
 
 import asyncio
@@ -123,7 +123,7 @@ class OursByObject(Ours):
 
 
 class Peer(Writer):
-    """A library that blocks: in a thread, so that nobody's background work stands still."""
+    """A library that blocks: in a thread, so that background work of others goes on."""
 
     async def upsert(self, number: int) -> float:
         return await self._timed(self._upsert, table_of([key_of(number)], number))

@@ -1,6 +1,6 @@
 """The S3 server with a counter at its door: ``python -m bench.ontology_write.counted``, in a process of its own.
 
-Every request is counted by bucket and method, with the bytes of its body and of its answer, whoever sent it; so clients
+Every request is counted by bucket and method, with the bytes of its body and of its answer, for all senders; so clients
 that do not count their requests are measured as those that do. ``GET /-/counts`` tells; ``PUT /-/delay/{ms}`` makes the
 server answer so much later from then on, as a far one does.
 """
@@ -31,11 +31,11 @@ class CountedServer:
         if scope["type"] != "http":
             await app(scope, receive, send)
         elif scope["path"].startswith(OURS):
-            await _answer(send, self._told(scope["path"].removeprefix(OURS)))
+            await _answer(send, self._answered(scope["path"].removeprefix(OURS)))
         else:
             await self._passed_on(scope, receive, send)
 
-    def _told(self, path: str) -> bytes:
+    def _answered(self, path: str) -> bytes:
         if path.startswith("delay/"):
             self._delay_s = int(path.removeprefix("delay/")) / 1000
         return json.dumps(self._counts).encode()

@@ -24,9 +24,9 @@ class Floor:
             raise RuntimeError("plain Spark cannot be spoken to")
         self._process.stdin.write("go\n")
         self._process.stdin.flush()
-        return float(self.heard())
+        return float(self.received())
 
-    def heard(self) -> str:
+    def received(self) -> str:
         line = "" if self._process.stdout is None else self._process.stdout.readline().strip()
         if not line:
             raise RuntimeError(f"plain Spark ended with code {self._process.wait()}")
@@ -45,7 +45,7 @@ def plain_spark(source: Path, target: Path) -> Iterator[Floor]:
     )
     try:
         floor = Floor(process)
-        if floor.heard() != "ready":
+        if floor.received() != "ready":
             raise RuntimeError("plain Spark did not start")
         yield floor
     finally:

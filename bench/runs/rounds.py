@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import median
 
 Measure = Callable[[int], Awaitable["Taken"]]
-"""Does one round's work, whose number it is told, and says what that took."""
+"""Does one round's work, whose number it gets, and returns what that took."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
 """Dollars per month from what was counted: of a fleet, and of one that sends nothing, so that what a round costs
-whatever happens is told apart from what a batch costs.
+fixed costs are kept apart from what a batch costs.
 
 Prices are those of S3 standard in the cheapest regions; they are estimates for planning. Traffic within a region is
 free. A month has 730 hours.
@@ -32,7 +32,7 @@ def dollars(requests: dict[str, int]) -> float:
 
 
 def rate(idle: dict[str, Any], busy: dict[str, Any]) -> Rate:
-    """From a fleet of nobody and one that sends, simulated for equally many rounds."""
+    """From a fleet without agents and one that sends, simulated for equally many rounds."""
     nothing, something = dollars(idle["pipeline"]["requests"]), dollars(busy["pipeline"]["requests"])
     accept = dollars(busy["collectors"]["requests"]) / busy["batches"]
     stored = sum(size for _, size in busy["stored"].values()) / busy["batches"]

@@ -1,7 +1,7 @@
 """Faults as data, and the rules that say which request suffers which; ``fault_proxy`` carries them out.
 
-The network's faults leave the server right: a store that is right must stay right under them. The server's faults
-(``StripConditions``, ``RaceConditions``, ``StaleList``) make any server one that must be refused.
+All are faults of the network: a server that keeps the laws must keep them through the proxy. Servers that break laws
+are in ``tests.fakes.stores`` and ``tests.integration.s3_model``.
 
 Every rule counts the requests that it matches, also those that an earlier rule took, and draws for each from a
 generator of its own (seed, place in the plan): what happens to the nth request that a rule matches depends on the seed
@@ -106,43 +106,7 @@ class RefuseConnection:
     kind: ClassVar[str] = "refuse-connection"
 
 
-@dataclass(frozen=True, slots=True)
-class StaleList:
-    """A listing is answered as it was ``lag`` listings of the same address ago."""
-
-    lag: int = 1
-    kind: ClassVar[str] = "stale-list"
-
-
-@dataclass(frozen=True, slots=True)
-class StripConditions:
-    """The server never sees If-Match or If-None-Match: it ignores conditions."""
-
-    kind: ClassVar[str] = "strip-conditions"
-
-
-@dataclass(frozen=True, slots=True)
-class RaceConditions:
-    """A condition is checked by a HEAD, and the write follows unconditionally, up to ``pause_ms`` later."""
-
-    pause_ms: float = 20
-    kind: ClassVar[str] = "race-conditions"
-
-
-Fault = (
-    CutResponse
-    | DelayResponse
-    | Twice
-    | Answer
-    | AnswerAfter
-    | Stall
-    | LoseRequest
-    | ApplyLater
-    | RefuseConnection
-    | StaleList
-    | StripConditions
-    | RaceConditions
-)
+Fault = CutResponse | DelayResponse | Twice | Answer | AnswerAfter | Stall | LoseRequest | ApplyLater | RefuseConnection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,35 +143,23 @@ class Plan:
         return cls(rules, seed)
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """``draw`` (0 to 1) is for what the fault itself leaves to chance."""
-
-    fault: Fault | None
-    draw: float = 0.0
-    lists_stale: bool = False
-    """The plan has a rule for listings, so all answers to them are kept."""
-
-
 class Chooser:
     """A plan at work: its counters and generators."""
 
     def __init__(self, plan: Plan) -> None:
         self._tallies = [_Tally(rule, random.Random(f"{plan.seed}/{place}")) for place, rule in enumerate(plan.rules)]
-        self._lists_stale = any(isinstance(rule.fault, StaleList) for rule in plan.rules)
 
     def refuses_connection(self) -> bool:
-        return self._first([tally for tally in self._tallies if tally.on_connections]).fault is not None
+        return self._first([tally for tally in self._tallies if tally.on_connections]) is not None
 
-    def choose(self, request: Request) -> Choice:
+    def choose(self, request: Request) -> Fault | None:
         return self._first([t for t in self._tallies if not t.on_connections and t.rule.matches(request)])
 
-    def _first(self, matching: "Sequence[_Tally]") -> Choice:
-        chosen = Choice(None, lists_stale=self._lists_stale)
+    def _first(self, matching: "Sequence[_Tally]") -> Fault | None:
+        chosen: Fault | None = None
         for tally in matching:
-            draw = tally.fires(free=chosen.fault is None)
-            if draw is not None:
-                chosen = Choice(tally.rule.fault, draw, self._lists_stale)
+            if tally.fires(free=chosen is None):
+                chosen = tally.rule.fault
         return chosen
 
 
@@ -219,15 +171,14 @@ class _Tally:
         self._matched = 0
         self._fired = 0
 
-    def fires(self, *, free: bool) -> float | None:
-        """Count one match; the draw if the rule fires on it. It cannot when an earlier rule has (not ``free``)."""
+    def fires(self, *, free: bool) -> bool:
+        """Count one match, and whether the rule fires on it. It cannot when an earlier rule has (not ``free``)."""
         self._matched += 1
-        lucky, draw = self._rng.random() < self.rule.probability, self._rng.random()
+        lucky = self._rng.random() < self.rule.probability
         wanted = self.rule.nth in (None, self._matched) and (self.rule.times is None or self._fired < self.rule.times)
-        if not (free and lucky and wanted):
-            return None
-        self._fired += 1
-        return draw
+        fires = free and lucky and wanted
+        self._fired += fires
+        return fires
 
 
 def lossy(seed: int, share: float = 0.25) -> Plan:
@@ -254,18 +205,3 @@ def rough(seed: int) -> Plan:
         ),
         seed,
     )
-
-
-def no_conditions(seed: int = 0) -> Plan:
-    """A server that ignores the conditions of writes."""
-    return Plan.of(Rule(fault=StripConditions(), verb="put"), seed=seed)
-
-
-def racing(seed: int, pause_ms: float = 20) -> Plan:
-    """A server that checks conditions, and then writes without them."""
-    return Plan.of(Rule(fault=RaceConditions(pause_ms), verb="put", condition="any"), seed=seed)
-
-
-def stale_lists(seed: int = 0) -> Plan:
-    """A server whose listings are one behind."""
-    return Plan.of(Rule(fault=StaleList(), verb="list"), seed=seed)

@@ -17,7 +17,7 @@ import asyncio
 import socket
 import struct
 import sys
-from collections import Counter, defaultdict, deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -36,18 +36,15 @@ from tests.fakes.fault_plans import (
     Answer,
     AnswerAfter,
     ApplyLater,
-    Choice,
     Chooser,
     CutResponse,
     DelayResponse,
+    Fault,
     LoseRequest,
     Plan,
-    RaceConditions,
     Request,
     Rule,
-    StaleList,
     Stall,
-    StripConditions,
     Twice,
 )
 
@@ -58,6 +55,7 @@ CONDITIONS = ("if-match", "if-none-match")
 _FIRST_LISTING_API = {"prefix", "delimiter", "marker", "max-keys", "encoding-type"}
 _CODES = {
     HTTPStatus.BAD_REQUEST: "BadRequest",
+    HTTPStatus.FORBIDDEN: "AccessDenied",
     HTTPStatus.NOT_FOUND: "NoSuchKey",
     HTTPStatus.CONFLICT: "ConditionalRequestConflict",
     HTTPStatus.PRECONDITION_FAILED: "PreconditionFailed",
@@ -259,7 +257,6 @@ class FaultProxy:
     def use(self, plan: Plan) -> None:
         """Follow another plan from the next request on, with fresh counters of its rules. The log goes on."""
         self._chooser = Chooser(plan)
-        self._lists: dict[bytes, list[Message]] = defaultdict(list)
 
     @property
     def endpoint(self) -> str:
@@ -336,31 +333,28 @@ class FaultProxy:
 
     async def _exchange(self, client: Wire, message: Message) -> None:
         request = classify(message)
-        choice = self._chooser.choose(request)
-        record = Record(request, choice.fault.kind if choice.fault is not None else None)
+        fault = self._chooser.choose(request)
+        record = Record(request, fault.kind if fault is not None else None)
         self.log.append(record)
         self.counts.requests[request.verb] += 1
         if record.fault is not None:
             self.counts.faults[record.fault] += 1
-        exchange = Exchange(self, client, message, record)
+        exchange = self.exchange(client, message, record)
         self._waiting += 1
         self.counts.most_at_once = max(self.counts.most_at_once, self._waiting)
         try:
-            await exchange.perform(choice)
+            await exchange.perform(fault)
         except (Gone, h11.RemoteProtocolError):
             exchange.cut()  # no fault of a plan: one of the peers failed
         finally:
             self._waiting -= 1
 
+    def exchange(self, client: Wire, message: Message, record: Record) -> "Exchange":
+        return Exchange(self, client, message, record)
+
     def later(self, work: Coroutine[Any, Any, object]) -> None:
         """Run something after the exchange has ended."""
         self._spawn(_finish(work), self._late)
-
-    def listed(self, address: bytes, newest: Message, lag: int) -> Message:
-        """The answer to the same listing ``lag`` listings ago, or the oldest that is known."""
-        answers = self._lists[address]
-        answers.append(newest)
-        return answers[max(0, len(answers) - 1 - lag)]
 
     def _spawn(self, work: Coroutine[Any, Any, None], home: set[asyncio.Task[None]]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)
@@ -389,8 +383,8 @@ class Exchange:
     message: Message
     record: Record
 
-    async def perform(self, choice: Choice) -> None:
-        match choice.fault:
+    async def perform(self, fault: Fault | None) -> None:
+        match fault:
             case CutResponse(after_bytes):
                 await self._cut_response(after_bytes)
             case DelayResponse(ms):
@@ -400,10 +394,10 @@ class Exchange:
             case Twice(answer, pause_ms):
                 await self._twice(answer, pause_ms)
             case Answer(status):
-                await self.reply(_refusal(status, self.message))
+                await self.reply(refusal(status, self.message))
             case AnswerAfter(status):
                 await self.deliver(self.message)
-                await self.reply(_refusal(status, self.message, maybe_landed=True))
+                await self.reply(refusal(status, self.message, maybe_landed=True))
             case Stall(landed):
                 await self._stall(landed)
             case LoseRequest():
@@ -413,17 +407,9 @@ class Exchange:
                 if status is None:
                     self.cut()
                 else:
-                    await self.reply(_refusal(status, self.message, maybe_landed=True))
-            case StripConditions():
-                await self.reply(await self.deliver(self.message.without(*CONDITIONS)))
-            case RaceConditions(pause_ms) if self.record.request.condition is not None:
-                await self._race(pause_ms * choice.draw)
+                    await self.reply(refusal(status, self.message, maybe_landed=True))
             case _:
-                reply = await self.deliver(self.message)
-                if choice.lists_stale and self.record.request.verb == "list":
-                    lag = choice.fault.lag if isinstance(choice.fault, StaleList) else 0
-                    reply = self.proxy.listed(self.message.target, reply, lag)
-                await self.reply(reply)
+                await self.reply(await self.deliver(self.message))
 
     async def deliver(self, message: Message) -> Message:
         """Send a request to the server, and take its response."""
@@ -493,18 +479,6 @@ class Exchange:
         await asyncio.sleep(ms / 1000)
         await self.deliver(self.message)
 
-    async def _race(self, pause_ms: float) -> None:
-        """Check, pause, write: between the check and the write others may do the same."""
-        bare = self.message.without(*CONDITIONS)
-        probe = bare.without("content-length", "content-md5", "content-type", "transfer-encoding")
-        looked = await self.deliver(replace(probe, start=(b"HEAD", self.message.target.partition(b"?")[0]), body=b""))
-        refused = _refused(self.message, looked)
-        if refused is not None:
-            await self.reply(_refusal(refused, self.message))
-            return
-        await asyncio.sleep(pause_ms / 1000)
-        await self.reply(await self.deliver(bare))
-
 
 async def _connected(address: str) -> Wire:
     server = urlsplit(address)
@@ -514,7 +488,7 @@ async def _connected(address: str) -> Wire:
         raise Gone from error
 
 
-def _refusal(status: int, request: Message, *, maybe_landed: bool = False) -> Message:
+def refusal(status: int, request: Message, *, maybe_landed: bool = False) -> Message:
     """An answer of the proxy's own, in the form that S3 gives to errors.
 
     ``SlowDown`` is a promise that nothing was done, so a request that may have landed is never answered with it.
@@ -525,25 +499,6 @@ def _refusal(status: int, request: Message, *, maybe_landed: bool = False) -> Me
     body = f"<Error><Code>{code}</Code><Message>answered by the fault proxy</Message></Error>".encode()
     headers = ((b"content-type", b"application/xml"), (b"content-length", b"%d" % len(body)))
     return Message(status, headers, b"" if request.method == b"HEAD" else body)
-
-
-def _refused(request: Message, looked: Message) -> int | None:
-    """The status that S3 gives to a condition that does not hold; None if it holds."""
-    if looked.status not in (HTTPStatus.OK, HTTPStatus.NOT_FOUND):
-        return looked.status
-    current = looked.header("etag") if looked.status == HTTPStatus.OK else None
-    wanted, unwanted = request.header("if-match"), request.header("if-none-match")
-    if wanted is not None and current is None:
-        return HTTPStatus.NOT_FOUND
-    if wanted is not None and not _same(wanted, current):
-        return HTTPStatus.PRECONDITION_FAILED
-    if unwanted is not None and _same(unwanted, current):
-        return HTTPStatus.PRECONDITION_FAILED
-    return None
-
-
-def _same(condition: str, etag: str | None) -> bool:
-    return etag is not None and (condition.strip() == "*" or condition.strip().strip('"') == etag.strip('"'))
 
 
 @contextmanager

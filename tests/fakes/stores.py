@@ -144,7 +144,7 @@ class ForgetsDeletes(SharedMemoryStore):
 
 
 class RemembersAbsence(SharedMemoryStore):
-    """A client that was once told of a missing key is told so for ever."""
+    """A client keeps answering that a key is missing which it once found missing."""
 
     def __init__(self, shelf: Shelf) -> None:
         super().__init__(shelf)
@@ -159,7 +159,7 @@ class RemembersAbsence(SharedMemoryStore):
 
 
 class RemembersHeads(SharedMemoryStore):
-    """A client is told of an object's size and version what it was told the first time."""
+    """A client keeps answering with the size and version that it saw first."""
 
     def __init__(self, shelf: Shelf) -> None:
         super().__init__(shelf)
@@ -182,7 +182,7 @@ class Tears(SharedMemoryStore):
 
 
 class CountsPositions(SharedMemoryStore):
-    """Remembers how many objects it has listed, not which: whoever comes or goes in front moves the others."""
+    """Remembers how many objects it has listed, not which: an object that comes or goes in front moves the others."""
 
     PAGE = 10
 

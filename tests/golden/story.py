@@ -30,7 +30,7 @@ BEGAN_NS = 1_790_000_000 * SECOND
 
 
 class Watch:
-    """A clock that moves when it is told to, and by 20 ms whenever it is read, so that no wait on it is for ever."""
+    """A clock that the test moves, and that moves by 20 ms whenever it is read, so that no wait on it is for ever."""
 
     def __init__(self, ns: int = BEGAN_NS) -> None:
         self.ns = ns

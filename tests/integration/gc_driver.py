@@ -3,7 +3,7 @@
     python -m tests.integration.gc_driver collect URI NAME VARIANT COUNT     a collector that leaves some half done
     python -m tests.integration.gc_driver sweep URI PREFIX NTH before|after  a collector of garbage that kills itself
 
-What a collector has been told is accepted it prints, one line each.
+A collector prints each accepted batch, one per line.
 """
 
 import asyncio

@@ -134,7 +134,7 @@ async def write_for_ever(folder: Path, name: int, say: Say) -> None:
 def storm(folder: Path) -> dict[str, Any]:
     """Two writers at a time, the older of which is killed, over and over. What they have confirmed."""
     rng = random.Random(7)
-    heard: dict[str, list[str]] = defaultdict(list)
+    received: dict[str, list[str]] = defaultdict(list)
     hot: dict[str, int] = {}
 
     def start(name: int) -> tuple[str, Child]:
@@ -142,7 +142,7 @@ def storm(folder: Path) -> dict[str, Any]:
 
     def listen(name: str, line: str) -> None:
         word, what = line.split()
-        heard[word].append(what)
+        received[word].append(what)
         if word == "hot":
             hot[name] = int(what)
 
@@ -158,7 +158,7 @@ def storm(folder: Path) -> dict[str, Any]:
     for name, writer in writers:
         for line in writer.kill():
             listen(name, line)
-    return {**heard, "hot": hot}
+    return {**received, "hot": hot}
 
 
 # Processes that are killed before each of their file operations

@@ -3,7 +3,7 @@
     python -m tests.integration.pipeline_driver URI PREFIX NTH before|after [MASTER [JOB]]
 
 SIGKILL comes right before or right after the NTH write of a key with this prefix, so that what a crash leaves behind is
-the same every time. It waits until the index of runs knows of the run that is under way: that is told beside the work.
+the same every time. It waits until the index of runs knows of the run that is under way: written beside the work.
 """
 
 import asyncio

@@ -132,7 +132,7 @@ LOOKS: dict[str, Look] = {"proc": reading, "psutil": told_by_psutil}
 
 @dataclass
 class Witness:
-    """Reads until it is told to end."""
+    """Reads until its event is set."""
 
     queue: Path
     agent: int
@@ -202,7 +202,7 @@ def compare(place: Place, witness: Witness) -> Compared:
     for accepted_ns, kind, name, labels, time_ns, value in samples(place):
         key = series(name, **labels)
         if name.startswith("lmagent_") and not name.startswith(("lmagent_process", "lmagent_queue_filesystem")):
-            continue  # of the agent's own state, which nobody outside can read
+            continue  # of the agent's own state, which no other process can read
         around = witness.around(time_ns, accepted_ns)
         spans = [found[key] for found in around if key in found]
         if kind == "counter" and key not in around[0]:

@@ -69,7 +69,7 @@ def race(target: StoreSpec, keys: list[str], *, tasks: int, update: bool, settle
 
 
 def count_up(target: StoreSpec, key: str, *, tasks: int, edits: int, processes: int = 1) -> int:
-    """Every task adds one to the register ``edits`` times; returns how often somebody was told that it was done."""
+    """Every task adds one to the register ``edits`` times; returns how often the answer was that it was done."""
 
     async def run() -> int:
         ambient = Ambient.system()

@@ -39,7 +39,7 @@ FILLING = "x" * 1_000
 _notes = Path()
 _say: Say = print
 _sleeps_at = ""
-"""The step in which this process stops until somebody wakes it."""
+"""The step in which this process stops until it gets SIGCONT."""
 _steps_left = -1
 """After how many steps it stops too; below zero: never."""
 MOST_STEPS = 8
@@ -93,7 +93,7 @@ async def order(ctx: runs.Context, customer: str) -> dict[str, Any]:
 
 @runs.workflow()
 async def nap(ctx: runs.Context) -> str:
-    """Due at once, for whoever looks first."""
+    """Due at once, for the first worker that looks."""
     first = await ctx.step("before", act, ctx, f"{ctx.run_id} before", None)
     await ctx.suspend("morning")
     await ctx.step("after", act, ctx, f"{ctx.run_id} after", first["gave"])
@@ -105,7 +105,7 @@ async def work(store_uri: str, run_id: str) -> str:
     try:
         async with open_store(store_uri, settings=load()) as store:
             await runs.deliver(store, run_id, "early", "bird", key="only")
-            outcome = await order.start(store, "somebody", run_id=run_id)
+            outcome = await order.start(store, "a customer", run_id=run_id)
             if outcome.event == "approval":
                 outcome = await order.resume(store, run_id, "approval", APPROVAL)
     except HoldfastError as error:
@@ -221,7 +221,7 @@ async def help_out(store_uri: str, helpers: int) -> dict[str, int]:
 
 def main() -> None:
     program, store_uri, notes, *rest = sys.argv[1:]
-    globals().update(_notes=Path(notes), _say=len)  # nobody listens, unless a child is told to speak up
+    globals().update(_notes=Path(notes), _say=len)  # a child prints only when asked to
     if program == "begin":
         asyncio.run(begin(store_uri, rest))
     elif program == "help":

@@ -63,7 +63,7 @@ class ScriptedServer:
         self.heads = 0
         """How many requests have begun to come, of which the whole head is here."""
         self.locks = False
-        """Whether it lets nobody else write under a name from the head of a request to its answer."""
+        """Whether it locks a name from the head of a request to its answer."""
         self._locked: dict[str, asyncio.Lock] = {}
         self._tls = tls
         self._end = asyncio.Event()

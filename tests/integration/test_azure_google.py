@@ -75,10 +75,10 @@ async def azure() -> AsyncIterator[Cloud]:
         return sorted(meta["path"] for page in obstore.list(witness) for meta in page)
 
     place = Place(uri, lambda key: obstore.get(witness, key).bytes().to_bytes(), put, keys, SETTINGS)
-    unknown = server.endpoint.removesuffix(server.account) + "nobody"
+    unknown = server.endpoint.removesuffix(server.account) + "unknown"
     missing = (
         StoreSpec.parse(uri.replace(container, "no-such-container")),
-        StoreSpec.parse(f"az://{container}?account=nobody&endpoint={unknown}"),
+        StoreSpec.parse(f"az://{container}?account=unknown&endpoint={unknown}"),
     )
     yield Cloud(StoreSpec.parse(uri), place, missing)
 

@@ -1,4 +1,4 @@
-"""Objects that are none, on memory, a folder and a real S3 server: they are named, left alone, and stop nobody."""
+"""Unreadable objects, on a real S3 server: they are named, left alone, and stop no worker."""
 
 import asyncio
 import json

@@ -8,6 +8,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 import holdfast
 from holdfast.bus import Event
 from tests.integration.run_places import Place, folder
@@ -27,7 +29,7 @@ async def note(ctx, event):
     with open("handled", "a") as file:
         file.write(f"{event.n}\\n")
 """
-EVENTS = 60
+EVENTS = 40
 QUICK = {"HOLDFAST_BUS__EVENT_LEASE_MS": "300", "HOLDFAST_BUS__EVENT_POLL_MS": "50"}
 
 
@@ -60,7 +62,7 @@ def test_every_event_is_handled_by_workers_that_are_killed(tmp_path: Path, place
     asyncio.run(publish(place, *range(EVENTS)))
     rng = random.Random(5)
     handled = tmp_path / "handled"
-    for _ in range(4):
+    for _ in range(3):
         workers = [start(tmp_path, place) for _ in range(2)]
         before = handled.stat().st_size if handled.exists() else 0
         deadline = time.monotonic() + 20
@@ -83,6 +85,7 @@ async def letters(place: Place) -> list[str]:
         return [str(letter["last_error"]) for letter in await hf.bus().dead_letters()]
 
 
+@pytest.mark.soak
 def test_an_event_that_kills_every_worker_is_buried_after_so_many_and_the_others_are_handled(tmp_path: Path) -> None:
     (tmp_path / "bus_kill_handlers.py").write_text(HANDLERS, encoding="utf-8")
     place = folder(tmp_path / "store")

@@ -13,6 +13,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 import holdfast
 from holdfast.bus import Event
 from holdfast.ontology import Entity, Field
@@ -107,6 +109,7 @@ async def found(place: Place) -> tuple[dict[str, int], Counter[str], list[int], 
         return rows, Counter(str(each) for each in made), follow, {each.status for each in taken}
 
 
+@pytest.mark.soak
 def test_every_event_has_one_commit_and_one_follow_up(tmp_path: Path, place: Place) -> None:
     (tmp_path / "kill_commit_handlers.py").write_text(HANDLERS, encoding="utf-8")
     asyncio.run(publish(place))

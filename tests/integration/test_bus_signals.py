@@ -1,4 +1,4 @@
-"""Real workers that are stopped and go on, or told to end while a handler hangs."""
+"""Real workers that are stopped and go on, or get a signal to end while a handler hangs."""
 
 import asyncio
 import json
@@ -104,8 +104,8 @@ def test_a_worker_that_was_stopped_past_its_lease_changes_nothing(tmp_path: Path
         stopped.send_signal(signal.SIGCONT)
         (tmp_path / "hold").unlink()
         stopped.terminate()
-        told = ended(stopped)
-    assert (other["handled"], told["handled"], told["lost"]) == (2, 0, 2)
+        answer = ended(stopped)
+    assert (other["handled"], answer["handled"], answer["lost"]) == (2, 0, 2)
     assert yard.claims() == settled
     assert {(claim["session_id"], claim["attempts"], claim["generation"]) for claim in settled} == {
         (other["session"], 0, 2)
@@ -118,8 +118,8 @@ def test_handlers_that_hang_in_threads_keep_neither_the_worker_nor_their_events(
     with yard.start("hang", "--grace", "0") as worker:
         yard.wait_for("hung-*", 8)  # more than there are threads for the store: it is not stopped by them
         worker.terminate()
-        told = ended(worker)
-    assert told["handed_back"] == 8
+        answer = ended(worker)
+    assert answer["handed_back"] == 8
     assert {(claim["last_error"], claim["attempts"]) for claim in yard.claims()} == {("handed back", 0)}
 
 
@@ -130,7 +130,7 @@ def test_a_third_signal_ends_a_worker_whose_handler_refuses(tmp_path: Path) -> N
         yard.wait_for("refused")
         deadline = time.monotonic() + PATIENCE_S
         while worker.poll() is None and time.monotonic() < deadline:
-            worker.terminate()  # two at once are one, so it is sent until it is heard
+            worker.terminate()  # two at once are one, so it is sent until the worker ends
             time.sleep(0.2)
         worker.kill()
     assert worker.returncode == -signal.SIGTERM

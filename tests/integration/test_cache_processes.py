@@ -12,7 +12,7 @@ from holdfast.objects.cache.space import charged
 from tests.integration.cache_reader import KEYS, MAX_BYTES, body_of, cache_in, filled_store
 
 ROOT = Path(__file__).parents[2]
-KILLS = 6
+KILLS = 3
 
 
 class Reader:

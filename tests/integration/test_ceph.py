@@ -44,7 +44,7 @@ async def test_a_counter_under_contention_is_exact(s3_server: S3Server, bucket: 
     assert await counted(target, "counter") == 320
 
 
-@pytest.mark.parametrize("change", [{"secret_key": "wrong"}, {"access_key": "nobody"}], ids=["secret", "key"])
+@pytest.mark.parametrize("change", [{"secret_key": "wrong"}, {"access_key": "unknown"}], ids=["secret", "key"])
 async def test_wrong_credentials(s3_server: S3Server, bucket: str, change: dict[str, str]) -> None:
     store = CloudStore(replace(s3_server, **change).target(bucket), environ={})
     for call in (store.get("k"), store.head("k"), store.put("k", b"x", CREATE), store.delete("k")):

@@ -185,8 +185,8 @@ def test_slow_heads_and_bodies_are_cut_off(desk: Desk) -> None:
         except ConnectionError:
             answers.append(None)
     assert [answer.status for answer in answers if answer is not None] in ([408, 408, 408], [408, 408])
-    told = [(answer.error["reason"], answer.phrase) for answer in answers if answer is not None]
-    assert set(told) == {("timeout", "Request Timeout")}
+    reported = [(answer.error["reason"], answer.phrase) for answer in answers if answer is not None]
+    assert set(reported) == {("timeout", "Request Timeout")}
     assert all(answer.error["remedy"] for answer in answers if answer is not None)
 
 

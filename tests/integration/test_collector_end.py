@@ -1,4 +1,4 @@
-"""How collector processes end: on one signal, on a second one, and what is heard of it meanwhile."""
+"""How collector processes end: on one signal, on a second one, and what it answers meanwhile."""
 
 import asyncio
 import json
@@ -61,9 +61,9 @@ async def test_while_a_request_is_under_way_the_private_listener_says_that_the_c
                         async with httpx.AsyncClient(base_url=one.ingest) as late:
                             await late.get("/healthz")
                 for _ in range(3):
-                    told = await private.get("/readyz", headers={"connection": "close"})
-                    assert (told.status_code, told.json()["error"]["reason"]) == (503, "draining")
-                stream = await private.get("/api/v1/live/stream")  # ends at once, and holds nobody up
+                    reported = await private.get("/readyz", headers={"connection": "close"})
+                    assert (reported.status_code, reported.json()["error"]["reason"]) == (503, "draining")
+                stream = await private.get("/api/v1/live/stream")  # ends at once, and delays no shutdown
                 assert stream.text.startswith("event: hello")
             slow.sendall(body[10:])
             answer = read_answer(slow)

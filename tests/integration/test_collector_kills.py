@@ -70,7 +70,7 @@ async def test_collectors_killed_in_turn_and_started_again_keep_all_that_was_ack
     plain = ssl.create_default_context()  # made once: no collector here speaks TLS
 
     async def deliver(name: str, order: Sequence[int], bodies: list[bytes]) -> None:
-        """The same bytes, until somebody takes them; each time to where collectors are by now."""
+        """The same bytes, until a collector accepts them; each time to where collectors are by now."""
         while bodies:
             urls = [fleet.urls[each] for each in order]
             async with Client(urls, agent_id=name, token=token, backoff_ms=10, tries=6, verify=plain) as client:

@@ -54,7 +54,7 @@ async def post(http: httpx.AsyncClient, url: str, token: str, body: bytes, numbe
 
 
 class Ledger:
-    """What senders were told."""
+    """The answers to senders."""
 
     def __init__(self) -> None:
         self.acknowledged: dict[tuple[str, str, int, int], set[str]] = {}
@@ -151,6 +151,7 @@ async def test_a_query_collector_is_complete_and_others_say_that_they_are_not(
     assert [series["agent"] for series in seen["series"]] == ["web-1", "web-2"]
 
 
+@pytest.mark.soak
 async def test_one_that_was_killed_and_starts_again_shows_all_that_it_had_acknowledged(
     place: Place, tmp_path: Path
 ) -> None:
@@ -161,7 +162,7 @@ async def test_one_that_was_killed_and_starts_again_shows_all_that_it_had_acknow
         async with Client(one.ingest, agent_id="web-1", token=token) as client:
             for number in range(3):
                 await client.send_frame(frame("web-1", number))
-        one.process.kill()  # nobody was told of the last of them
+        one.process.kill()  # the last of them were not announced
         async with Client(neighbour.ingest, agent_id="web-2", token=token) as client:
             await client.send_frame(frame("web-2", 1))
         again = await_start(begin(place, tokens, *named, mark_interval_ms=1_000))
@@ -179,6 +180,7 @@ async def test_one_that_was_killed_and_starts_again_shows_all_that_it_had_acknow
     assert "since this one started" in live["partial_because"]
 
 
+@pytest.mark.soak
 async def test_a_query_collector_never_calls_complete_what_lacks_batches_of_one_that_was_killed(
     ministack: S3Server, tmp_path: Path
 ) -> None:
@@ -202,7 +204,7 @@ async def test_a_query_collector_never_calls_complete_what_lacks_batches_of_one_
                         return
                     acknowledged[f"{name} {batch}"] = clock.wall_ns()
                     if number == 0 and batch == 12:
-                        plain.process.kill()  # what it acknowledged last is told nowhere
+                        plain.process.kill()  # what it acknowledged last is announced nowhere
                         killed.set()
 
         async def asker() -> None:
@@ -227,6 +229,7 @@ async def test_a_query_collector_never_calls_complete_what_lacks_batches_of_one_
     assert set(acknowledged) <= held
 
 
+@pytest.mark.soak
 async def test_a_plain_run_of_the_reconciler_finds_what_a_killed_collector_left(place: Place, tmp_path: Path) -> None:
     token = make_token(tmp_path / "tokens.toml", "web-*")
     with collectors(
@@ -290,7 +293,13 @@ async def test_a_spool_accepts_without_the_store_and_modes_do_not_mix(tmp_path: 
     assert families(contents)["quarantine"] == 1
 
 
-@pytest.mark.parametrize("interval_ms", [3_600_000, 20], ids=["lands at the start", "lands all the time"])
+@pytest.mark.parametrize(
+    "interval_ms",
+    [
+        pytest.param(3_600_000, id="lands at the start"),
+        pytest.param(20, id="lands all the time", marks=pytest.mark.soak),
+    ],
+)
 async def test_a_spool_that_was_killed_shows_all_that_it_acknowledged_before_it_says_complete(
     ministack: S3Server, tmp_path: Path, interval_ms: int
 ) -> None:

@@ -1,4 +1,4 @@
-"""Garbage collection asks with credentials of its own, whoever starts it; other jobs do not."""
+"""Garbage collection asks with credentials of its own, however it is started; other jobs do not."""
 
 import asyncio
 
@@ -32,6 +32,6 @@ async def test_who_asks(words: tuple[str, ...], who: str, monkeypatch: pytest.Mo
         for name, value in given.items():
             monkeypatch.setenv(f"HOLDFAST_{name}", value)
         assert await asyncio.to_thread(run, [*words, "--store", "s3://bucket/prefix"]) != 0
-        told = [each.headers["authorization"] for each in server.requests]
-        assert told
-        assert all(f"Credential={who}/" in each for each in told)
+        answer = [each.headers["authorization"] for each in server.requests]
+        assert answer
+        assert all(f"Credential={who}/" in each for each in answer)

@@ -67,6 +67,7 @@ async def resolve(store: Client) -> int:
     return len(found)
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(300)  # processes of their own, on a busy machine
 async def test_live_collectors_lose_nothing_to_a_collector_of_garbage_without_patience(place: Place) -> None:
     live = [started(place, "collect", place.uri, f"c{number}", str(number % 2), str(BATCHES)) for number in range(3)]
@@ -75,7 +76,7 @@ async def test_live_collectors_lose_nothing_to_a_collector_of_garbage_without_pa
         while any(process.poll() is None for process in live):
             await resolve(store)
             removed += sum((await collect(store)).values())
-        told = [line for process in live for line in process.communicate()[0].splitlines()]
+        answer = [line for process in live for line in process.communicate()[0].splitlines()]
         assert [process.returncode for process in live] == [0, 0, 0]
         # Times of an S3 server have whole seconds: what came in the second of an audit is for the next one.
         resolved = 0
@@ -92,7 +93,7 @@ async def test_live_collectors_lose_nothing_to_a_collector_of_garbage_without_pa
     assert len(accepted) == BATCHES
     for manifest in accepted.values():
         assert hashlib.sha256(found[manifest["raw_blob_key"]]).hexdigest() == manifest["frame_sha256"]
-    assert {line.split()[0]: line.split()[1] for line in told}.items() <= {
+    assert {line.split()[0]: line.split()[1] for line in answer}.items() <= {
         key: manifest["frame_sha256"] for key, manifest in accepted.items()
     }.items()
     assert len([key for key in found if key.startswith(layout.BLOBS)]) == BATCHES
@@ -126,9 +127,9 @@ def test_the_next_driver_goes_on_where_a_killed_one_stood(place: Place, prefix: 
             assert {each.status for each in ran} == {"success"}
             assert [each.resumed for each in ran] == [True, False]
             assert len([key async for key in store.keys(layout.BLOBS)]) == 3
-            told = [intent async for intent in intents(store, ran[0].run_id)]
-            assert all(intent.concluded for intent in told)
-            assert len({key for intent in told for key, *_ in intent.objects}) == 3
+            answer = [intent async for intent in intents(store, ran[0].run_id)]
+            assert all(intent.concluded for intent in answer)
+            assert len({key for intent in answer for key, *_ in intent.objects}) == 3
 
     asyncio.run(prepare())
     process = started(place, "sweep", place.uri, prefix, str(nth), when)

@@ -25,20 +25,20 @@ def test_races_between_processes_have_one_winner(tmp_path: Path) -> None:
 
 
 async def test_killed_writers_lose_nothing_that_was_confirmed(tmp_path: Path) -> None:
-    heard = play("storm", tmp_path)
+    received = play("storm", tmp_path)
     store = LocalStore(tmp_path)
     found = await contents(store)
-    for key in set(heard["there"]) - set(heard["going"]):
+    for key in set(received["there"]) - set(received["going"]):
         assert found[key] == body_of(key)
-    assert found.keys().isdisjoint(heard["gone"])
+    assert found.keys().isdisjoint(received["gone"])
     for key, body in found.items():
         if key.startswith("hot/"):
             number, *others = body.split()
             assert others == [number] * 1_999
-            assert int(number) >= heard["hot"].get(key.removeprefix("hot/"), 0)
+            assert int(number) >= received["hot"].get(key.removeprefix("hot/"), 0)
         else:
             assert body == body_of(key)
-    assert len(heard["there"]) > KILLS
+    assert len(received["there"]) > KILLS
     await store.put("next", b"")
     assert staged(tmp_path) == []
 

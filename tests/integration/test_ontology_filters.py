@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 import holdfast
 from holdfast.base.config import OntologySection
 from holdfast.ontology import Entity, Field
-from holdfast.ontology.chain.times import When
-from holdfast.ontology.format.data.intents import Intent
+from holdfast.ontology.chain.history import When
+from holdfast.ontology.format.data.batch import Intent
 from holdfast.ontology.maintain.compact import Compactor
-from holdfast.ontology.query.engine import Moment
+from holdfast.ontology.query.engine import Snapshot
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.types.expressions.ast import Predicate
 from holdfast.ontology.types.refs import TypeId
@@ -71,8 +71,8 @@ async def written(onto: Ontology, case: Case) -> None:
 async def asked(onto: Ontology, python: type[Entity], where: Predicate, commit_id: int) -> list[str]:
     ask = replace(onto.query(python).ask, where=where, when=When(last=commit_id))
 
-    async def question(moment: Moment) -> Any:
-        found = await moment.rows(ask)
+    async def question(snapshot: Snapshot) -> Any:
+        found = await snapshot.rows(ask)
         sql = found.select(["r.entity_key AS key"])
         return await onto._warm.duck.table(sql.text, list(sql.params))
 

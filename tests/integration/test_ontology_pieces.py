@@ -66,7 +66,7 @@ class Stocked(NamedTuple):
 
 @pytest.fixture(scope="module")
 def stocked(ministack: S3Server) -> Stocked:
-    """Nobody writes to it any more."""
+    """Nothing is written to it any more."""
     name = f"pieces-{Ambient.system().ids.unique()}"
     ministack.create_bucket(name)
     chosen = settings(ministack).model_copy(update={"ontology": OntologySection(compaction="off")})

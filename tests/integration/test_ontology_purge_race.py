@@ -61,10 +61,10 @@ async def test_a_reader_sees_one_moment_at_a_time(place: Place) -> None:
     finally:
         rest, complaints = process.communicate()
     assert process.returncode == 0, complaints
-    told = [json.loads(line) for line in (first + rest).splitlines()]
-    assert len(told) > 1
+    reported = [json.loads(line) for line in (first + rest).splitlines()]
+    assert len(reported) > 1
     highest = 0
-    for answer in told:
+    for answer in reported:
         for way in ("latest", "streamed", "fed", "sql"):
             rounds = answer[way]
             assert len(rounds) <= 1, (way, answer)

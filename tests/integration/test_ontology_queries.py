@@ -81,6 +81,7 @@ async def test_every_answer_is_one_commit_beside_a_running_writer(place: Place) 
     assert seen == sorted(seen)
 
 
+@pytest.mark.soak
 async def test_queries_keep_to_the_memory_limit(tmp_path: Path) -> None:
     """Rows of four times the limit: all of them given out, counted by what is in them, and the first few by order."""
     limit_mb, rows, files = 64, 8_000, 16
@@ -126,7 +127,7 @@ async def test_credentials_stay_outside_of_the_database(ministack: S3Server, cap
     """DuckDB reads local files alone: nothing to refresh, and nothing to lose in its settings, its SQL or a log."""
     place = s3(replace(ministack, secret_key="quite-a-secret-8d2f"))  # the server does not look at signatures
     secrets = ["quite-a-secret-8d2f", "s3_secret_access_key", "s3_session_token"]
-    told: list[str] = []
+    answer: list[str] = []
     with caplog.at_level(logging.DEBUG):
         async with holdfast.open(place.uri, settings=place.settings) as hf, hf.ontology(Counter) as onto:
             onto.ensure([Counter(id=f"k{row}", value=row) for row in range(40)])
@@ -135,15 +136,15 @@ async def test_credentials_stay_outside_of_the_database(ministack: S3Server, cap
             for _ in range(3):
                 assert await query.count() == 36
             explained = await query.explain(profile=True)
-            told += [str(explained), explained.sql, explained.plan, repr(query), repr(onto), repr(hf)]
+            answer += [str(explained), explained.sql, explained.plan, repr(query), repr(onto), repr(hf)]
             duck = onto._warm.duck
             for listing in ("duckdb_secrets()", "duckdb_settings()", "duckdb_views()"):
-                told.append(str((await duck.table(f"SELECT * FROM {listing}")).to_pylist()))
+                answer.append(str((await duck.table(f"SELECT * FROM {listing}")).to_pylist()))
             assert (await duck.table("SELECT * FROM duckdb_secrets()")).num_rows == 0
             settings = (await duck.table("SELECT name FROM duckdb_settings()")).column("name").to_pylist()
-            assert not [name for name in settings if name.startswith("s3_")], "it cannot even be told of any"
+            assert not [name for name in settings if name.startswith("s3_")], "there is not even a setting"
             with pytest.raises(SqlFailed) as failed:
                 await duck.table("SELECT * FROM read_parquet('s3://somewhere/x.parquet')")
-            told.append(str(failed.value))
-    told += [record.getMessage() + str(record.__dict__) for record in caplog.records]
-    assert not [text for text in told if any(secret in text for secret in secrets)]
+            answer.append(str(failed.value))
+    answer += [record.getMessage() + str(record.__dict__) for record in caplog.records]
+    assert not [text for text in answer if any(secret in text for secret in secrets)]

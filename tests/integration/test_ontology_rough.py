@@ -87,14 +87,14 @@ async def test_a_killed_writer_leaves_all_that_it_was_told_and_one_more_at_most(
         text=True,
     )
     assert process.stdout is not None
-    told = [tuple(map(int, process.stdout.readline().split())) for _ in range(12)]
+    answer = [tuple(map(int, process.stdout.readline().split())) for _ in range(12)]
     process.send_signal(signal.SIGKILL)
     rest, complaints = process.communicate()
     assert process.returncode == -signal.SIGKILL, complaints
-    told += [tuple(map(int, line.split())) for line in rest.splitlines() if line.count(" ") == 1]
+    answer += [tuple(map(int, line.split())) for line in rest.splitlines() if line.count(" ") == 1]
     async with holdfast.open(place.uri, settings=place.settings) as hf, hf.ontology(Entry) as onto:
         entries = {entry.value for entry in await onto.all(Entry)}
-        assert entries in ({value for _, value in told}, {*range(len(told) + 1)})
+        assert entries in ({value for _, value in answer}, {*range(len(answer) + 1)})
         onto.ensure(Entry(id="after", value=-1))
         commit = await onto.commit()  # the dead one's lock ends by itself
         assert commit is not None

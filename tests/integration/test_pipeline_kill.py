@@ -81,7 +81,7 @@ def test_the_next_driver_goes_on_where_a_killed_one_stood(place: Place, prefix: 
 @pytest.mark.parametrize(
     ("prefix", "nth", "when"),
     [
-        ("manifests/v1/", 3, "before"),  # the first generation, of two hours
+        pytest.param("manifests/v1/", 3, "before", marks=SOAK),  # the first generation, of two hours
         pytest.param("meta/pipeline/due/daily/", 1, "before", marks=SOAK),  # published, and the day does not know
     ],
 )
@@ -149,7 +149,7 @@ async def emitting(store: Client) -> None:
 @pytest.mark.parametrize(
     ("prefix", "nth", "when"),
     [
-        ("meta/head.json", 1, "after"),
+        pytest.param("meta/head.json", 1, "after", marks=SOAK),
         pytest.param("meta/head.json", 1, "before", marks=SOAK),
         pytest.param("commits/", 2, "after", marks=SOAK),
     ],

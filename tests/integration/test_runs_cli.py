@@ -26,7 +26,7 @@ def test_a_run_from_its_beginning_to_its_end(desk: RunsDesk) -> None:
     assert desk.documents("tail", "r", "--json") == desk.documents("dump", "r")
     assert "again is a fork of r" in desk.holdfast("fork", "r", "--from-step", "ship", "--new-run-id", "again")
     assert desk.document("cancel", "again", "--now")["status"] == "cancelled"
-    assert desk.document("stats")["by_status"] == {"cancelled": 1, "success": 1}
+    assert desk.document("stats") == {"order": {"cancelled": 1, "success": 1}}
     assert desk.holdfast("reindex") == "2 runs; 0 index keys written, 0 removed\n"
     assert desk.holdfast("delete", "r", "again").endswith("2 of 2 runs deleted\n")
     assert desk.document("list") == []

@@ -75,10 +75,11 @@ def test_killed_processes_finish_the_run_and_repeat_nothing_recorded(place: Plac
         entries, deeds = judge(place, notes, run_id)
         assert len([entry for entry in entries if entry["type"] == "start"]) > 3
         repeated += len(deeds) - STEPS
-    assert repeated > 0, "nobody was killed between doing a step and recording it"
+    assert repeated > 0, "no process was killed between doing a step and recording it"
     assert [key for key in place.contents() if "/segments/" in key]
 
 
+@pytest.mark.soak
 def test_two_dispatchers_at_once(place: Place, notes: Path) -> None:
     ends: Counter[str] = Counter()
     for seed in range(SHARED_RUNS):

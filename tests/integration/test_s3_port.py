@@ -2,21 +2,12 @@
 
 import pytest
 
-from holdfast.base.aio import map_bounded
-from holdfast.base.errors import Invalid, NotFound
+from holdfast.base.errors import Invalid
 from holdfast.objects.cloud import CloudStore
-from holdfast.objects.cloud.errors import NoBucket
-from holdfast.objects.cloud.store import LARGE_BYTES
 from holdfast.objects.store import (
-    ADDRESSED,
     CREATE,
-    OVERWRITE,
-    IfMatch,
-    Lost,
-    NotModified,
     Page,
     Store,
-    Version,
     Written,
 )
 from tests.integration.servers import S3Server
@@ -78,95 +69,6 @@ async def test_the_prefix_counts_towards_the_length_of_a_key(s3_server: S3Server
         await store.put(longest + "k", b"x")
 
 
-async def test_an_object_and_a_prefix_of_the_same_name(store: Store) -> None:
-    for key in ("a", "a/b", "ab/c", "a/b/c"):
-        await store.put(key, key.encode())
-    assert await everything(store, "a/") == ["a/b", "a/b/c"]
-    assert await everything(store) == ["a", "a/b", "a/b/c", "ab/c"]
-    pages = [page async for page in store.list("a/", delimiter=True)]
-    assert [[entry.key for entry in page.entries] for page in pages] == [["a/b"]]
-    assert [page.folders for page in pages] == [("a/b/",)]
-    top = [page async for page in store.list(delimiter=True)]
-    assert ([entry.key for entry in top[0].entries], top[0].folders) == (["a"], ("a/", "ab/"))
-    with pytest.raises(Invalid, match="does not end in a slash"):
-        await everything(store, "a")
-
-
-async def test_empty_and_large_bodies(store: Store) -> None:
-    written = await store.put("empty", b"", CREATE)
-    assert isinstance(written, Written)
-    assert (await store.get("empty")).body == b""
-    assert (await store.range("empty", 0, 10)).body == b""
-    large = bytes(range(256)) * (64 * 4096)
-    assert len(large) == 2 * LARGE_BYTES
-    for mode in (CREATE, OVERWRITE, ADDRESSED):
-        outcome = await store.put("large", large, mode)
-        found = await store.get("large")
-        assert outcome == Written(found.version)
-        assert found.body == large
-        assert isinstance(await store.put("large", large, IfMatch(found.version)), Written)
-    assert await store.put("large", b"small", CREATE) == Lost()
-
-
-async def test_ranges(store: Store) -> None:
-    await store.put("k", b"0123456789")
-    assert (await store.range("k", 2, 5)).body == b"234"
-    assert (await store.range("k", 8, 100)).body == b"89"
-    assert (await store.range("k", 10, 20)).body == b""
-    assert (await store.range("k", 50, 60)).body == b""
-    assert (await store.range("k", 3, 3)).body == b""
-    for start, end in ((0, 5), (3, 3), (50, 60)):
-        with pytest.raises(NotFound, match="no such object"):
-            await store.range("missing", start, end)
-    with pytest.raises(Invalid, match="starts at -1"):
-        await store.range("k", -1, 5)
-
-
-async def test_conditions(store: Store) -> None:
-    first = await store.put("k", b"one", CREATE)
-    assert isinstance(first, Written)
-    assert await store.put("k", b"two", CREATE) == Lost()
-    assert await store.put("k", b"two", ADDRESSED) == Lost()
-    second = await store.put("k", b"two", IfMatch(first.version))
-    assert isinstance(second, Written)
-    assert await store.put("k", b"three", IfMatch(first.version)) == Lost()
-    assert await store.put("missing", b"x", IfMatch(first.version)) == Lost()
-    assert await store.get_unless("k", second.version) == NotModified()
-    found = await store.get_unless("k", first.version)
-    assert not isinstance(found, NotModified)
-    assert (found.key, found.body, found.version) == ("k", b"two", second.version)
-    head = await store.head("k")
-    assert (head.key, head.size, head.version) == ("k", 3, second.version)
-    assert head.modified_ns == found.modified_ns > 0
-    with pytest.raises(NotFound):
-        await store.get_unless("missing", Version('"x"'))
-
-
-async def test_deleting_is_idempotent(store: Store) -> None:
-    await store.put("a", b"")
-    await store.delete("a")
-    await store.delete("a")
-    await store.delete_many([])
-    await store.delete_many(["a", "b"])
-    with pytest.raises(NotFound):
-        await store.head("a")
-    assert isinstance(await store.put("a", b"", CREATE), Written)
-
-
-async def test_five_thousand_keys(store: Store, s3_server: S3Server, bucket: str) -> None:
-    keys = [f"p/{number:05}" for number in range(5_000)]
-    await map_bounded([*keys, "p0"], lambda key: store.put(key, b""), limit=16)
-    pages = [page async for page in store.list("p/")]
-    assert [len(page.entries) for page in pages] == [1000] * 5
-    assert [entry.key for page in pages for entry in page.entries] == keys
-    assert await everything(store, "p/", after="p/04990") == keys[4991:]
-    folded = [page async for page in store.list("p/", delimiter=True)]
-    assert [len(page.entries) for page in folded] == [1000] * 5
-    assert [entry.key for page in folded for entry in page.entries] == keys
-    await store.delete_many(keys)
-    assert s3_server.keys(bucket) == ["p0"]
-
-
 async def test_listing_after(store: Store) -> None:
     for key in ("a", "b/1", "b/2", "b/3/x", "c", "d/y"):
         await store.put(key, b"")
@@ -197,21 +99,3 @@ async def test_folder_markers_of_other_tools(store: Store, s3_server: S3Server, 
     assert await everything(store, "a/") == ["a/b", "a/c"]
     [page] = [page async for page in store.list("a/", delimiter=True)]
     assert ([entry.key for entry in page.entries], page.folders) == (["a/b"], ("a/c/",))
-
-
-@pytest.mark.parametrize("key", ["", "/a", "a/", "a//b", ".", "a/../b", "a\nb", "\x7f", "\ud800", "\uffff", "\ufffe"])
-async def test_keys_that_no_backend_holds(store: Store, key: str) -> None:
-    with pytest.raises(Invalid):
-        await store.put(key, b"x")
-    with pytest.raises(Invalid):
-        await store.delete_many([key])
-
-
-async def test_a_missing_bucket(s3_server: S3Server) -> None:
-    store = CloudStore(s3_server.target("nobody-made-this"), environ={})
-    for call in (store.get("k"), store.put("k", b"", CREATE), store.put("k", b"", IfMatch(Version('"x"')))):
-        with pytest.raises(NoBucket, match="s3://nobody-made-this: no such bucket at http://"):
-            await call
-    for reading in (everything(store), store.find("k")):
-        with pytest.raises(NoBucket, match="no such bucket"):
-            await reading

@@ -216,7 +216,7 @@ async def test_parts_are_counted_as_the_requests_that_they_are() -> None:
 
 
 class Crowd:
-    """Answers nobody before the test says so; how many waited at once is remembered."""
+    """Answers when the test says so; counts how many waited at once."""
 
     def __init__(self) -> None:
         self.waiting = 0

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from holdfast.base.ids import Ambient
 from holdfast.telemetry import Client, Gauge
@@ -16,6 +17,7 @@ from tests.integration.run_places import s3
 from tests.integration.servers import S3Server
 
 
+@pytest.mark.soak
 async def test_what_waits_is_seen_while_the_store_is_away_and_lands_at_the_next_start(
     ministack: S3Server, tmp_path: Path
 ) -> None:
@@ -52,9 +54,9 @@ async def test_what_waits_is_seen_while_the_store_is_away_and_lands_at_the_next_
             assert "holdfast_spool_batches 3.0" in (await http.get(f"{one.private}/metrics")).text
             code, log = await asyncio.to_thread(end, one.process)
             last = [json.loads(line) for line in log.splitlines()]
-            [told] = [each for each in last if "in the spool" in each["message"]]
-            assert (code, told["level"].lower()) == (0, "warning")
-            assert told["message"].startswith(f"3 batches remain in the spool {spool}, and will land ")
+            [answer] = [each for each in last if "in the spool" in each["message"]]
+            assert (code, answer["level"].lower()) == (0, "warning")
+            assert answer["message"].startswith(f"3 batches remain in the spool {spool}, and will land ")
             away = collector()
             problem = json.loads((await asyncio.to_thread(away.communicate))[1].splitlines()[-1])["error"]
             assert (away.returncode, problem["kind"]) == (5, "unavailable")

@@ -1,4 +1,4 @@
-"""One piece of upkeep that stops for good at one of its writes, so that somebody can kill it there.
+"""One piece of upkeep that stops at one of its writes, so that a test can kill it there.
 
 ``python -m tests.integration.upkeep_victim URI WORK before|after PREFIX [FILE]``
 """
@@ -54,7 +54,7 @@ class Stopping(Layer):
             print("here", flush=True)
             await asyncio.Event().wait()
         if done is None:
-            raise RuntimeError("nobody comes here")
+            raise RuntimeError("unreachable")
         return done
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from holdfast.objects.store import OVERWRITE
 from holdfast.ontology.chain.chain import Chain
-from holdfast.ontology.chain.latest import read_latest, read_ledger
+from holdfast.ontology.chain.state import read_latest, read_ledger
 from holdfast.ontology.format import layout
 from holdfast.ontology.maintain.compact import Compactor
 from holdfast.ontology.maintain.reindex import repair_indexes

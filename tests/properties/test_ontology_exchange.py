@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.ontology import Entity, Field, Relation
-from holdfast.ontology.bulk.files import FileFormat
-from holdfast.ontology.bulk.transfer import export_file, import_file
+from holdfast.ontology.bulk.transfer import FileFormat, export_file, import_file
 from holdfast.ontology.session import Ontology
 from tests.soak import examples
 from tests.unit.ontology.desk import Desk

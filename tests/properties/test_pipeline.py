@@ -68,7 +68,7 @@ async def test_drivers_at_once_make_the_rows_of_one(seed: int) -> None:
     async with open_store(f"memory:at-once-{seed}") as one, open_store(f"memory:at-once-{seed}") as two:
         field = Field(one)
         await field.season(seed)
-        told = await asyncio.gather(drive(one), drive(two), drive(one))
-        assert set(told) <= {"done", "fenced", "conflict"}
+        answer = await asyncio.gather(drive(one), drive(two), drive(one))
+        assert set(answer) <= {"done", "fenced", "conflict"}
         await pipeline.run(two, options=SMALL_UNITS)
         await agrees(one, field.batches)

@@ -1,5 +1,5 @@
 """Streams of accepted batches: whatever is written late, out of order or in flight, every reference is given out once,
-and what lies between two positions is the same whenever somebody asks."""
+and what lies between two positions is the same at every read."""
 
 import hashlib
 from collections.abc import Iterator

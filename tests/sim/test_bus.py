@@ -43,15 +43,6 @@ CRASH = Limits(crashes=1, lost_responses=0)
 NO_TROUBLE = Limits(crashes=0, lost_responses=0)
 
 
-@pytest.mark.parametrize(("kind", "seeds"), [(BusEvents, 36), (BusClaim, 100), (BusSchedule, 50)])
-def test_scenario_holds(kind: type[Scenario], seeds: int) -> None:
-    totals = Totals()
-    for seed in range(2_000, 2_000 + seeds):
-        totals.include(simulate(kind, seed))
-    assert totals.broken == {}
-    assert {"lost response", "lost request", "crashes", "pauses", "clock jumps"} <= totals.tally.keys()
-
-
 class Crowded(BusEvents):
     """More events than the window has places, some of them delayed."""
 
@@ -110,7 +101,7 @@ def test_the_small_world_has_everything_in_it(limits: Limits) -> None:
 
 
 class AckByAnyone(Claims):
-    """Reads the claim, sets ``ack_at``, writes it back, whoever has it by now."""
+    """Reads the claim, sets ``ack_at``, writes it back, whichever worker has it by now."""
 
     async def ack(self, hold: Hold, outbox: tuple[Any, ...] = ()) -> Claim:
         key = self._key(hold.claim.event_name, hold.claim.handler_id)

@@ -15,8 +15,6 @@ from holdfast.pipeline.gc.record import Sweep
 from holdfast.sim.checkers.gc import CURRENT, RECORDED
 from holdfast.sim.checkers.ingest import RESOLVES
 from holdfast.sim.explore import Limits, explore
-from holdfast.sim.run import Totals, simulate
-from holdfast.sim.scenario import find
 from holdfast.sim.scenarios.gc import GcDerived, GcOrphans
 from holdfast.sim.world import Process
 from holdfast.telemetry.accept import expired, layout
@@ -43,16 +41,6 @@ def test_no_course_of_one_acceptor_and_one_collector_of_garbage_loses_bytes(
     result = explore(scenario, limits)
     assert result.found is None
     assert result.states > at_least
-
-
-@pytest.mark.timeout(600)  # it is as fast as the machine
-@pytest.mark.parametrize(("name", "seeds"), [("gc-orphans", 24), ("gc-derived", 10)])
-def test_scenario_holds(name: str, seeds: int) -> None:
-    kind, totals = find(name), Totals()
-    for seed in range(2_000, 2_000 + seeds):
-        totals.include(simulate(kind, seed))
-    assert totals.broken == {}
-    assert {"lost response", "lost request", "unavailable", "crashes", "late"} <= totals.tally.keys()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,8 +3,6 @@
 import pytest
 
 from holdfast.sim.explore import Limits, explore
-from holdfast.sim.run import Totals, simulate
-from holdfast.sim.scenario import find
 from holdfast.sim.scenarios.ingest import IngestAccept
 
 ONE_OF_EACH = Limits(crashes=1, lost_responses=1)
@@ -31,15 +29,3 @@ def test_no_course_of_events_breaks_acceptance(scenario: IngestAccept, limits: L
     result = explore(scenario, limits)
     assert result.found is None
     assert result.states > at_least
-
-
-@pytest.mark.parametrize(
-    "name", ["ingest-accept", "ingest-live", "ingest-spool", "ingest-spool-live", "ingest-authority"]
-)
-def test_scenario_holds(name: str) -> None:
-    kind, totals = find(name), Totals()
-    for seed in range(1_000, 1_060):
-        totals.include(simulate(kind, seed))
-    assert totals.broken == {}
-    assert totals.operations >= totals.runs == 60
-    assert {"lost response", "lost request", "unavailable", "slow"} <= totals.tally.keys()

@@ -17,8 +17,7 @@ from holdfast.objects.lease import Grant, Lease, LeaseState
 from holdfast.objects.register import Absent, Applied, History, RecentOperations, Unknown
 from holdfast.objects.store import CREATE, OVERWRITE, Create, IfMatch, Lost, Mode, Page, Store, Written
 from holdfast.sim.pool import run_all, shares
-from holdfast.sim.run import Totals, simulate
-from holdfast.sim.scenario import find
+from holdfast.sim.run import Totals
 from holdfast.sim.scenarios.lease import LeaseFencedWrites, LeaseTenants
 from holdfast.sim.scenarios.register import RegisterCounter, RegisterForeign, RegisterHistory
 from holdfast.sim.scenarios.store import TICKETS, Names, StoreCache, StoreCas, StoreListing
@@ -39,23 +38,7 @@ GROUND = [
     "store-listing",
 ]
 LOSSY = ["lease", "lease-fenced-writes", "register-counter", "register-history"]
-MANY_SEEDS = range(1, 701 if SOAKING else 71)
-
-
-@pytest.mark.parametrize("name", GROUND)
-def test_scenario_holds(name: str) -> None:
-    kind, totals = find(name), Totals()
-    for seed in range(1_000, 1_060):
-        totals.include(simulate(kind, seed))
-    assert totals.broken == {}
-    assert totals.operations >= totals.runs == 60
-    assert {"lost response", "lost request", "unavailable", "slow"} <= totals.tally.keys()
-
-
-def test_every_law_is_judged_in_some_run() -> None:
-    laws = find("laws")
-    judged = {simulate(laws, seed).trace.events[1].subject for seed in range(1, 201)}
-    assert judged == {f"judge {name}" for name in laws().laws}  # type: ignore[attr-defined]  # of this scenario
+MANY_SEEDS = range(1, 701 if SOAKING else 31)
 
 
 def test_register_and_lease_hold_with_a_quarter_of_responses_lost() -> None:
@@ -66,12 +49,6 @@ def test_register_and_lease_hold_with_a_quarter_of_responses_lost() -> None:
     assert totals.runs == len(LOSSY) * len(MANY_SEEDS)
     assert totals.operations >= 30 * totals.runs
     assert totals.tally["lost response"] == pytest.approx(totals.requests / 4, rel=0.05)
-
-
-def test_what_a_replayed_edit_says_is_not_remembered_but_read() -> None:
-    """Seed 1001829: a clerk took up an addition, found it in the state it remembered, and told that old number."""
-    run = simulate(find("register-counter"), 1_001_829)
-    assert run.violations == []
 
 
 SEEDS = range(1, 400)
@@ -100,7 +77,7 @@ class TokenOnly(Client):
 
 
 class ContendedMeansTaken(Client):
-    """409 says that somebody else is writing, so the race is lost."""
+    """409 says that another client is writing, so the race is lost."""
 
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
         try:
@@ -164,7 +141,7 @@ def test_409_is_no_proof_that_nothing_was_written() -> None:
 
 
 class NoHistory(RecentOperations):
-    """Whoever lost a race tries again: surely it was not applied."""
+    """A client that lost a race tries again: surely it was not applied."""
 
     async def find(self, operation_id: str, since: Document | None, current: Document) -> Applied | Absent | Unknown:
         return Absent()
@@ -187,7 +164,7 @@ class DeletedOnRelease(Lease):
 
 
 class HeirTakenForARival(Lease):
-    """Whoever has the lease after a hand-over, in another epoch than we wrote, must have taken it from us."""
+    """An owner after a hand-over, in another epoch than we wrote, must have taken the lease from us."""
 
     async def hand_over(self, grant: Grant, successor_id: str) -> None:
         await super().hand_over(grant, successor_id)
@@ -253,7 +230,7 @@ def test_an_heir_that_was_quick_is_no_rival() -> None:
         def lease(self, process: Process) -> Lease:
             return HeirTakenForARival(process.store, "lease", process.name, process.ambient, ttl_ms=self.ttl_ms)
 
-    assert rules(first_broken(Naive, SEEDS)) == {"tenants are told the truth"}
+    assert rules(first_broken(Naive, SEEDS)) == {"answers to tenants are true"}
 
 
 def test_a_name_that_was_deleted_is_taken_again_without_a_boundary() -> None:

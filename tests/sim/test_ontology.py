@@ -8,11 +8,10 @@ from typing import Any, ClassVar, Self
 import pytest
 
 from holdfast.objects.store import Lost, Object, Written
-from holdfast.ontology.bulk.loader import Loader, Request
+from holdfast.ontology.bulk.load import Loader, Request
 from holdfast.ontology.chain.chain import Chain
-from holdfast.ontology.chain.latest import Latest, read_ledger
 from holdfast.ontology.chain.redaction_fence import RedactionFence
-from holdfast.ontology.chain.state import latest_rows
+from holdfast.ontology.chain.state import Latest, latest_rows, read_ledger
 from holdfast.ontology.commit.attempt import Attempt, Draft, Order
 from holdfast.ontology.commit.commit import Commit, Committer
 from holdfast.ontology.format.chainstate import Ledger
@@ -27,24 +26,18 @@ from holdfast.sim.run import simulate
 from holdfast.sim.scenarios.ontology import OntologyCommit, OntologySink
 from holdfast.sim.world import Process
 
-
-def test_what_writers_and_readers_were_told_holds_whatever_goes_wrong() -> None:
-    runs = [simulate(OntologyCommit, seed) for seed in range(72)]
-    assert [(run.seed, run.violations) for run in runs if run.violations] == []
-    met = sum((run.tally for run in runs), start=type(runs[0].tally)())
-    assert {"crashes", "pauses", "lost response", "late", "duplicate", "contended", "unavailable"} <= met.keys()
+LOST_ANSWER = Limits(crashes=0, lost_responses=1)
 
 
 @pytest.mark.parametrize(
     ("scenario", "limits"),
     [
-        (OntologyCommit(settled=False), Limits(crashes=0, lost_responses=1)),
-        (OntologyCommit(settled=False, again=1), Limits(crashes=0, lost_responses=1)),
-        (OntologyCommit(), Limits(crashes=1, lost_responses=0)),
-        (OntologyCommit(), Limits(crashes=0, lost_responses=1)),
-        (OntologyCommit(writers=1, plain=1), Limits(crashes=0, lost_responses=1)),
+        pytest.param(OntologyCommit(settled=False), LOST_ANSWER, id="lost answer"),
+        pytest.param(OntologyCommit(settled=False, again=1), LOST_ANSWER, id="asked again", marks=pytest.mark.soak),
+        pytest.param(OntologyCommit(), Limits(crashes=1, lost_responses=0), id="crash", marks=pytest.mark.soak),
+        pytest.param(OntologyCommit(), LOST_ANSWER, id="settled", marks=pytest.mark.soak),
+        pytest.param(OntologyCommit(writers=1, plain=1), LOST_ANSWER, id="plain writer"),
     ],
-    ids=["lost answer", "asked again", "crash", "settled", "plain writer"],
 )
 def test_every_order_of_events_of_two_committers(scenario: OntologyCommit, limits: Limits) -> None:
     result = explore(scenario, limits)
@@ -52,7 +45,6 @@ def test_every_order_of_events_of_two_committers(scenario: OntologyCommit, limit
     assert result.paths > 100
 
 
-LOST_ANSWER = Limits(crashes=0, lost_responses=1)
 NO_TROUBLE = Limits(crashes=0, lost_responses=0)
 LATE = Limits(crashes=0, lost_responses=0, timeouts=1)
 
@@ -200,14 +192,6 @@ class TrustingReader(OntologyCommit):
 )
 def test_a_few_seeds_show_the_harm(kind: type[OntologyCommit], rules: set[str]) -> None:
     assert broken_rules(kind, 20) & rules
-
-
-@pytest.mark.timeout(600)  # it is as fast as the machine
-def test_a_batch_is_one_commit_whatever_goes_wrong() -> None:
-    runs = [simulate(OntologySink, seed) for seed in range(60)]
-    assert [(run.seed, run.violations) for run in runs if run.violations] == []
-    met = sum((run.tally for run in runs), start=type(runs[0].tally)())
-    assert {"crashes", "pauses", "lost response", "late", "duplicate", "contended", "unavailable"} <= met.keys()
 
 
 class Forgetful(Committer):

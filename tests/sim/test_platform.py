@@ -30,19 +30,9 @@ from holdfast.sim.checkers.platform import (
     STEP_ONCE,
     STEP_PUBLISHED,
 )
-from holdfast.sim.run import Totals, simulate
 from holdfast.sim.scenario import Scenario
 from holdfast.sim.scenarios.platform import PlatformHandlers, PlatformOutbox, PlatformSteps
 from tests.sim.naive import first_broken, rules
-
-
-@pytest.mark.parametrize(("kind", "seeds"), [(PlatformOutbox, 30), (PlatformHandlers, 20)])
-def test_scenario_holds(kind: type[Scenario], seeds: int) -> None:
-    totals = Totals()
-    for seed in range(3_000, 3_000 + seeds):
-        totals.include(simulate(kind, seed))
-    assert totals.broken == {}
-    assert {"lost response", "crashes", "pauses"} <= totals.tally.keys()
 
 
 class Mendless(Outbox):
@@ -97,14 +87,6 @@ class Forgetful(PlatformHandlers):
 
 def test_a_handler_that_does_not_note_its_attempts_commits_twice() -> None:
     assert ONE_COMMIT in rules(first_broken(Forgetful, range(100)))
-
-
-def test_scenario_of_steps_holds() -> None:
-    totals = Totals()
-    for seed in range(5_000, 5_060):
-        totals.include(simulate(PlatformSteps, seed))
-    assert totals.broken == {}
-    assert {"lost response", "crashes", "pauses"} <= totals.tally.keys()
 
 
 class Anonymous(BusCourier):

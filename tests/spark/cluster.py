@@ -29,7 +29,7 @@ SPARK_HOME = Path(pyspark.__file__).parent
 # A JVM that lives for a minute gains nothing from the second compiler, or from proving again that Spark is well built.
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 LEASE_MS = 3_000
-"""Of the write lock, as the driver takes it: whoever comes after a killed one waits that out."""
+"""Of the write lock, as the driver takes it: the process after a killed one waits that long."""
 
 
 def java_options(folder: Path) -> dict[str, str]:
@@ -80,12 +80,12 @@ def daemon(folder: Path, name: str, host: str, *words: str) -> Iterator[Server]:
 
 
 class Driver:
-    """A driver at the cluster (``cluster_driver``): started when it is first told something, and anew if it is dead."""
+    """A driver at the cluster (``cluster_driver``): started at its first command, and anew if it is dead."""
 
     def __init__(self, folder: Path, master: str) -> None:
         self.folder = folder
         self.commits = folder / "commits"
-        """Where whoever commits a ``gated_reading`` waits."""
+        """Where the process that commits a ``gated_reading`` waits."""
         self.commits.mkdir()
         self.master = master
         self._process: subprocess.Popen[bytes] | None = None
@@ -100,7 +100,7 @@ class Driver:
         self._process.stdin.flush()
 
     def answer(self) -> Any:
-        """What it has to say about the last thing that it was told."""
+        """Its answer to the last command."""
         self.until(lambda: self._answers.exists() and self._answers.read_bytes().count(b"\n") > self._heard)
         self._heard += 1
         return json.loads(self._answers.read_bytes().splitlines()[self._heard - 1])
@@ -178,7 +178,7 @@ def executor_of(worker: int) -> psutil.Process:
 
 
 def _alive(process: psutil.Process) -> bool:
-    """Nobody may be there to bury it."""
+    """Its parent may be gone."""
     try:
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:

@@ -1,4 +1,4 @@
-"""A driver that does what it is told on its standard input, a line of JSON at a time, and answers in a file.
+"""A driver that reads commands from its standard input, a line of JSON each, and answers in a file.
 
 python -m tests.spark.cluster_driver MASTER ANSWERS
 

@@ -1,6 +1,6 @@
-"""The type of ``readings``, for a driver that is to be killed when everything is staged: whoever commits waits here.
+"""The type of ``readings``, for a driver that is to be killed when everything is staged: the commit waits here.
 
-Processes of Spark that plan, do and commit a write all import this module, and are told apart by what they run.
+Processes of Spark that plan, do and commit a write all import this module, and differ by what they run.
 """
 
 import os

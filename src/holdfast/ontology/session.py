@@ -9,7 +9,7 @@ wrote. With them it is refused, and the application decides again on what it the
 
 Intents are checked when they are given, and stay queued through every failure until they are committed or discarded.
 Leaving the session flushes indexes and gives back the lock; leaving it in peace with intents still queued is an error,
-because nobody would ever commit them.
+because they would never be committed.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -33,9 +33,19 @@ from holdfast.ontology.commit.lock import LockOptions, WriteLock
 from holdfast.ontology.commit.view import View
 from holdfast.ontology.feed import Feed
 from holdfast.ontology.format.chainstate import Ledger
-from holdfast.ontology.format.data.batch import Batch, size
+from holdfast.ontology.format.data.batch import (
+    Absent,
+    AtCommit,
+    Batch,
+    Equal,
+    Expectation,
+    Identity,
+    Intent,
+    Row,
+    digest,
+    size,
+)
 from holdfast.ontology.format.data.intake import queued
-from holdfast.ontology.format.data.intents import Absent, AtCommit, Equal, Expectation, Identity, Intent, Row, digest
 from holdfast.ontology.format.manifest import Manifest
 from holdfast.ontology.maintain import migrate as migration
 from holdfast.ontology.maintain.upkeep import Upkeep
@@ -84,8 +94,8 @@ class Ontology:
             self._add(python)
         self.runtime_id = options.runtime_id or f"holdfast-{ambient.ids.attempt()}{ambient.ids.attempt()}"
         self._view = View(store)
-        manners = LockOptions(ttl_ms=options.lease_ttl_ms, timeout_ms=options.lock_timeout_ms)
-        self._turn = WriteLock(store, self.runtime_id, ambient, manners)
+        lock_options = LockOptions(ttl_ms=options.lease_ttl_ms, timeout_ms=options.lock_timeout_ms)
+        self._turn = WriteLock(store, self.runtime_id, ambient, lock_options)
         self._upkeep = Upkeep(store, ambient, self._view, self._turn, self.runtime_id, compaction=options.compaction)
         self._turn.on_idle = self._upkeep.idle
         self._committer = Committer(
@@ -148,7 +158,7 @@ class Ontology:
         return Intent(info.type_id, identity, None, self._expectation(expect, info.type_id, identity))
 
     async def known(self, of: type[Mixin]) -> tuple[int, TypeState]:
-        """What is current of a type, and as of which commit: for whoever decides on it what to commit on top."""
+        """What is current of a type, and as of which commit: to decide on it what to commit next."""
         type_id = self.type_info(of).type_id
 
         async def read() -> tuple[int, TypeState]:
@@ -247,21 +257,18 @@ class Ontology:
         ``arrow()`` gives it as a table; ``follow()`` goes on with what is committed later. Without types, of all types.
         """
         wanted = [self.type_info(each).type_id for each in types] or None
-        return Feed(self.store, since=since, types=wanted, known=self._types)
+        return Feed(self.store, since=since, types=wanted, known=self._types, chain=self.chain)
 
     async def info(self) -> Info:
-        """Head, files and index lag per type, the lock, and what upkeep has to complain of."""
-        return await read_info(self.store, self._ambient, last_index_warning=self._upkeep.warning)
+        """Head, files and index lag per type, the lock, and the last warning of upkeep."""
+        return await read_info(self.store, self._ambient, self.chain, last_index_warning=self._upkeep.warning)
 
     async def flush(self) -> bool:
         """Bring all indexes up to now; False if that failed, for which see ``info``."""
         return await self._upkeep.flush(everything=True)
 
-    async def settled(self) -> None:
-        """Until this session does nothing in the background for its queries; for measurements."""
-
     async def close(self) -> None:
-        """Flush what is due, give back the lock. Nothing here fails: what is not done is mended by the next session."""
+        """Flush what is due, release the lock. Nothing here fails: what is not done is done by the next session."""
         try:
             await self._upkeep.close()
         finally:

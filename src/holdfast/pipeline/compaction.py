@@ -9,16 +9,13 @@ type in one step. A task that is run twice makes a second file that nothing name
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from holdfast.base import codec
-from holdfast.base.codec import Document
 from holdfast.base.errors import NotFound
 from holdfast.objects.store import Store
-from holdfast.ontology.maintain import staged_loads
+from holdfast.ontology.maintain import leftovers
 from holdfast.ontology.maintain.compact import (
     GRACE_NS,
     Compacted,
     Compactor,
-    Merge,
     Outlook,
     made_elsewhere,
     merge_document,
@@ -26,7 +23,7 @@ from holdfast.ontology.maintain.compact import (
 )
 from holdfast.ontology.types.refs import TypeId
 from holdfast.pipeline.engine import Engine
-from holdfast.pipeline.loading import Work
+from holdfast.pipeline.loading import run_tasks
 from holdfast.runs.engine.workflow import ambient_of
 
 Say = Callable[[str, int, int], None]
@@ -63,7 +60,8 @@ async def compact(
     began = ambient_of(store).clock.monotonic_ns()
     await compactor.begin(each.type_id for each in outlooks if each.merges)
     merges = [merge for outlook in outlooks for merge in outlook.merges]
-    rows = await _snapshots(engine, merges, say)
+    work = [{"number": number, "merge": merge_document(merge)} for number, merge in enumerate(merges)]
+    rows = await run_tasks(store, engine, "compact", snapshot_task, work, lambda _, n, total: say("merge", n, total))
     made = [await made_elsewhere(store, merges[int(row["number"])], row) for row in rows]
     in_time = ambient_of(store).clock.monotonic_ns() - began < GRACE_NS // 2
     done: list[Compacted] = []
@@ -71,13 +69,8 @@ async def compact(
         say("publish", number, len(outlooks))
         own = [each for each in made if each.merge.type_id == outlook.type_id]
         done += await _published(store, compactor, outlook.type_id, own, in_time=in_time)
-    removed = [*await compactor.sweep(chosen), *await staged_loads.sweep(store)]
+    removed = [*await compactor.sweep(chosen), *await leftovers.sweep(store)]
     return Compaction(outlooks, done, removed, sum(int(row["bytes_read"]) for row in rows))
-
-
-async def _snapshots(engine: Engine, merges: Sequence[Merge], say: Say) -> list[Document]:
-    payloads = [codec.encode({"number": number, "merge": merge_document(merge)}) for number, merge in enumerate(merges)]
-    return await engine.run("compact", Work(snapshot_task), payloads, lambda done, total: say("merge", done, total))
 
 
 async def _published(

@@ -20,7 +20,7 @@ from holdfast.objects.client import Client
 from holdfast.objects.open import carried
 from holdfast.objects.uri import StoreSpec
 from holdfast.ontology.bulk.decide import Policy, Rules
-from holdfast.ontology.bulk.loader import Landed
+from holdfast.ontology.bulk.load import Landed
 from holdfast.ontology.format.data.intake import check_columns
 from holdfast.ontology.types.model import Mixin
 from holdfast.ontology.types.typeinfo import TypeInfo

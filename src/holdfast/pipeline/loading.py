@@ -6,8 +6,9 @@ loop and a store of its own, and answers with where it lies; a driver decides an
 """
 
 import asyncio
+import json
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -17,22 +18,20 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.base import codec
 from holdfast.base.codec import Document
 from holdfast.base.errors import HoldfastError, Invalid
 from holdfast.objects.open import open_store
 from holdfast.objects.store import Store
 from holdfast.objects.uri import StoreSpec
-from holdfast.ontology.bulk import loader
+from holdfast.ontology.bulk import load as bulk_load
 from holdfast.ontology.bulk.decide import ORDER, RETRACTS, Rules
-from holdfast.ontology.bulk.stage import Stager
-from holdfast.ontology.bulk.staged import StagedFile
+from holdfast.ontology.bulk.stage import StagedFile, Stager
 from holdfast.ontology.chain import catalog
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.format.chainstate import Ledger
 from holdfast.ontology.format.data.intake import JSON_TEXT
 from holdfast.ontology.format.head import read_head
-from holdfast.ontology.maintain import staged_loads
+from holdfast.ontology.maintain import leftovers
 from holdfast.ontology.maintain.drop import find_type
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.session import Options as SessionOptions
@@ -42,6 +41,8 @@ from holdfast.ontology.types.refs import TypeId
 from holdfast.ontology.types.typeinfo import ENDS, TypeInfo, of_schema, type_info
 from holdfast.ontology.types.typespec import Anything, OneOf, form_of, without_null
 from holdfast.pipeline.engine import Engine
+from holdfast.pipeline.engine.protocol import Spread
+from holdfast.pipeline.engine.relations import relations
 from holdfast.runs.engine.workflow import ambient_of
 
 Say = Callable[[str, int, int], None]
@@ -179,7 +180,7 @@ class Staged:
     """What a task has staged, or why a row of its own does not fit. Picklable."""
 
     load: str
-    sheaves: tuple[Document, ...] = ()
+    staged_files: tuple[Document, ...] = ()
     rows: int = 0
     fault: tuple[str, str, str | None] | None = None
     """Type, message, field."""
@@ -189,7 +190,7 @@ class Staged:
     def document(self) -> Document:
         return {
             "load": self.load,
-            "sheaves": list(self.sheaves),
+            "staged_files": list(self.staged_files),
             "rows": self.rows,
             "fault": None if self.fault is None else list(self.fault),
         }
@@ -198,7 +199,7 @@ class Staged:
     def parse(cls, document: Document) -> "Staged":
         fault = document["fault"]
         return cls(
-            document["load"], tuple(document["sheaves"]), document["rows"], None if fault is None else tuple(fault)
+            document["load"], tuple(document["staged_files"]), document["rows"], None if fault is None else tuple(fault)
         )
 
 
@@ -215,10 +216,10 @@ async def staged(
         for batch in batches:
             if batch.num_rows:
                 await stager.add(columns.taken(pa.Table.from_batches([batch])))
-        sheaves = await stager.finish()
+        staged_files = await stager.finish()
     except InvalidValue as error:
         return Staged(load, fault=(error.type_name, str(error), error.field))
-    return Staged(load, tuple(sheaf.document() for sheaf in sheaves), stager.rows)
+    return Staged(load, tuple(staged_file.document() for staged_file in staged_files), stager.rows)
 
 
 def stage(spec: StoreSpec, load: str, typed: Typed, batches: Iterable[pa.RecordBatch], columns: Columns) -> Staged:
@@ -231,17 +232,48 @@ def stage(spec: StoreSpec, load: str, typed: Typed, batches: Iterable[pa.RecordB
     return asyncio.run(work())
 
 
+WORK = pa.schema([("number", pa.int64()), ("work", pa.string())])
+DONE = pa.schema([("number", pa.int64()), ("result", pa.string())])
+
+
 @dataclass(frozen=True)
 class Work:
-    """A task of ``ontology.bulk`` as an engine runs it. Picklable."""
+    """A task of ``ontology.bulk`` as a kernel: each row is the work of one call, as JSON. Picklable."""
 
-    task: loader.Task
+    task: bulk_load.Task
+    schema: pa.Schema = DONE
 
-    async def __call__(self, store: Store, payload: bytes) -> list[Document]:
-        return await self.task(store, ambient_of(store), codec.decode(payload, key="a payload"))
+    async def rows(self, store: Store, given: AsyncIterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:
+        async for batch in given:
+            for row in batch.to_pylist():
+                found = await self.task(store, ambient_of(store), json.loads(row["work"]))
+                done = [{"number": row["number"], "result": json.dumps(each)} for each in found]
+                yield pa.RecordBatch.from_pylist(done, DONE)
 
 
 # --- the driver ---
+
+
+async def run_tasks(
+    store: Store, engine: Engine, name: str, task: bulk_load.Task, work: Sequence[Document], say: Say
+) -> list[Document]:
+    """What a task gives for each of these, in their order; each is worth a task of Spark."""
+    if not work:
+        return []
+    run_id = f"{name}-{ambient_of(store).ids.unique()}"
+
+    async def rows() -> AsyncIterator[pa.RecordBatch]:
+        numbered = [{"number": number, "work": json.dumps(each)} for number, each in enumerate(work)]
+        yield pa.RecordBatch.from_pylist(numbered, WORK)
+
+    async with relations(store, engine, run_id, lambda step: lambda done, total: say(name, done, total)) as steps:
+        try:
+            await steps.put("work", WORK, rows())
+            await steps.map("done", "SELECT * FROM work", Work(task), Spread(by=("number",), worth=1, numbered=True))
+            found = await steps.rows("SELECT number, result FROM done")
+        finally:
+            await steps.remove()
+    return [json.loads(row["result"]) for row in sorted(found, key=lambda row: int(row["number"]))]
 
 
 @dataclass(frozen=True)
@@ -268,13 +300,12 @@ async def land(
     wishes: Wishes,
     engine: Engine,
     say: Say = lambda step, done, total: None,
-) -> loader.Landed:
+) -> bulk_load.Landed:
     """Decide and commit what tasks have staged; afterwards nothing of it is left, whatever came of it."""
     ambient = ambient_of(store)
 
-    async def run(name: str, task: loader.Task, payloads: Sequence[Document]) -> list[Document]:
-        bodies = [codec.encode(each) for each in payloads]
-        return await engine.run(name, Work(task), bodies, lambda done, total: say(name, done, total))
+    async def run(name: str, task: bulk_load.Task, payloads: Sequence[Document]) -> list[Document]:
+        return await run_tasks(store, engine, name, task, payloads, say)
 
     metadata = dict(wishes.metadata)
     if wishes.source is not None:
@@ -286,18 +317,18 @@ async def land(
     )
     try:
         _check(parts, wishes)
-        sheaves = [StagedFile.parse(each) for part in parts for each in part.sheaves]
-        request = loader.Request(load, wishes.rules, wishes.source, wishes.batch, wishes.if_head, metadata)
+        staged_files = [StagedFile.parse(each, key="a staged part") for part in parts for each in part.staged_files]
+        request = bulk_load.Request(load, wishes.rules, wishes.source, wishes.batch, wishes.if_head, metadata)
         async with Ontology(store, ambient, [info.python], options) as onto:
             say("commit", 0, 1)
-            landed = await loader.Loader(onto, ambient, info, run).land(request, sheaves)
+            landed = await bulk_load.Loader(onto, ambient, info, run).land(request, staged_files)
             if landed.replayed:
                 await onto.flush()  # whoever committed it may have died before its indexes
         say("commit", 1, 1)
         return landed
     finally:
         with suppress(HoldfastError):  # what stays is garbage that is found by its age
-            await staged_loads.forget(store, load)
+            await leftovers.forget(store, load)
 
 
 def _check(parts: Sequence[Staged], wishes: Wishes) -> None:
@@ -313,4 +344,4 @@ def _check(parts: Sequence[Staged], wishes: Wishes) -> None:
         )
 
 
-__all__ = ["Staged", "Typed", "Wishes", "Work", "imported", "known_type", "land", "stage", "staged"]
+__all__ = ["Staged", "Typed", "Wishes", "Work", "imported", "known_type", "land", "run_tasks", "stage", "staged"]

@@ -32,7 +32,7 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.open import open_store
 from holdfast.objects.uri import StoreSpec
 from holdfast.ontology.bulk.decide import Policy, Rules
-from holdfast.ontology.bulk.loader import Landed
+from holdfast.ontology.bulk.load import Landed
 from holdfast.ontology.types.model import Mixin
 from holdfast.pipeline.engine import Inline
 from holdfast.pipeline.errors import in_one_line

@@ -35,7 +35,7 @@ from holdfast.objects.client import Usage
 from holdfast.objects.lease import Grant, Held
 from holdfast.objects.register import Edited, Snapshot, Unchanged
 from holdfast.objects.store import Lost, Meta, Mode, NotModified, Object, Page, Part, Version, Written
-from holdfast.ontology.chain.times import Moment as MomentInTime
+from holdfast.ontology.chain.history import Moment as MomentInTime
 from holdfast.ontology.commit.attempt import Witness
 from holdfast.ontology.commit.commit import Commit, Progress
 from holdfast.ontology.commit.info import Info

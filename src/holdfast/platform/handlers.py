@@ -21,8 +21,7 @@ from holdfast.bus import Context as BusContext
 from holdfast.bus.worker.claims import Claims, Hold
 from holdfast.objects.store import Store
 from holdfast.ontology.commit.commit import Commit
-from holdfast.ontology.format.data.batch import Batch, size
-from holdfast.ontology.format.data.intents import Intent
+from holdfast.ontology.format.data.batch import Batch, Intent, size
 from holdfast.ontology.session import ANY, Anything, Options
 from holdfast.ontology.types.model import Mixin
 from holdfast.ontology.types.refs import Place

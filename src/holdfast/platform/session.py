@@ -22,8 +22,7 @@ from holdfast.bus.event import DEFAULT_PRIORITY, Emission
 from holdfast.objects.store import Store
 from holdfast.ontology.commit.attempt import Witness
 from holdfast.ontology.commit.commit import Commit, Progress
-from holdfast.ontology.format.data.batch import Batch
-from holdfast.ontology.format.data.intents import Intent
+from holdfast.ontology.format.data.batch import Batch, Intent
 from holdfast.ontology.format.manifest import Manifest
 from holdfast.ontology.session import Ontology, Options
 from holdfast.ontology.types.model import Mixin

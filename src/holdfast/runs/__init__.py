@@ -1,7 +1,7 @@
 """Runs: work that survives crashes, journaled in the bucket."""
 
 from holdfast.runs.admin.control import find, reindex, request_cancel, request_retry
-from holdfast.runs.admin.delete import delete, purge
+from holdfast.runs.admin.delete import delete
 from holdfast.runs.admin.describe import Description, describe, follow
 from holdfast.runs.admin.fork import fork
 from holdfast.runs.engine.calls import Outcome, Retry
@@ -56,7 +56,6 @@ __all__ = [
     "find",
     "follow",
     "fork",
-    "purge",
     "register_codec",
     "reindex",
     "request_cancel",

@@ -119,10 +119,6 @@ def mail_key(run_id: str, event: str, mail_id: str) -> str:
     return f"{mail_folder(run_id, event)}{mail_id}.json"
 
 
-def mail_id(key: str) -> str:
-    return key.rpartition("/")[2].removesuffix(".json")
-
-
 def fork_folder(run_id: str) -> str:
     return f"{ROOT}{run_id}/forks/"
 
@@ -131,7 +127,8 @@ def fork_key(run_id: str, fork_id: str) -> str:
     return f"{fork_folder(run_id)}{fork_id}.json"
 
 
-def fork_id(key: str) -> str:
+def id_of(key: str) -> str:
+    """The id of a mail, or of a fork, in the key of its object."""
     return key.rpartition("/")[2].removesuffix(".json")
 
 

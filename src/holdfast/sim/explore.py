@@ -1,19 +1,18 @@
-"""Every course of events of a small world, without luck: requests land, are answered or cut off in every order.
+"""Exhaustive exploration of a small world: requests take effect, are answered or cut off in every possible order.
 
-Nothing is timed here. Whenever every process waits, it is decided what happens next: a request lands, and its answer is
-heard or lost; a process dies. A course of events is its list of decisions. All courses are followed, depth first, by
-running the world again from its beginning with another list. A course that comes to a point where an earlier one has
-been is abandoned there, because nothing new can follow: the store has gone through the same changes, every process has
-heard the same, the same is on its way, and the same operations had ended when others began. That is all that a process
-or a checker can know.
+Nothing is timed here. Whenever every process waits, the explorer decides what happens next: a request takes effect and
+its answer arrives or is lost; a process dies. A schedule is its list of decisions. All schedules are followed, depth
+first, by running the world again from its beginning with another list. A schedule that reaches a state which an earlier
+one has reached is abandoned there, because nothing new can follow: the store has had the same changes, every process
+has received the same answers, the same requests are in flight, and the same operations had ended when others began. A
+process or a checker can know nothing else.
 
-An answer is heard as soon as its request has landed. Hearing it later would change nothing for anybody else: it only
-delays what the process does next, and that is delayed in all possible ways by when its next request lands. For the
-same reason an operation is taken to begin when its first request lands. So operations are as short as they can be,
-which is the hardest case for a protocol. A process that dies between landing and answer is one that died while its
-request was on its way.
+An answer arrives as soon as its request has taken effect. A later arrival would change nothing for other processes: it
+only delays the next request of this one, and that is delayed in all possible ways anyhow. For the same reason an
+operation begins when its first request takes effect. So operations are as short as they can be, which is the hardest
+case for a protocol. A process that dies between effect and answer is one that died while its request was in flight.
 
-Time moves only when nothing is on its way, so a scenario that is explored should not sleep.
+Time moves only when no request is in flight, so a scenario that is explored should not sleep.
 """
 
 from collections import Counter
@@ -162,8 +161,8 @@ class _Course:
         self._depth = 0
         self._repeatable: list[_Flight] = []
         self._begun: set[int] = set()
-        self._heard: dict[str, int] = {}
-        """Per process the chain of all answers that it has heard."""
+        self._received: dict[str, int] = {}
+        """Per process the chain of all answers that it has received."""
         loop, trace = SimLoop(when_idle=self._decide), Trace()
         self._wire = _ChosenWire(loop, trace)
         self._world = World(Seed(0), loop, trace, self._wire, stack=scenario.stack)
@@ -211,7 +210,7 @@ class _Course:
                 yield partial(self._drop, flight)
                 continue
             if left.lost_responses:
-                yield partial(self._land_unheard, flight)
+                yield partial(self._lose_answer, flight)
             if left.timeouts:
                 yield partial(self._time_out, flight)
             if left.contended and flight.request.conditional:
@@ -228,7 +227,7 @@ class _Course:
         else:
             self._serve(flight)
 
-    def _land_unheard(self, flight: _Flight) -> None:
+    def _lose_answer(self, flight: _Flight) -> None:
         self._spend("lost_responses")
         self._begin_operations(flight.request.process)
         self._serve(flight)
@@ -258,7 +257,7 @@ class _Course:
         self._left = replace(self._left, **{kind: getattr(self._left, kind) - 1})
 
     def _is_awaited(self, flight: _Flight) -> bool:
-        """Somebody is alive and waiting for its answer."""
+        """Whether its process is alive and waits for the answer."""
         working = any(process.working for process in self._world.processes if process.name == flight.request.process)
         return working and not flight.request.answer.done()
 
@@ -272,8 +271,8 @@ class _Course:
         process = flight.request.process
         self._begin_operations(process)
         if self._memory is not None:
-            heard = (flight.turn, _comparable(answer))
-            self._heard[process] = self._memory.extend(self._heard.get(process, 0), heard)
+            received = (flight.turn, _comparable(answer))
+            self._received[process] = self._memory.extend(self._received.get(process, 0), received)
         self._wire.tell(flight.request, answer)
 
     def _begin_operations(self, process: str) -> None:
@@ -291,7 +290,7 @@ class _Course:
             changes = memory.extend(changes, (landing.process, landing.key, landing.version))
         return (
             changes,
-            frozenset(self._heard.items()),
+            frozenset(self._received.items()),
             frozenset((flight.request.process, flight.turn) for flight in self._wire.flights),
             frozenset((flight.request.process, flight.turn) for flight in self._repeatable),
             frozenset(process.name for process in self._world.processes if process.working),

@@ -3,7 +3,7 @@
 Positions are places in the world's one order of events, so "this ended before that began" needs no clock. An operation
 whose process crashed, or that ended in doubt, stays ``Open``: it may have taken effect, may still, or may never.
 
-Recording is cheap; text is made only when somebody reads. Two runs are the same if the digests of their traces are.
+Recording is cheap; text is made only when it is read. Two runs are the same if the digests of their traces are.
 """
 
 import hashlib
@@ -99,7 +99,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Nobody knows. ``error`` is absent while the operation goes on, and for ever if its process died."""
+    """The outcome is unknown. ``error`` is absent while the operation goes on, and for ever if its process died."""
 
     error: HoldfastError | None = None
 

@@ -5,7 +5,7 @@ So ``sleep``, ``timeout`` and ``TaskGroup`` work unmodified, and "wait for ever"
 once.
 
 A gate stands before every step of the tasks of one simulated process. Closed, it keeps their steps, timers included:
-the process is paused, or, if nobody ever opens it again, dead. Nothing is cancelled, so no ``finally`` tidies up where
+the process is paused, or, if it is never opened again, dead. Nothing is cancelled, so no ``finally`` tidies up where
 a real crash would not have let it.
 """
 
@@ -21,7 +21,7 @@ GATE: ContextVar["Gate | None"] = ContextVar("holdfast_sim_gate", default=None)
 
 
 class Deadlock(Exception):
-    """Everybody waits, and nothing is on its way to anybody."""
+    """Every task waits, and nothing is scheduled that could wake one."""
 
 
 class SimLoop(asyncio.SelectorEventLoop):
@@ -30,7 +30,7 @@ class SimLoop(asyncio.SelectorEventLoop):
     def __init__(self, *, when_idle: Callable[[], bool] | None = None) -> None:
         """``when_idle`` is asked before time moves; True means that it made something happen."""
         self._now = 0.0
-        self._nobody = Context()
+        self._no_process = Context()
         super().__init__(_Waiting(self._wait))
         self._when_idle = when_idle
 
@@ -53,13 +53,13 @@ class SimLoop(asyncio.SelectorEventLoop):
 
     def after(self, seconds: float, callback: Callable[..., object], *args: Any) -> None:
         """Something that happens in the world and is no step of any process."""
-        super().call_at(self._now + seconds, callback, *args, context=self._nobody)
+        super().call_at(self._now + seconds, callback, *args, context=self._no_process)
 
     def _wait(self, timeout: float | None) -> None:
         if timeout == 0 or (self._when_idle is not None and self._when_idle()):
             return
         if timeout is None:
-            raise Deadlock("everybody waits, and nothing is on its way to anybody")
+            raise Deadlock("every task waits, and nothing is scheduled that could wake one")
         # A hair more than asked: a timer is due only before now, and late in the day a nanosecond is less than a hair.
         self._now = math.nextafter(self._now + timeout, math.inf)
 

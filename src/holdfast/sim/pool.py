@@ -70,7 +70,7 @@ class Runner:
             stdout=asyncio.subprocess.PIPE,
             env={**os.environ, "PYTHONHASHSEED": str(self._hash_seed)},
             limit=_LONGEST_LINE,
-            start_new_session=True,  # Ctrl-C is for whoever started it
+            start_new_session=True,  # Ctrl-C goes to the parent alone
         )
         return self
 

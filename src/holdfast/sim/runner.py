@@ -34,7 +34,7 @@ def main() -> None:
                 _say(answer)
         except Invalid as error:
             _say({"invalid": str(error), "remedy": error.remedy})
-        except Exception as error:  # noqa: BLE001  # of the scenario's own code: whoever asked is told whose and where
+        except Exception as error:  # noqa: BLE001  # of the scenario's own code: answered with its place
             _say(_mishap(request, error))
 
 

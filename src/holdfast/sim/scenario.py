@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar, Self, TypedDict
 
 from holdfast.base.errors import Contended, Invalid, NotFound, Unavailable
 from holdfast.base.ids import Ambient
@@ -87,6 +87,18 @@ class Scenario(ABC):
 def retries(rng: random.Random) -> RetryPolicy:
     """From impatient to stubborn: an impatient stack leaves outcomes open, which protocols must bear."""
     return RetryPolicy(attempts=rng.randint(2, 8), base_ms=rng.choice((1, 50)), max_ms=500, deadline_ms=20_000)
+
+
+class Surroundings(TypedDict):
+    faults: Faults
+    troubles: Troubles
+    retry: RetryPolicy
+
+
+def surroundings(rng: random.Random, *, lost_response: float, within_ms: float = 2_000) -> Surroundings:
+    """What most scenarios draw after their own settings."""
+    faults = Faults.drawn(rng, lost_response=lost_response)
+    return {"faults": faults, "troubles": Troubles.drawn(rng, within_ms=within_ms), "retry": retries(rng)}
 
 
 def built_in() -> dict[str, type[Scenario]]:

@@ -28,11 +28,11 @@ from holdfast.sim.wire import Wire
 T = TypeVar("T")
 
 OnChange = Callable[[str, str, bytes | None, str | None], None]
-"""Told of every change of the truth: by whom, which key, the new bytes and their version, or None for a delete."""
+"""Called for every change: the process, the key, the new bytes and their version, or None for a delete."""
 
 
 class Crashed(BaseException):
-    """The process that asks is dead. Only its remains, being discarded at the end of a world, ever see this."""
+    """The process that asks is dead. Raised only in tasks that are being discarded at the end of a world."""
 
 
 class SimStore(Store):

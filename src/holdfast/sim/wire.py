@@ -1,7 +1,7 @@
 """The way between a process and the store: a request hop, a moment on the store, a response hop.
 
-Each of the three can go wrong by itself, so "it landed and nobody was told" is an ordinary course of events. What has
-been sent is out of the sender's hands: it lands whether or not the sender still lives, waits or cares.
+Each of the three can fail by itself, so "it took effect and was not answered" is an ordinary schedule. A request that
+was sent takes effect whether or not its sender is still alive or waits.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ WIRE = "wire"
 """Who acts when a fault is drawn for a request."""
 
 REQUEST_LIMIT = 200_000
-"""More in one run means that somebody retries for ever."""
+"""More in one run means that a process retries for ever."""
 
 HOP_S = 0.02
 PATIENCE_S = 0.3
@@ -72,7 +72,7 @@ class Wire(ABC):
     ) -> asyncio.Future[Any]:
         self.sent += 1
         if self.sent > REQUEST_LIMIT:
-            raise Runaway(f"{process} sent request number {self.sent}: somebody retries for ever")
+            raise Runaway(f"{process} sent request number {self.sent}: it retries for ever")
         request = Request(
             self.sent, process, verb, key, effect, self.loop.create_future(), writes=writes, conditional=conditional
         )

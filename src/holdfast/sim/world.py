@@ -105,6 +105,11 @@ class World:
         )
         return Process(self, name, actor, clock)
 
+    def start_all(self, name: str, count: int, actor: Actor) -> None:
+        """``count`` processes: ``name1``, ``name2``, ..."""
+        for number in range(count):
+            self.start(f"{name}{number + 1}", actor)
+
     def run(self) -> None:
         """Until every process has finished or died for good, and nothing is on its way any more."""
         try:
@@ -310,7 +315,7 @@ def _life(family: str, incarnation: int) -> str:
 
 
 class Nemesis:
-    """Strikes whoever is working when the moment comes, or nobody."""
+    """Strikes one of the processes that are working at that moment, if there is one."""
 
     def __init__(self, world: World, troubles: Troubles) -> None:
         self._world = world

@@ -109,5 +109,5 @@ class Past:
 
 
 def _told(fact: Fact) -> str:
-    """Told apart: 0.0 and -0.0, 1.1 and 1.10, which are equal."""
+    """Distinguishes 0.0 from -0.0 and 1.1 from 1.10, which are equal."""
     return repr(sorted(fact.items()))

@@ -30,7 +30,7 @@ class Road(NamedTuple):
         return self.led_to(starts) & self.there
 
     def walked(self, starts: set[str], least: int, most: int | None) -> set[str]:
-        """Who is met after ``least`` to ``most`` steps. More steps than there are people meet nobody new."""
+        """Who is reached after ``least`` to ``most`` steps. More steps than there are people reach no one new."""
         met = set(starts) if least == 0 else set()
         level = starts
         for count in range(1, (len(self.there) if most is None else most) + 1):

@@ -191,7 +191,7 @@ class TestBlocking:
 
 
 class TestFinishing:
-    """A write goes on in its thread, so whoever gives it up must not go on before it."""
+    """A write goes on in its thread, so a caller that gives it up must not go on before it ends."""
 
     async def test_it_is_blocking_otherwise(self) -> None:
         assert await finishing(divmod, 17, 5) == (3, 2)
@@ -266,10 +266,10 @@ async def test_what_is_refused_because_the_executor_has_ended_never_runs() -> No
 async def test_what_runs_apart_has_a_thread_of_its_own_and_its_callers_context() -> None:
     mark: ContextVar[str] = ContextVar("mark")
     mark.set("here")
-    told = await apart(lambda: (threading.current_thread(), mark.get()))
-    assert told[0] is not threading.current_thread()
-    assert told[0].daemon
-    assert told[1] == "here"
+    answer = await apart(lambda: (threading.current_thread(), mark.get()))
+    assert answer[0] is not threading.current_thread()
+    assert answer[0].daemon
+    assert answer[1] == "here"
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), SystemExit(3), StopIteration()])
@@ -289,7 +289,7 @@ async def test_what_hangs_apart_takes_no_thread_from_others_and_may_be_left() ->
         assert await blocking(lambda: "done") == "done"
         for each in hanging:
             each.cancel()
-        told = await asyncio.gather(*hanging, return_exceptions=True)
-        assert all(isinstance(each, asyncio.CancelledError) for each in told)
+        answer = await asyncio.gather(*hanging, return_exceptions=True)
+        assert all(isinstance(each, asyncio.CancelledError) for each in answer)
     finally:
         release.set()

@@ -243,7 +243,7 @@ def test_a_path_may_begin_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert settings.cache.dir == tmp_path / "cache"
     assert settings.s3.secret_access_key is not None
     with pytest.raises(Invalid, match=r"^environment: cache\.dir: .*home directory"):
-        load(environ={"HOLDFAST_CACHE__DIR": "~nobody-of-this-name/cache"}, folder=tmp_path)
+        load(environ={"HOLDFAST_CACHE__DIR": "~no-such-user/cache"}, folder=tmp_path)
 
 
 def test_settings_do_not_change_once_loaded(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from holdfast.base.errors import HoldfastError
 from holdfast.cli.demo import witness
 from holdfast.cli.demo.fleet import Fleet
 from holdfast.cli.demo.stage import Stage
-from holdfast.cli.demo.work import check_steps
+from holdfast.cli.demo.work import check_steps, victim
 from holdfast.cli.main import run
 from holdfast.cli.output import Output
 from holdfast.telemetry import Gauge
@@ -115,6 +115,16 @@ class TestClaims:
             await asyncio.sleep(0.05)
         showing.cancel()
         assert stdout.getvalue() == "      ... a slow thing, 2 s\n"
+
+    async def test_what_a_killed_process_printed_before_its_end_counts(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "chatty.py").write_text("import time\nprint('a\\nb\\nc', flush=True)\ntime.sleep(60)\n")
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+        stage, _ = stage_in(tmp_path)
+        start = stage.process
+        monkeypatch.setattr(stage, "process", lambda name, *_: start(name, "chatty"))
+        assert await victim(stage, "run", 1) == (["a", "b", "c"], {})
 
     async def test_a_process_that_fails_is_reported_with_its_last_line(self, tmp_path: Path) -> None:
         stage, _ = stage_in(tmp_path)

@@ -67,52 +67,6 @@ def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest
     return EventsDesk(tmp_path, capsys)
 
 
-def test_events_are_published_handled_and_seen(desk: EventsDesk) -> None:
-    first, bad = desk.publish("o1", "--key", "o1"), desk.publish("bad", "--priority", "7")
-    assert desk.json("events", "publish", "paid", '{"order": "o1"}', "--key", "o1")["duplicate"] is True
-    later = desk.publish("later", "--delay", "2h")
-    worked = desk.work()
-    assert (worked["handled"], worked["dead"], worked["waiting"]) == (1, 1, 1)
-    listed = {each["id"]: each["status"] for each in desk.json("events", "list", "--type", "paid")}
-    assert listed == {first: "acked", bad: "dead_lettered", later: "pending"}
-    assert bad in desk.text("events", "list", "--status", "dead_lettered")
-    (claim,) = desk.json("events", "inspect", bad)["claims"]
-    assert claim["last_error"] == "DeadLetter: no such order"
-    assert "ship" in desk.text("events", "inspect", first)
-    assert desk.json("events", "namespaces")[0]["events"] == 4
-    assert desk.json("events", "sessions") == []
-    stats = desk.json("events", "stats")
-    assert stats[0]["open"] == 1
-
-
-def test_a_handler_that_no_worker_has_is_listed_and_retired(desk: EventsDesk) -> None:
-    desk.publish("o1")
-    desk.work()
-    last = desk.json("events", "publish", "paid", '{"order": "o2"}')["created_at"]
-    (handler,) = desk.json("events", "handlers")
-    assert (handler["handler_id"], handler["types"], handler["workers"]) == ("ship", ["paid"], 0)
-    assert handler["oldest"] == last
-    assert "holdfast events retire ship" in desk.text("events", "handlers")
-    assert "holdfast events retire ship" in desk.text("events", "stats")
-    assert desk.json("events", "retire", "ship") == {"retired": "ship", "namespace": "default"}
-    assert desk.json("events", "handlers") == []
-    assert "no handler ship" in desk.text("events", "retire", "ship", code=4)
-
-
-def test_the_dead_are_replayed_or_dropped(desk: EventsDesk) -> None:
-    bad = desk.publish("bad")
-    desk.work()
-    (letter,) = desk.json("events", "dead-letters", "list")
-    assert (letter["event_id"], letter["type"]) == (bad, "paid")
-    (told,) = desk.json("events", "dead-letters", "replay", bad)
-    assert desk.json("events", "dead-letters", "list") == []
-    desk.work()
-    assert told["replayed_as"] in desk.text("events", "dead-letters", "list")
-    assert len(desk.json("events", "dead-letters", "drop", "--all")) == 1
-    assert f"event {bad} has no dead letter" in desk.text("events", "dead-letters", "drop", bad, code=4)
-    assert "name one event" in desk.text("events", "dead-letters", "drop", code=2)
-
-
 def test_tail_and_cleanup(desk: EventsDesk) -> None:
     for order in ("o1", "o2", "o3"):
         desk.publish(order)

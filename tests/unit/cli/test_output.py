@@ -19,7 +19,7 @@ from holdfast.base.errors import TABLE, Conflict, NotFound
 from holdfast.cli.output import Output, PipeClosed, csv_line, json_text, printable
 from holdfast.cli.progress import Checklist, State, Step
 from holdfast.cli.rows import Format, save, show, show_groups
-from holdfast.ontology.bulk.files import FileFormat
+from holdfast.ontology.bulk.transfer import FileFormat
 
 
 class Streams:

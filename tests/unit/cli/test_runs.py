@@ -2,18 +2,13 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from holdfast import objects, runs
-from holdfast.cli import runs as runs_command
-from holdfast.cli.runs import open_runs
-from holdfast.cli.shell import Shell
 from holdfast.objects import Client
-from tests.unit.cli.runs_desk import RunsDesk, bulky, desk_in, nap, order
+from tests.unit.cli.runs_desk import RunsDesk, desk_in, nap, order
 
 Capture = pytest.CaptureFixture[str]
 
@@ -42,55 +37,8 @@ class TestList:
         )
         assert re.search(r"to do +finish it with version 1, or fork it", status)
 
-    def test_listing_thousands_reads_no_journal(self, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-        desk = RunsDesk("memory:thousands", capsys)
-        stores: list[Client] = []
-
-        @asynccontextmanager
-        async def watched(shell: Shell) -> AsyncIterator[Client]:
-            async with open_runs(shell) as store:
-                stores.append(store)
-                yield store
-
-        monkeypatch.setattr(runs_command, "open_runs", watched)
-        desk.do(_three_thousand)
-        assert len(desk.document("list")) == 3000
-        assert len(desk.document("list", "--status", "success", "--tag", "kind=even")) == 500
-        assert len(desk.document("list", "--status", "suspended")) == 2000
-        for store in stores:
-            assert store.usage.requests(family="runs") == 0, "no journal was touched"
-            assert store.usage.requests("list", "runs-index") <= 6, "a page has a thousand keys"
-            assert store.usage.requests() == store.usage.requests("list", "runs-index") + 1, "and the format is checked"
-
-
-async def _three_thousand(store: Client) -> None:
-    for number in range(3000):
-        tags = [f"kind={'odd' if number % 2 else 'even'}"]
-        if number < 1000:
-            await quick.start(store, number, run_id=f"quick-{number}", tags=tags)
-        else:
-            await waiting.start(store, run_id=f"waiting-{number}", tags=tags)
-
-
-@runs.workflow()
-async def quick(ctx: runs.Context, number: int) -> int:
-    return number
-
-
-@runs.workflow()
-async def waiting(ctx: runs.Context) -> object:
-    return await ctx.suspend("go")
-
 
 class TestDump:
-    def test_large_values_are_references_unless_they_are_asked_for(self, desk: RunsDesk) -> None:
-        desk.start(bulky, run_id="r")
-        reference = desk.documents("dump", "r")[1]
-        assert reference["payload"]["bytes"] == 40_000
-        whole = desk.documents("dump", "r", "--payloads")[1]
-        assert whole["result"]["$type"] == "bytes"
-        assert "payload" not in whole
-
     def test_earlier_generations(self, desk: RunsDesk) -> None:
         @runs.workflow()
         async def loop(ctx: runs.Context, turn: int) -> int:
@@ -129,19 +77,6 @@ class TestStats:
 
 
 class TestReindex:
-    def test_it_mends_the_index(self, desk: RunsDesk) -> None:
-        desk.ship("a")
-        desk.start(order, "hat", run_id="b")
-
-        async def lose(store: Client) -> None:
-            await store.delete_many([key async for key in store.keys("runs-index/")])
-
-        desk.do(lose)
-        assert desk.document("list") == []
-        assert desk.holdfast("reindex") == "2 runs; 2 index keys written, 0 removed\n"
-        assert ids(desk.document("list")) == ["b", "a"]
-        assert desk.document("reindex") == {"runs": 2, "written": 0, "removed": 0, "unreadable": {}}
-
     def test_damaged_journals_are_named_and_do_not_stop_it(self, desk: RunsDesk) -> None:
         desk.ship("a")
         desk.do(lambda store: store.put("runs/b/journal.jsonl", b"nonsense\n"))

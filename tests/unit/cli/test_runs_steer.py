@@ -17,67 +17,13 @@ def status(desk: RunsDesk, run_id: str) -> str:
     return str(desk.document("status", run_id)["status"])
 
 
-class TestFork:
-    def test_from_a_step_an_offset_and_after_a_step(self, desk: RunsDesk) -> None:
-        desk.ship("r")
-        before = desk.documents("dump", "r")
-        shown = desk.holdfast("fork", "r", "--from-step", "ship", "--new-run-id", "again")
-        assert shown == "again is a fork of r, from offset 5; the next worker or call goes on with it\n"
-        made = desk.document("fork", "r", "--from-offset", "2")
-        assert (made["source"], made["from_offset"], made["status"]) == ("r", 2, "open")
-        after = desk.document("fork", "r", "--after-step", "reserve", "--new-run-id", "later", "--as-version", "2")
-        assert after["from_offset"] == 2
-        assert desk.document("status", "later")["version"] == "2"
-        assert desk.documents("dump", "r") == before, "the source is not touched"
-        assert desk.work() >= 2
-        assert desk.document("status", "again")["result"] == {"shipped": "hat"}
-        assert status(desk, made["run_id"]) == "suspended", "it asks for the payment again"
-
-
-class TestCancel:
-    def test_with_clean_up(self, desk: RunsDesk) -> None:
-        desk.start(order, "hat", run_id="r")
-        shown = desk.holdfast("cancel", "r", "--reason", "out of hats")
-        assert shown == "r is cancelling, session 2; the next worker or call runs its clean-up\n"
-        assert desk.holdfast("cancel", "r").endswith("nothing was changed\n")
-        assert desk.work() == 1
-        found = desk.document("status", "r")
-        assert (found["status"], found["cancel_reason"], found["last_step"]) == ("cancelled", "out of hats", "release")
-        assert desk.document("cancel", "r")["written"] is False
-
-
-class TestRetry:
-    def test_a_failed_run(self, desk: RunsDesk) -> None:
-        desk.start(order, "hat", run_id="r", broken=True)
-        desk.do(lambda store: order.resume(store, "r", "payment", 5))
-        assert status(desk, "r") == "failed"
-        assert desk.holdfast("retry", "r") == "r is open, session 3; the next worker or call goes on with it\n"
-        assert desk.work() == 1
-        found = desk.document("status", "r")
-        assert (found["status"], found["failures"], found["steps"]) == ("failed", 1, 1), "tried again, from the step on"
-
-
 class TestResume:
-    def test_a_run_that_waits(self, desk: RunsDesk) -> None:
-        desk.start(order, "hat", run_id="r")
-        shown = desk.holdfast("resume", "r", "payment", '{"euro": 5}')
-        assert shown == "delivered payment to r, which waits for it; the next worker or call goes on with it\n"
-        assert desk.work() == 1
-        assert {"euro": 5} in [each.get("value") for each in desk.documents("dump", "r")]
-        assert status(desk, "r") == "success"
-
     def test_an_event_that_comes_early(self, desk: RunsDesk) -> None:
         desk.start(nap, run_id="n")
         told = desk.document("resume", "n", "payment")
         assert (told["status"], told["waiting"], told["event"]) == ("sleeping", False, "payment")
         assert "which waits for sleep; the event is kept" in desk.holdfast("resume", "n", "other", "1")
         assert "does not exist" in desk.holdfast("resume", "r", "payment", "5", code=4)
-
-    def test_a_key_makes_it_idempotent(self, desk: RunsDesk) -> None:
-        desk.start(order, "hat", run_id="r")
-        first = desk.document("resume", "r", "payment", "5", "--key", "invoice-1")
-        assert desk.document("resume", "r", "payment", "5", "--key", "invoice-1") == first
-        assert "another value" in desk.holdfast("resume", "r", "payment", "6", "--key", "invoice-1", code=8)
 
 
 class TestDelete:

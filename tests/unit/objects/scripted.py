@@ -1,4 +1,4 @@
-"""A backend whose answers a test writes down: the next put lands or not, and answers or not, as told."""
+"""A backend whose answers a test writes down: the next put lands or not, and answers or not, as the test says."""
 
 from holdfast.base.errors import Contended, Denied, NotFound, Unavailable
 from holdfast.objects.layer import Layer

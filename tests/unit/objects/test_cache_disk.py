@@ -1,4 +1,4 @@
-"""The cache's files: torn ones are refetched, the bound holds, pins keep, and a refusing disk troubles nobody."""
+"""The cache's files: torn ones are refetched, the bound holds, pins keep, and a refusing disk disturbs no reader."""
 
 import asyncio
 import fcntl

@@ -202,7 +202,7 @@ class TestStartCheck:
 
 
 class _WritesAndRefuses(MemoryStore):
-    """Answers 412 and writes all the same; somebody else's bytes stand there afterwards."""
+    """Answers 412 and writes all the same; other bytes stand there afterwards."""
 
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
         outcome = await super().put(key, body, mode)

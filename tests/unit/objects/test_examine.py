@@ -299,8 +299,8 @@ async def test_a_store_that_does_not_delete_leaves_something_and_that_is_told() 
     assert "listed after they had been deleted" in str(error)
 
 
-@pytest.mark.parametrize(("landed", "told"), [(True, 1), (False, 0)])
-async def test_a_probe_that_may_be_left_is_told(landed: bool, told: int) -> None:
+@pytest.mark.parametrize(("landed", "answer"), [(True, 1), (False, 0)])
+async def test_a_probe_that_may_be_left_is_told(landed: bool, answer: int) -> None:
     class Cut(SharedMemoryStore):
         async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
             if landed:
@@ -310,7 +310,7 @@ async def test_a_probe_that_may_be_left_is_told(landed: bool, told: int) -> None
     hospital = Hospital(Cut)
     with pytest.raises(Unavailable, match="connection reset"):
         await hospital.run(*LAWS)
-    assert len(hospital.leftovers) == len(hospital.shelf.objects) == told
+    assert len(hospital.leftovers) == len(hospital.shelf.objects) == answer
 
 
 async def test_a_probe_that_may_not_be_deleted_is_told() -> None:

@@ -20,7 +20,7 @@ TTL_MS = 30_000
 
 
 class Watch:
-    """A clock that moves when told."""
+    """A clock that the test moves."""
 
     def __init__(self) -> None:
         self.ns = 1_800_000_000 * 10**9

@@ -1,4 +1,4 @@
-"""Register: each operation once, at one request when nobody interferes."""
+"""Register: each operation once, at one request without contention."""
 
 import asyncio
 import random

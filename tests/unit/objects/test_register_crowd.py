@@ -128,7 +128,7 @@ async def test_after_the_second_loss_it_looks_again_before_it_writes() -> None:
 
 
 async def test_a_rival_with_the_same_operation_is_met_after_the_wait() -> None:
-    """Two processes were told to do one thing: the second finds it done, even if that happened while it waited."""
+    """Two processes have the same operation: the second finds it done, even if that happened while it waited."""
     desk = Desk()
     await desk.rivals(1)
     twin = desk.register(seed=7)

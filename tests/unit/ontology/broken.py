@@ -10,7 +10,7 @@ from holdfast.ontology.commit.commit import Committer
 from holdfast.ontology.commit.lock import Open
 from holdfast.ontology.commit.view import View
 from holdfast.ontology.format import layout
-from holdfast.ontology.format.data.intents import Row
+from holdfast.ontology.format.data.batch import Row
 from holdfast.ontology.format.data.rows import encode
 from holdfast.ontology.format.redactions import Redaction
 from holdfast.ontology.maintain import erase

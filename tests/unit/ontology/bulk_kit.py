@@ -12,9 +12,8 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
 from holdfast.ontology import Entity, Field
 from holdfast.ontology.bulk.decide import Rules
-from holdfast.ontology.bulk.loader import Landed, Loader, Request, Task
-from holdfast.ontology.bulk.stage import SIZES, Sizes, Stager
-from holdfast.ontology.bulk.staged import StagedFile
+from holdfast.ontology.bulk.load import Landed, Loader, Request, Task
+from holdfast.ontology.bulk.stage import SIZES, Sizes, StagedFile, Stager
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.format.chainstate import Ledger
 from holdfast.ontology.format.head import read_head
@@ -22,7 +21,7 @@ from holdfast.ontology.session import Ontology, Options
 from holdfast.ontology.types.model import Mixin
 from holdfast.ontology.types.typeinfo import type_info
 
-SPREAD = Sizes(sheaf_rows=60, group_rows=8, range_rows=25, small_rows=0, files_bytes=1)
+SPREAD = Sizes(file_rows=60, group_rows=8, range_rows=25, small_rows=0, files_bytes=1)
 """So small that everything is staged, decided range by range, and put together from many parts."""
 
 
@@ -70,22 +69,22 @@ class Yard:
         self, load: str, rows: pa.Table, of: type[Mixin] = Customer, latest_by: str | None = None
     ) -> list[StagedFile]:
         """Dealt out in turn, so that the keys of every task reach over all of them."""
-        sheaves: list[StagedFile] = []
+        staged_files: list[StagedFile] = []
         for task in range(self.tasks):
             stager = Stager(self.store, self.ambient, load, type_info(of), self.sizes, latest_by)
             await stager.add(rows.take(pa.array(range(task, rows.num_rows, self.tasks), pa.int64())))
-            sheaves += await stager.finish()
-        return sheaves
+            staged_files += await stager.finish()
+        return staged_files
 
     def session(self, of: type[Mixin] = Customer) -> Ontology:
         return Ontology(self.store, self.ambient, [of], Options(compaction=False))
 
     async def land(
-        self, sheaves: Sequence[StagedFile], of: type[Mixin] = Customer, load: str = "load", **wanted: Any
+        self, staged_files: Sequence[StagedFile], of: type[Mixin] = Customer, load: str = "load", **wanted: Any
     ) -> Landed:
         async with self.session(of) as onto:
             loader = Loader(onto, self.ambient, type_info(of), self.run, self.sizes)
-            landed = await loader.land(Request(load, **wanted), sheaves)
+            landed = await loader.land(Request(load, **wanted), staged_files)
             if landed.replayed:
                 await onto.flush()
             return landed
@@ -94,8 +93,8 @@ class Yard:
         self, rows: pa.Table, of: type[Mixin] = Customer, rules: Rules | None = None, **wanted: Any
     ) -> Landed:
         load = self.ambient.ids.unique()
-        sheaves = await self.staged(load, rows, of, None if rules is None else rules.latest_by)
-        return await self.land(sheaves, of, load, rules=rules or Rules(), **wanted)
+        staged_files = await self.staged(load, rows, of, None if rules is None else rules.latest_by)
+        return await self.land(staged_files, of, load, rules=rules or Rules(), **wanted)
 
     async def ledger(self) -> Ledger:
         return await Chain(self.store).ledger((await read_head(self.store)).place)

@@ -14,7 +14,7 @@ from holdfast.objects.store import OVERWRITE, Store
 from holdfast.ontology.commit.commit import Committer
 from holdfast.ontology.commit.view import View
 from holdfast.ontology.format import layout
-from holdfast.ontology.format.data.intents import Expectation, Intent
+from holdfast.ontology.format.data.batch import Expectation, Intent
 from holdfast.ontology.format.head import Head
 from holdfast.ontology.types.refs import TypeId
 from holdfast.ontology.types.typeinfo import TypeInfo, of_schema

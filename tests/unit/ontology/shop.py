@@ -11,7 +11,7 @@ from uuid import UUID
 from pydantic import BaseModel
 
 from holdfast.ontology import Entity, Field, Mixin, Relation
-from holdfast.ontology.format.data.intents import Row
+from holdfast.ontology.format.data.batch import Row
 from holdfast.ontology.format.data.rows import read, written
 from holdfast.ontology.types.typeinfo import type_info
 

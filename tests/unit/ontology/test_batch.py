@@ -11,9 +11,18 @@ import holdfast
 from holdfast.base.errors import Conflict, Refused
 from holdfast.ontology import Entity, Field, InvalidValue, Relation
 from holdfast.ontology.chain.state import SEGMENTS, TypeState
-from holdfast.ontology.format.data.batch import LARGE, Batch, Segment, joined, joined_text, merged, sorted_out
+from holdfast.ontology.format.data.batch import (
+    LARGE,
+    Batch,
+    Intent,
+    Segment,
+    digest,
+    joined,
+    joined_text,
+    merged,
+    sorted_out,
+)
 from holdfast.ontology.format.data.intake import queued
-from holdfast.ontology.format.data.intents import Intent, digest
 from holdfast.ontology.format.data.rows import encode, to_parquet, to_table, written
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.types.refs import TypeId

@@ -12,12 +12,11 @@ from holdfast.base.errors import Conflict, Invalid
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.store import Part, Pieces, Written
 from holdfast.ontology.bulk.decide import ORDER, RETRACTS, Policy, Rules
-from holdfast.ontology.bulk.loader import Loader, Request, Run, Task
-from holdfast.ontology.bulk.prepared import Prepared
+from holdfast.ontology.bulk.load import Loader, Prepared, Request, Run, Task
 from holdfast.ontology.bulk.stage import SIZES, Sizes
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.format import layout
-from holdfast.ontology.maintain import staged_loads
+from holdfast.ontology.maintain import leftovers
 from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.types.errors import InvalidValue
@@ -238,14 +237,14 @@ class Interrupted(Loader):
 @pytest.mark.parametrize("other", [False, True])
 async def test_only_a_commit_to_the_same_type_is_decided_about_again(other: bool) -> None:
     yard = Yard(MemoryStore(), sizes=SPREAD)
-    sheaves = await yard.staged("load", table(customers(0, 50)))
+    staged_files = await yard.staged("load", table(customers(0, 50)))
     async with yard.session() as onto:
         loader = Interrupted(onto, yard.ambient, type_info(Customer), yard.run, yard.sizes)
         await onto.agreed(Customer)
         loader.meanwhile = [
             (Product, [Product(sku="p")]) if other else (Customer, [Customer(id="c00007", name="theirs", age=7)])
         ]
-        landed = await loader.land(Request("load", REPLACE), sheaves)
+        landed = await loader.land(Request("load", REPLACE), staged_files)
     assert yard.asked.count("decide") == (1 if other else 2)
     assert landed.commit is not None
     assert landed.commit.commit_id == 2
@@ -283,12 +282,12 @@ class Frugal(Loader):
 
 async def test_a_driver_holds_pieces_of_the_file_and_never_all_of_it() -> None:
     store = Metered()
-    yard = Yard(store, sizes=replace(SPREAD, sheaf_rows=5_000, range_rows=2_000, group_rows=500))
-    sheaves = await yard.staged("load", table(customers(0, 20_000, "name ")))
+    yard = Yard(store, sizes=replace(SPREAD, file_rows=5_000, range_rows=2_000, group_rows=500))
+    staged_files = await yard.staged("load", table(customers(0, 20_000, "name ")))
     async with yard.session() as onto:
         store.largest = 0
         loader = Frugal(onto, yard.ambient, type_info(Customer), _elsewhere(yard, store), yard.sizes)
-        landed = await loader.land(Request("load"), sheaves)
+        landed = await loader.land(Request("load"), staged_files)
     assert landed.commit is not None
     assert landed.commit.rows == 20_000
     assert store.streamed > 100_000
@@ -319,16 +318,16 @@ async def test_what_a_dead_load_has_staged_is_told_and_swept_in_its_time() -> No
         layout.load_prefix("dead")
     ]
     assert report.good
-    assert await staged_loads.sweep(yard.store) == []
+    assert await leftovers.sweep(yard.store) == []
     await yard.load(table(customers(50, 3)))  # moves the head, whose time is the time of now
-    assert len(await staged_loads.sweep(yard.store, age_ns=0)) >= 1
+    assert len(await leftovers.sweep(yard.store, age_ns=0)) >= 1
     assert [key async for key in yard.store.keys(layout.LOADS)] == []
 
 
 async def test_a_load_whose_parts_were_taken_away_fails_and_leaves_nothing_visible() -> None:
     yard = Yard(MemoryStore(), sizes=SPREAD)
-    sheaves = await yard.staged("load", table(customers(0, 50)))
-    await staged_loads.forget(yard.store, "load")
+    staged_files = await yard.staged("load", table(customers(0, 50)))
+    await leftovers.forget(yard.store, "load")
     with pytest.raises(Conflict, match="what was staged is gone"):
-        await yard.land(sheaves)
+        await yard.land(staged_files)
     assert (await yard.ledger()).commit_id == 0

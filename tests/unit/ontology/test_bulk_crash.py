@@ -16,7 +16,7 @@ from holdfast.ontology.bulk.decide import Policy, Rules
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.head import read_head
-from holdfast.ontology.maintain import staged_loads
+from holdfast.ontology.maintain import leftovers
 from holdfast.ontology.maintain.verify.verify import verify
 from tests.unit.ontology.bulk_kit import SPREAD, Yard, customers, table
 
@@ -101,7 +101,7 @@ async def test_a_driver_that_dies_anywhere_leaves_one_commit_to_the_next(landed:
         left = {layout.load_of_key(key) async for key in store.keys(layout.LOADS)}
         told = {each.key for each in report.findings if each.kind == "staged_load"}
         assert told == {layout.load_prefix(each or "") for each in left}
-        assert {each.load for each in await staged_loads.dead_loads(store, age_ns=-(10**12))} == left
+        assert {each.load for each in await leftovers.dead_loads(store, age_ns=-(10**12))} == left
         if done:
             return
     raise AssertionError("a load has more requests than were tried")

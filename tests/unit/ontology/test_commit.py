@@ -9,7 +9,7 @@ from holdfast.base.errors import Ambiguous, Conflict, Corrupt, Incompatible, Una
 from holdfast.objects.layer import Layer
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.store import OVERWRITE, Lost, Mode, NotModified, Object, Store, Version, Written
-from holdfast.ontology.format.data.intents import Absent, AtCommit, Equal, digest
+from holdfast.ontology.format.data.batch import Absent, AtCommit, Equal, digest
 from tests.unit.ontology.desk import CUSTOMER, OWNS, PRODUCT, TYPES, Desk, intent, put, stored_type
 
 

@@ -14,8 +14,8 @@ import pytest
 from holdfast.base.errors import Corrupt
 from holdfast.objects.store import OVERWRITE
 from holdfast.ontology.chain.chain import Chain
-from holdfast.ontology.chain.latest import read_latest, read_ledger
 from holdfast.ontology.chain.resolve import resolve
+from holdfast.ontology.chain.state import read_latest, read_ledger
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import Ledger
 from holdfast.ontology.format.data.rows import partial_columns

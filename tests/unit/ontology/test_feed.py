@@ -10,9 +10,8 @@ from holdfast.base.errors import Conflict, Corrupt, Invalid, NotFound
 from holdfast.objects.store import OVERWRITE
 from holdfast.ontology.bulk.transfer import export_file
 from holdfast.ontology.chain.chain import Chain
-from holdfast.ontology.chain.latest import read_ledger
-from holdfast.ontology.chain.tags import Tags
-from holdfast.ontology.chain.times import When, Window, commit_at, window
+from holdfast.ontology.chain.history import Tags, When, Window, commit_at, window
+from holdfast.ontology.chain.state import read_ledger
 from holdfast.ontology.feed import Change, Feed, to_arrow
 from holdfast.ontology.format import layout
 from holdfast.ontology.maintain.compact import Compactor

@@ -9,9 +9,9 @@ import pytest
 
 from holdfast.base.errors import Invalid
 from holdfast.ontology import Entity, Field, Relation
-from holdfast.ontology.filters.sides import left
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.types.expressions.terms import Figure, RowTerm, count, count_where
+from holdfast.ontology.types.fields import left
 from tests.unit.ontology.desk import Desk
 
 HUGE = 2**63 - 1

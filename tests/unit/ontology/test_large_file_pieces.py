@@ -97,7 +97,7 @@ async def test_pieces_and_whole_files_give_the_same_rows(seed: int, monkeypatch:
     async with Ontology(desk.store, desk.ambient, [Thing]) as onto:
         for name, query in asked(onto).items():
             assert await rows(query) == pieces[name], name
-        assert not onto._warm._narrower._files
+        assert not onto._warm._large._files
 
 
 async def test_a_snapshot_that_is_removed_between_two_pieces_is_looked_for_elsewhere() -> None:
@@ -137,7 +137,7 @@ async def test_row_groups_of_rows_that_have_ended_are_left_out_by_who_asks_for_t
             found = (await query.where(Thing.id == key).explain()).sql
             for first, last in re.findall(r"file_row_number BETWEEN (\d+) AND (\d+)", found):
                 scanned |= {*range(int(first) // 4, int(last) // 4 + 1)}
-        (file,) = [f for path, f in onto._warm._narrower._files.items() if path.startswith(layout.SNAPSHOTS)]
+        (file,) = [f for path, f in onto._warm._large._files.items() if path.startswith(layout.SNAPSHOTS)]
         return len(scanned), file.remote.metadata
 
     async with Ontology(desk.store, desk.ambient, [Thing]) as onto:

@@ -102,7 +102,7 @@ async def test_columns_and_whole_files_give_the_same_answers(compacted: bool, mo
     await stocked(desk, compacted=compacted)
     async with Ontology(desk.store, desk.ambient, (Thing, Link)) as onto:
         first = await answers(onto)
-        assert onto._warm._narrower._files
+        assert onto._warm._large._files
         assert await answers(onto) == first
     async with SqlTables(desk.store) as tables:
         text = "SELECT name, value FROM Thing WHERE value > 3 ORDER BY name"
@@ -115,7 +115,7 @@ async def test_columns_and_whole_files_give_the_same_answers(compacted: bool, mo
 
 
 def snapshot(onto: Ontology) -> RemoteParquet:
-    (found,) = {each for each in onto._warm._narrower._remote.values() if each.key.startswith(layout.SNAPSHOTS)}
+    (found,) = {each for each in onto._warm._large._remote.values() if each.key.startswith(layout.SNAPSHOTS)}
     return found
 
 

@@ -73,7 +73,7 @@ async def test_a_name_with_dots_is_the_name_of_one_column() -> None:
         async with SqlTables(desk.store) as sql:
             found = await sql.run(f'SELECT "{name}" AS found FROM Odd ORDER BY id')
             assert found.column("found").to_pylist() == [f"{name}!", None, *(f"{name} {n}" for n in range(3))]
-            assert sql._warm._narrower._files, "it came in parts"
+            assert sql._warm._large._files, "it came in parts"
 
 
 async def test_who_explains_a_question_is_told_all_that_it_fetches_and_nothing_of_files_that_are_replaced() -> None:

@@ -14,12 +14,12 @@ from holdfast.base.config import CacheSection, Settings
 from holdfast.base.errors import Corrupt, Invalid, NotFound
 from holdfast.base.ids import Ambient
 from holdfast.ontology import Entity, Field, Relation
-from holdfast.ontology.chain.times import Window
-from holdfast.ontology.filters.sides import left, right
+from holdfast.ontology.chain.history import Window
 from holdfast.ontology.query import results
 from holdfast.ontology.query.cache.prune import choose
 from holdfast.ontology.query.results import NoResult, SeveralResults, meta
 from holdfast.ontology.session import Ontology
+from holdfast.ontology.types.fields import left, right
 from holdfast.ontology.types.typeinfo import type_info
 from tests.unit.ontology.desk import Desk
 from tests.unit.ontology.shop import Customer, Everything, Order, Product, Subscription, Tier, everything
@@ -394,7 +394,7 @@ async def test_a_query_explains_itself() -> None:
             ("pruned", "keys"),
         ]
         assert (found.head, found.commits, found.history) == (3, (1, 3), False)
-        assert (found.requests, found.tables[0].fetched, found.tables[0].on_rows) == (3, 1, 1)  # head, index, file
+        assert (found.requests, found.tables[0].fetched) == (3, 1)  # head, index, file
         assert found.received_bytes is not None
         assert found.received_bytes > 0
         again = await query.explain()

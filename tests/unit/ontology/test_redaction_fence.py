@@ -12,8 +12,8 @@ import holdfast
 from holdfast.base.config import Settings
 from holdfast.base.errors import HoldfastError
 from holdfast.objects.store import Store
+from holdfast.ontology.chain.history import Window
 from holdfast.ontology.chain.redaction_fence import RedactionFence
-from holdfast.ontology.chain.times import Window
 from holdfast.ontology.format import layout
 from holdfast.ontology.maintain import erase
 from holdfast.ontology.maintain.compact import Compactor

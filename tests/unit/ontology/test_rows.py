@@ -13,9 +13,9 @@ from pydantic import Field as ModelField
 
 from holdfast.base.errors import Corrupt, HoldfastError
 from holdfast.ontology import Entity, Field, InvalidValue, Relation, UnreadableRow
+from holdfast.ontology.format.data.batch import Row, digest
 from holdfast.ontology.format.data.columns import typed_columns
 from holdfast.ontology.format.data.intake import rows_of
-from holdfast.ontology.format.data.intents import Row, digest
 from holdfast.ontology.format.data.rows import encode, from_parquet, read, written
 from holdfast.ontology.types.schema import schema_hash
 from holdfast.ontology.types.typeinfo import type_info

@@ -192,31 +192,31 @@ class TestCatalog:
 
     def test_types(self) -> None:
         document = {"entities": ["B", "A"], "relations": [], "updated_at": "t", "theirs": 1}
-        assert Types.parse(document, key="k").compose() == {**document, "entities": ["A", "B"]}
+        assert Types.parse(document, key="k").document() == {**document, "entities": ["A", "B"]}
 
     def test_registry(self) -> None:
         document = {"entity": {"A": {"x": 1}}, "relation": {}, "updated_at": "t", "theirs": {"y": 2}}
-        assert Registry.parse(document, key="k").compose() == document
+        assert Registry.parse(document, key="k").document() == document
 
     def test_versions(self) -> None:
-        first = SchemaVersion.of(1, schema(), created_at="t1", runtime_id="w", reason="register").compose()
+        first = SchemaVersion.of(1, schema(), created_at="t1", runtime_id="w", reason="register").document()
         second = {**first, "schema_version_id": 2, "theirs": True}
         document = {"type_kind": "entity", "type_name": "Thing", "versions": [second, first], "more": 1}
         found = Versions.parse(document, key="k")
         assert found.latest is not None
         assert found.latest.schema_version_id == 2
-        assert found.compose() == {**document, "versions": [first, second]}
+        assert found.document() == {**document, "versions": [first, second]}
         assert first["schema_hash"] == schema_hash(schema())
 
     def test_dropped(self) -> None:
         gone = {"commit_id": 4, "purged": True, "updated_at": "t", "theirs": 1}
         document = {"entity": {"A": gone}, "relation": {}, "updated_at": "t", "more": [1]}
-        assert Dropped.parse(document, key="k").compose() == document
+        assert Dropped.parse(document, key="k").document() == document
 
     def test_what_is_not_there_is_empty(self) -> None:
-        assert Types.parse({}, key="k").compose() == {"entities": [], "relations": [], "updated_at": ""}
-        assert Registry.parse({}, key="k").compose() == {"entity": {}, "relation": {}, "updated_at": ""}
-        assert Dropped.parse({}, key="k").compose() == {"entity": {}, "relation": {}, "updated_at": ""}
+        assert Types.parse({}, key="k").document() == {"entities": [], "relations": [], "updated_at": ""}
+        assert Registry.parse({}, key="k").document() == {"entity": {}, "relation": {}, "updated_at": ""}
+        assert Dropped.parse({}, key="k").document() == {"entity": {}, "relation": {}, "updated_at": ""}
         assert Versions.parse({}, key="k").latest is None
 
     @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.ontology.format.stats import FileStats, Span, StatsByPath, may_hold, parse_stats, sketch_of
+from holdfast.ontology.format.stats import FileStats, Span, may_hold, parse_stats, sketch_of
 
 
 @given(st.sets(st.text(), max_size=300))
@@ -33,15 +33,3 @@ def test_a_sketch_goes_with_the_statistics() -> None:
     assert stats.short().sketches == ()
     assert stats.of_keys().sketches == stats.sketches
     assert parse_stats({**stats.document(), "sketches": ["no base64!"]}) is None, "nothing is known then"
-
-
-def test_statistics_by_path_are_those_of_their_documents() -> None:
-    one, other = (FileStats(rows, 100, unique=True, keys=(Span("a", "b"),)) for rows in (1, 2))
-    found = StatsByPath({"a": one.document(), "b": {"rows": "?"}, "c": None})
-    assert found == {"a": one}
-    assert found.get("b") is None
-    assert "c" not in found
-    found.learn(StatsByPath({"a": other.document(), "d": other.document()}))
-    assert found == {"a": one, "d": other}
-    found.learn({"a": other}, better=True)
-    assert dict(found) == {"a": other, "d": other}

@@ -11,7 +11,7 @@ import pytest
 from holdfast.base.errors import Corrupt, Invalid, NotFound, Refused
 from holdfast.objects.store import OVERWRITE
 from holdfast.ontology import Entity, Field
-from holdfast.ontology.chain.times import When
+from holdfast.ontology.chain.history import When
 from holdfast.ontology.filters.scope import quoted
 from holdfast.ontology.query.sqltables import SqlTables
 from holdfast.ontology.session import Ontology

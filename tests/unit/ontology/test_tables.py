@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from holdfast.base.errors import Corrupt
-from holdfast.ontology.format.data.intents import Row
+from holdfast.ontology.format.data.batch import Row
 from holdfast.ontology.format.data.rows import from_parquet, from_table, partial_columns, read, to_parquet, to_table
 from holdfast.ontology.types.typeinfo import type_info
 from tests.unit.ontology.shop import Customer, Everything, Order, Product, everything, row

@@ -13,10 +13,9 @@ from annotated_types import Ge
 
 from holdfast.base.errors import Conflict, Invalid, NotFound
 from holdfast.ontology import Entity, Field, InvalidValue, Relation
-from holdfast.ontology.bulk import files
+from holdfast.ontology.bulk import transfer as files
 from holdfast.ontology.bulk.decide import Policy
-from holdfast.ontology.bulk.files import FileFormat
-from holdfast.ontology.bulk.transfer import export_file, import_file
+from holdfast.ontology.bulk.transfer import FileFormat, export_file, import_file
 from holdfast.ontology.session import Ontology
 from tests.unit.ontology.desk import Desk
 

@@ -9,10 +9,10 @@ from holdfast.base.errors import Conflict, Invalid
 from holdfast.objects.client import Client
 from holdfast.objects.open import open_store
 from holdfast.ontology.bulk.decide import Policy, Rules
-from holdfast.ontology.bulk.loader import Landed
+from holdfast.ontology.bulk.load import Landed
 from holdfast.ontology.format import layout
 from holdfast.ontology.maintain.compact import Compactor
-from holdfast.ontology.maintain.staged_loads import DEAD_NS
+from holdfast.ontology.maintain.leftovers import DEAD_NS
 from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.ontology.session import Ontology, Options
 from holdfast.ontology.types.errors import InvalidValue

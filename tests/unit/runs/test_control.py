@@ -1,6 +1,6 @@
 """Runs from the outside: listed, forked, cancelled, tried again and deleted without the workflow's code."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -189,25 +189,6 @@ class TestFork:
             5,
             {"runId": "r", "fromOffset": 5},
         )
-
-
-class TestDelete:
-    async def test_delete_and_purge(self) -> None:
-        desk = Desk()
-        for name in ("old", "young"):
-            await order.start(desk.store(), [], run_id=name)
-            await order.resume(desk.store(), name, "payment", 5)
-            desk.watch.advance(seconds=86_400)
-        await order.start(desk.store(), [], run_id="open")
-        report = await runs.purge(desk.store(), older_than=timedelta(days=1, hours=12))
-        assert [gone.run_id for gone in report.deleted] == ["old"]
-        assert await found(desk.store()) == ["open", "young"]
-        with pytest.raises(Refused, match="is suspended"):
-            await runs.delete(desk.store(), "open")
-        await runs.delete(desk.store(), "open", force=True)
-        assert await found(desk.store()) == ["young"]
-        with pytest.raises(Invalid, match="future"):
-            await runs.purge(desk.store(), older_than=timedelta(days=-1))
 
 
 async def test_reindex_mends_what_is_missing_or_stale() -> None:

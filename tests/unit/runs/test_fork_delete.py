@@ -1,7 +1,6 @@
 """Forks copy lines and keep payloads of their sources; deleting leaves a tombstone, and every fork its payloads."""
 
 import json
-from datetime import timedelta
 
 import pytest
 
@@ -10,7 +9,7 @@ from holdfast.base.errors import Conflict, Fenced, Invalid, NotFound, Refused
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.store import CREATE, OVERWRITE, Lost, Mode, Written
 from holdfast.runs import layout
-from holdfast.runs.admin.delete import delete, purge
+from holdfast.runs.admin.delete import delete
 from holdfast.runs.admin.fork import fork
 from holdfast.runs.journal.entry import Draft
 from holdfast.runs.journal.history import read_previous
@@ -270,20 +269,6 @@ async def test_a_slow_fork_meets_the_deleter_s_tombstone() -> None:
     with pytest.raises(NotFound, match="deleted or began a new history"):
         await fork(archive.store, "r", new_run_id="f", after_step="big")
     assert (await archive.history("f")).state.status == "deleted"
-
-
-async def test_runs_past_their_time_are_purged() -> None:
-    archive = Archive()
-    for run_id in ("a", "b", "c"):
-        await finished(archive, run_id)
-    await archive.begin("live")
-    await fork(archive.store, "b", new_run_id="f", after_step="big")
-    assert (await purge(archive.store, older_than=timedelta(minutes=1))).deleted == []
-    report = await purge(archive.store, older_than=timedelta(0))
-    assert sorted(deleted.run_id for deleted in report.deleted) == ["a", "c"]
-    assert list(report.refused) == ["b"]
-    assert archive.keys("runs/a/") == ["runs/a/journal.jsonl"]
-    assert [run.run_id async for run in RunIndex(archive.store).list(status="success")] == ["b"]
 
 
 async def test_tidying_removes_merged_segments_of_finished_runs_alone() -> None:

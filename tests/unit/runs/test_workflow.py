@@ -58,36 +58,6 @@ async def test_steps_are_journaled_and_replayed_after_a_crash() -> None:
     ]
 
 
-async def test_request_costs() -> None:
-    desk = Desk()
-
-    @runs.workflow()
-    async def work(ctx: runs.Context, steps: int) -> int:
-        for number in range(steps):
-            await ctx.step("s", int, number)
-        if steps == 7:
-            await ctx.suspend("go")
-        return steps
-
-    store = desk.store()
-    await work.start(store, 20, run_id="r")
-    assert store.usage.requests("get", "runs") == 1
-    assert store.usage.requests("put", "runs") == 1 + 20 + 1
-    assert store.usage.requests(family="runs-index") <= 4
-    again = desk.store()
-    assert (await work.start(again, 20, run_id="r")).result == 20
-    assert again.usage.by_verb == {"get": 1}
-    drawn = desk.store()
-    await work.start(drawn, 20)
-    assert drawn.usage.requests("get") == 0, "nobody else can have a run with this id"
-
-    await work.start(desk.store(), 7, run_id="waits")
-    resumed = desk.store()
-    await work.resume(resumed, "waits", "go", 1)
-    assert resumed.usage.requests("get", "runs") == 1
-    assert resumed.usage.requests("put", "runs") == 2, "start and resume in one, complete in another"
-
-
 async def test_start_joins_or_refuses() -> None:
     desk = Desk()
 

@@ -1,4 +1,4 @@
-"""Logs of a collector: nobody without a token gets to fill a disk with them."""
+"""Logs of a collector: a client without a token cannot fill a disk with them."""
 
 import io
 import json
@@ -21,10 +21,10 @@ def test_complaints_of_the_http_server_are_few_a_second_and_ours_are_all_there()
             logging.getLogger("uvicorn.error").warning("Invalid HTTP request received.")
             logging.getLogger("holdfast.telemetry").warning("line %d", number)
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
-    told = [line for line in lines if line["logger"] == "uvicorn.error"]
+    answer = [line for line in lines if line["logger"] == "uvicorn.error"]
     seconds = {line["time"][:19] for line in lines}
-    assert 0 < len(told) <= REFUSALS_PER_S * len(seconds)
-    assert len(lines) - len(told) == 20 * REFUSALS_PER_S
+    assert 0 < len(answer) <= REFUSALS_PER_S * len(seconds)
+    assert len(lines) - len(answer) == 20 * REFUSALS_PER_S
 
 
 def numbered(number: int) -> str:
@@ -32,7 +32,7 @@ def numbered(number: int) -> str:
 
 
 def accounted(lines: Iterable[bytes], until: int) -> list[int]:
-    """The counts that are told, each where those lines would be, until so many lines were there or counted."""
+    """The counts that are reported, each where those lines would be, until so many lines were there or counted."""
     counts: list[int] = []
     number = 0
     for each in lines:
@@ -88,7 +88,7 @@ def test_lines_to_a_pipe_whose_reader_is_gone_are_lost_without_a_word() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "w", encoding="utf-8") as stream, logging_to(stream):
-        logging.getLogger("holdfast.telemetry").warning("nobody hears")
+        logging.getLogger("holdfast.telemetry").warning("not read")
     assert stream.closed
 
 

@@ -23,9 +23,9 @@ from tests.unit.telemetry.accept.spool_desk import SpoolDesk, TightDisk
 
 
 async def problem(desk: ServerDesk) -> str:
-    told = await desk.get("/readyz", 503)
-    assert told["error"]["reason"] == "not_ready"
-    return str(told["error"]["store_problem"])
+    answer = await desk.get("/readyz", 503)
+    assert answer["error"]["reason"] == "not_ready"
+    return str(answer["error"]["store_problem"])
 
 
 async def test_the_newest_write_counts(tmp_path: Path) -> None:
@@ -69,18 +69,18 @@ async def test_who_shows_no_token_is_told_no_address_and_no_path(tmp_path: Path)
         desk.script.script += ["busy"] * 2
         assert (await desk.post(frame())).status_code == 503
         assert "503" in await problem(desk)
-        told = await desk.ingest.get("/readyz")
-        assert (told.status_code, told.headers["retry-after"]) == (503, "1")
-        assert told.json()["error"] == {
+        answer = await desk.ingest.get("/readyz")
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+        assert answer.json()["error"] == {
             "kind": "unavailable",
             "reason": "not_ready",
             "message": "no batch can be accepted: the store accepts no writes",
             "remedy": "send batches to another collector",
         }
         desk.service.begin_draining()
-        told = await desk.ingest.get("/readyz")
-        assert (told.status_code, told.json()["error"]["reason"]) == (503, "draining")
-        assert set(told.json()["error"]) == {"kind", "reason", "message", "remedy"}
+        answer = await desk.ingest.get("/readyz")
+        assert (answer.status_code, answer.json()["error"]["reason"]) == (503, "draining")
+        assert set(answer.json()["error"]) == {"kind", "reason", "message", "remedy"}
 
 
 async def test_nor_where_a_spool_is(tmp_path: Path) -> None:
@@ -91,9 +91,9 @@ async def test_nor_where_a_spool_is(tmp_path: Path) -> None:
         folder.write_bytes(b"")
         desk.watch.advance(seconds=3)
         assert str(folder) in await problem(desk)
-        told = (await desk.ingest.get("/readyz")).json()["error"]
-        assert told["message"] == "no batch can be accepted: the disk of the spool accepts no writes"
-        assert str(tmp_path) not in str(told)
+        answer = (await desk.ingest.get("/readyz")).json()["error"]
+        assert answer["message"] == "no batch can be accepted: the disk of the spool accepts no writes"
+        assert str(tmp_path) not in str(answer)
         folder.unlink()
         away.rename(folder)
 

@@ -86,18 +86,18 @@ async def test_a_store_that_answers_again_is_no_problem_any_more() -> None:
     store = Away(MemoryStore())
     reconciled = Reconciled(store, SystemClock())
 
-    async def told(*, away: bool) -> str | None:
+    async def reported(*, away: bool) -> str | None:
         store.away = away
         await reconciled.look()
         return reconciled.problem
 
-    assert "no answer" in (await told(away=True) or "")
-    assert await told(away=False) == NEVER
+    assert "no answer" in (await reported(away=True) or "")
+    assert await reported(away=False) == NEVER
     await store.put(layout.RECONCILED, json.dumps({"through_unix_ns": SystemClock().wall_ns()}).encode())
-    assert await told(away=False) is None
-    assert "no answer" in (await told(away=True) or "")
+    assert await reported(away=False) is None
+    assert "no answer" in (await reported(away=True) or "")
     assert reconciled.lag_s() is not None
-    assert await told(away=False) is None  # the checkpoint is as it was
+    assert await reported(away=False) is None  # the checkpoint is as it was
     await store.delete(layout.RECONCILED)
-    assert await told(away=False) == NEVER
+    assert await reported(away=False) == NEVER
     assert reconciled.lag_s() is None

@@ -52,13 +52,13 @@ async def test_completeness_is_told_when_it_changes_and_now_and_then(tmp_path: P
         name, hello = await next_event(stream)
         assert (name, hello["complete"]) == ("hello", False)
         desk.service.live.lacks(desk.service.ambient.clock.wall_ns())
-        name, told = await next_event(stream)
-        assert (name, told["partial_because"]) == ("completeness", desk.service.completeness()["partial_because"])
-        assert "memory" in told["partial_because"]
-        assert told["partial_because"] != hello["partial_because"]
+        name, reported = await next_event(stream)
+        assert (name, reported["partial_because"]) == ("completeness", desk.service.completeness()["partial_because"])
+        assert "memory" in reported["partial_because"]
+        assert reported["partial_because"] != hello["partial_because"]
         desk.watch.advance(seconds=HEARTBEAT_NS / 1_000_000_000)
         name, again = await next_event(stream)
-        assert (name, again["partial_because"]) == ("completeness", told["partial_because"])
+        assert (name, again["partial_because"]) == ("completeness", reported["partial_because"])
         await stream.aclose()
 
 

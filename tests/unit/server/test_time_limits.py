@@ -1,4 +1,4 @@
-"""A store that never answers keeps nobody waiting who asks the private listener."""
+"""Requests to the private listener end in time although the store never answers."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.base.errors import Ambiguous
 from holdfast.server.routes import deciding, reading
-from tests.unit.server.routes.test_conflict_routes import WISH, conflict
+from tests.unit.server.routes.test_conflict_routes import DECISION, conflict
 from tests.unit.server.server_desk import ServerDesk, server_desk
 
 ASKED = [
@@ -46,10 +46,10 @@ async def test_a_read_is_given_up_in_time(tmp_path: Path, monkeypatch: pytest.Mo
     async with asyncio.timeout(60), server_desk(tmp_path, read_timeout_ms=50, drain_ms=0) as desk:
         hang(desk, monkeypatch, "get", "get_unless", "head", "range", "list")
         answer = await desk.private.get(path)
-        told = answer.json()["error"]
-        assert (answer.status_code, told["kind"], told["reason"]) == (503, "unavailable", "unavailable")
-        assert "within 0.05 s" in told["message"]
-        assert told["remedy"]
+        reported = answer.json()["error"]
+        assert (answer.status_code, reported["kind"], reported["reason"]) == (503, "unavailable", "unavailable")
+        assert "within 0.05 s" in reported["message"]
+        assert reported["remedy"]
         assert int(answer.headers["retry-after"]) >= 1
         monkeypatch.undo()
         await answered(desk, "/api/v1/holds")
@@ -71,9 +71,9 @@ async def test_of_a_decision_nobody_knows_then_whether_it_is_on_record(
 ) -> None:
     async with asyncio.timeout(60), server_desk(tmp_path, read_timeout_ms=1000, drain_ms=0) as desk:
         path = f"/api/v1/conflicts/{(await conflict(desk))['submitted_frame_sha256']}/resolve"
-        wish = {"resolution": "existing_is_authoritative", **WISH}
+        decision = {"resolution": "existing_is_authoritative", **DECISION}
         hang(desk, monkeypatch, "put")
-        answer = await desk.private.post(path, json=wish)
+        answer = await desk.private.post(path, json=decision)
         assert (answer.status_code, answer.json()["error"]["reason"]) == (503, "outcome_unknown")
         monkeypatch.undo()
 
@@ -82,9 +82,9 @@ async def test_of_a_decision_nobody_knows_then_whether_it_is_on_record(
 
         with monkeypatch.context() as patched:
             patched.setattr(desk.script, "put", lost)
-            answer = await desk.private.post(path, json=wish)
+            answer = await desk.private.post(path, json=decision)
         assert (answer.status_code, answer.json()["error"]["reason"]) == (503, "outcome_unknown")
-        assert (await desk.private.post(path, json=wish)).status_code == 200
+        assert (await desk.private.post(path, json=decision)).status_code == 200
 
 
 @pytest.mark.parametrize("block", [reading, deciding])

@@ -121,7 +121,7 @@ def test_stays_end_where_the_next_begins() -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "argument", "told", "called", "returned", "true"),
+    ("call", "argument", "answer", "called", "returned", "true"),
     [
         ("acquire", "a", (ACQUIRED, 1), 5, 15, True),
         ("acquire", "a", (ACQUIRED, 1), 21, 25, False),
@@ -139,9 +139,9 @@ def test_stays_end_where_the_next_begins() -> None:
         ("release", ("a", 1), None, 25, 26, True),
     ],
 )
-def test_told_of_lease(call: str, argument: Any, told: object, called: int, returned: int, true: bool) -> None:
-    found = rules(told_of_lease([op(call, argument, Done(told), called, returned)], STOOD))
-    assert found == ([] if true else ["tenants are told the truth"])
+def test_told_of_lease(call: str, argument: Any, answer: object, called: int, returned: int, true: bool) -> None:
+    found = rules(told_of_lease([op(call, argument, Done(answer), called, returned)], STOOD))
+    assert found == ([] if true else ["answers to tenants are true"])
 
 
 class TestListings:

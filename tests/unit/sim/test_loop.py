@@ -52,18 +52,18 @@ def test_blocking_work_runs_in_place(loop: SimLoop) -> None:
 
 def test_the_idle_hook_comes_before_time(loop: SimLoop) -> None:
     answers = [1, 2]
-    heard: list[tuple[int, float]] = []
+    received: list[tuple[int, float]] = []
 
     def when_idle() -> bool:
         if answers:
-            heard.append((answers.pop(0), loop.time()))
+            received.append((answers.pop(0), loop.time()))
             return True
         return False
 
     loop = SimLoop(when_idle=when_idle)
     loop.run_until_complete(asyncio.sleep(7))
     loop.close()
-    assert heard == [(1, 0.0), (2, 0.0)]
+    assert received == [(1, 0.0), (2, 0.0)]
 
 
 class TestGate:

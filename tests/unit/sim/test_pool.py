@@ -1,4 +1,4 @@
-"""Runners of the simulator end with their context, whatever befalls whoever waits for that."""
+"""Runners of the simulator end with their context, also when the task that waits for it is cancelled."""
 
 import asyncio
 

@@ -111,14 +111,14 @@ def test_a_late_write_lands_after_its_client_gave_up() -> None:
 
 
 def test_a_duplicate_is_served_twice_and_heard_of_once() -> None:
-    heard: set[type[object]] = set()
+    received: set[type[object]] = set()
     for seed in range(1, 60):
         result, world = outcome_of(create, Faults(duplicate=1), seed=seed)
-        heard.add(type(result))
+        received.add(type(result))
         assert standing(world) == {"k": b"mine"}
         assert len(world.landings) == 1
         assert sum(event.what == "hears of" for event in world.trace.events) == 1
-    assert heard == {Written, Lost, Contended}, "an own write can look like all three"
+    assert received == {Written, Lost, Contended}, "an own write can look like all three"
 
 
 def test_409_and_503_have_no_effect() -> None:

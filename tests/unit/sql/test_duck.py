@@ -63,7 +63,7 @@ async def values(duck: Duck, text: str) -> list[object]:
 async def test_no_statement_leaves_the_sandbox_or_changes_settings(text: str, tmp_path: Path) -> None:
     async with opened(tmp_path) as duck:
         outside = duck.folder.parent
-        outside_variable = pa.table({"n": [1]})  # DuckDB can read Python variables by name, unless it is told not to
+        outside_variable = pa.table({"n": [1]})  # DuckDB can read Python variables by name, unless that is switched off
         (outside / "secret.csv").write_text("a\n1\n")
         settings = "SELECT value FROM duckdb_settings() ORDER BY name"
         before = await values(duck, settings)

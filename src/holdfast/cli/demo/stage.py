@@ -104,10 +104,14 @@ class Process:
             async for line in self.started.stdout:
                 yield line.decode().rstrip("\n")
 
-    async def stop(self, number: signal.Signals) -> None:
-        """Send the signal to it and its children, and wait for its end."""
+    def send(self, number: signal.Signals) -> None:
+        """Send the signal to it and its children."""
         with suppress(ProcessLookupError):
             os.killpg(self.started.pid, number)
+
+    async def stop(self, number: signal.Signals) -> None:
+        """Send the signal, and wait for its end."""
+        self.send(number)
         await self.started.communicate()
 
     async def succeed(self) -> None:

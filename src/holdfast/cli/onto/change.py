@@ -11,7 +11,7 @@ import typer
 from holdfast.base.errors import Invalid
 from holdfast.cli.onto.shared import By, Token, Why, my_turn, open_ontology
 from holdfast.cli.shell import Shell
-from holdfast.ontology.chain.tags import Tags
+from holdfast.ontology.chain.history import Tags
 from holdfast.ontology.commit.commit import Commit
 from holdfast.ontology.maintain import drop as dropping
 from holdfast.ontology.maintain import erase as erasing

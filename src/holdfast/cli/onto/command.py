@@ -13,6 +13,7 @@ from holdfast.cli.onto.shared import open_ontology
 from holdfast.cli.shell import Shell, noun_app
 from holdfast.objects.store import CREATE, Lost
 from holdfast.ontology.chain import history
+from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.chain.history import Difference
 from holdfast.ontology.commit import lock
 from holdfast.ontology.commit.info import Info, read_info
@@ -70,7 +71,7 @@ async def init(shell: Shell) -> None:
 async def info(shell: Shell) -> None:
     """Show the head, the files and the index lag of each type, and the lock."""
     async with open_ontology(shell) as store:
-        found = await read_info(store, store.ambient)
+        found = await read_info(store, store.ambient, Chain(store))
         if shell.out.as_json:
             shell.out.document(_info_document(found))
             return

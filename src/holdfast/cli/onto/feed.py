@@ -12,7 +12,7 @@ from holdfast.cli.output import json_text
 from holdfast.cli.shell import Shell, noun_app
 from holdfast.ontology.chain.catalog import schema_at
 from holdfast.ontology.chain.chain import Chain
-from holdfast.ontology.chain.tags import Tags
+from holdfast.ontology.chain.history import Tags
 from holdfast.ontology.feed import Change, Feed
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import Ledger

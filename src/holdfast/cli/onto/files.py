@@ -11,8 +11,7 @@ from holdfast.cli.onto.shared import By, open_ontology
 from holdfast.cli.onto.sql import moment_of
 from holdfast.cli.shell import Shell
 from holdfast.ontology.bulk.decide import Policy
-from holdfast.ontology.bulk.files import FileFormat
-from holdfast.ontology.bulk.transfer import export_file, import_file
+from holdfast.ontology.bulk.transfer import FileFormat, export_file, import_file
 from holdfast.ontology.session import Ontology, Options
 
 Style = Annotated[FileFormat | None, typer.Option("--format", help="Of the file; else as its name ends.")]

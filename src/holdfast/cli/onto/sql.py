@@ -14,7 +14,7 @@ from holdfast.base.errors import HoldfastError, Invalid
 from holdfast.cli.rows import Format, file_format, save, show
 from holdfast.cli.shell import Shell, noun_app
 from holdfast.objects.open import open_store
-from holdfast.ontology.chain.times import LATEST, Moment, When
+from holdfast.ontology.chain.history import LATEST, Moment, When
 from holdfast.ontology.format import layout
 from holdfast.ontology.query.sqltables import SqlTables
 

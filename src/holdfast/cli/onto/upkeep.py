@@ -10,8 +10,8 @@ from holdfast.cli.onto.shared import no_such_type, open_ontology
 from holdfast.cli.progress import Checklist, State, Step, live
 from holdfast.cli.shell import Shell, noun_app
 from holdfast.ontology.maintain.compact import Compacted, Compactor, Outlook
+from holdfast.ontology.maintain.leftovers import sweep as sweep_loads
 from holdfast.ontology.maintain.reindex import Repair, repair_indexes
-from holdfast.ontology.maintain.staged_loads import sweep as sweep_loads
 from holdfast.ontology.maintain.verify.findings import Report
 from holdfast.ontology.maintain.verify.verify import STAGES, Stage, Watch, verify, verify_indexes
 from holdfast.ontology.types.refs import TypeId

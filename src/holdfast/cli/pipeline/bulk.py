@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from holdfast.objects.client import Client
-    from holdfast.ontology.bulk.loader import Landed
+    from holdfast.ontology.bulk.load import Landed
     from holdfast.pipeline.engine import Engine
 
 JSON_LINES = 8_192

@@ -23,7 +23,7 @@ def policy(
     document: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="One of: bucket, collector, gc, reader, operator, lifecycle, encryption, ..."
+            metavar="NAME", help="One of: bucket, collector, reader, pipeline, gc, operator, lifecycle, encryption, ..."
         ),
     ] = None,
     gc_role_arn: Annotated[

@@ -22,12 +22,11 @@ import pyarrow.compute as pc
 
 from holdfast.base.codec import Document
 from holdfast.base.errors import Conflict
-from holdfast.ontology.bulk.staged import in_order
-from holdfast.ontology.format.data.batch import joined
-from holdfast.ontology.format.data.intents import digest
+from holdfast.base.record import Record
+from holdfast.ontology.format.data.batch import digest, joined
+from holdfast.ontology.types.codecs import to_json
 from holdfast.ontology.types.names import key_columns
 from holdfast.ontology.types.refs import TypeId
-from holdfast.ontology.types.values import to_json
 
 SHOWN = 3
 STATE = ("commit_id", "digest", "other", "retracted")
@@ -48,10 +47,11 @@ class Policy(StrEnum):
     REPLACE = "replace"
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+@dataclass(frozen=True)
+class Rules(Record):
     """How a load is decided."""
 
+    WHAT = "the rules of a load"
     on_conflict: Policy = Policy.ERROR
     absent: bool = False
     """Refuse if any of its objects is there at all."""
@@ -61,19 +61,6 @@ class Rules:
     """What is there and not in the load is retracted."""
     retracts: bool = False
     """Staged rows have the column ``_retracts``."""
-
-    def document(self) -> Document:
-        return {
-            "on_conflict": self.on_conflict.value,
-            "absent": self.absent,
-            "latest_by": self.latest_by,
-            "instead": self.instead,
-            "retracts": self.retracts,
-        }
-
-    @classmethod
-    def parse(cls, document: Document) -> "Rules":
-        return cls(**{**document, "on_conflict": Policy(document["on_conflict"])})
 
 
 @dataclass(slots=True)
@@ -159,6 +146,12 @@ def decide(type_id: TypeId, rows: pa.Table, state: pa.Table | None, rules: Rules
     all_gone = pa.concat_tables([_empty(keys), *gone])
     tally.retracted = all_gone.num_rows
     return Decided(rows.filter(pa.array(writes & ~same & ~skipped)), all_gone, tally)
+
+
+def in_order(table: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """By identity, and of one identity as they were."""
+    order = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in keys])
+    return table.take(order)
 
 
 def _once(rows: pa.Table, keys: Sequence[str], rules: Rules, tally: Tally) -> pa.Table:

@@ -1,29 +1,37 @@
-"""What the tasks of a bulk load do: check rows and stage them, stage what is current, decide about a range of keys.
+"""Staged files: sorted rows that the tasks of a bulk load leave in the store for each other; and what these tasks do.
 
-Each writes under keys with an id that nobody else can draw, so a task may be run twice, at once or after its driver has
-given it up: what no load refers to is garbage (``staged_loads``). What a task holds is bounded: a staged file, or a
-range of keys.
+A staged file is a Parquet file of rows in the order of identities, in row groups whose first and last identities are
+known. A task that decides about a range of keys reads of every staged file only the row groups that overlap it: the
+store takes the place of a shuffle. ``key_ranges`` divides all keys so that each range has about the same number of
+rows, however they were distributed among the tasks.
+
+Tasks check rows and stage them (``Stager``), stage what is current (``stage_state``), and decide about a range of keys
+(``decided_rows``). Every key has an id of 128 random bits, so a task may run twice, at once or after its driver has
+given it up; staged files that no load names are garbage (``maintain.leftovers``). A task holds one staged file or one
+range of keys in memory.
 """
 
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from holdfast.base.aio import blocking
 from holdfast.base.codec import Document
 from holdfast.base.errors import Invalid, NotFound
 from holdfast.base.ids import Ambient
+from holdfast.base.record import Record
 from holdfast.objects.store import CREATE, Lost, Store
-from holdfast.ontology.bulk.decide import ORDER, RETRACTS, Decided, Rules, Tally, decide
-from holdfast.ontology.bulk.staged import GROUP_ROWS, KeyRange, StagedFile, bound, in_order
+from holdfast.ontology.bulk.decide import ORDER, RETRACTS, Decided, Rules, Tally, decide, in_order
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.data import intake
+from holdfast.ontology.format.data.batch import Identity, digest
 from holdfast.ontology.format.data.columns import typed_columns
-from holdfast.ontology.format.data.intents import digest
 from holdfast.ontology.format.data.remote_parquet import remote_parquet
 from holdfast.ontology.format.data.stored_rows import other_digest
 from holdfast.ontology.types import names
@@ -31,6 +39,104 @@ from holdfast.ontology.types.errors import SnapshotGone
 from holdfast.ontology.types.refs import TypeId
 from holdfast.ontology.types.schema import fields_of, node_of
 from holdfast.ontology.types.typeinfo import TypeInfo
+
+GROUP_ROWS = 4_096
+"""Of a staged file: a range of keys that ends within a row group reads it for a part."""
+
+
+class Part(NamedTuple):
+    """One row group: its identities from the first to the last, both included."""
+
+    first: Identity
+    last: Identity
+    rows: int
+
+
+@dataclass(frozen=True)
+class StagedFile(Record):
+    WHAT = "a staged file"
+    key: str
+    size: int
+    parts: tuple[Part, ...]
+    partial: tuple[str, ...] = ()
+    """Typed columns that lack values which ``fields_json`` has."""
+    skipped: int = 0
+    """Row groups of the file before the first part."""
+
+    def within(self, reach: "KeyRange") -> "StagedFile | None":
+        """The parts that reach into a range of keys; None if there are none."""
+        wanted = [number for number, part in enumerate(self.parts) if reach.reaches(part)]
+        if not wanted:
+            return None
+        return replace(self, parts=self.parts[wanted[0] : wanted[-1] + 1], skipped=self.skipped + wanted[0])
+
+    @property
+    def rows(self) -> int:
+        return sum(part.rows for part in self.parts)
+
+
+@dataclass(frozen=True)
+class KeyRange(Record):
+    """Identities from ``low`` on, before ``high``; None: without an end."""
+
+    WHAT = "a range of keys"
+    low: Identity | None = None
+    high: Identity | None = None
+
+    def reaches(self, part: Part) -> bool:
+        return (self.low is None or self.low <= part.last) and (self.high is None or part.first < self.high)
+
+    def holds(self, part: Part) -> bool:
+        """Whether all of it is inside."""
+        return (self.low is None or self.low <= part.first) and (self.high is None or part.last < self.high)
+
+    def cut(self, table: pa.Table, keys: Sequence[str]) -> pa.Table:
+        """The rows of a table, in the order of identities, that are inside."""
+        first = 0 if self.low is None else _place(table, keys, self.low)
+        end = table.num_rows if self.high is None else _place(table, keys, self.high)
+        return table.slice(first, max(end - first, 0))
+
+
+def _place(table: pa.Table, keys: Sequence[str], identity: Identity) -> int:
+    """How many rows of a sorted table come before an identity."""
+    low, high = 0, table.num_rows
+    columns = [table.column(name) for name in keys]
+    while low < high:
+        middle = (low + high) // 2
+        if tuple(column[middle].as_py() for column in columns) < identity:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def bound(table: pa.Table, keys: Sequence[str], group_rows: int = GROUP_ROWS) -> tuple[bytes, tuple[Part, ...]]:
+    """A sorted table as the bytes of a staged file, and its parts. Blocking."""
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, table.schema, compression="zstd", use_dictionary=False, write_statistics=False) as out:
+        out.write_table(table, row_group_size=group_rows)
+    columns = [table.column(name) for name in keys]
+    parts = []
+    for start in range(0, table.num_rows, group_rows):
+        last = min(start + group_rows, table.num_rows) - 1
+        ends = [tuple(column[at].as_py() for column in columns) for at in (start, last)]
+        parts.append(Part(ends[0], ends[1], last + 1 - start))
+    return sink.getvalue().to_pybytes(), tuple(parts)
+
+
+def key_ranges(staged_files: Iterable[StagedFile], rows: int) -> list[KeyRange]:
+    """All keys, divided where about so many rows have begun."""
+    begun = sorted((part.first, part.rows) for staged_file in staged_files for part in staged_file.parts)
+    cuts: list[Identity] = []
+    filled = 0
+    for first, count in begun:
+        if filled >= rows and (not cuts or first > cuts[-1]):
+            cuts.append(first)
+            filled = 0
+        filled += count
+    ends: list[Identity | None] = [None, *cuts, None]
+    return [KeyRange(low, high) for low, high in pairwise(ends)]
+
 
 CHECK_ROWS = 16_384
 """Rows that are checked together."""
@@ -40,8 +146,8 @@ CHECK_ROWS = 16_384
 class Sizes:
     """How much is held at once. Larger means fewer objects."""
 
-    sheaf_rows: int = 400_000
-    sheaf_bytes: int = 96 << 20
+    file_rows: int = 400_000
+    file_bytes: int = 96 << 20
     """A staged file has at most about so many rows, and so many bytes before compression."""
     group_rows: int = GROUP_ROWS
     range_rows: int = 400_000
@@ -78,7 +184,7 @@ class Stager:
         self._unchecked: list[pa.Table] = []
         self._waiting: list[pa.Table] = []
         self._partial: set[str] = set()
-        self.sheaves: list[StagedFile] = []
+        self.staged_files: list[StagedFile] = []
         self.rows = 0
 
     async def add(self, table: pa.Table) -> None:
@@ -90,7 +196,7 @@ class Stager:
     async def finish(self) -> list[StagedFile]:
         await self._check()
         await self._flush()
-        return self.sheaves
+        return self.staged_files
 
     async def _check(self) -> None:
         if not self._unchecked:
@@ -100,8 +206,8 @@ class Stager:
         self.rows += table.num_rows
         self._waiting.append(table)
         if (
-            sum(each.num_rows for each in self._waiting) >= self._sizes.sheaf_rows
-            or sum(each.nbytes for each in self._waiting) >= self._sizes.sheaf_bytes
+            sum(each.num_rows for each in self._waiting) >= self._sizes.file_rows
+            or sum(each.nbytes for each in self._waiting) >= self._sizes.file_bytes
         ):
             await self._flush()
 
@@ -110,7 +216,7 @@ class Stager:
         if not sum(each.num_rows for each in waiting):
             return
         partial, self._partial = tuple(sorted(self._partial)), set()
-        sheaf = await staged(
+        staged_file = await staged(
             self._store,
             self._ambient,
             self._load,
@@ -120,7 +226,7 @@ class Stager:
             partial,
             self._sizes.group_rows,
         )
-        self.sheaves.append(sheaf)
+        self.staged_files.append(staged_file)
 
 
 def _checked(info: TypeInfo, given: Sequence[pa.Table], partial: set[str], latest_by: str | None) -> pa.Table:
@@ -186,17 +292,18 @@ async def staged(
     body, parts = await blocking(lambda: bound(in_order(pa.concat_tables(tables), keys), keys, group_rows))
     key = layout.load_key(load, *type_id, what, ambient.ids.unique())
     if isinstance(await store.put(key, body, CREATE), Lost):
-        raise SnapshotGone(f"{key}: somebody has drawn the same key")
+        raise SnapshotGone(f"{key}: another task has drawn the same key")
     return StagedFile(key, len(body), parts, partial)
 
 
 # --- what is current ---
 
 
-@dataclass(frozen=True, slots=True)
-class Census:
-    """Which of a type's rows count, and what of their fields is wanted."""
+@dataclass(frozen=True)
+class Census(Record):
+    """Which of a type's rows count, and what of their fields is needed."""
 
+    WHAT = "a description of current rows"
     type_id: TypeId
     oldest: int
     newest: int
@@ -205,27 +312,12 @@ class Census:
     described: Document | None = None
     """The field ``latest_by`` as the schema has it."""
 
-    def document(self) -> Document:
-        return {
-            "type": list(self.type_id),
-            "oldest": self.oldest,
-            "newest": self.newest,
-            "fields": self.fields,
-            "latest_by": self.latest_by,
-            "described": self.described,
-        }
-
-    @classmethod
-    def parse(cls, document: Document) -> "Census":
-        told = {name: value for name, value in document.items() if name != "type"}
-        return cls(TypeId(*document["type"]), **told)
-
     @classmethod
     def of(cls, info: TypeInfo, oldest: int, newest: int, rules: Rules) -> "Census":
-        """``Invalid`` if ``latest_by`` is no field that has an order."""
+        """``Invalid`` if ``latest_by`` is not a field that has an order."""
         name = rules.latest_by
         if name is not None and name not in info.columns:
-            raise Invalid(f"latest_by is {name!r}, which is no field of this type")
+            raise Invalid(f"latest_by is {name!r}, which is not a field of this type")
         if name is not None and info.forms[name] in ("json", "list"):
             raise Invalid(f"latest_by is {name!r}, whose values have no order", remedy="name a number or a time")
         described = None if name is None else fields_of(info.schema)[name]
@@ -236,17 +328,17 @@ async def stage_state(
     store: Store, ambient: Ambient, load: str, census: Census, files: Sequence[tuple[str, int | None]]
 ) -> list[StagedFile]:
     """What these data files say of the rows that count, as staged files. ``SnapshotGone`` for one that was removed."""
-    sheaves: list[StagedFile] = []
+    staged_files: list[StagedFile] = []
     waiting: list[pa.Table] = []
     for path, size in files:
         async for table in state_tables(store, census, path, size):
             waiting.append(table)
-            if sum(each.num_rows for each in waiting) >= SIZES.sheaf_rows:
-                sheaves.append(await staged(store, ambient, load, census.type_id, "state", waiting))
+            if sum(each.num_rows for each in waiting) >= SIZES.file_rows:
+                staged_files.append(await staged(store, ambient, load, census.type_id, "state", waiting))
                 waiting = []
     if sum(each.num_rows for each in waiting):
-        sheaves.append(await staged(store, ambient, load, census.type_id, "state", waiting))
-    return sheaves
+        staged_files.append(await staged(store, ambient, load, census.type_id, "state", waiting))
+    return staged_files
 
 
 async def state_tables(store: Store, census: Census, path: str, size: int | None) -> AsyncIterator[pa.Table]:
@@ -285,15 +377,15 @@ def _state(table: pa.Table, path: str, keys: Sequence[str], census: Census) -> p
 # --- one range of keys ---
 
 
-async def read_range(store: Store, sheaves: Sequence[StagedFile], reach: KeyRange, kind: str) -> pa.Table | None:
+async def read_range(store: Store, staged_files: Sequence[StagedFile], reach: KeyRange, kind: str) -> pa.Table | None:
     """The rows of a range of keys from all staged files; None if there are none."""
     keys, found = names.key_columns(kind), list[pa.Table]()
-    for sheaf in sheaves:
-        some = sheaf.within(reach)
+    for staged_file in staged_files:
+        some = staged_file.within(reach)
         if some is None:
             continue
         parts = iter(some.parts)
-        async with remote_parquet(store, sheaf.key, sheaf.size) as file:
+        async with remote_parquet(store, staged_file.key, staged_file.size) as file:
             async for table in file.tables(range(some.skipped, some.skipped + len(some.parts))):
                 found.append(table if reach.holds(next(parts)) else reach.cut(table, keys))
     return together(found)

@@ -1,46 +1,325 @@
-"""Export of a type to a file, import of a file into a type: at a moment, under a policy, in one commit.
+"""Export of a type to a file, and import of a file into a type in one commit.
 
-An object that is there already with other fields is a conflict. ``error`` refuses the whole import, ``skip`` leaves
-what is there, ``replace`` writes over it. With ``absent`` an object that is there at all refuses it. What was decided
-holds when it is committed: the commit is made on the head on which it was decided, or it is decided again. With
-``if_head`` only on that one.
+Files are Parquet, Arrow, CSV or JSON lines. What is exported can be imported again without loss. JSON lines have the
+fields as they are stored. Parquet and Arrow have typed columns for other readers, and ``fields_json``, which decides
+on import. A cell of CSV is the text of a text field and JSON of any other; an empty cell is null, and a text that is
+empty or begins with a quote is written as JSON too. Files of other programs need no ``fields_json``: their columns or
+names are those of the fields, and a relation's ends are ``left_key`` and ``right_key``. Every row is checked by the
+class; ``InvalidValue`` names the first that fails.
 
-Both hold the rows that they move in memory, as columns. More than that is moved with Spark (``pipeline.load`` and its
-tables).
+An imported object that exists with other fields is a conflict: ``error`` refuses the whole import, ``skip`` keeps what
+exists, ``replace`` overwrites it. With ``absent`` any object that exists refuses the import. The commit is made on the
+head on which this was decided; after a lost race it is decided again. With ``if_head`` only that head will do.
+
+Both hold the rows in memory, as columns. Larger types are moved with Spark (``pipeline.load`` and its tables).
 """
 
+import csv
 import json
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import StrEnum
+from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TextIO, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from holdfast.base.aio import blocking
-from holdfast.base.errors import Conflict
+from holdfast.base.drafts import replacing
+from holdfast.base.errors import Conflict, Corrupt, Invalid
 from holdfast.objects.store import Store
 from holdfast.ontology.bulk.decide import Policy
-from holdfast.ontology.bulk.files import READ_ROWS, FileFormat, format_of, read_batches, write_file
 from holdfast.ontology.chain import catalog
 from holdfast.ontology.chain.chain import Chain
+from holdfast.ontology.chain.history import Moment, commit_at
 from holdfast.ontology.chain.redaction_fence import RedactionFence, fence_of, retry_overtaken
 from holdfast.ontology.chain.resolve import Resolved, with_files
 from holdfast.ontology.chain.state import TypeState, see_file
-from holdfast.ontology.chain.times import Moment, commit_at
 from holdfast.ontology.commit.commit import Commit
-from holdfast.ontology.format.data.batch import Batch
-from holdfast.ontology.format.data.intents import Identity
+from holdfast.ontology.format.data.batch import Batch, Identity, Row
+from holdfast.ontology.format.data.columns import typed_columns
+from holdfast.ontology.format.data.intake import rows_of
+from holdfast.ontology.format.data.rows import batched, from_table, read, written_columns
 from holdfast.ontology.format.data.stored_rows import stored_batches
 from holdfast.ontology.format.head import read_head
 from holdfast.ontology.maintain.drop import find_type
 from holdfast.ontology.types import names
+from holdfast.ontology.types.errors import InvalidValue, UnreadableRow
 from holdfast.ontology.types.model import Mixin
 from holdfast.ontology.types.names import key_columns
 from holdfast.ontology.types.refs import TypeId
-from holdfast.ontology.types.typeinfo import TypeInfo, of_schema
+from holdfast.ontology.types.typeinfo import ENDS, UNKEYED, TypeInfo, end_key, of_schema
+
+READ_ROWS = 8_192
+"""Rows of a file that are looked at together."""
+
+csv.field_size_limit(sys.maxsize)  # a text may be longer than the 128 KiB that the module allows by itself
+
+
+class FileFormat(StrEnum):
+    PARQUET = "parquet"
+    ARROW = "arrow"
+    CSV = "csv"
+    JSONL = "jsonl"
+
+
+_ENDINGS = {".parquet": "parquet", ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow", ".csv": "csv"}
+_ENDINGS |= {".jsonl": "jsonl", ".ndjson": "jsonl"}
+
+
+def format_of(path: Path, wanted: FileFormat | None = None) -> FileFormat:
+    """As it is named, or as the file is."""
+    if wanted is not None:
+        return wanted
+    found = _ENDINGS.get(path.suffix.lower())
+    if found is None:
+        raise Invalid(f"{path.name} does not say which format it has", remedy="say parquet, arrow, csv or jsonl")
+    return FileFormat(found)
+
+
+# --- out ---
+
+
+def write_file(path: Path, style: FileFormat, info: TypeInfo, rows: Batch) -> None:
+    """All of it or nothing: the file appears when it is whole."""
+    try:
+        with replacing(path) as draft:
+            _write(draft, style, info, rows)
+    except OSError as error:
+        raise Invalid(f"{path}: {error.strerror or error}", remedy="name a file that can be written") from error
+
+
+def _write(draft: Path, style: FileFormat, info: TypeInfo, rows: Batch) -> None:
+    match style:
+        case FileFormat.PARQUET:
+            pq.write_table(table_of(info, rows), draft, compression="zstd")
+        case FileFormat.ARROW:
+            table = table_of(info, rows)
+            with pa.OSFile(str(draft), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+                writer.write_table(table)
+        case FileFormat.CSV:
+            with draft.open("w", encoding="utf-8", newline="") as file:
+                _write_csv(file, info, rows)
+        case FileFormat.JSONL:
+            with draft.open("w", encoding="utf-8", newline="") as file:
+                file.writelines(_line(info, row) for row in rows)
+
+
+def table_of(info: TypeInfo, rows: Batch) -> pa.Table:
+    keys = dict(zip(key_columns(info.type_id.kind), rows.keys, strict=True))
+    typed = typed_columns({name: info.nodes[name] for name in info.payload}, rows.bodies.to_pylist())
+    return pa.table({**keys, "fields_json": rows.bodies, **{name: made.array for name, made in typed.items()}})
+
+
+def _values(info: TypeInfo, row: Row) -> dict[str, Any]:
+    stored: dict[str, Any] = json.loads(row.fields_json)
+    if info.ends is None:
+        return stored
+    ends: dict[str, Any] = dict(zip(ENDS, row.identity, strict=False))
+    own = {} if info.key_field is None else {info.key_field: row.identity[2]}
+    return ends | own | stored
+
+
+def _line(info: TypeInfo, row: Row) -> str:
+    return json.dumps(_values(info, row), ensure_ascii=False, separators=(",", ":")) + "\n"
+
+
+def _write_csv(file: TextIO, info: TypeInfo, rows: Batch) -> None:
+    writer = csv.writer(file, lineterminator="\n")
+    names = info.shown
+    writer.writerow(names)
+    for row in rows:
+        values = _values(info, row)
+        writer.writerow([_cell(values.get(name), text=_is_text(info, name)) for name in names])
+
+
+_TEXTS = {"text", "timestamp", "date", "decimal", "blob"}
+"""What the store has as texts."""
+
+
+def _is_text(info: TypeInfo, name: str) -> bool:
+    return name in ENDS or name not in info.payload or info.forms[name] in _TEXTS
+
+
+def _cell(value: Any, *, text: bool) -> str:
+    if value is None:
+        return ""
+    if text and isinstance(value, str) and value and not value.startswith('"'):
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+# --- in ---
+
+
+def read_batches(path: Path, style: FileFormat, info: TypeInfo) -> Iterator[Batch]:
+    """The rows of a file, each through its class, some at a time."""
+    try:
+        match style:
+            case FileFormat.PARQUET:
+                with pq.ParquetFile(path) as file:
+                    yield from _of_tables(map(_table, file.iter_batches(READ_ROWS)), info)
+            case FileFormat.ARROW:
+                with pa.memory_map(str(path)) as source:
+                    yield from _of_tables(_arrow_tables(source), info)
+            case FileFormat.CSV:
+                with path.open(encoding="utf-8-sig", newline="") as file:
+                    yield from _of_values(_csv_values(file, info), info)
+            case FileFormat.JSONL:
+                with path.open(encoding="utf-8-sig") as file:
+                    yield from _of_values(_json_values(file, info), info)
+    except OSError as error:
+        raise Invalid(f"{path}: {error.strerror or error}", remedy="name a file that can be read") from error
+    except (pa.ArrowException, UnicodeDecodeError, csv.Error) as error:
+        raise Invalid(f"{path}: not a file of this format ({error})", remedy="say which format it has") from error
+
+
+def _table(batch: pa.RecordBatch) -> pa.Table:
+    return pa.Table.from_batches([batch])
+
+
+def _arrow_tables(source: pa.MemoryMappedFile) -> Iterator[pa.Table]:
+    file = pa.ipc.open_file(source)
+    for number in range(file.num_record_batches):
+        batch = file.get_batch(number)
+        for start in range(0, batch.num_rows, READ_ROWS):
+            yield _table(batch.slice(start, READ_ROWS))
+
+
+def _of_tables(tables: Iterable[pa.Table], info: TypeInfo) -> Iterator[Batch]:
+    keys, first = key_columns(info.type_id.kind), 0
+    for table in tables:
+        with _numbered(first):
+            own = {*keys, "fields_json"} <= set(table.column_names)
+            yield _batch(_stored(table, info) if own else read(info, rows_of(info, table)), info)
+        first += table.num_rows
+
+
+def _stored(table: pa.Table, info: TypeInfo) -> list[Any]:
+    """Objects from ``fields_json``, of a file that any program may have written."""
+    for name in (*key_columns(info.type_id.kind), "fields_json"):
+        column = table.column(name)
+        if column.null_count or not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+            raise InvalidValue(f"column {name} has something else than texts", type_name=info.name, field=name)
+    try:
+        return read(info, from_table(table))
+    except (Corrupt, UnreadableRow) as error:
+        raise InvalidValue(str(error), type_name=info.name) from error
+
+
+@contextmanager
+def _numbered(first: int) -> Iterator[None]:
+    """Errors count rows from the beginning of what they were given: say where in the file that is."""
+    try:
+        yield
+    except InvalidValue as error:
+        if not first:
+            raise
+        row = first + (error.row or 0)
+        raise InvalidValue(
+            f"counting from row {first}: {error}", type_name=error.type_name, field=error.field, row=row
+        ) from error
+
+
+def _batch(objects: Sequence[Any], info: TypeInfo) -> Batch:
+    """Whatever an object was made from, it is one that the class would have made."""
+    for name in info.fields:
+        info.validator.many(name, [one.__dict__[name] for one in objects])
+    for name, end in zip(ENDS, info.ends or (), strict=False):
+        for key in dict.fromkeys(one.__dict__[name] for one in objects):
+            end_key(end, key, f"{info.name}.{name}")
+    keys, bodies = written_columns(info, objects)
+    return batched(info, keys, bodies)
+
+
+def _csv_values(lines: Iterable[str], info: TypeInfo) -> Iterator[dict[str, Any]]:
+    reader = csv.DictReader(lines, strict=True)
+    names = list(reader.fieldnames or ())
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise InvalidValue(f"the file has two columns {twice[0]}", type_name=info.name, field=twice[0])
+    for number, record in enumerate(reader):
+        if None in record or None in record.values():
+            raise _unfit(info, number, f"it has not as many cells as there are columns ({len(names)})")
+        yield {str(name): _parsed(cell, text=_known_text(info, name)) for name, cell in record.items()}
+
+
+def _known_text(info: TypeInfo, name: Any) -> bool:
+    return name in info.shown and _is_text(info, name)
+
+
+def _parsed(cell: Any, *, text: bool) -> Any:
+    if not isinstance(cell, str) or not cell:
+        return None
+    if text and not cell.startswith('"'):
+        return cell
+    try:
+        return json.loads(cell)
+    except ValueError:
+        return cell
+
+
+def _json_values(lines: Iterable[str], info: TypeInfo) -> Iterator[dict[str, Any]]:
+    for number, line in enumerate(lines):
+        if not line.strip():
+            continue
+        try:
+            found = json.loads(line, object_pairs_hook=_once)
+        except (ValueError, RecursionError) as error:
+            raise _unfit(info, number, f"not JSON ({error})") from error
+        if not isinstance(found, dict):
+            raise _unfit(info, number, "not a JSON object")
+        yield found
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is there twice")
+    return found
+
+
+def _of_values(found: Iterable[dict[str, Any]], info: TypeInfo) -> Iterator[Batch]:
+    numbered, first = iter(enumerate(found)), 0
+    while some := [_object(values, info, number) for number, values in islice(numbered, READ_ROWS)]:
+        with _numbered(first):
+            yield _batch(some, info)
+        first += len(some)
+
+
+def _object(values: dict[str, Any], info: TypeInfo, number: int) -> Any:
+    """From a row as the store has it, otherwise from the values as a caller of the class writes them."""
+    known = {*info.shown}
+    if strange := [name for name in values if name not in known]:
+        raise _unfit(info, number, f"{info.name} has no field {strange[0]}")
+    payload = {name: value for name, value in values.items() if name in info.payload}
+    identity: list[Any] = [""]
+    if info.ends is not None:
+        own = UNKEYED if info.key_field is None else values.get(info.key_field)
+        identity = [*(values.get(name) or None for name in ENDS), own]
+    try:
+        if all(isinstance(part, str) for part in identity):
+            return read(info, [Row(tuple(identity), json.dumps(payload))])[0]
+    except UnreadableRow:
+        pass
+    try:
+        return info.python(**values)
+    except InvalidValue as error:
+        raise _unfit(info, number, str(error)) from error
+
+
+def _unfit(info: TypeInfo, number: int, reason: str) -> InvalidValue:
+    return InvalidValue(f"row {number}: {reason}", type_name=info.name, row=number)
+
+
+# --- export and import ---
+
 
 M = TypeVar("M", bound=Mixin)
 
@@ -87,7 +366,7 @@ async def _export(store: Store, name: str, path: Path, style: FileFormat | None,
         return await _latest(store, found, upper, fence)
 
     if now.purged(type_id, upper):
-        rows = _batch(type_id, [])
+        rows = _columns(type_id, [])
     else:
         rows = await with_files(store, chain, then, type_id, read, fence)
     stored = await catalog.schema_at(chain, then, type_id)
@@ -119,7 +398,7 @@ def _live(type_id: TypeId, tables: Sequence[pa.Table], keys: Sequence[str], olde
         parts.append(table.select(schema.names).filter(wanted).cast(schema))
     whole = pa.concat_tables(parts) if parts else schema.empty_table()
     ordered = whole.take(pc.sort_indices(whole, sort_keys=[(name, "ascending") for name in (*keys, "commit_id")]))
-    batch = _batch(type_id, [ordered])
+    batch = _columns(type_id, [ordered])
     if not len(batch):
         return batch
     joined = batch.joined
@@ -128,7 +407,7 @@ def _live(type_id: TypeId, tables: Sequence[pa.Table], keys: Sequence[str], olde
     return batch.where(live.to_numpy(zero_copy_only=False))
 
 
-def _batch(type_id: TypeId, tables: Sequence[pa.Table]) -> Batch:
+def _columns(type_id: TypeId, tables: Sequence[pa.Table]) -> Batch:
     found = [
         pa.concat_arrays([pa.array([], pa.string()), *(table.column(name).combine_chunks() for table in tables)])
         for name in (*key_columns(type_id.kind), "fields_json")

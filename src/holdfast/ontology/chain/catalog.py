@@ -3,7 +3,7 @@
 For our commits they are derived from the chain, for plain readers; the manifests' schema map decides. They are written
 after the commit that changed it, each if-match on what was read, so that the entries of other writers stay. The names
 come last, with the commit up to which all of it was derived (``schemas_commit``): so the next session sees in one read
-what a crash has left out. A plain writer writes here what it registers, migrates or drops: see ``format.foreign``.
+what a crash has left out. A plain writer writes here what it registers, migrates or drops: see ``format.chainstate``.
 """
 
 import json
@@ -153,14 +153,14 @@ class Catalog:
             types,
             entities=(types.entities - gone["entity"]) | ours["entity"],
             relations=(types.relations - gone["relation"]) | ours["relation"],
-            extra={**types.extra, DERIVED: _derived_from(ledger)},
+            schemas_commit=_derived_from(ledger),
         )
-        return document if after == types and document else replace(after, updated_at=self._now()).compose()
+        return document if after == types and document else replace(after, updated_at=self._now()).document()
 
     def _dropped(self, ledger: Ledger, document: Document) -> Document:
         """Types that are gone now; one that has begun a new life is not."""
         known = Dropped.parse(document, key=layout.DROPPED)
-        types = {kind: dict(known.types.get(kind, {})) for kind in KINDS}
+        types = {kind: dict(each) for kind, each in known.types.items()}
         for type_id, lives in ledger.lives.items():
             listed = types[type_id.kind]
             was, now = listed.get(type_id.name), (lives[-1].end, lives[-1].purged)
@@ -168,18 +168,18 @@ class Catalog:
                 listed.pop(type_id.name, None)
             elif was is None or (was.commit_id, was.purged) != now:
                 listed[type_id.name] = DroppedType(*now, self._now())
-        after = replace(known, types=types)
-        return document if after == known and document else replace(after, updated_at=self._now()).compose()
+        after = replace(known, entity=types["entity"], relation=types["relation"])
+        return document if after == known and document else replace(after, updated_at=self._now()).document()
 
     def _registry(self, ledger: Ledger, documents: Mapping[TypeId, Stored], document: Document) -> Document:
         registry = Registry.parse(document, key=layout.REGISTRY)
-        schemas = {kind: dict(registry.schemas.get(kind, {})) for kind in KINDS}
+        schemas = {kind: dict(each) for kind, each in registry.schemas.items()}
         for type_id in _gone(ledger):
             schemas[type_id.kind].pop(type_id.name, None)
         for type_id, stored in documents.items():
             schemas[type_id.kind][type_id.name] = plain_schema(stored.schema)
-        after = replace(registry, schemas=schemas)
-        return document if after == registry and document else replace(after, updated_at=self._now()).compose()
+        after = replace(registry, entity=schemas["entity"], relation=schemas["relation"])
+        return document if after == registry and document else replace(after, updated_at=self._now()).document()
 
     def _versions(self, type_id: TypeId, stored: Stored, document: Document) -> Document:
         known = Versions.parse(document, key=layout.versions_key(*type_id))
@@ -196,7 +196,7 @@ class Catalog:
         version = replace(version, schema_hash=stored.ref.hash)
         others = [each for each in known.versions if each.schema_version_id != stored.ref.version_id]
         listed = sorted((*others, version), key=lambda one: one.schema_version_id)
-        return replace(known, kind=type_id.kind, type_name=type_id.name, versions=tuple(listed)).compose()
+        return replace(known, kind=type_id.kind, type_name=type_id.name, versions=listed).document()
 
     def _now(self) -> str:
         return iso(self._ambient.clock.wall_ns())
@@ -209,7 +209,7 @@ class Catalog:
             try:
                 after = change(before)
             except Corrupt:
-                after = change({})  # it is derived: what nobody can read is written anew
+                after = change({})  # it is derived: one that cannot be read is written anew
             if found is not None and after == before:
                 return
             body = codec.encode({**after, "write_id": self._ambient.ids.write_id()})

@@ -25,14 +25,14 @@ from holdfast.ontology.format.head import Head
 from holdfast.ontology.format.manifest import Manifest, parse
 from holdfast.ontology.format.redactions import disk_cache, finished, rewritten, uncached
 from holdfast.ontology.format.schema_objects import Dropped
-from holdfast.ontology.format.stats import StatsByPath
+from holdfast.ontology.format.stats import FileStats
 from holdfast.ontology.types.refs import FileRef, Place, file_refs, file_row
 
 KEPT = 256
 """Manifests kept in memory."""
 STATS_KEPT = 20_000
 """Files whose statistics are kept; past it, the memory starts anew."""
-PATIENCE = 16
+PLAIN_READS = 16
 """Plain manifests read one after the other before the folder is listed."""
 PARALLEL = 32
 
@@ -63,9 +63,9 @@ class Chain:
     def __init__(self, store: Store) -> None:
         self.store = store
         self._kept: OrderedDict[str, Manifest] = OrderedDict()
-        self.stats = StatsByPath()
+        self.stats: dict[str, FileStats] = {}
         """Of the files of manifests that were read, by path."""
-        self._heeded: Place | None = None
+        self._redacted: Place | None = None
         """The latest redaction that is known to be finished, and reflected in what is kept."""
 
     async def manifest(self, place: Place) -> Manifest:
@@ -110,7 +110,7 @@ class Chain:
         dropped = await self.dropped() if behind else Dropped()
         for manifest in reversed(behind):
             found = followed(found, manifest, dropped)
-        await self._heed(found.redacted)
+        await self._apply_redactions(found.redacted)
         return found
 
     async def dropped(self) -> Dropped:
@@ -125,12 +125,12 @@ class Chain:
 
     async def settled(self, latest: Place) -> bool:
         """Whether a redaction, and all before it, is carried through; then whatever is kept here is of after it."""
-        await self._heed(latest)
-        return self._heeded is not None and self._heeded.commit_id >= latest.commit_id
+        await self._apply_redactions(latest)
+        return self._redacted is not None and self._redacted.commit_id >= latest.commit_id
 
-    async def _heed(self, latest: Place | None) -> None:
+    async def _apply_redactions(self, latest: Place | None) -> None:
         """Forget what a redaction has changed since we read it, here and in the disk cache."""
-        if latest is None or (self._heeded is not None and latest.commit_id <= self._heeded.commit_id):
+        if latest is None or (self._redacted is not None and latest.commit_id <= self._redacted.commit_id):
             return
         cache = disk_cache(self.store)
         self._kept.clear()
@@ -152,10 +152,10 @@ class Chain:
             await self.store.find(layout.redaction_key(place.path))  # kept from now on: all of this was done
             place = (await self.ledger_of(before)).redacted
         if cache is not None or await finished(self.store, latest):
-            self._heeded = latest
+            self._redacted = latest
 
     async def ledger_of(self, place: Place | None) -> Ledger:
-        """Of a commit of ours, or of none: without heeding anything."""
+        """Of a commit of ours, or of none, without applying redactions to what is kept."""
         if place is None:
             return EMPTY
         manifest = await self.read(place)
@@ -186,7 +186,7 @@ class Chain:
         return sorted((ref for ref in found if lower < ref.commit_id <= top), key=lambda ref: (ref.commit_id, ref.path))
 
     async def write_checkpoint(self, place: Place) -> bool:
-        """List the span that ends at ``place``; nothing if it has no checkpoint. Off everybody's path."""
+        """List the span that ends at ``place``; nothing if it has no checkpoint. Off the path of commits."""
         span = checkpoint_span(place.commit_id)
         if span == 0:
             return False
@@ -217,14 +217,16 @@ class Chain:
                 return None
             return Checkpoint(where, file_refs(document["files"]))
         except (HoldfastError, KeyError, TypeError, ValueError):
-            return None  # advice that cannot be read is no advice
+            return None  # it is advice: what cannot be read is left out
 
     async def read(self, place: Place) -> Manifest:
         """Straight from the store, and not kept."""
         try:
             found = await self.store.get(place.path)
         except Invalid as error:
-            raise Corrupt(f"the chain names {place.path!r} for commit {place.commit_id}, and that is no key") from error
+            raise Corrupt(
+                f"the chain names {place.path!r} for commit {place.commit_id}, and that is not a key"
+            ) from error
         except NotFound as error:
             raise Corrupt(
                 f"{place.path}: the chain names this manifest for commit {place.commit_id}, and it is missing"
@@ -236,11 +238,13 @@ class Chain:
         self._kept.move_to_end(manifest.path)
         while len(self._kept) > KEPT:
             self._kept.popitem(last=False)
-        if self.stats.most > STATS_KEPT:
+        if len(self.stats) > STATS_KEPT:
             self.stats.clear()
         if manifest.summary is not None:
-            self.stats.learn(manifest.summary.stats)
-        self.stats.learn({each.path: each.stats for each in manifest.files if each.stats is not None}, better=True)
+            for path, stats in manifest.summary.stats.items():
+                self.stats.setdefault(path, stats)
+        # A manifest has more about its own files than later ones have about recent files.
+        self.stats |= {each.path: each.stats for each in manifest.files if each.stats is not None}
         return manifest
 
 
@@ -254,7 +258,7 @@ class _Stretch:
         self._fetched: dict[str, Manifest] = {}
 
     async def manifest(self, place: Place) -> Manifest:
-        if self._plain == PATIENCE:
+        if self._plain == PLAIN_READS:
             await self._fetch(place.commit_id)
         found = self._fetched.get(place.path)
         if found is None or found.commit_id != place.commit_id:
@@ -269,7 +273,7 @@ class _Stretch:
             try:
                 return await self._chain.read(place)
             except Corrupt:
-                return None  # not necessarily on the chain: whoever is, is read again, and judged then
+                return None  # it may not be on the chain; a manifest that is, is read again and then raises
 
         for manifest in await map_bounded(places, read, limit=PARALLEL):
             if manifest is not None:

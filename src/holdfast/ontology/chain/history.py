@@ -1,17 +1,38 @@
-"""Commits for people: which there are, what one holds, what changed between two. Reads only."""
+"""Commits for people: by number, tag or time; what one holds, what changed between two; the moment of a query.
+
+    latest              the state at the head
+    as_of(c)            the state after commit c, at a timestamp, or at a tag
+    with_history()      every row that was ever written, retractions among them
+    history_since(c)    the same of the commits after c
+    between(a, b)       the same of the commits from a to b, both included
+
+``as_of`` bounds history too. One head is pinned for each query, and nothing after it is seen. A moment beyond the head
+means the head; with ``strict`` it is ``NotFound``. For a type that was dropped, a window shows the life that the type
+has at the window's last commit, if any, and never one that was purged.
+
+Tags are names for commits, in one register. A tag records its commit's manifest, so that it never means another commit.
+"""
 
 import json
+import re
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from difflib import get_close_matches
+from typing import Any, Literal
 
-from holdfast.base.errors import Invalid, NotFound
+from holdfast.base import codec
+from holdfast.base.clock import iso, parse_iso
+from holdfast.base.errors import Conflict, Corrupt, Invalid, NotFound
+from holdfast.base.ids import Ambient
+from holdfast.objects.register import Plain, Register
 from holdfast.objects.store import Store
 from holdfast.ontology.chain.chain import Chain
-from holdfast.ontology.chain.latest import read_latest
 from holdfast.ontology.chain.redaction_fence import fence_of, retry_overtaken
-from holdfast.ontology.chain.state import latest_rows
-from holdfast.ontology.format.data.intents import Identity, Row
+from holdfast.ontology.chain.state import latest_rows, read_latest
+from holdfast.ontology.format import layout
+from holdfast.ontology.format.chainstate import Ledger
+from holdfast.ontology.format.data.batch import Identity, Row
 from holdfast.ontology.format.head import read_head
 from holdfast.ontology.format.manifest import Manifest
 from holdfast.ontology.types.refs import Place, TypeId
@@ -104,3 +125,238 @@ async def place_of(store: Store, chain: Chain, commit_id: int) -> Place | None:
 
 def _fields(row: Row) -> dict[str, Any] | None:
     return None if row.retracted else json.loads(row.fields_json)
+
+
+FORMAT = "holdfast.ontology.tags"
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,99}")
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    name: str
+    commit_id: int
+    manifest_path: str
+    created_at: str
+    created_by: str
+    note: str = ""
+
+
+def is_tag_name(text: str) -> bool:
+    return _NAME.fullmatch(text) is not None
+
+
+async def read_tags(store: Store) -> list[Tag]:
+    found = await store.find(layout.TAGS)
+    if found is None:
+        return []
+    document = codec.decode(found.body, key=layout.TAGS)
+    named = Plain(FORMAT).read(document, layout.TAGS) or {}
+    return sorted((_tag(name, each) for name, each in named.items()), key=_name)
+
+
+async def find_tag(chain: Chain, head: Place | None, name: str) -> Tag:
+    """``NotFound`` for no such tag; ``Corrupt`` for one of a commit that is not on the chain any more."""
+    known = await read_tags(chain.store)
+    tag = next((each for each in known if each.name == name), None)
+    if tag is None:
+        close = get_close_matches(name, [each.name for each in known], n=1)
+        remedy = f"did you mean {close[0]}?" if close else "holdfast onto tag list"
+        raise NotFound(f"there is no tag {name!r}", remedy=remedy)
+    if not await chain.contains(head, Place(tag.commit_id, tag.manifest_path)):
+        raise Corrupt(f"tag {name!r}: {tag.manifest_path} is not on the chain", remedy="the store was made anew")
+    return tag
+
+
+class Tags:
+    def __init__(self, store: Store, ambient: Ambient) -> None:
+        self._store = store
+        self._ambient = ambient
+        self._register: Register[Any] = Register(store, layout.TAGS, Plain(FORMAT), ambient)
+
+    async def all(self) -> list[Tag]:
+        return await read_tags(self._store)
+
+    async def find(self, name: str) -> Tag:
+        """``NotFound`` for no such tag; ``Corrupt`` for one of a commit that is not on the chain any more."""
+        return await find_tag(Chain(self._store), (await read_head(self._store)).place, name)
+
+    async def set(self, name: str, commit_id: int | None, *, by: str, note: str = "", move: bool = False) -> Tag:
+        """Name a commit; without one, the head. A name that is taken is a ``Conflict``, unless it is to ``move``."""
+        if not is_tag_name(name):
+            raise Invalid(f"{name!r} cannot be a tag", remedy="use a letter, then letters, digits, '.', '_' or '-'")
+        number = commit_id if commit_id is not None else (await read_head(self._store)).commit_id
+        manifest = await find_commit(self._store, number)
+        tag = Tag(name, number, manifest.path, iso(self._ambient.clock.wall_ns()), by, note)
+
+        def change(tags: Any) -> Any:
+            known = (tags or {}).get(name)
+            if known is not None and not move and known["manifest_path"] != tag.manifest_path:
+                raise Conflict(
+                    f"{name!r} names commit {known['commit_id']} already",
+                    remedy="move it with --move (move=True), or use another name",
+                )
+            return {**(tags or {}), name: {key: value for key, value in asdict(tag).items() if key != "name"}}
+
+        await self._register.edit(self._ambient.ids.unique(), change)
+        return tag
+
+    async def delete(self, name: str) -> None:
+        def change(tags: Any) -> Any:
+            if name not in (tags or {}):
+                raise NotFound(f"there is no tag {name!r}", remedy="holdfast onto tag list")
+            return {key: value for key, value in tags.items() if key != name}
+
+        await self._register.edit(self._ambient.ids.unique(), change)
+
+
+def _tag(name: str, document: Any) -> Tag:
+    try:
+        return Tag(name, **{field: document[field] for field in Tag.__slots__ if field != "name"})
+    except codec.MALFORMED as error:
+        raise Corrupt(f"{layout.TAGS}: tag {name!r} is {document!r}") from error
+
+
+def _name(tag: Tag) -> str:
+    return tag.name
+
+
+Moment = int | datetime | str
+"""A commit's number, a time, a time as ISO 8601 text, or the name of a tag."""
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """What the user asked for; both bounds are included."""
+
+    mode: Literal["state", "history"] = "state"
+    first: Moment | None = None
+    last: Moment | None = None
+    after: Moment | None = None
+    strict: bool = False
+
+    def until(self, moment: Moment, *, strict: bool) -> "When":
+        """The same, and nothing after a moment."""
+        if self.first is not None:
+            raise Invalid("between() says itself where it ends", remedy="leave out as_of()")
+        return replace(self, last=moment, strict=strict)
+
+    def as_history(self, after: Moment | None = None) -> "When":
+        """History, up to the moment that was named before."""
+        last = self.last if self.first is None else None
+        return When("history", after=after, last=last, strict=self.strict)
+
+    def spanning(self, first: Moment, last: Moment) -> "When":
+        if self.last is not None and self.first is None:
+            raise Invalid("between() says itself where it ends", remedy="leave out as_of()")
+        return When("history", first=first, last=last)
+
+
+LATEST = When()
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The commits after ``lower``, up to ``upper``; and whether their rows are wanted, or the state that they leave."""
+
+    lower: int
+    upper: int
+    history: bool
+
+    def touches(self, first: int, last: int) -> bool:
+        return last > self.lower and first <= self.upper
+
+
+async def window(when: When, chain: Chain, ledger: Ledger) -> Window:
+    """The commits that ``when`` means at this head."""
+    head = ledger.commit_id
+    upper = head if when.last is None else await commit_at(when.last, chain, ledger, strict=when.strict)
+    lower = 0
+    if when.after is not None:
+        lower = await commit_at(when.after, chain, ledger, strict=when.strict)
+    elif when.first is not None:
+        lower = max(await _first(when.first, chain, ledger) - 1, 0)
+        if when.last is not None:
+            _check_order(when.first, when.last)
+            if upper < lower < head:
+                raise Invalid(f"{when.first} is after {when.last}", remedy="name the older one first")
+    return Window(lower, upper, when.mode == "history")
+
+
+async def commit_at(moment: Moment, chain: Chain, ledger: Ledger, *, strict: bool = False) -> int:
+    """The commit that is meant; for a time, the last one up to it."""
+    head = ledger.commit_id
+    if isinstance(moment, int) and not isinstance(moment, bool):
+        if moment < 0:
+            raise Invalid(f"there is no commit {moment}", remedy="commits count from 1; 0 is the empty store")
+        if moment > head and strict:
+            raise NotFound(f"there is no commit {moment} yet; the head is commit {head}")
+        return min(moment, head)
+    if (tagged := await _tagged(moment, chain, ledger)) is not None:
+        return min(tagged, head)
+    wanted = nanoseconds(moment)
+    if wanted >= ledger.created_ns and strict:
+        raise NotFound(f"{moment} is after the head, commit {head}", remedy="leave out strict to take the head")
+    return await _last_before(wanted, chain, ledger)
+
+
+async def _first(moment: Moment, chain: Chain, ledger: Ledger) -> int:
+    """The first commit that is meant; for a time, the first one not before it."""
+    if isinstance(moment, int) and not isinstance(moment, bool):
+        await commit_at(moment, chain, ledger)
+        return moment
+    if (tagged := await _tagged(moment, chain, ledger)) is not None:
+        return tagged
+    return await _last_before(nanoseconds(moment) - 1, chain, ledger) + 1
+
+
+async def _tagged(moment: datetime | str | bool, chain: Chain, ledger: Ledger) -> int | None:
+    """The commit that a tag names; None for a text that cannot be one. No tag looks like a time."""
+    if not isinstance(moment, str) or not is_tag_name(moment):
+        return None
+    try:
+        return (await find_tag(chain, ledger.place, moment)).commit_id
+    except NotFound as error:
+        remedy = error.remedy if "did you mean" in str(error.remedy) else "write 42, or 2026-05-01T12:00:00Z, or a tag"
+        raise Invalid(f"{moment!r} is neither a commit nor a time nor a tag", remedy=remedy) from error
+
+
+async def _last_before(wanted_ns: int, chain: Chain, ledger: Ledger) -> int:
+    """Times never run backwards along the chain, so that halving finds it."""
+    if ledger.place is None or wanted_ns >= ledger.created_ns:
+        return ledger.commit_id
+    low, high = 0, ledger.commit_id  # low is not after the time, high is
+    while high - low > 1:
+        middle = (low + high) // 2
+        place = await chain.at(ledger.place, middle)
+        created = await _created(chain, place)
+        low, high = (middle, high) if created <= wanted_ns else (low, middle)
+    return low
+
+
+async def _created(chain: Chain, place: Place | None) -> int:
+    """When a commit was made. One that does not say so was made with the latest before it that does."""
+    while place is not None:
+        manifest = await chain.manifest(place)
+        if manifest.created_at:
+            return manifest.created_ns
+        place = manifest.parent
+    return 0
+
+
+def nanoseconds(moment: datetime | str | bool) -> int:
+    if isinstance(moment, str):
+        try:
+            return parse_iso(moment)
+        except ValueError as error:
+            raise Invalid(
+                f"{moment!r} is neither a commit nor a time nor a tag", remedy="write 42, or 2026-05-01T12:00:00Z"
+            ) from error
+    if not isinstance(moment, datetime):
+        raise Invalid(f"{moment!r} is neither a commit nor a time", remedy="give a number or a datetime")
+    aware = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+    return parse_iso(aware.isoformat())
+
+
+def _check_order(first: Moment, last: Moment) -> None:
+    if isinstance(first, int) and isinstance(last, int) and first > last:
+        raise Invalid(f"commit {first} is after commit {last}", remedy="name the older one first")

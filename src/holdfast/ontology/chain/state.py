@@ -1,9 +1,11 @@
-"""What is current of each type: identity -> last commit and digest of its fields. In bulk, never row by row.
+"""Current rows of a type, read from its files: identities with commit and digest, or whole rows.
 
-Large files and own bulk loads are kept as columns (``batch.Segment``), all else in a dictionary; the latest commit
-decides between them. Loaded once per type and session from the type's files, then brought forward by the files of later
-commits; a session's own commits are applied without reading. A state is only used for the commit that it stands at: a
-delta computed on an older one would be stale.
+``TypeState`` is what a committer compares intents with. Large files and the session's own bulk loads are kept as
+columns (``batch.Segment``), the rest in a dictionary; the latest commit decides between them. It is loaded once per
+type and session, then brought forward by the files of later commits; the session's own commits are applied without
+reading. A state is used only for the commit that it is as of: a delta computed on an older one would be stale.
+
+``read_latest`` reads the live rows of a type at one head, ``read_at`` those as of an earlier commit.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,13 +16,16 @@ import pyarrow as pa
 from holdfast.base.aio import blocking, stream_bounded
 from holdfast.base.errors import Corrupt, Invalid, NotFound, check
 from holdfast.objects.store import Store
-from holdfast.ontology.chain.redaction_fence import RedactionFence
+from holdfast.ontology.chain.chain import Chain
+from holdfast.ontology.chain.redaction_fence import RedactionFence, fence_of
+from holdfast.ontology.chain.resolve import Resolved, with_files
 from holdfast.ontology.format import layout
-from holdfast.ontology.format.data.batch import Batch, Comparison, Segment, merged
-from holdfast.ontology.format.data.intents import Current, Identity, Row, digest
+from holdfast.ontology.format.chainstate import EMPTY, Ledger
+from holdfast.ontology.format.data.batch import Batch, Comparison, Current, Identity, Row, Segment, digest, merged
 from holdfast.ontology.format.data.redacted import mark_of
 from holdfast.ontology.format.data.rows import from_table
 from holdfast.ontology.format.data.stored_rows import read_current, read_rows
+from holdfast.ontology.format.head import read_head
 from holdfast.ontology.types.errors import SnapshotGone
 from holdfast.ontology.types.refs import FileRef, TypeId
 
@@ -121,7 +126,7 @@ async def read_file(store: Store, path: str) -> bytes:
             raise SnapshotGone(f"{path}: this snapshot is gone", remedy="resolve the type's files again") from error
         raise Corrupt(f"{path}: this data file is missing", remedy="restore it from a backup of the store") from error
     except Invalid as error:
-        raise Corrupt(f"a manifest names {path!r} as a data file, and that is no key") from error
+        raise Corrupt(f"a manifest names {path!r} as a data file, and that is not a key") from error
 
 
 async def latest_versions(
@@ -171,3 +176,53 @@ async def latest_rows(
             if max(generation, 1) <= commit_id <= newest and (known is None or known[0] <= commit_id):
                 found[row.identity] = (commit_id, row)
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """The live rows of a type, each with the commit that wrote it."""
+
+    commit_id: int
+    rows: Mapping[Identity, tuple[int, Row]]
+
+
+async def read_ledger(store: Store, chain: Chain, known: Ledger = EMPTY) -> Ledger:
+    """What the chain says at the head of now."""
+    return await chain.ledger((await read_head(store)).place, known)
+
+
+async def read_latest(
+    store: Store,
+    chain: Chain,
+    ledger: Ledger,
+    type_id: TypeId,
+    seen: Callable[[pa.Table], pa.Table] | None = None,
+    *,
+    fence: RedactionFence | None = None,
+) -> Latest:
+    """``seen`` may give another table for that of a file, such as one with upgraded rows.
+
+    ``fence`` is that of the head, where the ledger is of an earlier commit. ``Overtaken`` if payload was destroyed
+    meanwhile: pin the head anew.
+    """
+    known = fence if fence is not None else await fence_of(store, chain, ledger)
+
+    async def read(found: Resolved) -> Mapping[Identity, tuple[int, Row]]:
+        return await latest_rows(
+            store, found.files(), newest=ledger.commit_id, fence=known, generation=found.generation, seen=seen
+        )
+
+    rows = await with_files(store, chain, ledger, type_id, read, known)
+    live = {identity: found for identity, found in rows.items() if not found[1].retracted}
+    return Latest(ledger.commit_id, live)
+
+
+async def read_at(store: Store, chain: Chain, now: Ledger, type_id: TypeId, commit_id: int) -> Latest:
+    """The same as of an earlier commit, as the ledger of now knows it: what was purged since is gone."""
+    if commit_id >= now.commit_id:
+        return await read_latest(store, chain, now, type_id)
+    if commit_id == 0 or now.purged(type_id, commit_id):
+        return Latest(commit_id, {})
+    fence = await fence_of(store, chain, now)
+    then = await chain.ledger(await chain.at(now.place, commit_id))
+    return await read_latest(store, chain, then, type_id, fence=fence)

@@ -14,8 +14,8 @@ from holdfast.base.codec import Document
 from holdfast.base.ids import Ambient
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import Ledger, next_summary
+from holdfast.ontology.format.data.batch import Row
 from holdfast.ontology.format.data.footer import stats_of
-from holdfast.ontology.format.data.intents import Row
 from holdfast.ontology.format.data.rows import encode
 from holdfast.ontology.format.head import Head
 from holdfast.ontology.format.manifest import REDACTS, FileEntry, Manifest, Registered, compose
@@ -24,9 +24,9 @@ from holdfast.ontology.types.typeinfo import TypeInfo
 
 
 class Witness(Protocol):
-    """Who knows of every attempt at one commit before its head is sent, for whoever has to ask the chain later.
+    """Records every attempt at one commit before its head is sent, so that a later process can ask the chain for it.
 
-    ``places`` are the attempts so far, by anybody. ``note`` fails for who may not go on.
+    ``places`` are the attempts so far, of all processes. ``note`` raises in a process that may not continue.
     """
 
     @property
@@ -70,7 +70,7 @@ class Attempt:
     enclosed: int = 0
     """And how much of the queued outbox."""
     wanted: bool = True
-    """Somebody waits to hear of it."""
+    """A caller waits for it."""
 
     @property
     def place(self) -> Place:

@@ -11,7 +11,7 @@
 * **Intents stay queued** until they are known to be on the chain, or were found to change nothing.
 * **Clean-up** of an own attempt: when another one is on the chain in its place, or when its head was never sent.
 
-Errors: ``Conflict`` for an expectation or ``if_head`` that does not hold, for a lock that somebody keeps, and after
+Errors: ``Conflict`` for an expectation or ``if_head`` that does not hold, for a lock that its holder keeps, and after
 many lost races; ``Ambiguous`` when the head's outcome is unknown (call again: it looks first); ``Incompatible`` for a
 type whose stored schema is another; ``Unavailable``; ``Corrupt``. Intents are queued after each of them.
 """
@@ -33,8 +33,7 @@ from holdfast.ontology.commit.delta import check_ends, delta
 from holdfast.ontology.commit.lock import Open, Turn
 from holdfast.ontology.commit.view import View
 from holdfast.ontology.format import layout
-from holdfast.ontology.format.data.batch import Batch, size, sorted_out
-from holdfast.ontology.format.data.intents import Intent, Row
+from holdfast.ontology.format.data.batch import Batch, Intent, Row, size, sorted_out
 from holdfast.ontology.format.head import parse, read_head
 from holdfast.ontology.format.manifest import Manifest
 from holdfast.ontology.types.errors import BulkOutdated, Overtaken, SchemaPending
@@ -64,7 +63,7 @@ class Progress:
 STAGES = ("state", "delta", "files", "head")
 
 
-def told(manifest: Manifest) -> Commit:
+def commit_of(manifest: Manifest) -> Commit:
     rows = sum(entry.row_count for entry in manifest.files)
     return Commit(manifest.commit_id, manifest.path, rows, manifest.created_at)
 
@@ -113,7 +112,7 @@ class Committer:
         self._doubts: list[Attempt] = []
         """Sent, and not known to have landed or not. All rest on the version of the head that we know."""
         self._landed: Commit | None = None
-        """An attempt that was in doubt and is on the chain, not yet told to anybody."""
+        """An attempt that was in doubt and is on the chain, and that no caller has been given yet."""
         self._idle_intents = 0
         """How many of the queued intents were found to change nothing."""
         self.queue: list[Intent | Batch] = []
@@ -175,7 +174,7 @@ class Committer:
                 continue
             try:
                 draft = await self._settled_draft(metadata, order)
-            except Overtaken:  # as good as a lost race: whoever destroyed it has moved the head
+            except Overtaken:  # as good as a lost race: the redaction has moved the head
                 await self.refresh()
                 fresh = True
                 await self._again(budget)
@@ -225,9 +224,9 @@ class Committer:
         items = tuple(self.queue)
         queued = {item.type_id for item in items}
         known, touched = {*queued, *order.write}, {*queued, *order.touched}
-        self._tell("state", 0, len(known))
+        self._report("state", 0, len(known))
         states = await self._view.states({*known, *self._ends_of(known)})
-        self._tell("delta", 0, size(items))
+        self._report("delta", 0, size(items))
         run = blocking if size(items) > LARGE else _at_once
         batches, intents = await run(sorted_out, items, columns=self._ends is None)
         changes = await run(delta, intents, states)
@@ -254,7 +253,7 @@ class Committer:
         return Draft(rows, schemas.versions, schemas.registered, order, metadata, self._runtime_id, count, outbox)
 
     async def _placed(self, draft: Draft, bulk: Bulk) -> Draft:
-        """With the data file of the bulk written, for an attempt whose mark nobody else can draw."""
+        """With the data file of the bulk written, for an attempt with a mark of 128 random bits."""
         mark = self._ambient.ids.unique()
         return replace(draft, placed=await bulk.place(self._view.ledger.commit_id + 1, mark), mark=mark)
 
@@ -290,7 +289,7 @@ class Committer:
         return bool(uploaded)
 
     async def _upload(self, attempt: Attempt) -> bool:
-        """Data and manifest, at once. False if somebody has drawn the same eight characters."""
+        """Data and manifest, at once. False if another writer has drawn the same eight characters."""
         objects = [*attempt.data.items(), (attempt.manifest.path, attempt.body)]
         done = 0
 
@@ -298,7 +297,7 @@ class Committer:
             nonlocal done
             outcome = await self._store.put(item[0], item[1], CREATE)
             done += 1
-            self._tell("files", done, len(objects))
+            self._report("files", done, len(objects))
             return outcome
 
         try:
@@ -311,7 +310,7 @@ class Committer:
     async def _publish(self, attempt: Attempt) -> Written | Lost:
         """The head CAS. In doubt from the moment it is sent, unless the store says that nothing was written."""
         head = self._view.head
-        self._tell("head", 0, 1)
+        self._report("head", 0, 1)
         body = attempt.head(head).body(self._ambient.ids.write_id())
         self._doubts.append(attempt)
         try:
@@ -332,7 +331,7 @@ class Committer:
         self._turn.committed()
         if self._on_commit is not None:
             self._on_commit(attempt.manifest)
-        return told(attempt.manifest)
+        return commit_of(attempt.manifest)
 
     # --- after a doubt ---
 
@@ -343,7 +342,7 @@ class Committer:
         for attempt in [each for each in self._doubts if each.place.commit_id <= head.commit_id]:
             if await self.landed(attempt):
                 self._dequeue(attempt)
-                self._landed = told(attempt.manifest) if attempt.wanted else None
+                self._landed = commit_of(attempt.manifest) if attempt.wanted else None
                 self._turn.committed()
                 if self._on_commit is not None:
                     self._on_commit(attempt.manifest)
@@ -358,7 +357,7 @@ class Committer:
         del self.outbox[: attempt.enclosed]
 
     async def _done_already(self, order: Order) -> Commit | None:
-        """The commit that an earlier attempt made, whoever's it was; then what is queued is done with."""
+        """The commit that an earlier attempt of this or another session made; what is queued is then in it."""
         head, bulk = self._view.head, order.bulk
         if bulk is not None and self._landed is not None:
             landed, self._landed = self._landed, None
@@ -367,10 +366,10 @@ class Committer:
         if bulk is not None and position is not None and position.batch >= bulk.batch:
             made = await self._view.chain.at(head.place, position.commit_id)
             check(made is not None, f"{bulk.source}: commit {position.commit_id} is not on the chain")
-            return told(await self._view.chain.manifest(made or Place(0, "")))
+            return commit_of(await self._view.chain.manifest(made or Place(0, "")))
         for place in self._witness.places if self._witness is not None else ():
             if place.commit_id <= head.commit_id and await self._view.chain.contains(head.place, place):
-                made_before = told(await self._view.chain.manifest(place))
+                made_before = commit_of(await self._view.chain.manifest(place))
                 self.discard()
                 return made_before
         return None
@@ -382,7 +381,7 @@ class Committer:
         await self._remove(attempt.keys)
 
     async def _remove(self, keys: Sequence[str]) -> None:
-        """Best effort; what stays behind is garbage that nobody refers to."""
+        """Best effort: what stays behind is garbage that no manifest names."""
         with suppress(HoldfastError):
             await self._store.delete_many(keys)
 
@@ -422,7 +421,7 @@ class Committer:
     def _ends_of(self, touched: Iterable[TypeId]) -> set[TypeId]:
         return {end for type_id in touched for end in (self._ends or {}).get(type_id, ())}
 
-    def _tell(self, stage: str, done: int, total: int) -> None:
+    def _report(self, stage: str, done: int, total: int) -> None:
         if self._progress is not None:
             self._progress(Progress(stage, done, total))
 

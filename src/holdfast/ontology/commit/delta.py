@@ -1,7 +1,7 @@
 """Intents against what is current: the rows that a commit must write. Pure.
 
 An intent says how an identity should be. Of several intents for one identity in one commit the last one wins, and gives
-one row at most. Where nothing would change there is no row; where no row is left there is no commit.
+one row at most. Where nothing would change there is no row; without rows there is no commit.
 
 An expectation is about the committed state that the commit rests on, never about other intents. One that does not hold
 is a ``Conflict``, and nothing is written: the application has read something that is no longer so.
@@ -10,7 +10,7 @@ is a ``Conflict``, and nothing is written: the application has read something th
 from collections.abc import Iterable, Mapping
 
 from holdfast.base.errors import Conflict, Refused
-from holdfast.ontology.format.data.intents import (
+from holdfast.ontology.format.data.batch import (
     Absent,
     AtCommit,
     Change,

@@ -45,9 +45,9 @@ class Info:
         return max((each.index_lag for each in self.types), default=0)
 
 
-async def read_info(store: Store, ambient: Ambient, *, last_index_warning: str | None = None) -> Info:
+async def read_info(store: Store, ambient: Ambient, chain: Chain, *, last_index_warning: str | None = None) -> Info:
     head = await read_head(store)
-    ledger = await Chain(store).ledger(head.place)
+    ledger = await chain.ledger(head.place)
     types: list[TypeInfo] = []
     warning = last_index_warning
     for type_id in sorted({*ledger.heads, *ledger.schemas}):

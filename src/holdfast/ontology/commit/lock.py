@@ -3,18 +3,18 @@
 Safety is the head CAS alone; the lock object may be deleted, stolen or ignored at any moment. What it gives:
 
 * A session keeps the lock over a burst of commits, so that a commit costs nothing for it, and releases it when idle.
-* A waiter leaves a mark in the lock object. After 20 commits or 2 s the holder looks for one, off everybody's path, and
-  hands over between two commits.
+* A waiter leaves a mark in the lock object. After 20 commits or 2 s the holder looks for one, off the path of
+  commits, and hands over between two commits.
 * A plain writer leaves no mark. For its sake the lock lies free for a moment every now and then (``yielded_at`` says
   when it last did), which sessions of ours leave to others (``free_from``), mark or no mark. So it gets in within its
   5 s, however many of ours pass the lock among themselves.
 * A waiter gives up when one lease lasts for the whole of ``timeout_ms``; while the lock changes hands, it waits on. A
-  lease is told apart by when it was acquired: a plain writer takes the lock again and again under one owner id.
+  lease is identified by when it was acquired: a plain writer takes the lock again and again under one owner id.
 * A plain writer does not hand over. A waiter polls as often as it does, and takes the lock over from it after
   ``timeout_ms`` in which it released the lock and took it again; its commit under way then races ours for the head.
-* An object under the lock's key that is no lease holds nobody up: whoever meets it breaks it.
+* An object under the lock's key that is not a lease blocks no session: the first that reads it breaks it.
 
-The marks are fields of the lock object that nobody needs: a plain writer that rewrites it may drop them.
+The marks are fields of the lock object that safety does not need: a plain writer that rewrites it may drop them.
 """
 
 import asyncio
@@ -106,7 +106,7 @@ class LockOptions:
     burst_commits: int = 20
     courtesy_every_ms: int = 2_000
     """How long the lock may be ours, all sessions together, before it lies free for a plain writer."""
-    patience: int = 24
+    timeouts: int = 24
     """A waiter gives up after so many time-outs even if the lock keeps changing hands."""
 
 
@@ -140,7 +140,7 @@ class BurstLease(Lease):
         document = super()._document(kept, owner_id, epoch, acquired_at, expires_ns)
         if self.leave_free_ns:
             return {**document, FREE_FROM: iso(self.leave_free_ns), YIELDED_AT: iso(self.leave_free_ns)}
-        # A lock without it was a plain writer's, or nobody's: the time begins to run now.
+        # A lock without it was a plain writer's, or was not held: the time begins to run now.
         return {YIELDED_AT: iso(self._ambient.clock.wall_ns()), **document}
 
 
@@ -152,17 +152,17 @@ class WriteLock:
         store: Store,
         owner_id: str,
         ambient: Ambient,
-        manners: LockOptions | None = None,
+        options: LockOptions | None = None,
         on_idle: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._store = store
         self._ambient = ambient
-        self._manners = manners if manners is not None else LockOptions()
-        self._lease = BurstLease(store, layout.LOCK, owner_id, ambient, ttl_ms=self._manners.ttl_ms)
+        self._options = options if options is not None else LockOptions()
+        self._lease = BurstLease(store, layout.LOCK, owner_id, ambient, ttl_ms=self._options.ttl_ms)
         self.on_idle = on_idle
         self._grant: Grant | None = None
         self._epoch = 0
-        """Of our last turn; if the next is the one after it, nobody was in between."""
+        """Of our last turn; if the next is the one after it, no other session was in between."""
         self._busy = False
         self._kept = 0
         self._commits = 0
@@ -228,7 +228,7 @@ class WriteLock:
             self._lease.from_plain = False
 
     async def _wait(self) -> None:
-        manners = self._manners
+        options = self._options
         began_ns = changed_ns = self._now()
         holders: list[tuple[str, int, str]] = []
         pause_ms = POLL_MS
@@ -245,12 +245,12 @@ class WriteLock:
                 holders, changed_ns = [*holders[-1:], holder], now_ns
                 await self._ask(outcome)
             waited_ms, total_ms = (now_ns - changed_ns) / 1e6, (now_ns - began_ns) / 1e6
-            if waited_ms >= manners.timeout_ms or total_ms >= manners.timeout_ms * manners.patience:
+            if waited_ms >= options.timeout_ms or total_ms >= options.timeout_ms * options.timeouts:
                 raise Conflict(
                     f"{layout.LOCK}: held by {outcome.owner_id} for another {outcome.remaining_ms} ms",
                     remedy="commit again; if its owner is gone, it ends by itself, or: holdfast onto lock break",
                 )
-            self._lease.from_plain = len(holders) > 1 and total_ms >= manners.timeout_ms
+            self._lease.from_plain = len(holders) > 1 and total_ms >= options.timeout_ms
             await asyncio.sleep(self._ambient.rng.uniform(0.5, 1.0) * pause_ms / 1000)
             pause_ms = POLL_MS if outcome.epoch == PLAIN_EPOCH else min(pause_ms * 1.5, 150.0)
 
@@ -258,7 +258,7 @@ class WriteLock:
         try:
             return await self._lease.try_acquire()
         except Corrupt as error:
-            log.warning("%s; nobody can hold such a lock, so it is broken", error)
+            log.warning("%s; such a lock has no holder, so it is broken", error)
             await break_lock(self._store, self._ambient)
             return await self._lease.try_acquire()
 
@@ -287,17 +287,17 @@ class WriteLock:
 
     async def _tend(self, grant: Grant) -> None:
         """Renew, look for waiters, release when idle: until this turn is over."""
-        manners = self._manners
+        options = self._options
         renew_ns, look_ns, looked_at = self._now(), self._now(), 0
         while not grant.ended:
-            await asyncio.sleep(min(manners.idle_ms, manners.burst_ms, manners.ttl_ms // 3) / 4000)
+            await asyncio.sleep(min(options.idle_ms, options.burst_ms, options.ttl_ms // 3) / 4000)
             now_ns = self._now()
             try:
-                if now_ns - renew_ns >= manners.ttl_ms * 1_000_000 // 3:
+                if now_ns - renew_ns >= options.ttl_ms * 1_000_000 // 3:
                     renew_ns = now_ns
                     await self._lease.renew(grant)
                     self._wanted |= WANTED in grant.document
-                elif self._commits - looked_at >= manners.burst_commits or now_ns - look_ns >= manners.burst_ms * 10**6:
+                elif self._commits - looked_at >= options.burst_commits or now_ns - look_ns >= options.burst_ms * 10**6:
                     look_ns, looked_at = now_ns, self._commits
                     await self._look(grant)
             except (Ambiguous, Unavailable):
@@ -305,7 +305,7 @@ class WriteLock:
             except HoldfastError as error:
                 grant.ended, grant.unsafe = True, grant.unsafe or str(error)
                 return
-            if self._free_to_go and (self._wanted or now_ns - self._used_ns >= manners.idle_ms * 1_000_000):
+            if self._free_to_go and (self._wanted or now_ns - self._used_ns >= options.idle_ms * 1_000_000):
                 if self.on_idle is not None:
                     await self.on_idle()
                 if self._free_to_go:
@@ -327,12 +327,13 @@ class WriteLock:
     def _courtesy_due(self, grant: Grant) -> bool:
         """It is time to let a plain writer in, which could not say that it waits."""
         since_ns = self._ambient.clock.wall_ns() - _moment(grant.document.get(YIELDED_AT))
-        return abs(since_ns) >= self._manners.courtesy_every_ms * 1_000_000  # whoever yielded last may be ahead of us
+        # The clock of the last holder may be ahead of ours.
+        return abs(since_ns) >= self._options.courtesy_every_ms * 1_000_000
 
     # --- giving it back ---
 
     async def _give_back(self, *, leaving: bool = False) -> None:
-        """Release, and stand back for a moment if somebody waits. With courtesy due, it lies free that long for all."""
+        """Release, and wait for a moment if a session waits. With courtesy due, it is free that long for all."""
         async with self._giving:
             grant, self._grant = self._grant, None
             if grant is None or grant.ended:
@@ -366,7 +367,7 @@ class LockState:
     expires_at: str
     remaining_ms: int
     released_at: str | None = None
-    """By the clock of whoever gave it back or broke it; None if it is held, or was left to expire."""
+    """By the clock of the session that released or broke it; None if it is held, or was left to expire."""
 
     @property
     def expired(self) -> bool:
@@ -379,7 +380,7 @@ async def show(store: Store, ambient: Ambient) -> LockState | None:
 
 
 async def break_lock(store: Store, ambient: Ambient) -> LockState | None:
-    """Let the lock expire now, whoever holds it; who that was. Its holder's next commit takes it again, or waits."""
+    """Let the lock expire now, whatever its holder; the holder. Its holder's next commit takes it again, or waits."""
     for _ in range(8):
         found = await store.find(layout.LOCK)
         if found is None:
@@ -399,7 +400,7 @@ async def break_lock(store: Store, ambient: Ambient) -> LockState | None:
 
 
 def _state(found: Object) -> LeaseState:
-    """What is no lease, nobody can hold."""
+    """An object that is not a lease has no holder."""
     try:
         return LeaseState.parse(found)
     except Corrupt:

@@ -21,7 +21,7 @@ from holdfast.ontology.chain.state import TypeState, see_file
 from holdfast.ontology.commit.attempt import Order
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import Ledger, followed
-from holdfast.ontology.format.data.intents import Change, Identity, Row
+from holdfast.ontology.format.data.batch import Change, Identity, Row
 from holdfast.ontology.format.data.stored_rows import read_rows
 from holdfast.ontology.format.head import Head, read_head
 from holdfast.ontology.format.manifest import Manifest, Registered

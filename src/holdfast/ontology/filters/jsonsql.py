@@ -1,7 +1,7 @@
 """Values inside JSON, in SQL: the counterpart of ``types/readings.py``, line by line. Pure.
 
 ``JsonPlace`` is a place in a JSON document, ``KeyPlace`` a text of identity. ``test(reading, of)`` asks ``of`` about
-the value that is read there, and is NULL where there is none. Casts are tried, never made: no row may stop a query.
+the value that is read there, and is NULL where there is none. All casts are TRY_CAST: no row may fail a query.
 """
 
 from collections.abc import Callable, Sequence
@@ -184,7 +184,7 @@ def _escaped(step: str) -> str:
 
 @dataclass(frozen=True)
 class KeyPlace:
-    """The text of a key, which is that of its value (``declaration.key_text``)."""
+    """The text of a key, which is that of its value (``typeinfo.key_text``)."""
 
     column: str
 

@@ -1,8 +1,8 @@
 """Where the SQL compilers find the fields of a row: their scope. Pure.
 
 A query reads up to three tables: the rows themselves, and the entities at the two ends of a relation. Each is a
-``Source``: the SQL of its ``fields_json``, and the typed columns that can be relied on. Whoever builds the query
-decides which columns those are, file by file; a column that is not named here is not touched.
+``Source``: the SQL of its ``fields_json``, and the typed columns that can be relied on. The caller decides which those
+are, file by file; a column that is not named here is not used.
 
     scope = {"own": Source('r."fields_json"', {"age": TypedColumn('r."age"', "int", complete=True)})}
     compile_where(predicate, scope) -> Sql(text, params)

@@ -1,20 +1,42 @@
 """Ledger: all that the chain says as of one commit and that the next manifest must say again. Pure.
 
-It comes from one manifest of ours (and the ``base`` that it names), goes forward over the manifests of others, plain
-ones included, and gives the ``Summary`` of the next manifest. So a session that has a ledger composes a manifest
-without reading anything, whatever the length of the history.
+It comes from one manifest of ours (and the ``base`` that it names), goes forward over later manifests, plain ones
+included, and gives the ``Summary`` of the next manifest. So a session that has a ledger composes a manifest without
+reading anything, whatever the length of the history.
+
+Manifests of a plain writer have no lives and no schema map. Its drops and migrations are commits too:
+
+* A drop is a commit without files. ``dropped.json`` then names the type, the commit and whether its rows are purged,
+  until the type is registered again. The writer's own note in the manifest stays: ``{"operation": "schema_drop",
+  "affected_types": "[{kind, type_name}, ...]"}``. A drop that ``dropped.json`` does not have (it was cleared, or is not
+  written yet) counts as a purge, because this writer drops types with rows only so.
+* A migration is a commit whose files, or whose note ``{"kind": "migration", "migrated_types": [...]}``, have a later
+  version than the chain knows of. The schema itself is in ``versions/``, which is written after the head.
+
+Both count from their commit on, like those of our own manifests.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from holdfast.base.errors import NotFound, check
-from holdfast.ontology.format.foreign import dropped_types, migrated_types
 from holdfast.ontology.format.manifest import Manifest, Registered, Summary
 from holdfast.ontology.format.schema_objects import Dropped
 from holdfast.ontology.format.stats import FileStats
-from holdfast.ontology.types.refs import UNTOUCHED, FileRef, Life, Place, Position, SchemaRef, TypeHead, TypeId, fold
+from holdfast.ontology.types.refs import (
+    UNTOUCHED,
+    FileRef,
+    Life,
+    Place,
+    Position,
+    SchemaRef,
+    TypeHead,
+    TypeId,
+    fold,
+)
+from holdfast.ontology.types.refs import type_id as checked_type_id
 
 T = TypeVar("T")
 
@@ -109,7 +131,7 @@ def opened(manifest: Manifest, base: Manifest | None) -> Ledger:
 
 
 def followed(ledger: Ledger, manifest: Manifest, dropped: Dropped = NOTHING_DROPPED) -> Ledger:
-    """The ledger one commit later, whoever wrote it; ``dropped`` is what plain writers say of types they dropped."""
+    """The ledger one commit later, ours or a plain writer's; ``dropped`` has the types that plain writers dropped."""
     check(manifest.parent == ledger.place, f"{manifest.path}: its parent is not {ledger.place}")
     if manifest.summary is not None:
         return _overlaid(ledger, manifest)
@@ -251,3 +273,51 @@ def _overlaid(below: Ledger, manifest: Manifest) -> Ledger:
         changed=frozenset() if summary.full else frozenset((*summary.type_heads, *summary.schemas)),
         outbox=manifest.place if manifest.outbox else summary.outbox_before,
     )
+
+
+def dropped_types(manifest: Manifest, dropped: Dropped) -> Mapping[TypeId, bool]:
+    """The types that a plain writer's commit ends, and whether they are purged."""
+    found = dict.fromkeys(_noted_drops(manifest), True)
+    for kind, types in dropped.types.items():
+        for name, record in types.items():
+            if record.commit_id == manifest.commit_id:
+                found[TypeId(kind, name)] = record.purged
+    return found
+
+
+def migrated_types(manifest: Manifest, schemas: Mapping[TypeId, SchemaRef]) -> Mapping[TypeId, SchemaRef]:
+    """The types of ``schemas`` that have a later version by a plain writer's commit."""
+    versions: dict[TypeId, int] = {}
+    for each, version in (*((entry.type_id, entry.schema_version_id) for entry in manifest.files), *_noted(manifest)):
+        versions[each] = max(version, versions.get(each, 0))
+    return {
+        each: ref._replace(version_id=versions[each], hash="", since=manifest.commit_id)
+        for each, ref in schemas.items()
+        if versions.get(each, 0) > ref.version_id
+    }
+
+
+def _noted_drops(manifest: Manifest) -> Iterator[TypeId]:
+    if manifest.files or manifest.metadata.get("operation") != "schema_drop":
+        return
+    try:
+        listed = json.loads(str(manifest.metadata.get("affected_types")))
+    except ValueError:
+        return
+    for each in _documents(listed):
+        if each.get("kind") in ("entity", "relation"):
+            yield checked_type_id(each["kind"], str(each.get("type_name")))
+
+
+def _noted(manifest: Manifest) -> Iterator[tuple[TypeId, int]]:
+    if manifest.metadata.get("kind") != "migration":
+        return
+    for each in _documents(manifest.metadata.get("migrated_types")):
+        version = each.get("to_schema_version_id")
+        if each.get("type_kind") in ("entity", "relation") and isinstance(version, int):
+            yield checked_type_id(each["type_kind"], str(each.get("type_name"))), version
+
+
+def _documents(listed: Any) -> Iterator[Mapping[str, Any]]:
+    if isinstance(listed, list):
+        yield from (each for each in listed if isinstance(each, Mapping))

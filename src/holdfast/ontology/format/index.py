@@ -104,7 +104,7 @@ def watermark_only_rises(before: Index, after: Index) -> bool:
 
 
 async def read_index(store: Store, type_id: TypeId) -> Index:
-    """The index as it is; an empty one where there is none, or where what is there is no index."""
+    """The index as it is; an empty one where there is none, or where the object is not an index."""
     key = layout.index_key(*type_id)
     found = await store.find(key)
     if found is None:
@@ -158,7 +158,7 @@ def proved(entry: Entry, type_id: TypeId, before: TypeHead) -> bool:
 
 
 def folded(entries: Sequence[Entry], more: Iterable[FileRef], type_id: TypeId) -> TypeHead | None:
-    """What the type's head must be if these entries, and then these files, are all there is; None if untold."""
+    """What the type's head must be if these entries, and then these files, are all there is; None if unknown."""
     head = UNTOUCHED
     for entry in entries:
         if entry.snapshot:

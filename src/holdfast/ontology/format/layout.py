@@ -1,4 +1,4 @@
-"""Where everything of an ontology lies. Pure: from names to keys, and back where somebody lists.
+"""Where everything of an ontology lies. Pure: from names to keys, and back from listed keys.
 
     meta/head.json                                      the head: the only object that decides anything
     meta/locks/ontology_write.json                      the write lease
@@ -14,7 +14,7 @@
     meta/loads/{load}/{kind}-{Type}-{what}-{unique}.parquet    rows of a bulk load under way
     meta/engine.json                                    another engine's mark; absent here
 
-``{attempt}`` is random and used once, so that nobody ever writes other bytes under the same key. Snapshots of plain
+``{attempt}`` is random and used once, so that no two writers write under the same key. Snapshots of plain
 writers have none, so they may be written again.
 """
 
@@ -69,13 +69,13 @@ def snapshot_prefix(kind: str, name: str) -> str:
 
 
 def commits_of_snapshot(key: str) -> tuple[int, int] | None:
-    """The first and the last commit that a snapshot covers; None if the key is no snapshot's."""
+    """The first and the last commit that a snapshot covers; None for any other key."""
     found = _SNAPSHOT.fullmatch(key)
     return (int(found[1]), int(found[2])) if found is not None else None
 
 
 def attempt_of_snapshot(key: str) -> str:
-    """The last part of a snapshot's name; empty for a plain writer's, and for what is no snapshot."""
+    """The last part of a snapshot's name; empty for a plain writer's, and for any other key."""
     found = _SNAPSHOT.fullmatch(key)
     return (found[3] or "-")[1:] if found is not None else ""
 
@@ -137,7 +137,7 @@ def commit_of_manifest(key: str) -> int | None:
 def immutable(key: str) -> bool:
     """Whether the object under this key never changes once it is there: unique by construction, fit for a cache.
 
-    Redactions are the exception: they change files of commits, and caches are told by their records.
+    Redactions are the exception: they change files of commits, and caches learn of it from their records.
     """
     found = _SNAPSHOT.fullmatch(key)
     return key.startswith((COMMITS, "meta/checkpoints/", REDACTIONS)) or (found is not None and found[3] is not None)

@@ -1,8 +1,8 @@
 """Manifests as documents: parse, compose, invariants. Pure.
 
-A manifest has the fields of the specification. Ours carry more, so that nobody has to walk a long chain:
+A manifest has the fields of the specification. Ours carry more, so that readers need not walk a long chain:
 
-* ``attempt_id``   128 bits: tells two writers apart that drew the same eight characters for their key;
+* ``attempt_id``   128 bits: distinguishes two writers that drew the same eight characters for their key;
 * ``skips``        ``[[commit_id, path], ...]``: of every power of two, the latest earlier commit that it divides. Any
   ancestor is reached in O(log n) reads;
 * ``base``         the latest earlier manifest that is ``full``, or null;
@@ -12,7 +12,7 @@ A manifest has the fields of the specification. Ours carry more, so that nobody 
   from an index or a checkpoint, which may lie, is proved or refuted without another read;
 * ``schemas``      per kind and type ``[schema_version_id, hash, generation, since]``, as of this commit;
 * ``registered``   the schema documents that this commit introduces;
-* ``outbox``       what others are to be told of once this commit is on the chain, in documents that mean nothing here;
+* ``outbox``       messages to send once this commit is on the chain, as documents that are not interpreted here;
 * ``outbox_before``  the latest earlier manifest that has one;
 * ``lives``        per kind and type ``[[generation, end, purged, schema_version_id], ...]``: its lives that have ended;
 * ``redacts``      of a commit that destroys payload: of which type, which identity, up to which commit;
@@ -34,7 +34,7 @@ from holdfast.base import codec
 from holdfast.base.clock import parse_iso
 from holdfast.base.codec import Document
 from holdfast.base.errors import Corrupt
-from holdfast.ontology.format.stats import FileStats, StatsByPath, parse_stats
+from holdfast.ontology.format.stats import FileStats, parse_stats
 from holdfast.ontology.types.refs import (
     KINDS,
     FileRef,
@@ -282,14 +282,14 @@ def _parse_summary(document: Document, path: str) -> Summary | None:
     base, outbox_before = document["base"], document.get("outbox_before")
     schemas = document["schemas"]
     recent = file_refs(document["recent"])
-    stats = zip(recent, document.get("recent_stats") or (), strict=False)
+    stats = zip(recent, map(parse_stats, document.get("recent_stats") or ()), strict=False)
     return Summary(
         attempt_id=str(document["attempt_id"]),
         full=bool(document["full"]),
         base=_parse_place(base),
         skips=tuple(Place(int(number), str(at)) for number, at in document["skips"]),
         recent=recent,
-        stats=StatsByPath({ref.path: each for ref, each in stats if each is not None}),
+        stats={ref.path: each for ref, each in stats if each is not None},
         type_heads={
             type_id(*label.split("/", 1)): TypeHead(int(value[0]), int(value[1]), str(value[2])) if value else None
             for label, value in document["type_heads"].items()

@@ -1,9 +1,9 @@
 """Redactions as records: which payload was destroyed, in which files. The one exception to "files never change".
 
-A commit whose manifest has ``redacts`` says what must go; ``redact`` does it, and then writes a record under
-``meta/redactions/``. Until the record is there the redaction is not finished, and whoever keeps copies must not rely on
-them. Manifests lead from one redaction to the one before (``redacted``), so a copy is brought up to date by walking
-back to the last one that it knows.
+A commit whose manifest has ``redacts`` says what must go; ``maintain.redact`` does it, and then writes a record under
+``meta/redactions/``. Until the record is there the redaction is not finished, and copies of the files are not reliable.
+Manifests lead from one redaction to the one before (``redacted``), so a copy is brought up to date by walking back to
+the last one that it knows.
 """
 
 import json

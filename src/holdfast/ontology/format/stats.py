@@ -14,7 +14,7 @@ for i from 0 to 4; bit n is bit ``n mod 8`` of byte ``n // 8``.
 
 import base64
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -87,56 +87,6 @@ def parse_stats(document: Any) -> FileStats | None:
         )
     except codec.MALFORMED:
         return None
-
-
-class StatsByPath(Mapping[str, FileStats]):
-    """The statistics of files, by path, each understood when somebody asks for it.
-
-    A manifest has those of up to some hundred files, and who opens a session asks for a few of them, or for none.
-    """
-
-    __slots__ = ("_found",)
-
-    def __init__(self, documents: Mapping[str, Any] | None = None) -> None:
-        self._found: dict[str, Any] = dict(documents or {})
-        """Documents, and what was understood of them."""
-
-    def __getitem__(self, path: str) -> FileStats:
-        found = self._found[path]
-        if isinstance(found, FileStats):
-            return found
-        understood = parse_stats(found)
-        if understood is None:
-            self._found.pop(path, None)
-            raise KeyError(path)
-        self._found[path] = understood
-        return understood
-
-    def __contains__(self, path: object) -> bool:
-        return isinstance(path, str) and self.get(path) is not None
-
-    def __iter__(self) -> Iterator[str]:
-        return iter([path for path in list(self._found) if path in self])
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-    @property
-    def most(self) -> int:
-        """How many there are at most: nothing has to be understood for it."""
-        return len(self._found)
-
-    def clear(self) -> None:
-        self._found.clear()
-
-    def learn(self, more: Mapping[str, FileStats], *, better: bool = False) -> None:
-        """Those of other files; of files that are known too, where they are better."""
-        found = more._found if isinstance(more, StatsByPath) else more
-        if better:
-            self._found.update(found)
-        else:
-            for path, each in found.items():
-                self._found.setdefault(path, each)
 
 
 def _bounds(each: Any) -> list[Any]:

@@ -81,7 +81,7 @@ class Compacted:
     rows: int
     size: int
     published: bool
-    """False if somebody else was faster, or the type has another life by now."""
+    """False if another compactor was faster, or the type has another life by now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class Outlook:
 
 
 Watch = Callable[[TypeId, int, int], None]
-"""Told of a type, how many files were read, and of how many."""
+"""Called with a type, how many files were read, and of how many."""
 
 
 class Compactor:
@@ -130,7 +130,7 @@ class Compactor:
         """The latest redaction when the files were read."""
         self._settled: Place | None = None
         """A redaction that was finished, with all before it."""
-        self._innocent: set[str] = set()
+        self._without_payload: set[str] = set()
         """Snapshots that no index names, and that were looked into."""
         self.bytes_read = 0
         self.bytes_written = 0
@@ -192,7 +192,7 @@ class Compactor:
         entry = self._entry(wanted, made)
         # The key was drawn for this file alone: whatever is under it is ours, also if the answer was lost.
         if isinstance(await self._store.put(entry.path, made.body, CREATE), Lost):
-            raise Conflict(f"{entry.path}: somebody has drawn the same key")
+            raise Conflict(f"{entry.path}: another compactor has drawn the same key")
         self.bytes_written += len(made.body)
         return Compacted(wanted, entry, made.rows, len(made.body), published=False)
 
@@ -206,7 +206,7 @@ class Compactor:
             if not done and redaction is not None and redaction.type_id == type_id:
                 raise Conflict(
                     f"{type_id.label}: commit {place.commit_id} orders payload to be destroyed, and that is not done",
-                    remedy="try again later; if nobody is at it, holdfast onto erase --resume",
+                    remedy="try again later; if the process that does it was killed, holdfast onto erase --resume",
                 )
             all_done = all_done and done
             place = (await self._chain.ledger_of(manifest.parent)).redacted
@@ -259,7 +259,7 @@ class Compactor:
             fence.check(named.stats.redacted, entry.path)  # the file was read before, its manifest after
         if hashlib.sha256(body).hexdigest() != named.content_sha256:  # another, or a plain writer's without one
             findings, _ = await blocking(check_data, body, named, entry.last)
-            # Wrong statistics hide rows; the snapshot has right ones, and mends that.
+            # Wrong statistics hide rows; the snapshot has right ones, which corrects that.
             if damaged := [each for each in findings if each.kind != "stats_wrong"]:
                 raise Corrupt(f"{entry.path}: {damaged[0].message}", remedy=damaged[0].remedy)
         return Source(entry.path, body, entry.first, entry.last, named.row_count, ours=manifest.summary is not None)
@@ -314,7 +314,7 @@ class Compactor:
                     return placed
                 doubt = None  # what it rested on is gone: no earlier try can land any more
             except Ambiguous as error:
-                doubt = error  # the next look tells
+                doubt = error  # the next read of the index decides
         raise Conflict(f"{layout.index_key(*type_id)}: others keep writing it")
 
     @staticmethod
@@ -340,18 +340,18 @@ class Compactor:
                 continue
             index = await read_index(self._store, type_id)  # after the listing: what was published since is in it
             gone += superseded(type_id, index.entries, modified, now_ns)
-            gone += await self._guilty(type_id, index.entries, [key for key in modified if key not in gone])
+            gone += await self._with_payload(type_id, index.entries, [key for key in modified if key not in gone])
         await self._store.delete_many(gone)
         return gone
 
-    async def _guilty(self, type_id: TypeId, entries: Sequence[Entry], keys: Sequence[str]) -> list[str]:
+    async def _with_payload(self, type_id: TypeId, entries: Sequence[Entry], keys: Sequence[str]) -> list[str]:
         """Snapshots that no index names and that hold erased payload, however young: their compactor was killed."""
-        named = {entry.path for entry in entries} | self._innocent
+        named = {entry.path for entry in entries} | self._without_payload
         loose = [key for key in keys if key not in named and leftovers.snapshot_span(key, type_id) is not None]
         if not loose or (await self._ledger()).redacted is None:
             return []
-        found = await leftovers.guilty_snapshots(self._store, type_id, loose)
-        self._innocent |= {*loose} - {*found}
+        found = await leftovers.snapshots_with_payload(self._store, type_id, loose)
+        self._without_payload |= {*loose} - {*found}
         return found
 
 
@@ -368,7 +368,7 @@ def replaced(entries: Sequence[Entry], snapshot: Entry) -> tuple[Entry, ...] | N
 
 
 def superseded(type_id: TypeId, entries: Sequence[Entry], modified: dict[str, int], now_ns: int) -> list[str]:
-    """The snapshots of a type that nobody needs. ``now_ns`` is the store's own time, when the index was written."""
+    """The superseded snapshots of a type. ``now_ns`` is the store's own time, when the index was written."""
     named = {entry.path for entry in entries}
     found: list[str] = []
     for key, at_ns in modified.items():

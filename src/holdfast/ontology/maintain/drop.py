@@ -10,7 +10,7 @@ from holdfast.base.errors import NotFound
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
 from holdfast.ontology.chain.catalog import chained_schema
-from holdfast.ontology.chain.latest import read_latest
+from holdfast.ontology.chain.state import read_latest
 from holdfast.ontology.commit.attempt import Order
 from holdfast.ontology.commit.commit import Commit
 from holdfast.ontology.commit.lock import Turn

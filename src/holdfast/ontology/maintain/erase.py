@@ -21,7 +21,7 @@ from holdfast.ontology.commit.attempt import Order
 from holdfast.ontology.commit.commit import Commit
 from holdfast.ontology.commit.lock import Turn
 from holdfast.ontology.format.chainstate import Ledger
-from holdfast.ontology.format.data.intents import Identity, Row
+from holdfast.ontology.format.data.batch import Identity, Row
 from holdfast.ontology.format.data.stored_rows import read_rows
 from holdfast.ontology.format.head import read_head
 from holdfast.ontology.format.redactions import Redaction, erased_text, is_erased

@@ -1,17 +1,22 @@
-"""Leftovers: payload that was ordered to be destroyed, in objects that no history names.
+"""Leftovers: objects with rows that no history names. Staged files of bulk loads, and payload that was ordered to be
+destroyed.
 
-A redaction reaches every file on the chain. Beside them lie snapshots that no index names, attempts at commits that
-lost, and what bulk loads staged before it. All of these are garbage, and any of them may hold rows from before the
-redaction. A writer that was slow and then killed may leave one after the redaction has looked. So it is looked for
-again: ``verify`` names it, the next compaction and ``holdfast onto erase --resume`` remove it.
+**Staged files.** No manifest names one: a commit has a data file of its own. A load that ends, committed or not,
+removes what it staged. A load that was killed leaves it behind, and so does a task that outlives its driver. It is
+garbage when nothing was added to the load for ``DEAD_NS`` by the store's clock. A load that is slower than that finds
+its parts missing and fails without having written anything visible.
 
-Nothing is removed that could still be published: a snapshot with rows that were redacted since has no place in the
-index, and an attempt at or below the head cannot become a commit.
+**Payload.** A redaction reaches every file on the chain. Beside them lie snapshots that no index names, attempts at
+commits that lost, and staged files. All of these are garbage, and any of them may hold rows from before the redaction.
+A writer that was slow and then killed may leave one after the redaction has looked. So it is looked for again:
+``verify`` names it, the next compaction and ``holdfast onto erase --resume`` remove it. Nothing is removed that could
+still be published: a snapshot with rows that were redacted since has no place in the index, and an attempt at or below
+the head cannot become a commit.
 """
 
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from holdfast.base.aio import blocking
 from holdfast.base.clock import parse_iso
@@ -78,10 +83,10 @@ async def remove(store: Store, found: Iterable[Leftover]) -> list[str]:
     return keys
 
 
-async def guilty_snapshots(store: Store, type_id: TypeId, keys: Iterable[str]) -> list[str]:
+async def snapshots_with_payload(store: Store, type_id: TypeId, keys: Iterable[str]) -> list[str]:
     """Those of a type, which no index names, that have payload they should not have."""
     ordered = (await orders(store, (await read_head(store)).place)).get(type_id, ())
-    return [key for key in keys if await _guilty_snapshot(store, key, type_id, ordered) is not None]
+    return [key for key in keys if await _snapshot_payload(store, key, type_id, ordered) is not None]
 
 
 # --- where they are ---
@@ -94,12 +99,12 @@ async def _snapshots(store: Store, wanted: Orders) -> AsyncIterator[Leftover]:
         own = [key for key in keys if snapshot_span(key, type_id) is not None]
         named = {entry.path for entry in (await read_index(store, type_id)).entries} if own else set()
         for key in own:
-            guilty = await _guilty_snapshot(store, key, type_id, ordered) if key not in named else None
-            if guilty is not None:
-                yield Leftover(key, guilty, (key,))
+            ordered_for = await _snapshot_payload(store, key, type_id, ordered) if key not in named else None
+            if ordered_for is not None:
+                yield Leftover(key, ordered_for, (key,))
 
 
-async def _guilty_snapshot(store: Store, key: str, type_id: TypeId, ordered: Sequence[Ordered]) -> Ordered | None:
+async def _snapshot_payload(store: Store, key: str, type_id: TypeId, ordered: Sequence[Ordered]) -> Ordered | None:
     first, last = snapshot_span(key, type_id) or (1, 0)
     meant = [each for each in ordered if first <= each.redaction.last and each.redaction.first <= last]
     return await _carries(store, key, meant, by_commit=True)
@@ -120,9 +125,9 @@ async def _attempts(store: Store, wanted: Orders, head: Place) -> AsyncIterator[
             if key in kept or key not in keys or number > head.commit_id:
                 continue
             meant = [each for each in ordered if number <= each.place.commit_id]
-            guilty = await _carries(store, key, meant)
-            if guilty is not None:
-                yield Leftover(key, guilty, tuple(keys))
+            ordered_for = await _carries(store, key, meant)
+            if ordered_for is not None:
+                yield Leftover(key, ordered_for, tuple(keys))
                 break
 
 
@@ -136,9 +141,9 @@ async def _loads(store: Store, wanted: Orders) -> AsyncIterator[Leftover]:
             found = layout.type_of_load_key(entry.key)
             ordered = wanted.get(refs.type_id(*found), ()) if found is not None else ()
             meant = [each for each in ordered if entry.modified_ns <= await _ordered_ns(chain, each)]
-            guilty = await _carries(store, entry.key, meant)
-            if guilty is not None:
-                yield Leftover(entry.key, guilty, (entry.key,))
+            ordered_for = await _carries(store, entry.key, meant)
+            if ordered_for is not None:
+                yield Leftover(entry.key, ordered_for, (entry.key,))
 
 
 async def _ordered_ns(chain: Chain, ordered: Ordered) -> int:
@@ -169,10 +174,10 @@ async def _carries(store: Store, key: str, meant: Sequence[Ordered], *, by_commi
         body = (await store.get(key)).body
     except NotFound:
         return None
-    return await blocking(_guilty, body, key, meant, by_commit)
+    return await blocking(_payload_in, body, key, meant, by_commit)
 
 
-def _guilty(body: bytes, key: str, meant: Sequence[Ordered], by_commit: bool) -> Ordered | None:
+def _payload_in(body: bytes, key: str, meant: Sequence[Ordered], by_commit: bool) -> Ordered | None:
     keys = names.key_columns(meant[0].redaction.type_id.kind)
     try:
         table = rows.from_parquet(body, key=key, columns=("commit_id", *keys, "fields_json"))
@@ -188,3 +193,59 @@ def _guilty(body: bytes, key: str, meant: Sequence[Ordered], by_commit: bool) ->
             if each is not None and commit_id <= each.redaction.last and not is_erased(text):
                 return each
     return None
+
+
+DEAD_NS = 24 * 3600 * 10**9
+"""How long after its last object a load is taken for alive."""
+
+
+@dataclass
+class StagedLoad:
+    load: str
+    sizes: dict[str, int] = field(default_factory=dict)
+    """Of its objects, by key."""
+    modified_ns: int = 0
+    """When its latest object was written, by the store's clock."""
+
+    @property
+    def keys(self) -> list[str]:
+        return list(self.sizes)
+
+    @property
+    def size(self) -> int:
+        return sum(self.sizes.values())
+
+
+async def staged_loads(store: Store) -> list[StagedLoad]:
+    """Every load that has something staged, by name."""
+    found: dict[str, StagedLoad] = {}
+    async for page in store.list(layout.LOADS):
+        for entry in page.entries:
+            load = layout.load_of_key(entry.key) or ""
+            each = found.setdefault(load, StagedLoad(load))
+            each.sizes[entry.key] = entry.size
+            each.modified_ns = max(each.modified_ns, entry.modified_ns)
+    return [found[load] for load in sorted(found)]
+
+
+async def forget(store: Store, load: str) -> list[str]:
+    """Remove what a load has staged, which is over; its keys."""
+    keys = [key async for key in store.keys(layout.load_prefix(load))]
+    await store.delete_many(keys)
+    return keys
+
+
+async def dead_loads(store: Store, *, age_ns: int = DEAD_NS) -> list[StagedLoad]:
+    """Those to which nothing was added for so long. The time of now is that of the head, which is the store's own."""
+    try:
+        now_ns = (await store.head(layout.HEAD)).modified_ns
+    except NotFound:
+        return []
+    return [each for each in await staged_loads(store) if now_ns - each.modified_ns >= age_ns]
+
+
+async def sweep(store: Store, *, age_ns: int = DEAD_NS) -> list[str]:
+    """Remove what dead loads have left; its keys."""
+    gone = [key for each in await dead_loads(store, age_ns=age_ns) for key in each.keys]
+    await store.delete_many(gone)
+    return gone

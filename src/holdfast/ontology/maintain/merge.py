@@ -9,7 +9,7 @@ Typed columns follow the schema of now. A file of ours that was written under it
 those of plain writers, they are made from ``fields_json``, which decides. Where no schema is known, the flat columns
 that all files agree on stay, and the others are left out: a reader finds the values in ``fields_json``.
 
-Every row says until which commit it was the latest of its identity (``lifespans``), as far as this file tells, and the
+Every row says until which commit it was the latest of its identity (``lifespans``), as far as the inputs show, and the
 files that follow it and are handed over for that alone.
 
 Before the bytes are handed out they are read back, and their rows compared with those that went in. ``Corrupt`` for an
@@ -53,7 +53,7 @@ class Source:
     first: int
     last: int
     rows: int | None
-    """None where nobody has said."""
+    """None where it is unknown."""
     ours: bool
     """Its typed columns were made by this code."""
 
@@ -87,8 +87,8 @@ def merge(sources: Sequence[Source], target: TypeInfo, origin: Document, later: 
         for group in chain((first,) if first.num_rows else (), groups):
             going_in.add(group)
             writer.write_table(group, row_group_size=ROW_GROUP)
-        told = {} if found.lasting is None else {"lasting": list(found.lasting)}
-        writer.add_key_value_metadata(layout.metadata({**origin, **told}) | _redacted(schemas))
+        noted = {} if found.lasting is None else {"lasting": list(found.lasting)}
+        writer.add_key_value_metadata(layout.metadata({**origin, **noted}) | _redacted(schemas))
     body = bytes(sink.getvalue().to_pybytes())
     _check(body, going_in, rows, found.lasting)
     return Merged(body, rows)

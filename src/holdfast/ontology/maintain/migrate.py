@@ -25,8 +25,7 @@ from holdfast.ontology.chain.state import latest_versions
 from holdfast.ontology.commit.attempt import Order
 from holdfast.ontology.commit.commit import Commit
 from holdfast.ontology.commit.lock import Turn
-from holdfast.ontology.format.data.batch import Batch
-from holdfast.ontology.format.data.intents import Row
+from holdfast.ontology.format.data.batch import Batch, Row
 from holdfast.ontology.format.data.rows import batched
 from holdfast.ontology.format.data.upgrade import upgraded_rows
 from holdfast.ontology.maintain.plan import Pinned, Plan, Work, apply_plan, check_token, plan_at_head

@@ -27,8 +27,7 @@ from holdfast.ontology.commit.commit import Commit, Committer
 from holdfast.ontology.commit.lock import Turn
 from holdfast.ontology.commit.view import View
 from holdfast.ontology.format.chainstate import Ledger
-from holdfast.ontology.format.data.batch import Batch
-from holdfast.ontology.format.data.intents import Intent
+from holdfast.ontology.format.data.batch import Batch, Intent
 from holdfast.ontology.format.head import Head, read_head
 from holdfast.ontology.maintain.redact import Watch, perform
 from holdfast.ontology.maintain.reindex import repair_indexes

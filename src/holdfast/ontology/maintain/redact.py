@@ -5,7 +5,7 @@ that they were overtaken (``fence``).
 
 Order: files and manifests first, then the index (without snapshots), then the snapshots and other garbage that may have
 the payload, then the record. Files of chains that have ended are files of history too. Each file is overwritten
-if-match under its own key, and its manifest is told the new hash, row count and statistics: so the chain stays as it
+if-match under its own key, and its manifest gets the new hash, row count and statistics: so the chain stays as it
 is, plain readers find what they expect, and ``verify`` has nothing to excuse. Every step is idempotent.
 
 A compactor that has read a file before cannot bring the payload back: it publishes through the index, which is written
@@ -80,11 +80,11 @@ async def perform(store: Store, ambient: Ambient, place: Place, *, watch: Watch 
         return found
 
     changed = [each for each in await map_bounded(wanted, one, limit=PARALLEL) if each is not None]
-    told = await _forget_keys(store, {ref.path for ref in wanted}) if redaction.identity is None else []
+    changed_manifests = await _forget_keys(store, {ref.path for ref in wanted}) if redaction.identity is None else []
     await _renew_index(store, ambient, redaction.type_id, {each.path: each.stats for each in changed})
     await _remove_snapshots(store, redaction)
     await remove(store, await leftovers(store, Ordered(redaction, place)))
-    body = record_body(changed, told, place, iso(ambient.clock.wall_ns()))
+    body = record_body(changed, changed_manifests, place, iso(ambient.clock.wall_ns()))
     await store.put(layout.redaction_key(place.path), body, CREATE)
     return len(changed)
 
@@ -167,10 +167,10 @@ async def _renew_index(store: Store, ambient: Ambient, type_id: TypeId, stats: M
 
 async def _remove_snapshots(store: Store, redaction: Redaction) -> None:
     """Every one that covers a redacted commit, whether or not an index ever named it."""
-    doomed: list[str] = []
+    covering: list[str] = []
     async for page in store.list(layout.SNAPSHOTS):
         for entry in page.entries:
             span = snapshot_span(entry.key, redaction.type_id)
             if span is not None and span[0] <= redaction.last and redaction.first <= span[1]:
-                doomed.append(entry.key)
-    await store.delete_many(doomed)
+                covering.append(entry.key)
+    await store.delete_many(covering)

@@ -93,7 +93,7 @@ def _without(entries: Sequence[Entry], others: Sequence[Entry]) -> list[Entry]:
 
 
 async def write_index(store: Store, ambient: Ambient, index: Index) -> bool:
-    """Over the version that it carries; False if somebody else was faster."""
+    """Over the version that it was read with; False if another writer was faster."""
     mode = CREATE if index.version is None else IfMatch(index.version)
     body = index.body(ambient.ids.write_id())
     return not isinstance(await store.put(layout.index_key(*index.type_id), body, mode), Lost)

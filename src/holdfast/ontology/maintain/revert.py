@@ -13,12 +13,12 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
 from holdfast.ontology.chain.catalog import chained_type
 from holdfast.ontology.chain.history import place_of
-from holdfast.ontology.chain.latest import read_latest
 from holdfast.ontology.chain.redaction_fence import fence_of
+from holdfast.ontology.chain.state import read_latest
 from holdfast.ontology.commit.commit import Commit
 from holdfast.ontology.commit.lock import Turn
 from holdfast.ontology.format.chainstate import Ledger
-from holdfast.ontology.format.data.intents import Identity, Intent, Row
+from holdfast.ontology.format.data.batch import Identity, Intent, Row
 from holdfast.ontology.maintain.plan import Pinned, Plan, Work, apply_plan, check_token, plan_at_head
 from holdfast.ontology.types.refs import TypeId
 from holdfast.ontology.types.typeinfo import TypeInfo

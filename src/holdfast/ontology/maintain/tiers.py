@@ -26,7 +26,7 @@ class Piece:
     before: TypeHead
     after: TypeHead
     size: int | None = None
-    """Of its file; None while nobody has asked."""
+    """Of its file; None while unknown."""
 
     @property
     def weight(self) -> int:

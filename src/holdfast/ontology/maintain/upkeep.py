@@ -119,7 +119,7 @@ class Upkeep:
             await self.flush(everything=False)
 
     async def close(self) -> None:
-        """The last flush, if anything is due and nobody else has the lock: whoever has it will flush all, too."""
+        """The last flush, if anything is due and the lock is free: another holder flushes all types itself."""
         self.stop()
         if self._flushing is not None:
             await self._flushing
@@ -129,7 +129,7 @@ class Upkeep:
             await self._compaction.close()
 
     async def flush(self, *, everything: bool) -> bool:
-        """Write what is due, if nobody else has the lock: whoever has it will flush all, too. False if it was not
+        """Write what is due, if the lock is free: another holder flushes all types itself. False if it was not
         done; what could not be written is in ``warning``.
         """
         async with self._one:
@@ -144,7 +144,7 @@ class Upkeep:
                     await self._view.chain.write_checkpoint(self._checkpoints[0])
                     del self._checkpoints[0]
             except HoldfastError as error:
-                self._complain(error)
+                self._warn(error)
                 return False
             finally:
                 self._turn.keep(-1)
@@ -200,7 +200,7 @@ class Upkeep:
         raise Conflict(f"{layout.index_key(*type_id)}: others keep writing it")
 
     async def _brought_forward(self, index: Index, ledger: Ledger) -> Index | None:
-        """The index as it should be; None if somebody who knows more has written it."""
+        """The index as it should be; None if a session that knows a later head has written it."""
         if index.watermark > ledger.commit_id and index.watermark <= (await read_head(self._store)).commit_id:
             return None
         return await brought_forward(self._view.chain, ledger, index)
@@ -218,6 +218,6 @@ class Upkeep:
             self._timer.cancel()
             self._timer = None
 
-    def _complain(self, error: HoldfastError) -> None:
+    def _warn(self, error: HoldfastError) -> None:
         self.warning = str(error)
-        log.warning("indexes lag behind (%s); readers use the chain, the next flush mends it", error)
+        log.warning("indexes lag behind (%s); readers use the chain, the next flush corrects it", error)

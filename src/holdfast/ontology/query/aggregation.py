@@ -26,7 +26,7 @@ from holdfast.ontology.filters.operand import fill, joined
 from holdfast.ontology.filters.scope import Scope, Sql, quoted
 from holdfast.ontology.filters.sql import place_of, sort_values
 from holdfast.ontology.query.cache.prune import paths
-from holdfast.ontology.query.engine import Engine, Moment
+from holdfast.ontology.query.engine import Engine, Snapshot
 from holdfast.ontology.query.statement import Ask, Rows, types_of
 from holdfast.ontology.types.expressions.ast import AggregateTerm, Count, FieldPath, Order
 from holdfast.ontology.types.expressions.fitting import reading_of
@@ -142,8 +142,8 @@ async def worked_out(
     fields = tuple(path for each in figures.values() for path in touched(each))
     asked = replace(ask, touching=(*fields, *(key.path for key in keys)))
 
-    async def question(moment: Moment) -> tuple[dict[str, Decode], pa.Table]:
-        sql, values, decoders = _statement(await moment.rows(asked), keys, figures)
+    async def question(snapshot: Snapshot) -> tuple[dict[str, Decode], pa.Table]:
+        sql, values, decoders = _statement(await snapshot.rows(asked), keys, figures)
         found = await engine.table(sql)
         return decoders, found.select(range(values, found.num_columns))
 

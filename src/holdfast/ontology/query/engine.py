@@ -2,10 +2,10 @@
 
 A first question reads the indexes of its types beside the manifests: they are proved by those, whichever came first.
 ``pinned`` costs one conditional GET. What the chain says of a type's files is kept from query to query and brought
-forward by the commits in between, so a warm query with nothing new costs that one request. A file that is gone (a
-snapshot that was superseded and collected) makes the engine look again at the same head, once by the index and then by
-the chain: the same rows come out. A file that has lost payload by a later commit (``fence``) makes it put the question
-again at the head of now: one answer is never made of files from before and after.
+forward by the commits in between, so a warm query with nothing new costs that one request. If a file is gone (a
+snapshot that was superseded and collected) the engine resolves again at the same head, once by the index and then by
+the chain: the rows are the same. If a file has lost payload by a later commit (``fence``), the question is asked again
+at the current head: one answer is never made of files from before and after a redaction.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
@@ -19,9 +19,9 @@ from holdfast.base.aio import map_bounded
 from holdfast.base.errors import Corrupt, Invalid
 from holdfast.objects.store import NotModified, Store
 from holdfast.ontology.chain.chain import KnownHead
+from holdfast.ontology.chain.history import When, Window, window
 from holdfast.ontology.chain.redaction_fence import RedactionFence, fence_of, retry_overtaken
 from holdfast.ontology.chain.resolve import Resolved, resolve, resolve_by_chain
-from holdfast.ontology.chain.times import When, Window, window
 from holdfast.ontology.filters.scope import Sql
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import Ledger
@@ -56,7 +56,7 @@ class _Known:
     added: int = 0
     """Files that came one by one since."""
     stale: bool = False
-    """To be looked up again."""
+    """It has to be resolved again."""
 
 
 @dataclass
@@ -75,15 +75,15 @@ class Planned:
         return choose(self.entries, self.table.window, self.predicate, self.table.shape)
 
 
-class Moment:
-    """One head, for all of a query."""
+class Snapshot:
+    """One pinned head, for all tables of a query."""
 
     def __init__(self, engine: "Engine", ledger: Ledger, fence: RedactionFence, indexes: Iterable[Index] = ()) -> None:
         self.engine = engine
         self.ledger = ledger
         self.fence = fence
         self._indexes = {each.type_id: each for each in indexes}
-        """Those that were read already, each for one use."""
+        """Indexes that were read already; each is used once."""
         self.planned: list[Planned] = []
 
     async def window(self, when: When) -> Window:
@@ -169,14 +169,14 @@ class Engine:
         self._lives: dict[tuple[TypeId, int], Resolved] = {}
         """The files of lives that have ended, by the commit that ended them."""
         self.distrusted = False
-        """The index is not believed."""
-        self._known_of: Place | None = None
-        """The latest redaction for which everything was read again."""
-        self._heeded: Place | None = None
-        """The latest one that was finished when the files were looked up."""
+        """Files are resolved by the chain, not by the index."""
+        self._reread_for: Place | None = None
+        """The latest redaction after which everything was read again."""
+        self._redacted: Place | None = None
+        """The latest one that was finished when the files were resolved."""
 
     async def pinned(self) -> Ledger:
-        """What the chain says at the head of now."""
+        """The ledger at the current head."""
         return (await self._pinned(tuple))[0]
 
     async def _pinned(self, about: Callable[[], Iterable[TypeId]]) -> tuple[Ledger, list[Index]]:
@@ -227,16 +227,18 @@ class Engine:
         async for batch in self.warm.duck.batches(sql.text, list(sql.params)):
             yield batch
 
-    async def ask(self, question: Callable[[Moment], Awaitable[T]], about: Callable[[], Iterable[TypeId]] = tuple) -> T:
-        """Put a question at the head of now; again, if a file has gone meanwhile, or has lost payload since.
+    async def ask(
+        self, question: Callable[[Snapshot], Awaitable[T]], about: Callable[[], Iterable[TypeId]] = tuple
+    ) -> T:
+        """Answer a question at the current head; again, if a file was deleted meanwhile, or has lost payload.
 
-        ``about`` tells the types that it will need, as far as that is known. ``Refused`` in a closed session.
+        ``about`` gives the types that it will need, as far as they are known. ``Refused`` in a closed session.
         """
         self.warm.check_open()
 
         async def pinned() -> T:
             ledger, indexes = await self._pinned(about)
-            fence = await self._heed(ledger)
+            fence = await self._apply_redactions(ledger)
             try:
                 return await self._at(question, ledger, fence, indexes)
             except Overtaken:
@@ -247,36 +249,36 @@ class Engine:
 
     async def _at(
         self,
-        question: Callable[[Moment], Awaitable[T]],
+        question: Callable[[Snapshot], Awaitable[T]],
         ledger: Ledger,
         fence: RedactionFence,
         indexes: Iterable[Index] = (),
     ) -> T:
-        moment = Moment(self, ledger, fence, indexes)
+        snapshot = Snapshot(self, ledger, fence, indexes)
         for distrusted in (False, True):
             try:
-                return await self._put(question, moment)
+                return await self._run(question, snapshot)
             except MissingFile:
                 self._forget()
                 self.distrusted = distrusted
-                moment = Moment(self, ledger, fence)
+                snapshot = Snapshot(self, ledger, fence)
         try:
-            return await self._put(question, moment)
+            return await self._run(question, snapshot)
         except MissingFile as error:
             raise Corrupt(str(error), remedy="restore it from a backup of the store") from error
         finally:
             self.distrusted = False
 
-    async def _put(self, question: Callable[[Moment], Awaitable[T]], moment: Moment) -> T:
-        """What the question gives; rows that no question can be put to are named."""
+    async def _run(self, question: Callable[[Snapshot], Awaitable[T]], snapshot: Snapshot) -> T:
+        """The answer; ``Corrupt`` names rows whose fields are not JSON."""
         try:
-            return await question(moment)
+            return await question(snapshot)
         except RecursionError as error:
             raise Invalid(
                 "the question is nested too deeply", remedy="use in_([...]), or join conditions with & or | one by one"
             ) from error
         except MalformedJson as error:
-            for planned in moment.planned:
+            for planned in snapshot.planned:
                 sql = planned.table.malformed()
                 found = (await self.table(sql)).to_pylist()
                 if found:
@@ -287,28 +289,28 @@ class Engine:
                     ) from error
             raise
 
-    async def _heed(self, ledger: Ledger) -> RedactionFence:
-        """Forget rows that were read before a redaction. While one is under way this is one request."""
+    async def _apply_redactions(self, ledger: Ledger) -> RedactionFence:
+        """Drop rows that were read before the latest redaction. One request while a redaction is under way."""
         latest = ledger.redacted
-        if latest is None or latest == self._heeded:
+        if latest is None or latest == self._redacted:
             return RedactionFence(0 if latest is None else latest.commit_id)
-        if latest != self._known_of:
+        if latest != self._reread_for:
             self.warm.forget()
-            self._known_of = latest
+            self._reread_for = latest
         self._forget()
         fence = await fence_of(self.store, self.chain, ledger)
         if not fence.pending:
-            self._heeded = latest
+            self._redacted = latest
         return fence
 
     def _forget(self) -> None:
-        """Look up again which files there are. What is loaded of them stays."""
+        """Resolve the files of all types again. What is loaded of them stays."""
         for type_id, known in self._known.items():
             self._known[type_id] = replace(known, stale=True)
         self._lives.clear()
 
     async def files(self, type_id: TypeId, ledger: Ledger, upper: int, index: Index | None = None) -> Resolved:
-        """The files of the life that a type has, or had, at commit ``upper``; ``index``: as it was read just now."""
+        """The files of the generation of a type at commit ``upper``; ``index``: as it was read just now."""
         if upper < ledger.generation_of(type_id):
             return await self._ended(type_id, ledger, upper)
         head, known = ledger.head_of(type_id), self._known.get(type_id)

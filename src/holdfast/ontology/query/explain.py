@@ -9,10 +9,10 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.ontology.chain.times import When
+from holdfast.ontology.chain.history import When
 from holdfast.ontology.filters.scope import Sql
 from holdfast.ontology.query.cache.prune import paths, split
-from holdfast.ontology.query.engine import Engine, Moment, Planned
+from holdfast.ontology.query.engine import Engine, Planned, Snapshot
 from holdfast.ontology.query.statement import Ask
 from holdfast.ontology.query.type_table import Table
 from holdfast.ontology.types.expressions.ast import (
@@ -34,12 +34,12 @@ from holdfast.ontology.types.expressions.ast import (
 )
 
 
-def told(ask: Ask) -> str:
+def described(ask: Ask) -> str:
     parts = [ask.shape.type_id.name]
     if ask.origin is not None:
         hop = ask.origin
         way = "" if hop.forward else "reverse "
-        parts = [f"{told(hop.ask)} via {way}{hop.relation.type_id.name} to {parts[0]}"]
+        parts = [f"{described(hop.ask)} via {way}{hop.relation.type_id.name} to {parts[0]}"]
     terms = ask.where.terms if isinstance(ask.where, And) else (ask.where,)
     if terms := tuple(term for term in terms if term != And(())):
         parts.append(f"where {shown(And(terms) if len(terms) > 1 else terms[0])}")
@@ -123,15 +123,11 @@ class TableUse:
     type_name: str
     files: tuple[FileUse, ...]
     by_index: bool
-    """The index told the files; else the chain did."""
-    on_rows: int
-    """Conditions on keys alone: asked of each row as it is read, and by statistics of row groups before."""
-    typed: tuple[str, ...]
-    """Fields that are read from typed columns."""
+    """The index named the files; else the chain did."""
     from_json: tuple[str, ...]
     """Fields that some file does not have in a typed column as it is now: fields_json is asked."""
     fetched: int
-    """Files that were not here yet."""
+    """Files that the session did not have yet."""
     conditions: tuple[str, ...] = ()
     """What is asked of its rows, and where: on keys as they are read, on typed columns, or on JSON."""
 
@@ -155,31 +151,6 @@ class Explanation:
     """DuckDB's, in full. The text leaves it out: it is long, and says little of what a query costs in a bucket."""
     profile: str | None = None
     """The plan with the time that each part of it took."""
-
-    def document(self) -> dict[str, Any]:
-        return {
-            "head": self.head,
-            "commits": list(self.commits),
-            "history": self.history,
-            "requests": self.requests,
-            "received_bytes": self.received_bytes,
-            "tables": [
-                {
-                    "type": each.type_name,
-                    "by_index": each.by_index,
-                    "fetched": each.fetched,
-                    "conditions_on_keys": each.on_rows,
-                    "conditions": list(each.conditions),
-                    "typed": list(each.typed),
-                    "from_json": list(each.from_json),
-                    "files": [{**vars(file), "commits": list(file.commits)} for file in each.files],
-                }
-                for each in self.tables
-            ],
-            "sql": self.sql,
-            "plan": self.plan,
-            "profile": self.profile,
-        }
 
     def __str__(self) -> str:
         first, last = self.commits
@@ -207,27 +178,27 @@ class Explanation:
 async def explain(engine: Engine, ask: Ask, *, profile: bool) -> Explanation:
     before = _usage(engine)
 
-    async def question(moment: Moment) -> tuple[Moment, Sql, Any]:
-        rows = await moment.rows(ask)
-        return moment, await engine.filled(rows.select(rows.stored)), rows.window
+    async def question(snapshot: Snapshot) -> tuple[Snapshot, Sql, Any]:
+        rows = await snapshot.rows(ask)
+        return snapshot, await engine.filled(rows.select(rows.stored)), rows.window
 
-    moment, sql, window = await engine.ask(question)
+    snapshot, sql, window = await engine.ask(question)
     after = _usage(engine)
-    plan = await _told(engine, "EXPLAIN", sql)
+    plan = await _plan(engine, "EXPLAIN", sql)
     return Explanation(
-        moment.ledger.commit_id,
+        snapshot.ledger.commit_id,
         (window.lower + 1, window.upper),
         window.history,
-        tuple(_table_use(each) for each in moment.planned),
+        tuple(_table_use(each) for each in snapshot.planned),
         None if before is None or after is None else after[0] - before[0],
         None if before is None or after is None else after[1] - before[1],
         sql.text,
         plan,
-        await _told(engine, "EXPLAIN ANALYZE", sql) if profile else None,
+        await _plan(engine, "EXPLAIN ANALYZE", sql) if profile else None,
     )
 
 
-async def _told(engine: Engine, verb: str, sql: Sql) -> str:
+async def _plan(engine: Engine, verb: str, sql: Sql) -> str:
     found = await engine.table(Sql(f"{verb} {sql.text}", sql.params))
     return "\n".join(str(text).rstrip() for text in found.column("explain_value").to_pylist())
 
@@ -237,14 +208,11 @@ def _table_use(planned: Planned) -> TableUse:
     files = tuple(
         FileUse(each.entry.path, (each.entry.first, each.entry.last), each.use, each.reason) for each in planned.choices
     )
-    lacking = table.lacking
     return TableUse(
         table.shape.type_id.name,
         files,
         planned.resolved.by_index,
-        len(table.keys.terms),
-        tuple(name for name in table.shape.payload if name not in lacking),
-        tuple(sorted(lacking)),
+        tuple(sorted(table.lacking)),
         len(planned.fetched),
         _conditions(planned),
     )

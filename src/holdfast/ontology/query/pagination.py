@@ -20,8 +20,8 @@ import pyarrow as pa
 
 from holdfast.base.aio import blocking
 from holdfast.base.errors import Conflict, Invalid
-from holdfast.ontology.chain.times import When, Window
-from holdfast.ontology.query.engine import Engine, Moment
+from holdfast.ontology.chain.history import When, Window
+from holdfast.ontology.query.engine import Engine, Snapshot
 from holdfast.ontology.query.results import objects
 from holdfast.ontology.query.statement import MOST, Ask, Place, Rows, types_of
 from holdfast.ontology.types.model import Mixin
@@ -70,11 +70,11 @@ async def piece_of(
         when = When(ask.when.mode, after=begun.after if history else None, last=begun.commit)
         asked = replace(asked, when=when, beyond=begun.place)
 
-    async def question(moment: Moment) -> tuple[Window, int, pa.Table]:
-        erased = 0 if moment.ledger.redacted is None else moment.ledger.redacted.commit_id
+    async def question(snapshot: Snapshot) -> tuple[Window, int, pa.Table]:
+        erased = 0 if snapshot.ledger.redacted is None else snapshot.ledger.redacted.commit_id
         if begun is not None and ask.order and begun.erased != erased:
             raise Conflict("rows were erased since the page before, so that others moved up", remedy="begin again")
-        rows = await moment.rows(asked)
+        rows = await snapshot.rows(asked)
         return rows.window, erased, await engine.table(rows.select(columns(rows)))
 
     window, erased, found = await engine.ask(question, partial(types_of, asked))
@@ -86,11 +86,6 @@ async def piece_of(
         said = {"commit": window.upper, "of": digest, "erased": erased, "key": [last[name] for name in ask.shape.keys]}
         cursor = _closed({**said, **({"at": last["commit_id"], "after": window.lower} if history else {})})
     return Piece(kept, cursor, window)
-
-
-def commit_of(cursor: str) -> int:
-    """The commit that all pages are as of."""
-    return _said(cursor)["commit"]  # type: ignore[no-any-return]  # it was looked at
 
 
 def _digest(ask: Ask) -> str:

@@ -22,9 +22,9 @@ from holdfast.base.aio import blocking
 from holdfast.base.errors import Corrupt
 from holdfast.objects.store import Store
 from holdfast.ontology.chain.chain import Chain
+from holdfast.ontology.chain.history import Window
 from holdfast.ontology.chain.redaction_fence import RedactionFence, fence_of
 from holdfast.ontology.chain.resolve import Resolved, resolve, resolve_by_chain
-from holdfast.ontology.chain.times import Window
 from holdfast.ontology.filters.operand import fill, joined
 from holdfast.ontology.filters.scope import Sql, quoted
 from holdfast.ontology.filters.sql import compile_where
@@ -43,7 +43,7 @@ from holdfast.ontology.types.typeinfo import TypeInfo
 from holdfast.sql.duck import MissingFile, SqlFailed
 
 PART_BYTES = 4 << 20
-"""Of files, about, for each part."""
+"""Of files, about, for each part of a type."""
 UNKNOWN_BYTES = 1 << 20
 """Taken for the size of a file without statistics."""
 BATCH_ROWS = 10_000
@@ -126,7 +126,7 @@ async def divide(
 async def _files(
     store: Store, chain: Chain, ledger: Ledger, type_id: TypeId, upper: int
 ) -> tuple[Resolved, Place | None]:
-    """The files of the life that a type has, or had, at commit ``upper``, and the head that names them."""
+    """The files of the generation of a type at commit ``upper``, and the head that names them."""
     if upper >= ledger.generation_of(type_id):
         return await resolve(store, chain, ledger, type_id), ledger.place
     life = ledger.life_at(type_id, upper)
@@ -205,7 +205,7 @@ async def _stated(store: Store, part: Part, warm: Warm) -> Sql:
                 else resolve_by_chain(chain, ledger, part.shape.type_id)
             )
             own = [each for each in found.entries if each.last >= first and each.first <= last]
-            if part.slice[1] > 1:  # a file of one commit, which stays; the other slices read it too
+            if part.slice[1] > 1:  # a file of one commit, which is never deleted; the other slices read it too
                 own = list(part.files)
             later = [each for each in found.entries if each.last > first and each not in own]
             newer = [] if part.window.history else later

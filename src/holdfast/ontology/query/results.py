@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from holdfast.base.errors import Conflict, Invalid, NotFound
 from holdfast.ontology.format.data import rows
+from holdfast.ontology.format.data.batch import Identity, Row
 from holdfast.ontology.format.data.columns import arrow_type, typed_columns
-from holdfast.ontology.format.data.intents import Identity, Row
 from holdfast.ontology.format.redactions import is_erased
 from holdfast.ontology.types.model import Mixin
 from holdfast.ontology.types.typeinfo import TypeInfo

@@ -1,12 +1,12 @@
-"""Types as tables of DuckDB's SQL, without their classes: for the command line and for people who think in SQL.
+"""Types as tables of DuckDB's SQL, without their classes: for the command line.
 
     Customer                 the state at the head (or as of the session's moment)
     Customer__history        every row that was ever written, with ``retracted``
     Customer__as_of_12       the state after commit 12
 
 Columns are the fields, the keys of a relation's ends, and ``commit_id``. A field of no simple type is JSON. One head is
-pinned for each statement. Statements only read: whatever would write, or would read anything but these tables, is
-refused before it runs; the database's sandbox would refuse most of it as well. Users' statements run in a database of
+pinned for each statement. Statements only read: one that would write, or would read anything but these tables, is
+refused before it runs; the database's sandbox would refuse most of them as well. Users' statements run in a database of
 their own, which holds nothing but views of these tables over local files; our own statements never run there.
 """
 
@@ -25,7 +25,7 @@ from holdfast.base.errors import Invalid, NotFound, Refused
 from holdfast.objects.store import Store
 from holdfast.ontology.chain import catalog
 from holdfast.ontology.chain.chain import KnownHead
-from holdfast.ontology.chain.times import LATEST, When, commit_at
+from holdfast.ontology.chain.history import LATEST, When, commit_at
 from holdfast.ontology.filters.jsonsql import json_path
 from holdfast.ontology.filters.operand import pieces
 from holdfast.ontology.filters.scope import Sql, quoted
@@ -33,7 +33,7 @@ from holdfast.ontology.format.chainstate import Ledger, fate
 from holdfast.ontology.format.data.columns import arrow_type
 from holdfast.ontology.query.cache.loaded import duck_type
 from holdfast.ontology.query.cache.warm import Warm
-from holdfast.ontology.query.engine import Engine, Moment
+from holdfast.ontology.query.engine import Engine, Snapshot
 from holdfast.ontology.query.results import does_not_hold
 from holdfast.ontology.query.statement import Need
 from holdfast.ontology.query.type_table import Table
@@ -46,7 +46,7 @@ FUNCTIONS = frozenset({"range", "generate_series", "unnest", "json_each", "json_
 _NOT_HELD = re.compile(r"holdfast-not-held:(?P<place>.*?)\|(?P<kind>[^|]*)\|(?P<value>.*)", re.DOTALL)
 """In DuckDB's message for a value that its column cannot hold (``shown_columns``)."""
 _NAME = re.compile(r"(?P<type>\w+?)(?:__(?:(?P<history>history)|as_of_(?P<commit>\d+)))?")
-_TOLD = re.compile(r"(?:show\s+(?:all\s+)?tables|(?:describe|desc|show)\s+(?P<name>\"?\w+\"?))\s*;?\s*", re.IGNORECASE)
+_SHOW = re.compile(r"(?:show\s+(?:all\s+)?tables|(?:describe|desc|show)\s+(?P<name>\"?\w+\"?))\s*;?\s*", re.IGNORECASE)
 _EXPLAIN = re.compile(r"explain(?:\s+analyze)?\s+", re.IGNORECASE)
 
 
@@ -140,7 +140,7 @@ class SqlTables:
                 and re.search(r"\bpivot\b", text, re.IGNORECASE)
                 and "create" not in text.lower()
             ):
-                # DuckDB would first make a type of the values that there are.
+                # DuckDB would first create an enum of the values.
                 raise Refused(
                     "PIVOT without its values would have to write: say which ones become columns",
                     remedy="write them, as in PIVOT Customer ON tier IN ('Gold', 'Std') USING count(*)",
@@ -153,16 +153,16 @@ class SqlTables:
         return [await self._one(duck, statement.text) for statement in statements]
 
     async def _one(self, duck: Duck, text: str) -> pa.Table:
-        async def question(moment: Moment) -> pa.Table:
-            tables = await self._tables(moment.ledger, self._when)
-            told = _TOLD.fullmatch(text)
-            if told is not None and told["name"] is None:
+        async def question(snapshot: Snapshot) -> pa.Table:
+            tables = await self._tables(snapshot.ledger, self._when)
+            shown = _SHOW.fullmatch(text)
+            if shown is not None and shown["name"] is None:
                 return pa.table({"name": list(tables), "kind": [shape.type_id.kind for shape in tables.values()]})
             wanted, used = (
-                ([told["name"].strip('"')], None) if told is not None else await blocking(_references, duck, text)
+                ([shown["name"].strip('"')], None) if shown is not None else await blocking(_references, duck, text)
             )
             for name in dict.fromkeys(wanted):
-                await self._make_view(duck, name, tables, moment, used)
+                await self._make_view(duck, name, tables, snapshot, used)
             try:
                 return await duck.table(text)
             except SqlFailed as error:
@@ -170,24 +170,24 @@ class SqlTables:
                     raise unfit from error
                 if used is None or isinstance(error, MalformedJson):
                     raise
-            # Views have the columns that the statement names; what it misses is told, if they have all.
+            # Views have only the columns that the statement names; with all of them, DuckDB's error lists candidates.
             for name in dict.fromkeys(wanted):
-                await self._make_view(duck, name, tables, moment, None)
+                await self._make_view(duck, name, tables, snapshot, None)
             return await duck.table(text)
 
         return await self.engine.ask(question)
 
     async def _make_view(
-        self, duck: Duck, name: str, tables: dict[str, TypeInfo], moment: Moment, used: frozenset[str] | None
+        self, duck: Duck, name: str, tables: dict[str, TypeInfo], snapshot: Snapshot, used: frozenset[str] | None
     ) -> None:
         by_name = {each.lower(): each for each in tables}
         parts = _NAME.fullmatch(name)
         if parts is not None and parts["commit"] and parts["type"].lower() not in by_name:
-            tables = await self._tables(moment.ledger, When(last=int(parts["commit"])))
+            tables = await self._tables(snapshot.ledger, When(last=int(parts["commit"])))
             by_name = {each.lower(): each for each in tables}
         known = by_name.get(name.lower()) or (by_name.get(parts["type"].lower()) if parts is not None else None)
         if known is None or parts is None:
-            if parts is not None and (gone := fate(moment.ledger, parts["type"])) is not None:
+            if parts is not None and (gone := fate(snapshot.ledger, parts["type"])) is not None:
                 raise gone
             close = get_close_matches(name, [*tables, *(f"{each}__history" for each in tables)], n=1)
             listed = ", ".join(tables) or "none yet"
@@ -196,8 +196,8 @@ class SqlTables:
         when = self._when
         if name.lower() != known.lower():
             when = When("history") if parts["history"] else When(last=int(parts["commit"]))
-        need = Need(tables[known], await moment.window(when))
-        table = (await moment.tables([need]))[need]
+        need = Need(tables[known], await snapshot.window(when))
+        table = (await snapshot.tables([need]))[need]
         shown = ", ".join(text for column, text in shown_columns(table) if used is None or column.lower() in used)
         shown = shown or "r.commit_id"
         text = _inlined(await self.engine.filled(table.only(shown, "r").wanted()))
@@ -251,7 +251,9 @@ def _references(duck: Duck, text: str) -> tuple[list[str], frozenset[str] | None
 
 def _check_function(name: str) -> None:
     if name.lower() not in FUNCTIONS:
-        raise Refused(f"{name}() leaves the store, or looks behind it", remedy="read the tables that SHOW TABLES lists")
+        raise Refused(
+            f"{name}() reads outside the tables of the store", remedy="read the tables that SHOW TABLES lists"
+        )
 
 
 def _nodes(tree: Any, defined: frozenset[str]) -> Iterator[tuple[dict[str, Any], frozenset[str]]]:

@@ -13,7 +13,7 @@ them.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from holdfast.ontology.chain.times import LATEST, When, Window
+from holdfast.ontology.chain.history import LATEST, When, Window
 from holdfast.ontology.filters.operand import fill, joined
 from holdfast.ontology.filters.scope import Scope, Source, Sql, quoted
 from holdfast.ontology.filters.sql import compile_order, compile_where, sort_values
@@ -39,7 +39,7 @@ Place = tuple[int | str, ...]
 
 ENDS: tuple[End, End] = ("left", "right")
 MOST = 2**63 - 1
-"""Rows that SQL can count; whoever asks for more asks for all."""
+"""The largest LIMIT of SQL; a larger one means all rows."""
 ALIASES: dict[End, str] = {"own": "r", "left": "le", "right": "ri"}
 
 
@@ -57,7 +57,7 @@ class Ask:
     when: When = LATEST
     hydrate: bool = False
     beyond: Place | None = None
-    """Where a page begins: after this row, in the order that is asked for."""
+    """Where a page begins: after this row, in the order of the question."""
     touching: tuple[FieldPath, ...] = ()
     """Fields that the answer is made of, so that their ends are joined."""
     origin: "Origin | None" = None
@@ -123,7 +123,7 @@ Tables = Mapping[Need, Table]
 
 @dataclass(frozen=True)
 class Rows:
-    """The FROM and WHERE of a question; everything that can be asked of its rows goes before and after."""
+    """The FROM and WHERE of a question; a statement adds what it selects and the order."""
 
     ask: Ask
     window: Window
@@ -141,7 +141,7 @@ class Rows:
 
     @property
     def identity(self) -> list[str]:
-        """What tells rows apart, and orders them where nothing else does."""
+        """The columns that identify a row; they order rows where nothing else does."""
         return [*(["r.commit_id"] if self.window.history else []), *self.keys]
 
     @property
@@ -151,7 +151,7 @@ class Rows:
 
     @property
     def order(self) -> Sql:
-        """As asked for, and then by identity, so that the order is always the same one."""
+        """The order of the question, then identity, so that it is total."""
         terms = [compile_order(order, self.scope) for order in self.ask.order]
         return joined(", ", [*terms, *map(Sql, self.identity)])
 
@@ -164,9 +164,9 @@ class Rows:
 
     @property
     def one_load(self) -> bool:
-        """Whether all rows are of one file of one commit, and nothing is said of their order but that it is by key.
+        """Whether all rows are in one file of one commit, and are wanted in the order of keys.
 
-        Such a file is in that order, unless a plain writer wrote it, and DuckDB gives rows as they lie.
+        Such a file is in that order unless a plain writer wrote it, and DuckDB keeps the order of a file.
         """
         plain = not self.ask.order and not self.limited and not self.joined and self.ask.origin is None
         files = self.table.files
@@ -185,8 +185,8 @@ class Rows:
         return fill("{} WHERE {}", found, joined(" AND ", self.conditions)) if self.conditions else found
 
     @property
-    def lonely(self) -> bool:
-        """Whether there can be no two rows: of a state, if the key is told, and is a text, so that it is told once."""
+    def at_most_one(self) -> bool:
+        """Whether there is at most one row: a state, and a condition that fixes its text key."""
         return not self.window.history and any(
             isinstance(term, Comparison)
             and (term.operator, term.reading) == ("==", "text")
@@ -195,7 +195,7 @@ class Rows:
         )
 
     def select(self, columns: Sequence[str], *, ordered: bool = True) -> Sql:
-        ordered = ordered and not self.lonely  # to sort one row takes as long as to find it
+        ordered = ordered and not self.at_most_one  # to sort one row takes as long as to find it
         order = self.order if ordered else Sql("")
         if ordered and not self.ask.order and not self.limited and (key := self.key_among(columns)) is not None:
             order = Sql(f"r.{quoted(key)}")  # another column less to read

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 
-from holdfast.ontology.chain.times import Window
+from holdfast.ontology.chain.history import Window
 from holdfast.ontology.filters.operand import fill, joined
 from holdfast.ontology.filters.scope import Source, Sql, TypedColumn, quoted, typed_column
 from holdfast.ontology.filters.sql import compile_where

@@ -1,15 +1,15 @@
 """From a Python annotation to a node, or ``UnsupportedAnnotation``. Pure.
 
-Supported is what can be written as JSON and read back as it was: the primitives, enums and literals of one kind, lists,
-dictionaries with string keys, TypedDicts, dataclasses, pydantic models, ``Any`` for JSON values, and unions whose
-members look different once they are written. ``str | UUID`` do not: both are strings in JSON, and nobody could tell
-which of them a row held.
+Supported is every type whose values can be written as JSON and read back unchanged: the primitives, enums and literals
+of one kind, lists, dictionaries with string keys, TypedDicts, dataclasses, pydantic models, ``Any`` for JSON values,
+and unions whose members have different JSON forms. ``str | UUID`` is refused: both are strings in JSON, and a row does
+not say which of them it holds.
 """
 
 import dataclasses
 import types
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from enum import Enum
 from typing import (
     Annotated,
@@ -42,6 +42,7 @@ from holdfast.ontology.types.typespec import (
     Primitive,
     Record,
     Ref,
+    tags,
 )
 
 _STRING = "string"
@@ -60,7 +61,7 @@ class _Analysis:
     def __init__(self, where: str) -> None:
         self._where = where
         self._open: list[Any] = []
-        """Records that we are inside of."""
+        """The records that enclose the current node."""
 
     def node(self, annotation: Any) -> Node:
         if annotation is None:
@@ -217,13 +218,6 @@ def _told_apart(one: Node, other: Node) -> bool:
         return False
     mine, theirs = dict(tags(one)), dict(tags(other))
     return any(not mine[name] & theirs[name] for name in mine.keys() & theirs.keys())
-
-
-def tags(record: Record) -> Iterator[tuple[str, frozenset[Any]]]:
-    """The fields that say which record this is, with the values that they may have."""
-    for name, node in record.fields.items():
-        if isinstance(node, Choice):
-            yield name, frozenset(node.values)
 
 
 def _name(node: Node) -> str:

@@ -5,8 +5,8 @@ Invalid
 │   ├── MissingKey              an entity without a primary key
 │   ├── TooManyKeys             two primary keys, or two instance keys
 │   ├── UnfitKey                a key that is optional, constant, or of a type that has no key form
-│   ├── ReservedName            a field or type name that is taken
-│   ├── UnsupportedAnnotation   an annotation that cannot be written down and read back
+│   ├── ReservedName            a field or type name that the store uses itself
+│   ├── UnsupportedAnnotation   an annotation whose values could not be read back from JSON
 │   └── NotAnEntity             a relation whose ends are not two entities
 └── InvalidValue            an object, a row or a column does not fit its type
 Conflict
@@ -42,11 +42,11 @@ class TooManyKeys(InvalidType):
 
 
 class UnfitKey(InvalidType):
-    """A key that could not name one thing for ever."""
+    """A key that is optional, constant, or of an unsupported type."""
 
 
 class ReservedName(InvalidType):
-    """A name that the store uses itself, or that it could not tell from another."""
+    """A name that the store uses itself, or that differs from another one only in case."""
 
 
 class UnsupportedAnnotation(InvalidType):
@@ -88,7 +88,7 @@ class SchemaDrift(Incompatible):
 
 
 class TypeDropped(Incompatible):
-    """A type was dropped by somebody while this session was open; nothing was written, the intents are queued."""
+    """Another session dropped a type while this one was open. Nothing was written; the intents stay queued."""
 
     default_remedy = "discard() the intents; a new session begins the type anew, without its old rows"
 
@@ -100,7 +100,7 @@ class UnreadableRow(Incompatible):
 
 
 class BulkOutdated(Conflict):
-    """What was decided about a bulk of rows does not hold any more: somebody has committed to its type since."""
+    """A commit to the type since a bulk of rows was decided makes the decision invalid."""
 
     default_remedy = "decide again on what is there now"
 
@@ -118,11 +118,11 @@ class Overtaken(Conflict):
 
 
 class InvalidQuery(Invalid):
-    """A query names something that is not there, or compares what cannot be compared. Found when it is built."""
+    """A query names an unknown field, or compares values of different kinds. Raised when it is built."""
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> InvalidQuery:
-    """There is no ``name`` in ``what``; did they mean one of these?"""
+    """``name`` is not a field of ``what``; with a suggestion among the known names."""
     names = list(known)
     close = difflib.get_close_matches(name, names, n=1)
     remedy = f"did you mean {close[0]}?" if close else f"there are {', '.join(names)}" if names else None

@@ -11,19 +11,22 @@ from dataclasses import dataclass
 from datetime import date
 from enum import Enum
 from types import GenericAlias
-from typing import TYPE_CHECKING, Any, ForwardRef, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ForwardRef, Generic, Literal, TypeVar, cast, overload
 from uuid import UUID
 
 from holdfast.base.errors import Invalid
-from holdfast.ontology.types.errors import InvalidQuery
+from holdfast.ontology.types.errors import InvalidQuery, unknown
 from holdfast.ontology.types.expressions.ast import FieldPath
 from holdfast.ontology.types.expressions.fitting import node_at
 from holdfast.ontology.types.expressions.terms import RowTerm
 from holdfast.ontology.types.typespec import Node
 
 if TYPE_CHECKING:
-    from holdfast.ontology.types.model import Entity
+    from holdfast.ontology.types.model import Entity, Relation
     from holdfast.ontology.types.typeinfo import TypeInfo
+
+    L = TypeVar("L", bound=Entity)
+    R = TypeVar("R", bound=Entity)
 
 T = TypeVar("T")
 
@@ -192,3 +195,31 @@ class End:
     if TYPE_CHECKING:
 
         def __set__(self, instance: object, value: "str | int | UUID | date | Enum | Entity") -> None: ...
+
+
+# --- fields at the ends of a relation ---
+
+
+def left(relation: "type[Relation[L, Any]]") -> "type[L]":
+    """The class at the left end, as far as its fields go: ``left(Subscription).tier == "Gold"``."""
+    return cast("type[L]", _Side(relation, "left"))
+
+
+def right(relation: "type[Relation[Any, R]]") -> "type[R]":
+    """The class at the right end, as far as its fields go."""
+    return cast("type[R]", _Side(relation, "right"))
+
+
+class _Side:
+    def __init__(self, relation: type, end: Literal["left", "right"]) -> None:
+        if not isinstance(relation, type):
+            raise InvalidQuery(f"{relation!r} is not a relation type", remedy=f"write {end}(Subscription)")
+        self._relation, self._end = relation, end
+        self._info = info_of(relation).at_end(end)
+
+    def __getattr__(self, name: str) -> FieldExpr[Any]:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if name not in self._info.nodes:
+            raise unknown(self._info.name, name, self._info.nodes)
+        return FieldExpr(self._relation, name, (), self._end)

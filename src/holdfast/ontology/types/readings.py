@@ -1,7 +1,7 @@
-"""What a stored JSON value is as a value of a kind. Pure, and the reference for the SQL in ``filters/jsonsql.py``.
+"""How a stored JSON value is read as a value of a kind. Pure, and the reference for the SQL in ``filters/jsonsql.py``.
 
-``read`` gives None for null and for what is unlike. The texts that count are fixed by regular expressions which RE2 and
-Python understand alike, so that all evaluators take the same ones; every text that this library writes is among them.
+``read`` gives None for null and for a value of another kind. Accepted texts are fixed by regular expressions that mean
+the same in RE2 and in Python; every text that this library writes is accepted.
 
 ``decimal_key`` maps decimal numbers to texts that are ordered as the numbers are, whatever their size: SQL engines have
 no decimal type that would hold them all.
@@ -14,7 +14,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, Literal
 
-from holdfast.ontology.types.values import in_utc
+from holdfast.ontology.types.codecs import in_utc
 
 Reading = Literal["text", "number", "real", "float", "decimal", "bool", "datetime", "date", "bytes"]
 """How a stored JSON value is understood.
@@ -38,7 +38,7 @@ _CLOCK = rf"{DATE}[T ](?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{{1,6}
 DATETIME = f"{_CLOCK}{ZONE}?"
 DATETIME_UTC = rf"{_CLOCK}(?:Z|\+00:00)"
 BASE64 = r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?"
-"""Only spellings that an encoder gives: the bits that nobody reads are zero."""
+"""Only canonical spellings: unused bits are zero."""
 SPECIAL = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 """How floats are written that JSON has no number for."""
 
@@ -49,7 +49,7 @@ DIGITS, COMPLEMENTS, AFTER_DIGITS = "0123456789", "9876543210", "~"
 
 
 def read(value: Any, reading: Reading) -> Any:
-    """The value, or None if it is null or nothing of this kind."""
+    """The value, or None if it is null or of another kind."""
     return _READERS[reading](value)
 
 

@@ -1,6 +1,6 @@
 """All that is known of one type: what sessions, commits, queries and compaction ask instead of the class itself.
 
-It comes from a class (``declaration.declare``), or from a schema document of the store (``of_schema``): then there is
+It comes from a class (``model``), or from a schema document of the store (``of_schema``): then there is
 no class to make objects of, and what no document says (defaults, constraints, upgraders) is not known. ``type_info``
 finds that of a class.
 """
@@ -20,7 +20,7 @@ from pydantic import StringConstraints
 from holdfast.base.codec import Document
 from holdfast.base.errors import Invalid
 from holdfast.ontology.types import names
-from holdfast.ontology.types.codecs import codec
+from holdfast.ontology.types.codecs import Codec, codec
 from holdfast.ontology.types.errors import InvalidQuery, InvalidValue, unknown
 from holdfast.ontology.types.expressions.ast import End
 from holdfast.ontology.types.fields import MISSING, Field
@@ -29,7 +29,6 @@ from holdfast.ontology.types.schema import Drift, diff, fields_of, node_of, sche
 from holdfast.ontology.types.typespec import Form, Node, Primitive, form_of, to_spec, to_text, without_null
 from holdfast.ontology.types.upgrade import Step
 from holdfast.ontology.types.validation import Validator
-from holdfast.ontology.types.values import Codec
 
 _SHARED = (str, int, float, bool, bytes, type(None), Decimal, UUID, date, datetime, Enum)
 """Defaults of these types need not be copied for each object."""

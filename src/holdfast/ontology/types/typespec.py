@@ -19,7 +19,7 @@ instead, such as ``str | None``: manifests have the tree and that "text", the sp
 import ast
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from decimal import Decimal
@@ -134,6 +134,13 @@ def without_null(node: Node) -> tuple[Node, bool]:
         return node, False
     rest = tuple(member for member in node.members if member != NULL)
     return (rest[0] if len(rest) == 1 else OneOf(rest, metadata=node.metadata)), True
+
+
+def tags(record: Record) -> Iterator[tuple[str, frozenset[Any]]]:
+    """The fields that say which record this is, with the values that they may have."""
+    for name, node in record.fields.items():
+        if isinstance(node, Choice):
+            yield name, frozenset(node.values)
 
 
 # --- typed columns ---

@@ -13,9 +13,9 @@ from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 from typing_extensions import TypedDict
 
+from holdfast.ontology.types.codecs import in_utc
 from holdfast.ontology.types.errors import InvalidValue, UnsupportedAnnotation
 from holdfast.ontology.types.typespec import Anything, Choice, DictOf, ListOf, Node, OneOf, Primitive, Record, Ref
-from holdfast.ontology.types.values import in_utc
 
 SHOWN = 3
 """Errors in one message."""

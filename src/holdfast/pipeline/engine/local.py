@@ -90,7 +90,9 @@ class LocalPlanner:
         duck = await self._with(query)
         ordered = f"SELECT * FROM (\n{query.text()}\n) ORDER BY {', '.join(spread.sorting)}"
         async with aclosing(duck.batches(ordered)) as rows:  # type: ignore[type-var]  # it is a generator
-            return await write_parts(self._store, target, kernel.rows(self._store, rows))
+            found = await write_parts(self._store, target, kernel.rows(self._store, rows))
+        progress(1, 1)
+        return found
 
     async def fetch(self, query: "Query") -> pa.Table:
         duck = await self._with(query)

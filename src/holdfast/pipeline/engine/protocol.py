@@ -61,6 +61,8 @@ class Spread:
     """Within equal rows; the columns of ``by`` come first."""
     work: str = "1"
     """The work of a row: an SQL expression over its columns."""
+    numbered: bool = False
+    """``by`` is one column of numbers from 0 on: rows go to tasks in turn, so a few heavy rows are spread evenly."""
 
     @property
     def sorting(self) -> tuple[str, ...]:

@@ -1,8 +1,9 @@
 """The engine on Spark: relational steps as DataFrames, kernels by ``mapInArrow``, on whatever master the session has.
 
 The DataFrame API alone, so that the same code runs on one machine, on a cluster and through Spark Connect. Work lists
-are rows of a DataFrame: a task receives its own rows and no others. Kernels and the store's spec, with its settings and
-credentials, travel inside the function; each task opens the store on an event loop of its own, and closes it.
+are rows of a DataFrame: a task receives its own rows and no others. Kernels and the store's spec, with the settings and
+the keys of this process, travel inside the function; each task opens the store on an event loop of its own, and closes
+it.
 
 A staged table is a cached DataFrame over its parts in the store. The cache may be lost with an executor: what is read
 again are the same parts, so the rows stay those of the snapshot.
@@ -25,15 +26,14 @@ import pyarrow as pa
 from holdfast.base import codec
 from holdfast.base.aio import blocking
 from holdfast.base.codec import Document
-from holdfast.base.errors import HoldfastError
 from holdfast.base.telemetry import logger
 from holdfast.objects.client import Client
-from holdfast.objects.open import open_store
+from holdfast.objects.open import carried, open_store
 from holdfast.objects.store import Store
 from holdfast.objects.uri import StoreSpec
 from holdfast.pipeline.engine.protocol import Kernel, Progress, Query, Spread, Task, unwatched
 from holdfast.pipeline.engine.staged import Part, Staged, Target, read_part, write_parts
-from holdfast.pipeline.errors import SparkFailed
+from holdfast.pipeline.errors import FAILED, SparkFailed, in_one_line
 from holdfast.pipeline.partition import TURNS
 from holdfast.pipeline.session import Spark, check_master, start, unanswered
 from holdfast.pipeline.tables.table import Table, Wanted
@@ -48,8 +48,6 @@ PARTS = pa.schema([("key", pa.string()), ("rows", pa.int64()), ("bytes", pa.int6
 WATCH_S = 0.2
 DECLARED_ROWS = 1_000_000_000
 T = TypeVar("T")
-FAILED = "holdfast-task-failed:"
-"""Before a named error in what Spark says of a failed task."""
 
 Work = Callable[[Store, AsyncIterator[pa.RecordBatch]], AsyncIterator[pa.RecordBatch]]
 
@@ -65,18 +63,14 @@ class InTask:
         first = next(batches, None)
         if first is None:
             return  # a partition without rows opens no store
-        with asyncio.Runner() as runner:
-            store: Client | None = None
+        with in_one_line(task=True), asyncio.Runner() as runner:
+            store = runner.run(_opened(self.spec))
             try:
-                store = runner.run(_opened(self.spec))
                 found = self.work(store, _given(first, batches))
                 while (batch := runner.run(_following(found))) is not None:
                     yield batch
-            except HoldfastError as error:
-                raise RuntimeError(f"{FAILED}{error.kind}:{error}") from error
             finally:
-                if store is not None:
-                    runner.run(store.close())
+                runner.run(store.close())
 
 
 async def _opened(spec: StoreSpec) -> Client:
@@ -181,7 +175,7 @@ class SparkEngine:
         if not payloads:
             return []
         spark = await self.spark()
-        work = InTask(self._spec, Payloads(task))
+        work = InTask(carried(self._spec), Payloads(task))
 
         def frame() -> "DataFrame":
             return spread_payloads(spark.session, payloads, len(payloads)).mapInArrow(work, "row binary")
@@ -248,7 +242,7 @@ class SparkPlanner:
             parts = [pickle.dumps(part) for part in await table.plan(store, wanted)]
         spark = await self._engine.spark()
         tasks = min(len(parts), await self._engine.cores() * TURNS)
-        work = InTask(self._spec, Scan(table, wanted, target))
+        work = InTask(carried(self._spec), Scan(table, wanted, target))
 
         def frame() -> "DataFrame":
             return spread_payloads(spark.session, parts, tasks).mapInArrow(work, _ddl(PARTS))
@@ -266,11 +260,12 @@ class SparkPlanner:
         if total is None:
             return []  # no rows
         tasks = spread.tasks(total)
-        work = InTask(self._spec, Map(kernel, target))
+        work = InTask(carried(self._spec), Map(kernel, target))
 
         def frame() -> "DataFrame":
             # An explicit number of partitions: adaptive execution would put a thousand small rows into one task.
-            rows: DataFrame = spark.session.sql(text).repartition(tasks, *spread.by)
+            found: DataFrame = spark.session.sql(text)
+            rows = _numbered(found, spread.by[0], tasks) if spread.numbered else found.repartition(tasks, *spread.by)
             return rows.sortWithinPartitions(*spread.sorting).mapInArrow(work, _ddl(PARTS))
 
         return _parts(await self._engine.collect(self._step(target), frame, tasks, progress))
@@ -307,7 +302,8 @@ class SparkPlanner:
         keys = pa.table({"key": pa.array([part.key for part in staged.parts], pa.string())})
         # A table that is only declared stands for a large one: its queries are explained, and never run.
         parts = numbered(session, keys, len(staged.parts)) if staged.parts else session.range(DECLARED_ROWS)
-        frame = parts.mapInArrow(InTask(self._spec, read_parts), _ddl(staged.schema)).persist(StorageLevel.DISK_ONLY)
+        read = InTask(carried(self._spec), read_parts)
+        frame = parts.mapInArrow(read, _ddl(staged.schema)).persist(StorageLevel.DISK_ONLY)
         frame.createOrReplaceTempView(f"{self._views}{name}")
         return frame
 
@@ -335,6 +331,12 @@ def _counting(frame: "DataFrame") -> "Callable[[], DataFrame]":
 def spread_payloads(session: "SparkSession", payloads: Sequence[bytes], tasks: int) -> "DataFrame":
     """Payloads as rows, evenly over so many tasks; each task receives its own alone."""
     return numbered(session, pa.table({"payload": pa.array(payloads, pa.binary())}), tasks)
+
+
+def _numbered(frame: "DataFrame", column: str, tasks: int) -> "DataFrame":
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415  # as everybody calls it; slow to import
+
+    return frame.repartitionById(tasks, (F.col(column) % tasks).cast("int"))
 
 
 def numbered(session: "SparkSession", rows: pa.Table, tasks: int) -> "DataFrame":
@@ -393,7 +395,7 @@ def reason(error: Exception) -> str:
     text = str(error)
     named = text.partition(FAILED)[2]
     if named:
-        return named.partition("\n")[0][:500]
+        return named.partition("\n")[0].strip()[:500]
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     telling = [line for line in lines if "Error" in line or "Exception" in line]
     return (telling or lines or [type(error).__name__])[-1][:500]

@@ -17,7 +17,7 @@ from holdfast.ontology.format import layout
 from holdfast.ontology.format.head import read_head
 from holdfast.ontology.format.index import read_index
 from holdfast.ontology.maintain.compact import superseded
-from holdfast.ontology.maintain.staged_loads import DEAD_NS, staged_loads
+from holdfast.ontology.maintain.leftovers import DEAD_NS, staged_loads
 from holdfast.ontology.types.refs import Place, TypeId, type_id
 from holdfast.pipeline.gc.options import Ask
 from holdfast.pipeline.gc.record import Sweep

@@ -24,7 +24,7 @@ from holdfast.base.clock import parse_iso
 from holdfast.base.errors import Invalid, NotFound
 from holdfast.objects.store import Store
 from holdfast.ontology.chain.chain import Chain
-from holdfast.ontology.chain.times import When, window
+from holdfast.ontology.chain.history import When, window
 from holdfast.ontology.feed import SCHEMA as CHANGES
 from holdfast.ontology.feed import Change, Feed, to_arrow
 from holdfast.ontology.format.chainstate import Ledger

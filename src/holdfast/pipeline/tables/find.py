@@ -54,7 +54,7 @@ async def find(store: Store, given: Given) -> Table:
 
 
 async def _typed(store: Store, given: Given, name: str) -> "TypeTable":
-    from holdfast.ontology.chain.times import When  # noqa: PLC0415  # as above
+    from holdfast.ontology.chain.history import When  # noqa: PLC0415  # as above
     from holdfast.ontology.query.sqltables import SqlTables  # noqa: PLC0415  # loads DuckDB, which takes a while
     from holdfast.pipeline.tables import types  # noqa: PLC0415  # as above
 

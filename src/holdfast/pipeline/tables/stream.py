@@ -21,7 +21,7 @@ from holdfast.base.clock import SystemClock, parse_iso, parse_span
 from holdfast.base.errors import Incompatible, Invalid
 from holdfast.objects.store import Store
 from holdfast.ontology.chain.chain import Chain
-from holdfast.ontology.chain.times import commit_at
+from holdfast.ontology.chain.history import commit_at
 from holdfast.ontology.format.head import read_head
 from holdfast.pipeline.errors import in_one_line
 from holdfast.pipeline.tables import references

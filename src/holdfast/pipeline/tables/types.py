@@ -17,7 +17,7 @@ import pyarrow as pa
 from holdfast.base.errors import Invalid
 from holdfast.objects.store import Store
 from holdfast.ontology.chain.chain import Chain
-from holdfast.ontology.chain.times import Moment, When, Window, window
+from holdfast.ontology.chain.history import Moment, When, Window, window
 from holdfast.ontology.format.chainstate import Ledger
 from holdfast.ontology.query import partitions
 from holdfast.ontology.types.expressions.ast import And, Comparison, FieldPath, In, IsNotNull, Predicate, Text

@@ -52,15 +52,11 @@ async def find(
     ``since`` and ``until`` are about that change. ``tag`` finds ``env`` and ``env=production`` by ``env``. A journal is
     read only for a run whose key in the index had no room for what is asked.
     """
-    given = 0
-    index = RunIndex(store, ambient_of(store))
-    rows = index.list(status=status, tag=tag, since_ns=_ns(since), until_ns=_ns(until))
-    async for summary in rows:
-        if limit is not None and given >= limit:
-            return
-        if workflow is None or await _is_of(store, summary, workflow):
-            given += 1
-            yield summary
+    index, since_ns, until_ns = RunIndex(store, ambient_of(store)), _ns(since), _ns(until)
+    async for summary in index.list(
+        status=status, workflow=workflow, tag=tag, since_ns=since_ns, until_ns=until_ns, limit=limit
+    ):
+        yield summary
 
 
 async def reindex(store: Store, progress: Callable[[int], None] | None = None) -> Rebuilt:
@@ -150,13 +146,6 @@ async def existing(store: Store, run_id: str) -> History:
     if history.state.status == "deleted":
         raise NotFound(f"run {run_id} was deleted", remedy="its id is never used again")
     return history
-
-
-async def _is_of(store: Store, summary: RunSummary, workflow: str) -> bool:
-    if not (summary.cut and not summary.workflow):
-        return summary.workflow == workflow
-    history = await read_history(store, summary.run_id)
-    return history is not None and history.state.workflow == workflow
 
 
 def _ns(moment: datetime | None) -> int | None:

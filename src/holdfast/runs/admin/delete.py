@@ -14,10 +14,9 @@ session that appends to a finished run must first be opened, and opening does no
 """
 
 from collections.abc import AsyncIterator, Collection, Container
-from dataclasses import dataclass, field
-from datetime import timedelta
+from dataclasses import dataclass
 
-from holdfast.base.errors import Conflict, Invalid, NotFound, Refused
+from holdfast.base.errors import Conflict, NotFound, Refused
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
 from holdfast.runs import layout
@@ -29,7 +28,6 @@ from holdfast.runs.journal.entry import CANCEL, Draft, Entry
 from holdfast.runs.journal.history import History, parse_journal, read_history
 from holdfast.runs.journal.index import RunIndex
 from holdfast.runs.journal.journal import Journal, used_segments
-from holdfast.runs.journal.state import FINISHED
 
 _TOMBSTONE = (Draft(CANCEL, {"deleted": True}),)
 _READS = 16
@@ -42,13 +40,6 @@ class Deleted:
     """Objects."""
     kept_for: tuple[str, ...] = ()
     """Forks that still need the run's payloads. Delete again when they are gone."""
-
-
-@dataclass(slots=True)
-class Purged:
-    deleted: list[Deleted] = field(default_factory=list)
-    refused: dict[str, str] = field(default_factory=dict)
-    """Runs that were left, and why."""
 
 
 async def delete(store: Store, run_id: str, *, force: bool = False) -> Deleted:
@@ -137,22 +128,6 @@ def _has_payload(entry: Entry) -> bool:
     return isinstance(entry.fields.get("payload"), dict)
 
 
-async def purge(store: Store, *, older_than: timedelta, limit: int | None = None) -> Purged:
-    """Delete the runs that ended longer ago than ``older_than``. Those whose payloads forks need are left."""
-    if older_than < timedelta(0):
-        raise Invalid(f"older_than={older_than} would delete runs of the future", remedy="give a positive time")
-    report = Purged()
-    ambient = ambient_of(store)
-    until_ns = ambient.clock.wall_ns() - older_than // timedelta(milliseconds=1) * 1_000_000
-    index = RunIndex(store, ambient)
-    async for summary in index.list(status=FINISHED, until_ns=until_ns, limit=limit):
-        try:
-            report.deleted.append(await delete(store, summary.run_id))
-        except (Refused, NotFound, Conflict) as error:
-            report.refused[summary.run_id] = str(error)
-    return report
-
-
 async def check_deletable(store: Store, run_id: str) -> None:
     """``Refused`` if a deletion without force would be."""
     history = await read_history(store, run_id)
@@ -188,7 +163,7 @@ async def _forks_in_need(store: Store, ambient: Ambient, run_id: str) -> list[st
 async def _forks(store: Store, run_id: str, *, skip: Container[str] = ()) -> AsyncIterator[tuple[str, bool | None]]:
     """Every registered fork, and whether it needs this run's payloads; None if it does not exist."""
     async for key in store.keys(layout.fork_folder(run_id)):
-        fork = layout.fork_id(key)
+        fork = layout.id_of(key)
         if fork not in skip:
             history = await read_history(store, fork)
             yield fork, None if history is None else _needs(history, run_id)

@@ -11,8 +11,8 @@ from typing import Any
 
 from holdfast.base import codec
 from holdfast.base.clock import iso
-from holdfast.base.errors import NotFound
-from holdfast.objects.store import NotModified, Object, Store, Version
+from holdfast.base.errors import Invalid, NotFound
+from holdfast.objects.store import NotModified, Object, Store
 from holdfast.runs import layout
 from holdfast.runs.admin.control import existing
 from holdfast.runs.engine.workflow import ambient_of
@@ -20,10 +20,10 @@ from holdfast.runs.journal.entry import CANCEL, COMPLETE, ERROR, RESUME, START, 
 from holdfast.runs.journal.history import History, earlier, parse_journal, read_history
 from holdfast.runs.journal.index import Blocked, find_mark
 from holdfast.runs.journal.payload import get_payload
-from holdfast.runs.journal.state import RunState, advance
+from holdfast.runs.journal.state import RunState
+from holdfast.runs.layout import CHILD_EVENT
 from holdfast.runs.values import TAG
 
-_CHILD = "child:"
 _VALUE_FIELDS = {START: "input", STEP: "result", RESUME: "value", COMPLETE: "result", CANCEL: "result"}
 
 
@@ -169,8 +169,8 @@ def _children(entries: Iterable[Entry]) -> tuple[str, ...]:
         event = entry.fields.get("event")
         if entry.type == STEP and "child" in entry.fields:
             found[str(entry.fields["child"])] = None
-        elif entry.type == SUSPEND and isinstance(event, str) and event.startswith(_CHILD):
-            found[event.removeprefix(_CHILD)] = None
+        elif entry.type == SUSPEND and isinstance(event, str) and event.startswith(CHILD_EVENT):
+            found[event.removeprefix(CHILD_EVENT)] = None
     return tuple(found)
 
 
@@ -192,45 +192,26 @@ async def follow(store: Store, run_id: str, *, last: int | None = None, poll_ms:
         yield entry
     while not history.state.finished:
         await asyncio.sleep(poll_ms / 1000)
-        found = await _changed(store, run_id, history.version)
-        if found is None:
+        if history.version is None:
+            raise Invalid(f"run {run_id} was not read from the store")
+        found = await store.get_unless(layout.journal_key(run_id), history.version)
+        if isinstance(found, NotModified):
             continue
-        now = await _extended(store, history, found)
+        now = await _read_again(store, history, found)
         for entry in await _between(store, history, now):
             yield entry
         history = now
 
 
-async def _changed(store: Store, run_id: str, version: Version | None) -> Object | None:
-    key = layout.journal_key(run_id)
-    found = await store.get(key) if version is None else await store.get_unless(key, version)
-    return None if isinstance(found, NotModified) else found
-
-
-async def _extended(store: Store, before: History, found: Object) -> History:
-    """The history in ``found``, with as little reading as what we know of it allows."""
+async def _read_again(store: Store, before: History, found: Object) -> History:
+    """The history in ``found``; segments of lines that ``before`` has are not read."""
     parsed = parse_journal(found)
-    known = len(before.lines)
     same = parsed.generation == before.state.generation
-    first = parsed.refs[-1].end if parsed.refs else 0
-    if not same or first > known:
-        lines = {ref: before.lines[ref.first : ref.end] for ref in parsed.refs if same and ref.end <= known}
-        history = await read_history(store, before.run_id, found=found, known=lines)
-        if history is None:
-            raise NotFound(f"run {before.run_id} is gone")
-        return history
-    fresh = parsed.entries[known - first :]
-    state = before.state
-    for entry in fresh:
-        state = advance(state, entry, key=found.key)
-    return History(
-        before.run_id,
-        before.entries + fresh,
-        before.lines + parsed.lines[known - first :],
-        parsed.refs,
-        state,
-        found.version,
-    )
+    known = {ref: before.lines[ref.first : ref.end] for ref in parsed.refs if same and ref.end <= len(before.lines)}
+    history = await read_history(store, before.run_id, found=found, known=known)
+    if history is None:
+        raise NotFound(f"run {before.run_id} is gone")
+    return history
 
 
 async def _between(store: Store, before: History, now: History) -> list[Entry]:

@@ -10,11 +10,14 @@ a worker, or a call, takes it up.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from holdfast.base import aio, codec
+from pydantic import Field
+
+from holdfast.base import aio
 from holdfast.base.errors import Conflict, Invalid, NotFound, Refused
 from holdfast.base.ids import Ambient
+from holdfast.base.record import ControlRecord
 from holdfast.objects.store import OVERWRITE, NotModified, Store
 from holdfast.runs import layout
 from holdfast.runs.admin.control import existing
@@ -26,12 +29,22 @@ from holdfast.runs.journal.journal import Journal
 from holdfast.runs.journal.segments import Ref, Seal, SegmentPolicy, make_ref
 from holdfast.runs.journal.state import RunState, fold
 
-FORMAT = "holdfast.fork"
-
 _PARALLEL_WRITES = 8
 
 POLICY = SegmentPolicy()
 """How the copied lines are put into segments."""
+
+
+@dataclass(frozen=True)
+class Registration(ControlRecord):
+    """Says to the owner of payloads that a fork refers to them."""
+
+    FORMAT = "holdfast.fork"
+    WHAT = "a registration of a fork"
+
+    fork: str
+    source: str
+    from_offset: Annotated[int, Field(alias="fromOffset")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +134,8 @@ def payload_owners(entries: Iterable[Entry]) -> set[str]:
 async def _register(store: Store, ambient: Ambient, owners: Iterable[str], fork_id: str, source: str, cut: int) -> None:
     """A registration is left behind when the fork then fails: a deleter finds out that it means nothing."""
     for owner in sorted(owners):
-        document = codec.stamp(
-            {"fork": fork_id, "source": source, "fromOffset": cut},
-            format_name=FORMAT,
-            version=1,
-            write_id=ambient.ids.write_id(),
-        )
-        await store.put(layout.fork_key(owner, fork_id), codec.encode(document), OVERWRITE)
+        body = Registration(fork_id, source, cut).encode(ambient.ids.write_id())
+        await store.put(layout.fork_key(owner, fork_id), body, OVERWRITE)
 
 
 async def _check_undisturbed(store: Store, history: History) -> None:

@@ -16,8 +16,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakSet
 
-from holdfast.base import telemetry
-from holdfast.base.clock import iso
+from holdfast.base import aio, telemetry
+from holdfast.base.clock import iso, parse_iso
 from holdfast.base.errors import Invalid
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
@@ -34,12 +34,12 @@ from holdfast.runs.engine.replay import (
     counted,
     keyed,
 )
-from holdfast.runs.errors import Cancelled, StepFailed
+from holdfast.runs.errors import Cancelled, ReplayMismatch, StepFailed
 from holdfast.runs.journal.entry import Draft, Entry
+from holdfast.runs.journal.history import PARALLEL_READS
 from holdfast.runs.journal.journal import Journal
 from holdfast.runs.journal.mailbox import Inbox
-from holdfast.runs.journal.payload import Packed, is_plain, unpack, unpack_group, wake_of, wake_time
-from holdfast.runs.journal.payload import failure as failure_fields
+from holdfast.runs.journal.payload import Packed, unpack
 from holdfast.runs.layout import CHILD_EVENT, check_event, check_name
 from holdfast.runs.values import to_json
 
@@ -215,7 +215,7 @@ class Context:
             if until is not None and not isinstance(until, datetime):
                 raise Invalid(f"until={until!r:.80} is not a datetime", remedy="use datetime(..., tzinfo=UTC)")
             span_s = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
-            wake_ns, wake_at = wake_time(self._ambient.clock.wall_ns(), span_s, until)
+            wake_ns, wake_at = _wake_time(self._ambient.clock.wall_ns(), span_s, until)
             await self._wait(ident, {"event": "sleep", "stepId": ident, "wakeAt": wake_at}, wake_ns)
 
     async def run(self, child: "Workflow", *args: Any, key: str | int | None = None, **kwargs: Any) -> Any:
@@ -265,7 +265,7 @@ class Context:
                     value, outbox = await call.attempt(f"{self.run_id}/{ident}", self._ambient)
                 except Exception as error:
                     failure = StepFailed(ident, type(error).__name__, str(error))
-                    self._deferred.keep(Draft("step", {**marks, **failure_fields(failure)}))
+                    self._deferred.keep(Draft("step", {**marks, **_failure_fields(failure)}))
                     raise failure from error
                 task = asyncio.current_task()
                 self._recording.add(task)
@@ -304,7 +304,7 @@ class Context:
             if self._replay.has_more() or any("error" in entry.fields for entry in place.entries):
                 # The workflow has gone on from this group: members that a failure stopped must not run again.
                 entries = {step: self._replay.ask_aside(step) for step in steps}
-                return await unpack_group(self._store, ident, entries)
+                return await _unpack_group(self._store, ident, entries)
         if main:
             self._release()
         lane = f"{GROUP}{ident}" if main else "task"
@@ -400,13 +400,9 @@ class Context:
 
     async def _write_step(self, marks: dict[str, Any], value: Any) -> Any:
         """Record a step's result, and return what a replay will return."""
-        if is_plain(value):
-            fields = {"result": value}
-        else:
-            packed = Packed(value, f"result of step {marks['stepId']}")
-            value = packed.read_back()
-            fields = packed.small_fields("result") or await self._fields("result", packed)
-        await self._append(Draft("step", {**marks, **fields}))
+        packed = Packed(value, f"result of step {marks['stepId']}")
+        value = packed.read_back()
+        await self._append(Draft("step", {**marks, **await self._fields("result", packed)}))
         return value
 
     async def _run_child(
@@ -430,7 +426,7 @@ class Context:
                 return await self._write_step(link, outcome.result)
             if outcome.finished:
                 failure = StepFailed(ident, outcome.status, outcome.error or "the child run was cancelled")
-                self._deferred.keep(Draft("step", {**link, **failure_fields(failure)}))
+                self._deferred.keep(Draft("step", {**link, **_failure_fields(failure)}))
                 raise failure
             if outcome.wake_at_ns is not None:
                 fields["wakeAt"] = iso(outcome.wake_at_ns)
@@ -448,7 +444,7 @@ class Context:
             return await unpack(self._store, place.entries[1], "value")
         else:
             self._cancel_main()
-            wake_ns = wake_of(place.entries[0])
+            wake_ns = _wake_of(place.entries[0])
         if wake_ns is not None and wake_ns <= self._ambient.clock.wall_ns():
             await self._append(Draft("resume", {"event": event, "value": None}))
             return None
@@ -528,3 +524,47 @@ class Context:
 
     def _is_main(self) -> bool:
         return asyncio.current_task() is self.main
+
+
+def _failure_fields(error: StepFailed) -> dict[str, Any]:
+    """The fields of a step that failed for good."""
+    return {"error": {"type": error.error_type, "message": error.message}}
+
+
+async def _unpack_group(store: Store, group: str, entries: Mapping[str, Entry | None]) -> list[Any]:
+    """The values of a parallel group that the workflow has gone on from, in order. The failure that came first, which
+    stopped the group, is raised.
+    """
+    failed = [entry for entry in entries.values() if entry is not None and "error" in entry.fields]
+    if failed:
+        await unpack(store, min(failed, key=lambda entry: entry.offset))
+
+    async def one(item: tuple[str, Entry | None]) -> Any:
+        step, entry = item
+        if entry is None:
+            raise ReplayMismatch(
+                f"the journal has no step {step!r}, and the group {group!r} was over when it was recorded",
+                remedy="restore the code, give the workflow a new version, or fork the run before that group",
+            )
+        return await unpack(store, entry)
+
+    return await aio.map_bounded(entries.items(), one, limit=PARALLEL_READS)
+
+
+def _wake_time(now_ns: int, span_s: float, until: datetime | None) -> tuple[int, str]:
+    """When a sleep is over, as a number and as it is written."""
+    if until is not None and until.tzinfo is None:
+        raise Invalid("sleep(until=...) needs a time zone", remedy="use datetime(..., tzinfo=UTC)")
+    try:
+        wake_ns = now_ns + round(span_s * 1e6) * 1000 if until is None else parse_iso(until.isoformat())
+        return wake_ns, iso(wake_ns)
+    except (ValueError, OverflowError) as error:
+        raise Invalid(
+            f"a sleep of {span_s} seconds ends at no time that can be written", remedy="sleep less"
+        ) from error
+
+
+def _wake_of(suspend: Entry) -> int | None:
+    """When the wait that this entry begins is over; None if it is for an event."""
+    wake = suspend.fields.get("wakeAt")
+    return parse_iso(wake) if wake else None

@@ -68,15 +68,19 @@ class Identity:
     drawn: bool = False
     """The id is random and new: no other caller can have created the run, so it need not be read first."""
 
+    def start(self) -> dict[str, Any]:
+        """What every ``start`` of this caller says."""
+        return {"workflow": self.workflow} | ({} if self.version is None else {"version": self.version})
+
 
 def plan_call(state: RunState | None, who: Identity, now_ns: int) -> Plan:
     """A call that brings no event: a start, its redelivery, or a worker's call."""
     if state is None:
         if who.input_hash is None:
             raise NotFound(f"run {who.run_id} does not exist", remedy="start it, or check the id and the store")
-        return Open({"workflow": who.workflow, **_version(who), **who.first})
+        return Open({**who.start(), **who.first})
     check_identity(state, who)
-    start = {"workflow": who.workflow, **_version(who)}
+    start = who.start()
     match state.status:
         case "success" | "failed" | "cancelled":
             return Answer()
@@ -125,7 +129,7 @@ def plan_resume(
                 "another delivery of that one",
                 remedy="give each delivery a key: resume(..., key=...)",
             )
-        return Open({"workflow": who.workflow, **_version(who)}, (Draft("resume", {"event": event, **value}),))
+        return Open(who.start(), (Draft("resume", {"event": event, **value}),))
     if state.finished:
         raise RunFinished(f"run {who.run_id} is {state.status}: it takes no event {event!r}")
     if again:
@@ -144,7 +148,7 @@ def plan_cancel(state: RunState | None, who: Identity, reason: str, now_ns: int)
     check_identity(state, who)
     if state.finished or state.cancelled_at is not None:
         return plan_call(state, who, now_ns)
-    return Open({"workflow": who.workflow, **_version(who), "cancelling": True, "reason": reason})
+    return Open({**who.start(), "cancelling": True, "reason": reason})
 
 
 def plan_retry(state: RunState | None, who: Identity) -> Plan:
@@ -154,7 +158,7 @@ def plan_retry(state: RunState | None, who: Identity) -> Plan:
     check_identity(state, who)
     if state.status in ("success", "cancelled"):
         raise RunFinished(f"run {who.run_id} is {state.status}: there is nothing to try again")
-    return Open({"workflow": who.workflow, **_version(who), "reopen": True})
+    return Open({**who.start(), "reopen": True})
 
 
 def check_identity(state: RunState, who: Identity) -> None:
@@ -209,7 +213,3 @@ def _same_answer(given: Mapping[str, Any], recorded: Mapping[str, Any]) -> bool:
 
 def _content(payload: Mapping[str, Any] | None) -> tuple[Any, ...] | None:
     return None if payload is None else (payload.get("sha256"), payload.get("bytes"), payload.get("encoding"))
-
-
-def _version(who: Identity) -> dict[str, str]:
-    return {} if who.version is None else {"version": who.version}

@@ -106,19 +106,14 @@ async def _resolve(store: Store, ambient: Ambient, who: Identity, history: Histo
             if mail is None:
                 return Answer()
             fields = await Packed(mail.value).fields("value", store, ambient, who.run_id)
-            return Open(_continuing(who), (Draft("resume", {"event": event, "mail": mail.id, **fields}),))
+            return Open(who.start(), (Draft("resume", {"event": event, "mail": mail.id, **fields}),))
         case CheckChild(child_id):
             child = _state(await read_history(store, child_id))
             if child is not None and not child.finished:
                 plan = plan_call(child, Identity(child_id, ""), ambient.clock.wall_ns())
                 if isinstance(plan, Answer | CheckMail | CheckChild):
                     return Answer()
-            return Open(_continuing(who), (Draft("resume", {"event": f"child:{child_id}"}),))
-
-
-def _continuing(who: Identity) -> dict[str, Any]:
-    version = {} if who.version is None else {"version": who.version}
-    return {"workflow": who.workflow, **version}
+            return Open(who.start(), (Draft("resume", {"event": f"{layout.CHILD_EVENT}{child_id}"}),))
 
 
 async def _sessions(workflow: "Workflow", store: Store, ambient: Ambient, journal: Journal, index: RunIndex) -> Outcome:

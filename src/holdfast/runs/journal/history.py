@@ -84,32 +84,8 @@ class History:
         return History(self.run_id, self.entries[:], self.lines[:], self.refs, self.state, self.version)
 
 
-class Bodies:
-    """Formats a journal that is written again and again: the bytes of the PUT before, with the new lines after them."""
-
-    def __init__(self) -> None:
-        self._head = Head(0, 0, ())
-        self._lines: tuple[int, bytes] = (0, b"")
-        """How many lines of the run were written, and the last of them."""
-        self._body = b""
-
-    def format(self, refs: tuple[Ref, ...], state: RunState, lines: list[bytes], more: Sequence[bytes]) -> bytes:
-        """The journal object with these references, the ``lines`` that they leave out, and ``more`` after them.
-
-        ``state`` is the one that this leads to. A line that is the very same object stands where it stood.
-        """
-        head, (count, last) = self._head, self._lines
-        same = refs is head.refs and state.session == head.session and state.generation == head.generation
-        if same and len(lines) == count and lines[-1] is last:
-            body = b"".join((self._body, *more))
-        else:
-            self._head = Head(state.generation, state.session, refs)
-            body = format_body(refs, state, (*lines[refs[-1].end if refs else 0 :], *more))
-        self._lines, self._body = (len(lines) + len(more), more[-1]), body
-        return body
-
-
 def format_body(refs: tuple[Ref, ...], state: RunState, tail: Sequence[bytes]) -> bytes:
+    """A journal object: the references, and the lines after them. ``state`` is the one that they lead to."""
     head = format_head(Head(state.generation, state.session, refs)) if refs else b""
     return b"".join((head, *tail))
 
@@ -193,8 +169,8 @@ async def _read_segment(store: Store, run_id: str, ref: Ref) -> list[bytes]:
     if len(body) != ref.size or digest(body) != ref.sha256:
         raise Corrupt(f"{key}: its {len(body)} bytes are not the {ref.size} that were sealed (offset {ref.first} on)")
     lines = split_lines(body)
-    if len(lines) != ref.count:
-        raise Corrupt(f"{key}: it has {len(lines)} lines, and {ref.count} were sealed (offset {ref.first} on)")
+    if len(lines) != ref.lines:
+        raise Corrupt(f"{key}: it has {len(lines)} lines, and {ref.lines} were sealed (offset {ref.first} on)")
     return lines
 
 

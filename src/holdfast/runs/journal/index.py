@@ -18,10 +18,11 @@ Cost: ``note`` is one PUT, and one DELETE of the key before; one LIST where this
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from holdfast.base import aio, codec, telemetry
+from holdfast.base import aio, telemetry
 from holdfast.base.clock import iso
 from holdfast.base.errors import Corrupt, HoldfastError, Incompatible, Invalid, NotFound
 from holdfast.base.ids import Ambient
+from holdfast.base.record import ControlRecord
 from holdfast.objects.store import Store
 from holdfast.runs import layout
 from holdfast.runs.errors import VersionMismatch
@@ -43,6 +44,7 @@ from holdfast.runs.journal.summary import (
     read_key,
     summarise,
 )
+from holdfast.runs.layout import CHILD_EVENT
 
 __all__ = ["Rebuilt", "RunIndex", "RunSummary"]
 
@@ -54,7 +56,6 @@ shows until it is called again or ``rebuild`` finds it."""
 log = telemetry.logger("runs")
 
 _MS = 1_000_000
-_CHILD = "child:"
 _READS = 16
 
 
@@ -168,6 +169,7 @@ class RunIndex:
         self,
         *,
         status: str | Collection[str] | None = None,
+        workflow: str | None = None,
         tag: str | None = None,
         since_ns: int | None = None,
         until_ns: int | None = None,
@@ -175,7 +177,7 @@ class RunIndex:
     ) -> AsyncIterator[RunSummary]:
         """Runs, the latest change of status first, from the keys alone.
 
-        A journal is read only where a tag is asked for and a key had no room for all tags.
+        A journal is read only where a workflow or tag is asked for and the key had no room for it.
         """
         statuses = {status} if isinstance(status, str) else set(status) if status is not None else None
         given = 0
@@ -186,7 +188,9 @@ class RunIndex:
                 continue
             if not _within(summary.updated_ms, since_ns, until_ns):
                 continue
-            if tag is not None and not await self._has_tag(summary, tag):
+            if not _matches(summary, workflow, tag) and not (
+                summary.cut and _matches(await self._read(summary.run_id), workflow, tag)
+            ):
                 continue
             given += 1
             yield summary
@@ -267,10 +271,10 @@ class RunIndex:
     async def _unanswered(self, history: History) -> Sequence[str]:
         """The nudges that a run must have: a process may have died between delivering mail and writing the nudge."""
         pending = history.state.pending
-        if history.state.status != "suspended" or pending is None or pending.event.startswith(_CHILD):
+        if history.state.status != "suspended" or pending is None or pending.event.startswith(CHILD_EVENT):
             return []
         consumed, run_id = taken(history), history.run_id
-        mails = [layout.mail_id(key) async for key in self._store.keys(layout.mail_folder(run_id, pending.event))]
+        mails = [layout.id_of(key) async for key in self._store.keys(layout.mail_folder(run_id, pending.event))]
         return [nudge_key(run_id, Nudge(mail, pending.event)) for mail in mails if mail not in consumed]
 
     async def _mend(self, run_id: str, found: "_Examined | Corrupt | None", mark: Mark, report: Rebuilt) -> None:
@@ -353,12 +357,6 @@ class RunIndex:
         history = await read_history(self._store, run_id)
         return summarise(run_id, history.state) if history is not None else None
 
-    async def _has_tag(self, summary: RunSummary, tag: str) -> bool:
-        if summary.has_tag(tag) or not summary.cut:
-            return summary.has_tag(tag)
-        whole = await self._read(summary.run_id)
-        return whole is not None and whole.has_tag(tag)
-
     async def _forget(self, summary: RunSummary | None, now_ms: int) -> None:
         """Remove the key of a run whose creation was given up: it has no journal."""
         if summary is not None and _was_given_up(summary, now_ms):
@@ -387,8 +385,8 @@ def _is_due(summary: RunSummary, nudges: Iterable[Nudge], now_ms: int, live: Col
         return True
     if summary.status != "suspended":
         return False
-    if summary.event is not None and summary.event.startswith(_CHILD):
-        return summary.event.removeprefix(_CHILD) not in live
+    if summary.event is not None and summary.event.startswith(CHILD_EVENT):
+        return summary.event.removeprefix(CHILD_EVENT) not in live
     return any(nudge.event in (None, summary.event) for nudge in nudges)
 
 
@@ -413,24 +411,31 @@ def _within(time_ms: int, since_ns: int | None, until_ns: int | None) -> bool:
     return (since_ns is None or time_ns >= since_ns) and (until_ns is None or time_ns <= until_ns)
 
 
+def _matches(summary: RunSummary | None, workflow: str | None, tag: str | None) -> bool:
+    if summary is None or (workflow is not None and summary.workflow != workflow):
+        return False
+    return tag is None or summary.has_tag(tag)
+
+
 def _newest(summary: RunSummary) -> tuple[int, str]:
     return -summary.updated_ms, summary.run_id
 
-
-FORMAT = "holdfast.blocked"
 
 BLOCKING = (Invalid, Incompatible, Corrupt)
 """Errors of a session for which the run is shown as blocked: the same call would end in them again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Blocked:
+@dataclass(frozen=True)
+class Blocked(ControlRecord):
     """Why the latest call could not go on, and what to do about it."""
 
+    FORMAT = "holdfast.blocked"
+    WHAT = "a mark of a blocked run"
+
     type: str
-    message: str
-    remedy: str | None
-    at: str
+    message: str = ""
+    remedy: str | None = None
+    at: str = ""
 
 
 def is_refusal(error: HoldfastError) -> bool:
@@ -440,19 +445,10 @@ def is_refusal(error: HoldfastError) -> bool:
 
 async def leave_mark(store: Store, ambient: Ambient, run_id: str, state: RunState, error: HoldfastError) -> None:
     """One PUT. The same error again overwrites its own mark."""
-    document = codec.stamp(
-        {
-            "type": type(error).__name__,
-            "message": str(error),
-            "remedy": error.remedy,
-            "at": iso(ambient.clock.wall_ns()),
-        },
-        format_name=FORMAT,
-        version=1,
-        write_id=ambient.ids.write_id(),
-    )
-    block = Block(state.session, state.next_offset, type(error).__name__)
-    await store.put(block_key(run_id, block), codec.encode(document))
+    kind = type(error).__name__
+    mark = Blocked(kind, str(error), error.remedy, iso(ambient.clock.wall_ns()))
+    key = block_key(run_id, Block(state.session, state.next_offset, kind))
+    await store.put(key, mark.encode(ambient.ids.write_id()))
 
 
 async def find_mark(store: Store, run_id: str, state: RunState) -> Blocked | None:
@@ -469,13 +465,6 @@ async def find_mark(store: Store, run_id: str, state: RunState) -> Blocked | Non
     if latest is None:
         return None
     try:
-        document = codec.decode((await store.get(latest[1])).body, key=latest[1])
+        return Blocked.decode((await store.get(latest[1])).body, key=latest[1])
     except NotFound:
         return None
-    remedy = document.get("remedy")
-    return Blocked(
-        latest[0].error,
-        str(document.get("message", "")),
-        remedy if isinstance(remedy, str) else None,
-        str(document.get("at", "")),
-    )

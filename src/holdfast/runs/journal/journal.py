@@ -41,9 +41,9 @@ from holdfast.runs.journal.attempt import Attempt, Call, compose, damaged, lande
 from holdfast.runs.journal.entry import START, STEP, Draft, Entry
 from holdfast.runs.journal.history import (
     PARALLEL_READS,
-    Bodies,
     History,
     JournalObject,
+    format_body,
     parse_journal,
     read_history,
     read_previous,
@@ -148,7 +148,6 @@ class Journal:
         self._ambient = ambient
         self._policy = policy
         self._key = layout.journal_key(history.run_id)
-        self._bodies = Bodies()
         self._turn = asyncio.Lock()
         self._waiting: list[Call] = []
         self._in_doubt: list[Attempt] = []
@@ -391,7 +390,8 @@ class Journal:
                 call.entries = earlier.entries
 
     def _body(self, attempt: Attempt) -> bytes:
-        return self._bodies.format(attempt.refs, attempt.state, self.history.lines, attempt.lines)
+        first = attempt.refs[-1].end if attempt.refs else 0
+        return format_body(attempt.refs, attempt.state, [*self.history.lines[first:], *attempt.lines])
 
     def _adopt(self, attempt: Attempt, version: Version) -> None:
         """The attempt has landed. Our other attempts on the version before cannot land any more."""

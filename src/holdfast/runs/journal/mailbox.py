@@ -11,16 +11,25 @@ from collections.abc import Container
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.base import codec
 from holdfast.base.errors import Conflict
 from holdfast.base.ids import Ambient
+from holdfast.base.record import ControlRecord
 from holdfast.objects.store import CREATE, Store, Written
 from holdfast.runs import layout
 from holdfast.runs.journal.history import History
 from holdfast.runs.layout import check_event
 from holdfast.runs.values import from_json, to_json
 
-FORMAT = "holdfast.mail"
+
+@dataclass(frozen=True)
+class MailRecord(ControlRecord):
+    """One delivery as it is stored; the value in its JSON form."""
+
+    FORMAT = "holdfast.mail"
+    WHAT = "mail"
+
+    event: str
+    value: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +44,11 @@ async def post(store: Store, ambient: Ambient, run_id: str, event: str, value: A
     check_event(event)
     mail_id = keyed_id(key) if key is not None else _fresh_id(ambient)
     content = to_json(value, f"value of event {event}")
-    document = codec.stamp(
-        {"event": event, "value": content}, format_name=FORMAT, version=1, write_id=ambient.ids.write_id()
-    )
     where = layout.mail_key(run_id, event, mail_id)
-    outcome = await store.put(where, codec.encode(document), CREATE)
+    outcome = await store.put(where, MailRecord(event, content).encode(ambient.ids.write_id()), CREATE)
     if isinstance(outcome, Written):
         return mail_id
-    there = codec.decode(outcome.current.body, key=where) if outcome.current is not None else {}
-    if there.get("value") != content:
+    if outcome.current is None or MailRecord.decode(outcome.current.body, key=where).value != content:
         raise Conflict(
             f"run {run_id}: event {event} was delivered before with key {key!r} and another value",
             remedy="use another key for another value",
@@ -75,9 +80,8 @@ class Inbox:
         if not self._waiting[event]:
             return None
         where = self._waiting[event].popleft()
-        document = codec.decode((await self._store.get(where)).body, key=where)
-        codec.expect(document, format_name=FORMAT, newest=1, key=where)
-        mail = Mail(layout.mail_id(where), event, from_json(document["value"]))
+        found = MailRecord.decode((await self._store.get(where)).body, key=where)
+        mail = Mail(layout.id_of(where), event, from_json(found.value))
         self._taken.add(mail.id)
         return mail
 
@@ -86,7 +90,7 @@ class Inbox:
             (entry.modified_ns, entry.key)
             async for page in self._store.list(layout.mail_folder(self._run_id, event))
             for entry in page.entries
-            if layout.mail_id(entry.key) not in taken
+            if layout.id_of(entry.key) not in taken
         ]
         return [key for _, key in sorted(found)]
 

@@ -18,9 +18,11 @@ that a session can find out that it is fenced without reading a segment.
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from holdfast.base import codec
 from holdfast.base.errors import Corrupt, Incompatible, Invalid
+from holdfast.base.record import Record
 
 SEGMENTS = "segments"
 FORMAT = 1
@@ -43,25 +45,26 @@ class SegmentPolicy:
         return len(tail) >= self.lines and sum(map(len, tail)) >= self.size
 
 
-@dataclass(frozen=True, slots=True)
-class Ref:
-    """A journal's reference to a segment: lines ``first`` to ``first + count - 1`` of the run."""
+class Ref(NamedTuple):
+    """A journal's reference to a segment: lines ``first`` to ``first + lines - 1`` of the run."""
 
     level: int
     first: int
-    count: int
+    lines: int
     size: int
     attempt: str
     sha256: str
 
     @property
     def end(self) -> int:
-        return self.first + self.count
+        return self.first + self.lines
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+@dataclass(frozen=True)
+class Head(Record):
     """The first line of a journal that has segments."""
+
+    WHAT = "a list of segments"
 
     generation: int
     session: int
@@ -110,15 +113,7 @@ def split_lines(body: bytes) -> list[bytes]:
 
 
 def format_head(head: Head) -> bytes:
-    refs = [[ref.level, ref.first, ref.count, ref.size, ref.attempt, ref.sha256] for ref in head.refs]
-    document = {
-        "type": SEGMENTS,
-        "format": FORMAT,
-        "generation": head.generation,
-        "session": head.session,
-        "refs": refs,
-    }
-    return codec.encode(document) + b"\n"
+    return codec.encode(head.document(type=SEGMENTS, format=FORMAT)) + b"\n"
 
 
 def parse_head(line: bytes, *, key: str) -> Head | None:
@@ -134,11 +129,7 @@ def parse_head(line: bytes, *, key: str) -> Head | None:
             f"{key}: segments of format {found} are newer than this client reads (up to {FORMAT})",
             remedy="upgrade holdfast on this machine",
         )
-    try:
-        refs = tuple(_ref(*ref) for ref in document["refs"])
-        head = Head(int(document["generation"]), int(document["session"]), refs)
-    except (KeyError, TypeError, ValueError) as error:
-        raise Corrupt(f"{key}: line 1: the list of segments cannot be read ({error!r})") from error
+    head = Head.parse(document, key=f"{key}: line 1")
     if not head.refs or not joined(head.refs):
         raise Corrupt(f"{key}: line 1: the segments do not follow each other without a gap")
     return head
@@ -148,11 +139,7 @@ def joined(refs: Iterable[Ref]) -> bool:
     """Whether the segments hold the lines from 0 on, each once."""
     end = 0
     for ref in refs:
-        if ref.first != end or ref.count < 1:
+        if ref.first != end or ref.lines < 1:
             return False
         end = ref.end
     return True
-
-
-def _ref(level: int, first: int, count: int, size: int, attempt: str, sha256: str) -> Ref:
-    return Ref(int(level), int(first), int(count), int(size), str(attempt), str(sha256))

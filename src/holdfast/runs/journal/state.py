@@ -72,10 +72,7 @@ _NOTHING: Mapping[str, Any] = {}
 
 
 class RunState(NamedTuple):
-    """A tuple, because every step of every run makes a new one, and nothing else is made as fast.
-
-    First what every entry changes.
-    """
+    """A tuple, because every step of every run makes a new one, and a tuple is made fastest."""
 
     next_offset: int = 0
     updated_at: str = ""
@@ -135,45 +132,24 @@ NEW = RunState()
 def fold(entries: Iterable[Entry], *, key: str = "journal") -> RunState:
     """The state after all entries. ``key`` names the journal in the message of a violation."""
     state = NEW
-    last, ahead = None, 0
     for entry in entries:
-        # Long histories are mostly steps: do not build a new state for each.
-        if _only_counts(state, entry, ahead):
-            last, ahead = entry, ahead + 1
-            continue
-        state, last, ahead = advance(_after(state, last), entry, key=key), None, 0
-    return _after(state, last)
+        state = advance(state, entry, key=key)
+    return state
 
 
 def advance(before: RunState, entry: Entry, *, key: str = "journal") -> RunState:
-    if _only_counts(before, entry):
-        return _after(before, entry)
+    moved = before._replace(next_offset=entry.offset + 1, updated_at=entry.timestamp)
+    in_order = entry.offset == before.next_offset and entry.session == before.session
+    if entry.type == STEP and in_order and STEP in TRANSITIONS[before.status]:
+        return moved  # nearly every entry of a long history
     if wrong := violation(before, entry):
         raise Corrupt(f"{key}: offset {before.next_offset}: {wrong}")
-    moved = _after(before, entry)
-    after = moved if entry.type == STEP else _APPLY[entry.type](moved, entry)
+    after = _APPLY[entry.type](moved, entry)
     target = TRANSITIONS[before.status][meaning(entry)]
     if target == _SAME:
         return after
     status = ("open" if after.cancelled_at is None else "cancelling") if target == _WORKING else target
     return after._replace(status=status)  # type: ignore[arg-type]  # the table holds statuses
-
-
-def _only_counts(before: RunState, entry: Entry, ahead: int = 0) -> bool:
-    """Whether it is a step in its place, ``ahead`` steps after the state: what nearly every entry is."""
-    return (
-        entry.type == STEP
-        and entry.offset == before.next_offset + ahead
-        and entry.session == before.session
-        and STEP in TRANSITIONS[before.status]
-    )
-
-
-def _after(before: RunState, entry: Entry | None) -> RunState:
-    """What every entry changes."""
-    if entry is None:
-        return before
-    return tuple.__new__(RunState, (entry.offset + 1, entry.timestamp, *before[2:]))
 
 
 # --- invariants: each takes the state before and the next entry ---

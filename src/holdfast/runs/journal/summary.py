@@ -17,14 +17,14 @@ from datetime import UTC, datetime
 from holdfast.base.clock import parse_iso
 from holdfast.runs import layout
 from holdfast.runs.journal.state import FINISHED, RunState
+from holdfast.runs.layout import CHILD_EVENT
 
 ROOM = 480
 """Bytes for a summary; with the longest run id a key stays below 720, which leaves room for a prefix of the store."""
 
 _EVENT_ROOM = 200
 _NUDGE_ROOM = 300
-_CHILD = "child:"
-_OWN_CHILD = "child:&."
+_OWN_CHILD = CHILD_EVENT + "&."
 _BLOCK = "blocked."
 _PLAIN = re.compile(r"[^A-Za-z0-9_=:@-]")
 _ESCAPED = re.compile(r"((?:~[0-9a-f]{2})+)")
@@ -215,13 +215,13 @@ def _parse_block(name: str) -> Block | None:
 
 def _without_own_id(event: str | None, run_id: str) -> str:
     """A run waits for children that are named after it; the name stands in the key once."""
-    own = f"{_CHILD}{run_id}."
+    own = f"{CHILD_EVENT}{run_id}."
     return _OWN_CHILD + event.removeprefix(own) if event is not None and event.startswith(own) else event or ""
 
 
 def _with_own_id(event: str, run_id: str) -> str:
     if event.startswith(_OWN_CHILD):
-        return f"{_CHILD}{run_id}.{event.removeprefix(_OWN_CHILD)}"
+        return f"{CHILD_EVENT}{run_id}.{event.removeprefix(_OWN_CHILD)}"
     return event
 
 

@@ -126,7 +126,7 @@ def in_order(landings: list[Landing], handler_id: str) -> Iterator[Violation]:
     """No event with an ordering key is claimed before an older one of its key is settled.
 
     Two may come too late to be waited for: one that landed after the younger one did, and one that consumers have
-    passed over, because its publisher's clock is far behind: the cursor is past it, and nobody has found it.
+    passed over, because its publisher's clock is far behind: the cursor is past it before it was found.
     """
     histories = claim_histories(landings)
     born: dict[str, tuple[int, str, str]] = {}
@@ -152,7 +152,7 @@ def in_order(landings: list[Landing], handler_id: str) -> Iterator[Violation]:
 
 
 def _passed_over(landings: list[Landing], names: Iterable[str], handler_id: str) -> dict[str, int]:
-    """When the cursor first was past a name that nobody had found yet."""
+    """When the cursor first was past a name that had not been found yet."""
     known: set[str] = set()
     passed: dict[str, int] = {}
     for landing in landings:
@@ -203,7 +203,7 @@ def letters_follow(landings: list[Landing], *, complete: bool) -> Iterator[Viola
         if len(notices[pair]) > 1:
             yield Violation(REPAIRED, f"{pair} has {len(notices[pair])} events")
         if complete and (pair not in letters or not notices[pair]):
-            yield Violation(REPAIRED, f"{pair} is dead, and nobody was told")
+            yield Violation(REPAIRED, f"{pair} is dead, and has no letter or no event")
 
 
 def emitted_once(landings: list[Landing], child_type: str, *, complete: bool) -> Iterator[Violation]:
@@ -249,11 +249,11 @@ def one_event_per_tick(landings: list[Landing], type_name: str) -> Iterator[Viol
             yield Violation(ONCE_PER_TICK, f"{moment}: {sorted(keys)}")
 
 
-def every_tick(landings: list[Landing], type_name: str, told: int, *, gaps: bool) -> Iterator[Violation]:
+def every_tick(landings: list[Landing], type_name: str, answer: int, *, gaps: bool) -> Iterator[Violation]:
     """Ticks lie a minute apart, unless there may be gaps; who says that it fired did."""
     moments = sorted({event["created_at"] for event in events_of(landings).values() if event["type"] == type_name})
-    if told > len(moments):
-        yield Violation(EVERY_TICK, f"{told} were said to have fired, and there are {len(moments)}")
+    if answer > len(moments):
+        yield Violation(EVERY_TICK, f"{answer} were said to have fired, and there are {len(moments)}")
     minutes = [datetime.fromisoformat(moment) for moment in moments]
     for earlier, later in pairwise(minutes if not gaps else ()):
         if later - earlier != timedelta(minutes=1):

@@ -19,19 +19,19 @@ Tenure = tuple[str, int]
 
 
 def one_owner(tenures: Sequence[Tenure], grants: Iterable[Tenure]) -> Iterator[Violation]:
-    """``tenures`` is what stood on the lease, in order; ``grants`` is what owners were told."""
+    """``tenures`` is what stood on the lease, in order; ``grants`` are the answers that owners got."""
     yield from monotone("the epoch on the lease", (epoch for _, epoch in tenures))
     owners: dict[int, str] = {}
     for owner, epoch in tenures:
         if owners.setdefault(epoch, owner) != owner:
             yield Violation(ONE_OWNER, f"epoch {epoch} belonged to {owners[epoch]} and to {owner}")
-    told: set[Tenure] = set()
+    reported: set[Tenure] = set()
     for owner, epoch in grants:
         if owners.get(epoch) != owner:
             yield Violation(ONE_OWNER, f"{owner} was granted epoch {epoch}, which belonged to {owners.get(epoch)}")
-        if (owner, epoch) in told:
+        if (owner, epoch) in reported:
             yield Violation(ONE_OWNER, f"epoch {epoch} was granted to {owner} twice")
-        told.add((owner, epoch))
+        reported.add((owner, epoch))
 
 
 def fenced_off(effects: Iterable[Tenure]) -> Iterator[Violation]:
@@ -46,7 +46,7 @@ def fenced_off(effects: Iterable[Tenure]) -> Iterator[Violation]:
             yield Violation(FENCED_OFF, f"{owner} and {holder} both had effects in epoch {epoch}")
 
 
-TRUE_ANSWERS = "tenants are told the truth"
+TRUE_ANSWERS = "answers to tenants are true"
 
 ACQUIRED, HELD, RENEWED, HANDED_OVER, FENCED = "acquired", "held", "renewed", "handed over", "fenced"
 
@@ -79,8 +79,8 @@ def told_of_lease(operations: Iterable[Operation], stood: Sequence[Stay]) -> Ite
             yield Violation(TRUE_ANSWERS, f"[{operation}] was not so at any moment")
 
 
-def _is_true(operation: Operation, told: object, stood: Sequence[Stay]) -> bool:
-    match operation.call, operation.argument, told:
+def _is_true(operation: Operation, reported: object, stood: Sequence[Stay]) -> bool:
+    match operation.call, operation.argument, reported:
         case "acquire", owner, ("acquired", epoch):
             return any((stay.owner, stay.epoch) == (owner, epoch) and stay.began_within(operation) for stay in stood)
         case "acquire", _, ("held", owner, epoch):

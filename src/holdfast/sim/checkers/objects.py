@@ -21,7 +21,7 @@ NO_FALSE_CONFLICT = "no false conflict"
 
 
 def applied_once(applied: Iterable[Hashable], asked: Mapping[Hashable, Sequence[Outcome]]) -> Iterator[Violation]:
-    """``applied`` are the tokens whose effects the store has seen; ``asked`` what the caller heard, once per call."""
+    """``applied`` are the tokens whose effects the store has seen; ``asked`` the outcomes that callers saw."""
     times = Counter(applied)
     for token, outcomes in asked.items():
         count = times.pop(token, 0)
@@ -32,7 +32,7 @@ def applied_once(applied: Iterable[Hashable], asked: Mapping[Hashable, Sequence[
         if count > 0 and all(isinstance(outcome, Failed) for outcome in outcomes):
             yield Violation(NO_FALSE_CONFLICT, f"{token} was reported as not applied ({outcomes[-1]}), and is there")
     for token in times:
-        yield Violation(ONCE, f"{token} was applied, and nobody asked for it")
+        yield Violation(ONCE, f"{token} was applied without a call for it")
 
 
 def told_the_truth(operations: Iterable[Operation], landings: Sequence[Landing]) -> Iterator[Violation]:

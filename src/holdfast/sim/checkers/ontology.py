@@ -141,7 +141,7 @@ NO_LOST_UPDATE = "no update is lost"
 TRUE_NO_OP = "nothing to do means that it was so"
 SAME_ROWS = "whatever the index says, a reader gets the rows of its commit"
 RECENT = "a read that begins after a commit sees it"
-TOLD = "a commit is where its writer was told"
+ANSWERED = "a commit has the number that its writer was answered"
 
 MARK, COUNTER, FLAG = "Mark", "Counter", "Flag"
 
@@ -180,11 +180,11 @@ def told_truly(operations: Iterable[Operation], found: Course) -> Iterator[Viola
     for operation in operations:
         if not isinstance(operation.outcome, Done):
             continue
-        told: Any = operation.outcome.value
-        if operation.call in ("commit", "count") and not _carries(steps.get(told), operation.argument):
-            yield Violation(TOLD, f"[{operation}] is not in commit {told}")
+        answer: Any = operation.outcome.value
+        if operation.call in ("commit", "count") and not _carries(steps.get(answer), operation.argument):
+            yield Violation(ANSWERED, f"[{operation}] is not in commit {answer}")
         if operation.call == "flag":
-            yield from _flag(operation, told, steps, found)
+            yield from _flag(operation, answer, steps, found)
 
 
 def read_truly(operations: Iterable[Operation], found: Course) -> Iterator[Violation]:
@@ -208,11 +208,11 @@ def _carries(step: Step | None, token: object) -> bool:
     return (MARK, token) in step.rows or (counter is not None and counter["by"] == token)
 
 
-def _flag(operation: Operation, told: int | None, steps: dict[int, Step], found: Course) -> Iterator[Violation]:
+def _flag(operation: Operation, answer: int | None, steps: dict[int, Step], found: Course) -> Iterator[Violation]:
     value = {"is": operation.argument[1]}
-    if told is not None:
-        if told not in steps or steps[told].rows.get((FLAG, "f")) != value:
-            yield Violation(TOLD, f"[{operation}] is not in commit {told}")
+    if answer is not None:
+        if answer not in steps or steps[answer].rows.get((FLAG, "f")) != value:
+            yield Violation(ANSWERED, f"[{operation}] is not in commit {answer}")
         return
     began = max((step.commit_id for step in found.steps if step.position < operation.called), default=0)
     ended = max((step.commit_id for step in found.steps if step.position < operation.returned), default=0)
@@ -301,7 +301,7 @@ def _touched(manifest: Mapping[str, Any], name: str) -> str | None:
 
 ONCE = "a batch is committed once"
 IN_ORDER = "batches are committed in their order"
-BATCH_ANSWERED = "what a driver is told of a batch is so"
+BATCH_ANSWERED = "answers about a batch are true"
 
 Batch = tuple[str, int]
 
@@ -327,7 +327,7 @@ def committed_once(found: Course) -> Iterator[Violation]:
 
 
 def batches_told_truly(operations: Iterable[Operation], found: Course) -> Iterator[Violation]:
-    """A driver that was told of a commit finds its batch there, or a later one of the same query."""
+    """A driver that was answered with a commit finds its batch there, or a later one of the same query."""
     commits = {commit: batch for batch, listed in batches(found).items() for commit in listed}
     for operation in operations:
         if operation.call != "load" or not isinstance(operation.outcome, Done) or operation.outcome.value is None:
@@ -335,6 +335,6 @@ def batches_told_truly(operations: Iterable[Operation], found: Course) -> Iterat
         argument: Any = operation.argument
         query, batch = argument
         number: Any = operation.outcome.value
-        told = commits.get(number)
-        if told is None or told[0] != query or told[1] < batch:
-            yield Violation(BATCH_ANSWERED, f"of batch {batch} of {query} commit {number} was told")
+        answer = commits.get(number)
+        if answer is None or answer[0] != query or answer[1] < batch:
+            yield Violation(BATCH_ANSWERED, f"batch {batch} of {query} was answered with commit {number}")

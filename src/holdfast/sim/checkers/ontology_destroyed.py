@@ -1,4 +1,4 @@
-"""Drops, purges and erasures of an ontology, judged by objects alone and by what readers were told.
+"""Drops, purges and erasures of an ontology, judged by objects alone and by the answers to readers.
 
 Reads JSON and Parquet with nothing of the code that wrote them.
 """
@@ -83,8 +83,8 @@ def read_truly(operations: Iterable[Operation], found: Course) -> Iterator[Viola
     for operation in operations:
         if operation.call != "read" or not isinstance(operation.outcome, Done):
             continue
-        told: Any = operation.outcome.value
-        head, at, rows = told
+        reported: Any = operation.outcome.value
+        head, at, rows = reported
         done = [each for each in ordered if each.commit_id <= head]
         expected = after(state(found, operation.key, at), operation.key, at, done)
         if rows != expected:
@@ -93,12 +93,12 @@ def read_truly(operations: Iterable[Operation], found: Course) -> Iterator[Viola
 
 
 def followed_truly(operations: Iterable[Operation], found: Course) -> Iterator[Violation]:
-    """What a follower was told from the beginning adds up to what is current at the commit that it came to."""
+    """All changes that a follower has received adds up to what is current at the commit that it came to."""
     for operation in operations:
         if operation.call != "follow" or not isinstance(operation.outcome, Done):
             continue
-        told: Any = operation.outcome.value
-        head, rows = told
+        reported: Any = operation.outcome.value
+        head, rows = reported
         if rows != state(found, operation.key, head):
             yield Violation(FOLLOWED, f"[{operation}], where there is {state(found, operation.key, head)}")
         yield from _of_its_time(operation, found, head)
@@ -198,7 +198,7 @@ def nothing_silent(landings: Iterable[Landing], found: Course, named: Collection
         for key in [key for key in shelf.objects if key.endswith(".parquet") and key not in named]:
             lost = key.startswith("commits/") and key not in chain
             if shelf.guilty(key, each, last=each.commit_id if lost else each.commit_id - 1):
-                yield Violation(SILENT, f"{key} has what commit {each.commit_id} destroyed, and nobody says so")
+                yield Violation(SILENT, f"{key} has what commit {each.commit_id} destroyed, and no check reports it")
 
 
 def rest_stays(landings: Iterable[Landing], found: Course) -> Iterator[Violation]:

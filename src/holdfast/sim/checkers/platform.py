@@ -64,7 +64,7 @@ def events_follow_commits(landings: list[Landing], type_name: str, *, complete: 
             yield Violation(ONCE, f"{token}: {sorted(keys)}")
     if complete:
         for token in committed.keys() - published.keys():
-            yield Violation(PUBLISHED, f"{token} was committed, and nobody published it")
+            yield Violation(PUBLISHED, f"{token} was committed, and never published")
 
 
 def one_commit_each(landings: list[Landing]) -> Iterator[Violation]:
@@ -114,7 +114,7 @@ def events_follow_steps(landings: list[Landing], type_name: str, *, complete: bo
             yield Violation(STEP_ONCE, f"{place}: {sorted(names)}")
     if complete:
         for token in recorded.keys() - published.keys():
-            yield Violation(STEP_PUBLISHED, f"{token} was recorded, and nobody published it")
+            yield Violation(STEP_PUBLISHED, f"{token} was recorded, and never published")
 
 
 def _recorded(landings: list[Landing]) -> dict[str, int]:

@@ -4,6 +4,7 @@ Reads JSON lines, and the segments that a head line refers to, with nothing of t
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -108,6 +109,7 @@ def _difference(before: Sequence[bytes], after: Sequence[bytes]) -> str:
     return f"line {place} was {before[place].decode()[:200]}, and became {new}"
 
 
+RECORDED_ONCE = "a step is recorded once"
 NEVER_AGAIN = "a recorded step never runs again"
 EXECUTED = "what is recorded was executed by the session that recorded it"
 
@@ -141,6 +143,15 @@ def journals(landings: Iterable[Landing]) -> dict[str, list[tuple[int, list[dict
     return found
 
 
+def executed_as_recorded(landings: Sequence[Landing], executions: Sequence[Execution]) -> Iterator[Violation]:
+    """Every journal only grows and is well formed, and its steps are what was executed."""
+    for run_id, its_course in journals(landings).items():
+        grown = course(landings, f"runs/{run_id}/")
+        yield from grown.violations
+        yield from well_formed(grown.generations)
+        yield from effects(run_id, its_course, executions)
+
+
 def effects(
     run_id: str, course: Sequence[tuple[int, list[dict[str, Any]]]], executions: Iterable[Execution]
 ) -> Iterator[Violation]:
@@ -154,9 +165,14 @@ def effects(
                 starts.setdefault(entry["session"], position)
             elif entry["type"] == "step" and "child" not in entry and entry["name"] not in _NOTES:
                 recorded.setdefault(entry["stepId"], (position, entry))
+    steps = Counter(entry["stepId"] for entry in course[-1][1] if entry["type"] == "step")
+    for step, count in steps.items():
+        if count > 1:
+            yield Violation(RECORDED_ONCE, f"{run_id}: {step} is recorded {count} times")
     for step, (position, entry) in recorded.items():
         runs = [execution for execution in executed if execution.step == step]
-        if not any((run.session, run.result) == (entry["session"], entry.get("result")) for run in runs):
+        result = entry["error"]["message"] if "error" in entry else entry.get("result")
+        if not any((run.session, run.result) == (entry["session"], result) for run in runs):
             yield Violation(EXECUTED, f"{run_id}: {entry} of {runs}")
         for run in runs:
             if position < starts.get(run.session, 0):

@@ -28,7 +28,7 @@ from holdfast.sim.checkers.bus import (
 )
 from holdfast.sim.faults import Faults, Troubles
 from holdfast.sim.history import Done, Violation
-from holdfast.sim.scenario import Scenario, retries
+from holdfast.sim.scenario import Scenario, retries, surroundings
 from holdfast.sim.world import Process, World
 
 NAMESPACE = "sim"
@@ -58,14 +58,11 @@ class BusClaim(Scenario):
             turns=rng.randint(1, 6),
             attempts=rng.randint(1, 4),
             acks=tuple(f"worker{number + 1}" for number in range(workers) if rng.random() < 0.5),
-            faults=Faults.drawn(rng, lost_response=0.2),
-            troubles=Troubles.drawn(rng),
-            retry=retries(rng),
+            **surroundings(rng, lost_response=0.2),
         )
 
     def begin(self, world: World) -> None:
-        for number in range(self.workers):
-            world.start(f"worker{number + 1}", self.worker)
+        world.start_all("worker", self.workers, self.worker)
 
     def claims(self, process: Process) -> Claims:
         # A lease of no length: anybody may claim at any moment, and every owner may be a zombie.
@@ -99,11 +96,11 @@ class BusClaim(Scenario):
         yield from claims_are_kept(world.landings, self.attempts)
         yield from by_owner(world.landings)
         yield from letters_follow(world.landings, complete=False)
-        yield from told(world)
+        yield from answer(world)
 
 
-def told(world: World) -> Iterator[Violation]:
-    """Who was told that it acked did: the claim that is left is acked, or there is none."""
+def answer(world: World) -> Iterator[Violation]:
+    """A worker that was answered that it acked did: the claim that is left is acked, or there is none."""
     acks = [each for each in world.operations if each.call == "act" and each.outcome == Done("acked")]
     states = [landing.body for landing in world.landings if landing.key.startswith("claims/") and landing.body]
     if acks and not any(b'"ack_at":"' in body for body in states):
@@ -176,10 +173,8 @@ class BusEvents(Scenario):
         )
 
     def begin(self, world: World) -> None:
-        for number in range(self.publishers):
-            world.start(f"publisher{number + 1}", self.publisher)
-        for number in range(self.workers):
-            world.start(f"worker{number + 1}", self.worker)
+        world.start_all("publisher", self.publishers, self.publisher)
+        world.start_all("worker", self.workers, self.worker)
         if self.cleaner:
             world.start("cleaner", self.clean)
 
@@ -203,7 +198,7 @@ class BusEvents(Scenario):
                 delay = process.rng.random() * 10 if self.delayed and process.rng.random() < self.delayed else 0.0
                 order = SimOrder(token=token)
                 publishing = bus.publish(order, order_key=order_key, priority=priority, delay=delay)
-                await process.perform("publish", publishing, key=NAMESPACE, show=lambda told: told.id)
+                await process.perform("publish", publishing, key=NAMESPACE, show=lambda answer: answer.id)
             await asyncio.sleep(process.rng.random() * self.spread_s)
 
     async def publish_keyed(self, process: Process, bus: Bus, token: str) -> None:
@@ -215,7 +210,7 @@ class BusEvents(Scenario):
                 "publish",
                 bus.publish(order, key=self.key_of(token), order_key=order_key, priority=priority),
                 key=NAMESPACE,
-                show=lambda told: told.id,
+                show=lambda answer: answer.id,
             )
             if isinstance(outcome, Done) and process.rng.random() < 0.7:
                 return
@@ -330,8 +325,7 @@ class BusSchedule(Scenario):
         )
 
     def begin(self, world: World) -> None:
-        for number in range(self.sessions):
-            world.start(f"session{number + 1}", self.session)
+        world.start_all("session", self.sessions, self.session)
 
     async def session(self, process: Process) -> None:
         boundary = Boundary(process.store, NAMESPACE, process.ambient)
@@ -347,5 +341,5 @@ class BusSchedule(Scenario):
 
     def check(self, world: World) -> Iterator[Violation]:
         yield from one_event_per_tick(world.landings, SimTick.type_name)
-        told = sum(each.outcome.value for each in world.operations if isinstance(each.outcome, Done))  # type: ignore[misc]  # counts
-        yield from every_tick(world.landings, SimTick.type_name, told, gaps=self.misfire != "all")
+        answer = sum(each.outcome.value for each in world.operations if isinstance(each.outcome, Done))  # type: ignore[misc]  # counts
+        yield from every_tick(world.landings, SimTick.type_name, answer, gaps=self.misfire != "all")

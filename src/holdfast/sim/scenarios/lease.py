@@ -28,9 +28,8 @@ from holdfast.sim.checkers.lease import (
     told_of_lease,
 )
 from holdfast.sim.checkers.objects import applied_once
-from holdfast.sim.faults import Faults, Troubles
 from holdfast.sim.history import Done, Operation, Outcome, Violation
-from holdfast.sim.scenario import AT_ONCE, Scenario, retries
+from holdfast.sim.scenario import AT_ONCE, Scenario, surroundings
 from holdfast.sim.world import Process, World
 
 KEY = "lease"
@@ -57,14 +56,11 @@ class LeaseTenants(Scenario):
             turns=rng.randint(3, 12),
             stay=rng.randint(1, 4),
             ttl_ms=ttl_ms,
-            faults=Faults.drawn(rng, lost_response=0.25),
-            troubles=Troubles.drawn(rng, within_ms=3 * ttl_ms),
-            retry=retries(rng),
+            **surroundings(rng, lost_response=0.25, within_ms=3 * ttl_ms),
         )
 
     def begin(self, world: World) -> None:
-        for number in range(self.tenants):
-            world.start(f"tenant{number + 1}", self.tenant)
+        world.start_all("tenant", self.tenants, self.tenant)
 
     def lease(self, process: Process) -> Lease:
         return Lease(process.store, KEY, process.name, process.ambient, ttl_ms=self.ttl_ms)
@@ -124,17 +120,17 @@ def _answer(answer: Grant | Held) -> tuple[object, ...]:
             return HELD, owner_id, epoch
 
 
-async def _unless_fenced(call: Awaitable[None], told: str) -> str:
+async def _unless_fenced(call: Awaitable[None], reported: str) -> str:
     try:
         await call
     except Fenced:
         return FENCED
-    return told
+    return reported
 
 
 def _tenure(body: bytes | None) -> Tenure:
     if body is None:
-        return "nobody", 0
+        return "no owner", 0
     document = codec.decode(body, key=KEY)
     return str(document["owner_id"]), int(document["epoch"])
 
@@ -180,14 +176,11 @@ class LeaseFencedWrites(Scenario):
             ttl_ms=ttl_ms,
             hold=rng.random() < 0.5,
             contention=CONTENTION,
-            faults=Faults.drawn(rng, lost_response=0.25),
-            troubles=Troubles.drawn(rng, within_ms=5 * ttl_ms),
-            retry=retries(rng),
+            **surroundings(rng, lost_response=0.25, within_ms=5 * ttl_ms),
         )
 
     def begin(self, world: World) -> None:
-        for number in range(self.owners):
-            world.start(f"owner{number + 1}", self.owner)
+        world.start_all("owner", self.owners, self.owner)
 
     async def owner(self, process: Process) -> None:
         lease = Lease(process.store, LEASE, process.name, process.ambient, ttl_ms=self.ttl_ms)

@@ -20,19 +20,18 @@ from holdfast.objects.client import Client
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import OVERWRITE, Store, Written
 from holdfast.ontology.bulk.decide import Policy, Rules
-from holdfast.ontology.bulk.loader import Landed, Loader, Request, Task
-from holdfast.ontology.bulk.stage import Stager
-from holdfast.ontology.bulk.staged import StagedFile
+from holdfast.ontology.bulk.load import Landed, Loader, Request, Task
+from holdfast.ontology.bulk.stage import StagedFile, Stager
 from holdfast.ontology.chain.chain import Chain
-from holdfast.ontology.chain.latest import Latest, read_latest, read_ledger
+from holdfast.ontology.chain.state import Latest, read_latest, read_ledger
 from holdfast.ontology.commit.attempt import PLAIN, Bulk, Draft, Order, draw
 from holdfast.ontology.commit.commit import RACES, Commit, Committer
 from holdfast.ontology.commit.lock import LockOptions, Open, Turn, WriteLock
 from holdfast.ontology.commit.view import View
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import EMPTY, Ledger
+from holdfast.ontology.format.data.batch import AtCommit, Intent
 from holdfast.ontology.format.data.intake import rows_of
-from holdfast.ontology.format.data.intents import AtCommit, Intent
 from holdfast.ontology.format.head import Head
 from holdfast.ontology.format.manifest import Registered
 from holdfast.ontology.maintain.upkeep import Upkeep
@@ -52,10 +51,9 @@ from holdfast.sim.checkers.ontology import (
     tokens,
     told_truly,
 )
-from holdfast.sim.faults import Faults, Troubles
 from holdfast.sim.history import Done, Violation
 from holdfast.sim.ontology_kit import MARK_NAME, lie, plain_commit, sim_type
-from holdfast.sim.scenario import AT_ONCE, SPEC, Scenario, Unsettled, retries
+from holdfast.sim.scenario import AT_ONCE, SPEC, Scenario, Unsettled, surroundings
 from holdfast.sim.store import at_once
 from holdfast.sim.world import Process, SimClock, World
 
@@ -91,7 +89,7 @@ class OntologyCommit(Scenario):
     plain: int = 0
     """Commits of a plain writer."""
     registered: int = 0
-    """Types that somebody registers meanwhile, in commits of their own."""
+    """Types that other sessions register meanwhile, in commits of their own."""
     idle_ms: float = 0.0
     races: RetryPolicy = AT_ONCE
     settled: bool = True
@@ -120,16 +118,13 @@ class OntologyCommit(Scenario):
             settled=rng.random() < 0.7,
             uploads=rng.choice((1, 16)),
             prepared=rng.random() < 0.5,
-            faults=Faults.drawn(rng, lost_response=rng.choice((0.0, 0.2))),
-            troubles=Troubles.drawn(rng),
-            retry=retries(rng),
+            **surroundings(rng, lost_response=rng.choice((0.0, 0.2))),
         )
 
     def begin(self, world: World) -> None:
         if self.prepared:
             self._prepare(world)
-        for number in range(self.writers):
-            world.start(f"writer{number + 1}", self.writer)
+        world.start_all("writer", self.writers, self.writer)
         for name, count, actor in (
             ("plain", self.plain, self.plain_writer),
             ("thief", self.thieves, self.thief),
@@ -138,8 +133,7 @@ class OntologyCommit(Scenario):
         ):
             if count:
                 world.start(name, actor)
-        for number in range(self.readers):
-            world.start(f"reader{number + 1}", self.reader)
+        world.start_all("reader", self.readers, self.reader)
 
     def _prepare(self, world: World) -> None:
         types = {type_id: sim_type(type_id) for type_id in self._types()}
@@ -231,7 +225,7 @@ class OntologyCommit(Scenario):
         committer.queue += intents
         for _ in range(1 + self.again):
             committing = committer.commit(**options)
-            outcome = await process.perform(call, committing, key=layout.HEAD, argument=token, show=_told)
+            outcome = await process.perform(call, committing, key=layout.HEAD, argument=token, show=_answered)
             if isinstance(outcome, Done):
                 return
             await self._rest(process)
@@ -253,7 +247,7 @@ class OntologyCommit(Scenario):
                 committer.commit(order=Order(register=True)),
                 key=layout.HEAD,
                 argument=type_id.name,
-                show=_told,
+                show=_answered,
             )
             process.note("registered", str(outcome))
             await close()
@@ -336,7 +330,7 @@ def _intent(type_id: TypeId, key: str, fields: dict[str, Any]) -> Intent:
     return Intent(type_id, (key,), _fields(fields))
 
 
-def _told(commit: Commit | None) -> int | None:
+def _answered(commit: Commit | None) -> int | None:
     return commit.commit_id if commit is not None else None
 
 
@@ -384,7 +378,7 @@ class Session:
 
 @dataclass(frozen=True, kw_only=True)
 class OntologySink(Scenario):
-    """Drivers hand over the same batches, again and again; each becomes one commit, whoever else writes."""
+    """Drivers hand over the same batches, again and again; each becomes one commit, also beside other writers."""
 
     name: ClassVar[str] = "ontology-sink"
     explorable: ClassVar[bool] = False
@@ -395,7 +389,7 @@ class OntologySink(Scenario):
     batches: int = 2
     tasks: int = 2
     rivals: int = 1
-    """Commits of somebody who writes the same objects."""
+    """Commits of another writer of the same objects."""
     again: int = 3
     """How often a driver tries a batch that failed, or ended in doubt."""
     idle_ms: float = 50.0
@@ -411,14 +405,11 @@ class OntologySink(Scenario):
             again=rng.choice((0, 3)),
             idle_ms=rng.choice((0.0, 50.0, 400.0)),
             races=RACES,
-            faults=Faults.drawn(rng, lost_response=rng.choice((0.0, 0.2))),
-            troubles=Troubles.drawn(rng),
-            retry=retries(rng),
+            **surroundings(rng, lost_response=rng.choice((0.0, 0.2))),
         )
 
     def begin(self, world: World) -> None:
-        for number in range(self.drivers):
-            world.start(f"driver{number + 1}", self.driver)
+        world.start_all("driver", self.drivers, self.driver)
         if self.rivals:
             world.start("rival", self.rival)
 
@@ -434,16 +425,16 @@ class OntologySink(Scenario):
                 if isinstance(outcome, Done):
                     break
             else:
-                return  # Spark ends a query whose batch fails; whoever begins it again begins with this one
+                return  # Spark ends a query whose batch fails; a restarted query begins with this one
 
     async def load(self, process: Process, batch: int) -> Landed:
         session, load = Session(process, self.committer, self.races), process.ambient.ids.unique()
-        sheaves: list[StagedFile] = []
+        staged_files: list[StagedFile] = []
         for task in range(self.tasks):
             stager = Stager(process.store, process.ambient, load, session.info)
             rows = [{"id": f"k{key}", "by": f"batch {batch}"} for key in range(3) if key % self.tasks == task]
             await stager.add(pa.Table.from_pylist(rows))
-            sheaves += await stager.finish()
+            staged_files += await stager.finish()
 
         async def run(name: str, task: Task, payloads: Sequence[Document]) -> list[Document]:
             found = [await task(process.store, process.ambient, json.loads(json.dumps(each))) for each in payloads]
@@ -451,7 +442,7 @@ class OntologySink(Scenario):
 
         metadata = {"sink": {"query": QUERY, "batch": batch}}
         request = Request(load, Rules(Policy.REPLACE), QUERY, batch, None, metadata)
-        return await self.loader(session, process.ambient, session.info, run).land(request, sheaves)
+        return await self.loader(session, process.ambient, session.info, run).land(request, staged_files)
 
     async def rival(self, process: Process) -> None:
         session = Session(process, self.committer, self.races)

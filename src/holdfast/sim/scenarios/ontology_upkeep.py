@@ -11,15 +11,15 @@ from holdfast.base.errors import Ambiguous, Corrupt, Unavailable
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store, Written
 from holdfast.ontology.chain.chain import Chain
-from holdfast.ontology.chain.latest import Latest, read_at, read_ledger
 from holdfast.ontology.chain.redaction_fence import retry_overtaken
+from holdfast.ontology.chain.state import Latest, read_at, read_ledger
 from holdfast.ontology.commit.attempt import PLAIN, Draft, draw
 from holdfast.ontology.commit.commit import RACES, Commit
 from holdfast.ontology.commit.lock import Open
 from holdfast.ontology.feed import Feed
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import EMPTY, Ledger, followed
-from holdfast.ontology.format.data.intents import Intent, Row
+from holdfast.ontology.format.data.batch import Intent, Row
 from holdfast.ontology.format.head import Head
 from holdfast.ontology.format.index import read_index
 from holdfast.ontology.format.manifest import Registered
@@ -40,7 +40,7 @@ from holdfast.sim.world import Process, SimClock, World
 
 @dataclass(frozen=True, kw_only=True)
 class OntologyCompact(OntologyCommit):
-    """Compactors merge files while others commit, read, lie and sweep; nobody ever sees other rows."""
+    """Compactors merge files while others commit, read, lie and sweep; no reader ever sees other rows."""
 
     name: ClassVar[str] = "ontology-compact"
     compactor: ClassVar[type[Compactor]] = Compactor
@@ -71,10 +71,8 @@ class OntologyCompact(OntologyCommit):
 
     def begin(self, world: World) -> None:
         super().begin(world)
-        for number in range(self.compactors):
-            world.start(f"compactor{number + 1}", self.compacting)
-        for number in range(self.janitors):
-            world.start(f"janitor{number + 1}", self.janitor)
+        world.start_all("compactor", self.compactors, self.compacting)
+        world.start_all("janitor", self.janitors, self.janitor)
 
     def _prepare(self, world: World) -> None:
         """The types, and some marks, one commit each."""
@@ -140,7 +138,7 @@ class _Destroying(OntologyCompact):
     times: int = 1
     """How often each of them does it."""
     resumes: int = 2
-    """How often somebody finishes what others have begun, and removes what they left behind."""
+    """How often a process finishes what others have begun, and removes what they left behind."""
     follows: float = 0.3
     """How often a reader follows the changes from the beginning."""
 
@@ -165,8 +163,7 @@ class _Destroying(OntologyCompact):
 
     def begin(self, world: World) -> None:
         super().begin(world)
-        for number in range(self.destroyers):
-            world.start(f"destroyer{number + 1}", self.destroyer)
+        world.start_all("destroyer", self.destroyers, self.destroyer)
         if self.resumes:
             world.start("resumer", self.resumer)
 
@@ -175,7 +172,7 @@ class _Destroying(OntologyCompact):
     async def destroyer(self, process: Process) -> None:
         for _ in range(self.times):
             await self._rest(process)
-            await process.perform("destroy", self.destroy(process), key=layout.HEAD, show=_told)
+            await process.perform("destroy", self.destroy(process), key=layout.HEAD, show=_answered)
 
     @abstractmethod
     async def destroy(self, process: Process) -> Commit | None:
@@ -187,7 +184,7 @@ class _Destroying(OntologyCompact):
             await process.perform("resume", erase.resume(process.store, process.ambient), key=layout.HEAD)
 
     async def writer(self, process: Process) -> None:
-        """Puts marks; a session that is told of the type's end is followed by another, which begins it anew."""
+        """Puts marks; a session that learns of the type's end is followed by another, which begins it anew."""
         committer, close = self._session(process, {MARK: sim_type(MARK)})
         for number in range(self.commits):
             token = f"{process.name}/{number + 1}"
@@ -195,7 +192,7 @@ class _Destroying(OntologyCompact):
             committer.queue += intents
             for _ in range(1 + self.again):
                 committing = committer.commit()
-                outcome = await process.perform("commit", committing, key=layout.HEAD, argument=token, show=_told)
+                outcome = await process.perform("commit", committing, key=layout.HEAD, argument=token, show=_answered)
                 if isinstance(outcome, Done):
                     break
                 if isinstance(outcome, Failed) and isinstance(outcome.error, TypeDropped):
@@ -316,7 +313,7 @@ def _intent(key: str, token: str) -> Intent:
     return Intent(MARK, (key,), json.dumps({"by": token}, separators=(",", ":")))
 
 
-def _told(commit: Commit | None) -> int | None:
+def _answered(commit: Commit | None) -> int | None:
     return commit.commit_id if commit is not None else None
 
 

@@ -26,9 +26,8 @@ from holdfast.sim.checkers.platform import (
     one_commit_each,
     told_of_their_commits,
 )
-from holdfast.sim.faults import Faults, Troubles
 from holdfast.sim.history import Done, Violation
-from holdfast.sim.scenario import Scenario, retries
+from holdfast.sim.scenario import Scenario, surroundings
 from holdfast.sim.world import Process, World
 
 ROUNDS = 200
@@ -65,16 +64,12 @@ class PlatformOutbox(Scenario):
             events=rng.randint(1, 3),
             menders=rng.randint(1, 2),
             lease_ttl_ms=rng.choice((200, 2_000)),
-            faults=Faults.drawn(rng, lost_response=rng.choice((0.0, 0.1))),
-            troubles=Troubles.drawn(rng),
-            retry=retries(rng),
+            **surroundings(rng, lost_response=rng.choice((0.0, 0.1))),
         )
 
     def begin(self, world: World) -> None:
-        for number in range(self.writers):
-            world.start(f"writer{number + 1}", self.writer)
-        for number in range(self.menders):
-            world.start(f"mender{number + 1}", self.mender)
+        world.start_all("writer", self.writers, self.writer)
+        world.start_all("mender", self.menders, self.mender)
 
     async def writer(self, process: Process) -> None:
         options = SessionOptions(process.name, lock_timeout_ms=500, lease_ttl_ms=self.lease_ttl_ms)
@@ -87,8 +82,8 @@ class PlatformOutbox(Scenario):
             for position in range(self.events):
                 onto.emit(SimNoted(token=f"{token}/{position}"))
             for _ in range(3):
-                told = await process.perform("commit", onto.commit(), key=token, show=str)
-                if isinstance(told, Done):
+                answer = await process.perform("commit", onto.commit(), key=token, show=str)
+                if isinstance(answer, Done):
                     break
             onto.discard()
         await onto.close()
@@ -157,15 +152,12 @@ class PlatformHandlers(Scenario):
             failing=rng.choice((0.0, 0.4)),
             dawdling=rng.choice((0.0, 0.3)),
             lease_ms=rng.choice((300, 2_000)),
-            faults=Faults.drawn(rng, lost_response=rng.choice((0.0, 0.1))),
-            troubles=Troubles.drawn(rng, within_ms=rng.choice((2_000, 10_000))),
-            retry=retries(rng),
+            **surroundings(rng, lost_response=rng.choice((0.0, 0.1)), within_ms=rng.choice((2_000, 10_000))),
         )
 
     def begin(self, world: World) -> None:
         world.start("publisher", self.publisher)
-        for number in range(self.workers):
-            world.start(f"worker{number + 1}", self.worker)
+        world.start_all("worker", self.workers, self.worker)
 
     def bus(self, process: Process) -> Bus:
         options = Options(lease_ms=self.lease_ms, retry=Retry(50, base_ms=20, max_ms=200, jitter_ms=20), poll_ms=200)
@@ -176,7 +168,7 @@ class PlatformHandlers(Scenario):
         bus = self.bus(process)
         for number in range(self.events):
             order = SimTaken(token=f"{process.name}/{number}")
-            await process.perform("publish", bus.publish(order), key=NAMESPACE, show=lambda told: told.id)
+            await process.perform("publish", bus.publish(order), key=NAMESPACE, show=lambda answer: answer.id)
 
     async def worker(self, process: Process) -> None:
         for _ in range(ROUNDS):
@@ -239,7 +231,7 @@ class SimStepped(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class PlatformSteps(Scenario):
-    """Steps emit events; each that is recorded is published once, after its entry, whoever goes on with the run."""
+    """Steps emit events; each that is recorded is published once, after its entry, also by another process."""
 
     name: ClassVar[str] = "platform-steps"
     explorable: ClassVar[bool] = False
@@ -259,20 +251,17 @@ class PlatformSteps(Scenario):
             steps=rng.randint(1, 3),
             events=rng.randint(1, 2),
             failing=rng.choice((0.0, 0.3)),
-            faults=Faults.drawn(rng, lost_response=rng.choice((0.0, 0.1))),
-            troubles=Troubles.drawn(rng),
-            retry=retries(rng),
+            **surroundings(rng, lost_response=rng.choice((0.0, 0.1))),
         )
 
     def begin(self, world: World) -> None:
-        for number in range(self.callers):
-            world.start(f"caller{number + 1}", self.caller)
+        world.start_all("caller", self.callers, self.caller)
 
     async def caller(self, process: Process) -> None:
         """Calls every run until all have succeeded, and once more when the trouble is over."""
         for _ in range(ROUNDS):
             quiet = self._is_quiet(process.world)
-            told = [
+            answer = [
                 await process.perform(
                     "start",
                     self.call(process, f"run{number}"),
@@ -282,7 +271,7 @@ class PlatformSteps(Scenario):
                 )
                 for number in range(self.runs)
             ]
-            if quiet and all(each == Done("success") for each in told):
+            if quiet and all(each == Done("success") for each in answer):
                 process.note("is done", "every run has succeeded")
                 return
             await asyncio.sleep(process.rng.random())

@@ -30,7 +30,7 @@ from holdfast.sim.checkers.linearizable import Counter, linearizable
 from holdfast.sim.checkers.objects import applied_once, gapless
 from holdfast.sim.faults import Faults, Troubles
 from holdfast.sim.history import Done, Failed, Operation, Outcome, Violation
-from holdfast.sim.scenario import AT_ONCE, Scenario, retries
+from holdfast.sim.scenario import AT_ONCE, Scenario, retries, surroundings
 from holdfast.sim.world import Process, World
 
 KEY = "counter"
@@ -61,14 +61,11 @@ class RegisterCounter(Scenario):
             keep=512,  # more than a world's operations: taking up what a life left works while the register remembers
             others=0.3,
             contention=CONTENTION,
-            faults=Faults.drawn(rng, lost_response=0.25),
-            troubles=Troubles.drawn(rng),
-            retry=retries(rng),
+            **surroundings(rng, lost_response=0.25),
         )
 
     def begin(self, world: World) -> None:
-        for number in range(self.clerks):
-            world.start(f"clerk{number + 1}", self.clerk)
+        world.start_all("clerk", self.clerks, self.clerk)
 
     def history(self) -> History:
         return RecentOperations(self.keep)
@@ -175,14 +172,11 @@ class RegisterForeign(Scenario):
             clerks=rng.randint(1, 3),
             turns=rng.randint(2, 10),
             contention=CONTENTION,
-            faults=Faults.drawn(rng, lost_response=0.25),
-            troubles=Troubles.drawn(rng),
-            retry=retries(rng),
+            **surroundings(rng, lost_response=0.25),
         )
 
     def begin(self, world: World) -> None:
-        for number in range(self.clerks):
-            world.start(f"clerk{number + 1}", self.clerk)
+        world.start_all("clerk", self.clerks, self.clerk)
         world.start("plain", self.plain_writer)
 
     async def clerk(self, process: Process) -> None:

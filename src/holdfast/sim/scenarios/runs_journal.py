@@ -23,9 +23,8 @@ from holdfast.runs.journal.journal import Journal
 from holdfast.runs.journal.segments import SegmentPolicy
 from holdfast.sim.checkers.objects import applied_once
 from holdfast.sim.checkers.runs import READABLE, Generation, course, well_formed
-from holdfast.sim.faults import Faults, Troubles
 from holdfast.sim.history import Done, Failed, Open, Outcome, Violation
-from holdfast.sim.scenario import SPEC, Scenario, Unsettled, retries
+from holdfast.sim.scenario import SPEC, Scenario, Unsettled, surroundings
 from holdfast.sim.store import at_once
 from holdfast.sim.world import Process, World
 
@@ -35,12 +34,12 @@ FOLDER = layout.run_folder(RUN)
 UNSEALED = SegmentPolicy()
 """Nothing here is long enough to be sealed by the usual policy."""
 ONE_HOLDER = "a session has one holder"
-TOLD = "what a session was told is what is recorded"
+ANSWERED = "what a session was answered is what is recorded"
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunsJournal(Scenario):
-    """Sessions take over one run from each other; what each was told is in the journal, once, and nothing else."""
+    """Sessions take over one run from each other; every answered entry is in the journal, once, and nothing else."""
 
     name: ClassVar[str] = "runs-journal"
     journal: ClassVar[type[Journal]] = Journal
@@ -80,14 +79,11 @@ class RunsJournal(Scenario):
             plain=rng.choice((0, 0, 4)),
             policy=rng.choice((UNSEALED, SegmentPolicy(2, 1, 2), SegmentPolicy(3, 1, 3))),
             settled=rng.random() < 0.6,
-            faults=Faults.drawn(rng, lost_response=0.2),
-            troubles=Troubles.drawn(rng),
-            retry=retries(rng),
+            **surroundings(rng, lost_response=0.2),
         )
 
     def begin(self, world: World) -> None:
-        for number in range(self.workers):
-            world.start(f"worker{number + 1}", self.worker)
+        world.start_all("worker", self.workers, self.worker)
         if self.plain:
             world.start("plain", self.plain_writer)
 
@@ -144,9 +140,9 @@ class RunsJournal(Scenario):
 
     async def _append(self, process: Process, journal: Journal, token: str) -> Outcome:
         draft = Draft("step", {"stepId": token, "result": process.name})
-        told = partial(_told, journal.state.generation)
+        reported = partial(_answered, journal.state.generation)
         while True:
-            outcome = await process.perform("append", journal.append(draft), key=KEY, argument=token, show=told)
+            outcome = await process.perform("append", journal.append(draft), key=KEY, argument=token, show=reported)
             if not isinstance(outcome, Open) or process.rng.random() >= self.again:
                 return outcome
 
@@ -216,11 +212,11 @@ def _one_each(world: World) -> Iterator[Violation]:
 def _told_as_recorded(world: World, histories: dict[int, Generation]) -> Iterator[Violation]:
     for operation in world.operations:
         if operation.call == "append" and isinstance(operation.outcome, Done):
-            for generation, offset, told in operation.outcome.value:  # type: ignore[attr-defined]  # see _told
+            for generation, offset, reported in operation.outcome.value:  # type: ignore[attr-defined]  # see _told
                 entries = histories[generation].entries if generation in histories else []
                 there = entries[offset] if offset < len(entries) else None
-                if there != told:
-                    yield Violation(TOLD, f"{operation.process} was told {told}, and there is {there}")
+                if there != reported:
+                    yield Violation(ANSWERED, f"{operation.process} was answered {reported}, and there is {there}")
 
 
 def _read_as_written(world: World, journals: list[list[bytes]]) -> Iterator[Violation]:
@@ -228,12 +224,12 @@ def _read_as_written(world: World, journals: list[list[bytes]]) -> Iterator[Viol
     for operation in world.operations:
         outcome = operation.outcome
         if isinstance(outcome, Failed) and isinstance(outcome.error, Corrupt):
-            yield Violation(READABLE, f"{operation.process} was told: {outcome.error}")
+            yield Violation(READABLE, f"{operation.process} was answered: {outcome.error}")
         if operation.call == "read" and isinstance(outcome, Done) and outcome.value and outcome.value not in written:
             yield Violation(READABLE, f"{operation.process} read a journal that never was: {outcome.value!r}")
 
 
-def _told(generation: int, entries: list[Entry]) -> list[tuple[int, int, dict[str, Any]]]:
+def _answered(generation: int, entries: list[Entry]) -> list[tuple[int, int, dict[str, Any]]]:
     return [
         (
             generation,
@@ -283,20 +279,15 @@ class RunsForkDelete(Scenario):
             forks=rng.randint(1, 2),
             deleters=rng.randint(1, 2),
             fork_deleters=rng.randint(0, 1),
-            faults=Faults.drawn(rng, lost_response=0.1),
-            troubles=Troubles.drawn(rng, within_ms=500),
-            retry=retries(rng),
+            **surroundings(rng, lost_response=0.1, within_ms=500),
         )
 
     def begin(self, world: World) -> None:
         at_once(world.truth.put(PAYLOAD, b"large"))
         at_once(world.truth.put(layout.journal_key(SOURCE), _source()))
-        for number in range(self.forkers):
-            world.start(f"forker{number + 1}", self.forker)
-        for number in range(self.deleters):
-            world.start(f"deleter{number + 1}", self.deleter)
-        for number in range(self.fork_deleters):
-            world.start(f"fork-deleter{number + 1}", self.fork_deleter)
+        world.start_all("forker", self.forkers, self.forker)
+        world.start_all("deleter", self.deleters, self.deleter)
+        world.start_all("fork-deleter", self.fork_deleters, self.fork_deleter)
 
     async def forker(self, process: Process) -> None:
         """Its second fork is one of its first."""

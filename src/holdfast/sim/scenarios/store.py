@@ -20,9 +20,9 @@ from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import ADDRESSED, CREATE, IfMatch, Lost, Object, Store, Written, content_version
 from holdfast.sim.checkers.linearizable import LOST, WRITTEN, Cell, linearizable
 from holdfast.sim.checkers.objects import complete_listings, told_the_truth, true_reads
-from holdfast.sim.faults import Faults, Troubles
+from holdfast.sim.faults import Faults
 from holdfast.sim.history import Done, Violation
-from holdfast.sim.scenario import AT_ONCE, Scenario, retries
+from holdfast.sim.scenario import AT_ONCE, Scenario, surroundings
 from holdfast.sim.world import Process, World
 
 STUBBORN = RetryPolicy(attempts=30, base_ms=10, max_ms=200, deadline_ms=600_000)
@@ -65,7 +65,7 @@ class Laws(Scenario):
 
 @dataclass(frozen=True, kw_only=True)
 class StoreCas(Scenario):
-    """Writers read a cell and replace what they saw; the cell is linearizable and nobody is told a lie."""
+    """Writers read a cell and replace what they saw; the cell is linearizable and every answer is true."""
 
     name: ClassVar[str] = "store-cas"
 
@@ -79,14 +79,11 @@ class StoreCas(Scenario):
             writers=rng.randint(2, 4),
             turns=rng.randint(2, 10),
             cells=rng.choice((1, 1, 2)),
-            faults=Faults.drawn(rng, lost_response=0.25),
-            troubles=Troubles.drawn(rng),
-            retry=retries(rng),
+            **surroundings(rng, lost_response=0.25),
         )
 
     def begin(self, world: World) -> None:
-        for number in range(self.writers):
-            world.start(f"writer{number + 1}", self.writer)
+        world.start_all("writer", self.writers, self.writer)
 
     def body(self, value: int, ambient: Ambient) -> bytes:
         """Two values go round and round; the write id tells one write from the next."""
@@ -103,7 +100,7 @@ class StoreCas(Scenario):
             body = self.body(value, process.ambient)
             mode = CREATE if current is None else IfMatch(current.version)
             argument = (read.value, content_version(body))
-            await process.perform("cas", process.store.put(key, body, mode), key=key, argument=argument, show=_told)
+            await process.perform("cas", process.store.put(key, body, mode), key=key, argument=argument, show=_answered)
 
     def check(self, world: World) -> Iterator[Violation]:
         yield from linearizable(world.operations, Cell(overtaken=True))
@@ -114,7 +111,7 @@ def _version(found: Object | None) -> str | None:
     return None if found is None else found.version
 
 
-def _told(outcome: Written | Lost) -> str:
+def _answered(outcome: Written | Lost) -> str:
     return WRITTEN if isinstance(outcome, Written) else LOST
 
 
@@ -137,16 +134,12 @@ class StoreListing(Scenario):
             writers=rng.randint(1, 3),
             readers=rng.randint(1, 2),
             turns=rng.randint(2, 12),
-            faults=Faults.drawn(rng, lost_response=0.25),
-            troubles=Troubles.drawn(rng),
-            retry=retries(rng),
+            **surroundings(rng, lost_response=0.25),
         )
 
     def begin(self, world: World) -> None:
-        for number in range(self.writers):
-            world.start(f"writer{number + 1}", self.writer)
-        for number in range(self.readers):
-            world.start(f"reader{number + 1}", self.reader)
+        world.start_all("writer", self.writers, self.writer)
+        world.start_all("reader", self.readers, self.reader)
 
     async def writer(self, process: Process) -> None:
         mine: list[str] = []
@@ -196,14 +189,11 @@ class Names(Scenario):
             turns=rng.randint(2, 6),
             sweeps=rng.randint(1, 6),
             contention=CONTENTION,
-            faults=Faults.drawn(rng, lost_response=0.25),
-            troubles=Troubles.drawn(rng),
-            retry=retries(rng),
+            **surroundings(rng, lost_response=0.25),
         )
 
     def begin(self, world: World) -> None:
-        for number in range(self.guests):
-            world.start(f"guest{number + 1}", self.guest)
+        world.start_all("guest", self.guests, self.guest)
         world.start("cleaner", self.cleaner)
 
     async def guest(self, process: Process) -> None:
@@ -272,14 +262,11 @@ class StoreCache(Scenario):
             readers=rng.randint(1, 3),
             turns=rng.randint(2, 8),
             keys=rng.randint(1, 3),
-            faults=Faults.drawn(rng, lost_response=0.25),
-            troubles=Troubles.drawn(rng),
-            retry=retries(rng),
+            **surroundings(rng, lost_response=0.25),
         )
 
     def begin(self, world: World) -> None:
-        for number in range(self.readers):
-            world.start(f"reader{number + 1}", self.reader)
+        world.start_all("reader", self.readers, self.reader)
         world.start("stranger", self.stranger)
 
     def cached(self, process: Process) -> Client:

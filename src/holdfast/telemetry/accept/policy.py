@@ -1,12 +1,15 @@
-"""What a bucket must enforce so that nobody, by mistake or by a wrong key, can break acceptance: documents for AWS.
+"""Policy documents for AWS that protect accepted telemetry: one for the bucket, one for each role.
 
-The protocol is safe among collectors without any of this. A policy guards it against everybody else: an overwrite or a
-delete under ``accepted/v1/`` would let an identity be accepted twice, and under versioning a delete marker does too; a
-lifecycle rule or a broad delete under ``raw-blobs/v1/`` would leave manifests without their bytes.
+The protocol is safe among collectors without any of them. The bucket's policy protects it against everyone else: an
+overwrite or a delete under ``accepted/v1/`` would let an identity be accepted twice, and under versioning a delete
+marker does too; a lifecycle rule or a broad delete under ``raw-blobs/v1/`` would leave manifests without their bytes.
 
-A Deny in the bucket's policy binds every principal, administrators too. What a role may do is in its own policy.
+A Deny in the bucket's policy binds every principal, administrators too. What a role may do is in its own document. The
+roles are exercised in ``tests/integration/test_roles.py`` through a proxy that enforces these documents: each can do
+its work, and has no grant that its work does not use.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,27 +23,28 @@ from holdfast.telemetry.accept import layout
 Policy = dict[str, Any]
 VERSION = "2012-10-17"
 RAW_BLOBS = "raw-blobs/v1/"
-QUARANTINE = "quarantine/v1/"
-DERIVED = (
-    layout.BLOBS_BY_TIME,
-    layout.ACCEPTED_BY_TIME,
+ROLLUP, INDEX, MANIFESTS, BATCHES_BY_HOUR = "rollup/v1/", "index/v1/", "manifests/v1/", "batches-by-hour/v1/"
+PIPELINE = "meta/pipeline/"
+RUNS = ("runs/", "runs-index/v1/")
+"""These and the prefixes below belong to packages that this one may not import, so they are repeated."""
+ASKED = (
+    *(layout.ACCEPTED, RAW_BLOBS, layout.CONFLICTS, layout.RESOLUTIONS, layout.EXPIRED, layout.SETTLED),
+    *(layout.ACCEPTED_BY_TIME, layout.GATHERINGS, ROLLUP, INDEX, MANIFESTS, BATCHES_BY_HOUR),
+    *(f"{PIPELINE}recent/", f"{PIPELINE}coverage/", layout.RECONCILED, layout.HOLDS, layout.AUTHORITY),
+)
+"""What questions about metrics, logs, conflicts and holds read."""
+REFERENCES = (
+    *(layout.BLOBS_BY_TIME, layout.ACCEPTED_BY_TIME, layout.ACCEPTED_BY_BLOB, layout.CONFLICTS_BY_BLOB),
     layout.GATHERINGS,
-    layout.MARKS,
-    "accepted-by-blob/v1/",
-    "quarantine-by-blob/v1/",
 )
-CONTROL = (layout.AUTHORITY, layout.HOLDS, layout.RECONCILED, CERTIFICATE_KEY, FORMAT_KEY)
-COLLECTED = (
-    *("rollup/v1/", "index/v1/", "manifests/v1/", "snapshots/", "commits/", "meta/loads/"),
-    *("runs/", "runs-index/v1/", "events/", "claims/", "bus/", "meta/pipeline/"),
-)
-"""Where else garbage lies: garbage collection reads there, records what it does, and deletes. The rooms that these
-belong to are not known here, so they are named."""
-OVERSEEN = ("batches-by-hour/v1/", "meta/", "dead_letters/", "sessions/")
-"""What it reads besides, to know what is still referred to."""
+GARBAGE = (ROLLUP, INDEX, MANIFESTS, "snapshots/", "commits/", "meta/loads/", *RUNS, "events/", "claims/", "bus/")
+"""Where garbage collection deletes, besides raw blobs and references."""
+EVERYTHING = ""
 DELETES = ["s3:DeleteObject", "s3:DeleteObjectVersion"]
 ENCRYPTIONS = ("AES256", "aws:kms")
 LOCK_MODES = ("GOVERNANCE", "COMPLIANCE")
+_PLAIN = re.compile(r"[A-Za-z0-9/_.=+@,:~-]+")
+"""Not ``*``, ``?`` and ``$``, which would make a grant wider than it looks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +71,17 @@ class Bucket:
                 remedy=f"write {' or '.join(LOCK_MODES)}, and one day or more",
             )
 
+        if not _PLAIN.fullmatch(self.bucket) or not _PLAIN.fullmatch(f"/{self.prefix}"):
+            raise Invalid(
+                f"{self.bucket}/{self.prefix}: the bucket or the prefix has a character with a meaning in policies",
+                remedy="use ASCII letters, digits and the characters / - _ . = + @ , : ~ in a prefix",
+            )
+
     def key(self, name: str) -> str:
         return f"{self.prefix.strip('/')}/{name}" if self.prefix.strip("/") else name
 
     def arn(self, name: str) -> str:
-        star = "*" if name.endswith(("/", "-")) else ""
+        star = "*" if not name or name.endswith(("/", "-")) else ""
         return f"arn:aws:s3:::{self.bucket}/{self.key(name)}{star}"
 
     @property
@@ -89,44 +99,59 @@ def bucket_policy(bucket: Bucket) -> Policy:
         _deny("AcceptedNeverDeleted", DELETES, [accepted]),
         _deny("ExpiriesNeverForgotten", DELETES, [bucket.arn(layout.EXPIRED), bucket.arn(layout.SETTLED)]),
         _deny("BlobsDeletedByGarbageCollectionAlone", DELETES, [blobs], _everybody_but(bucket.gc_role_arn)),
+        # Other roles could not read an object that is encrypted with a key of its writer (SSE-C).
+        _deny("NoKeysOfTheWriter", ["s3:PutObject"], [bucket.arn(EVERYTHING)], _customer_key()),
         _deny("NothingUnencryptedOnTheWire", ["s3:*"], [bucket.bucket_arn, f"{bucket.bucket_arn}/*"], _plain_http()),
     ]
     if bucket.conditional_blobs:
         statements.append(_deny("BlobsOnlyByCreation", ["s3:PutObject"], [blobs], _unconditional()))
     if bucket.sse is not None:
-        other = {"StringNotEqualsIfExists": {"s3:x-amz-server-side-encryption": bucket.sse}}
-        # Whoever asks for nothing gets the bucket's default, which is the same (see encryption).
-        statements.append(_deny("NoOtherEncryption", ["s3:PutObject"], [bucket.arn("") + "*"], other))
+        other = _another("s3:x-amz-server-side-encryption", bucket.sse)
+        statements.append(_deny("NoOtherEncryption", ["s3:PutObject"], [bucket.arn(EVERYTHING)], other))
     if bucket.sse_kms_key_id is not None:
-        other = {"StringNotEqualsIfExists": {"s3:x-amz-server-side-encryption-aws-kms-key-id": bucket.sse_kms_key_id}}
-        statements.append(_deny("NoOtherKey", ["s3:PutObject"], [bucket.arn("") + "*"], other))
+        other = _another("s3:x-amz-server-side-encryption-aws-kms-key-id", bucket.sse_kms_key_id)
+        statements.append(_deny("NoOtherKey", ["s3:PutObject"], [bucket.arn(EVERYTHING)], other))
     return {"Version": VERSION, "Statement": statements}
 
 
 def role_policies(bucket: Bucket) -> dict[str, Policy]:
     """What each role may do, and nothing else."""
-    read = [layout.ACCEPTED, RAW_BLOBS, QUARANTINE, layout.EXPIRED, layout.SETTLED, *DERIVED, *CONTROL]
-    written = [layout.ACCEPTED, RAW_BLOBS, layout.CONFLICTS, *DERIVED]
     return {
         "collector": _role(
             bucket,
-            read=[*read, START_CHECK_PREFIX],
-            # The authority is begun by the first collector; the probe at start writes and deletes its own key.
-            write=[*written, layout.AUTHORITY, START_CHECK_PREFIX],
+            read=[FORMAT_KEY, *ASKED, layout.MARKS, CERTIFICATE_KEY, START_CHECK_PREFIX],
+            # The first collector creates the authority; the check at start writes and deletes a key of its own.
+            write=[
+                *(layout.ACCEPTED, RAW_BLOBS, layout.CONFLICTS, layout.AUTHORITY, layout.MARKS, START_CHECK_PREFIX),
+                *(layout.ACCEPTED_BY_TIME, layout.GATHERINGS, layout.BLOBS_BY_TIME, layout.CONFLICTS_BY_BLOB),
+            ],
             delete=[START_CHECK_PREFIX],
+        ),
+        "reader": _role(bucket, read=[FORMAT_KEY, *ASKED, PIPELINE, "runs/"], listed=["runs-index/v1/"]),
+        "pipeline": _role(
+            bucket,
+            read=[EVERYTHING],  # an audit lists and compares the whole store
+            write=[
+                *(*REFERENCES, ROLLUP, INDEX, MANIFESTS, BATCHES_BY_HOUR, PIPELINE, *RUNS, "events/", "bus/"),
+                *("commits/", "snapshots/", "meta/head.json", "meta/indices/", "meta/locks/", "meta/schema/"),
+            ],
+            delete=[PIPELINE, "runs-index/v1/open/"],
         ),
         "gc": _role(
             bucket,
-            read=[*read, *COLLECTED, *OVERSEEN],
-            # It closes identities, records what it lets go, publishes fences, and keeps a journal of its own.
+            read=[EVERYTHING],
+            # It closes identities, records what it deletes, publishes generations, and keeps a journal of its own.
             write=[
-                *(layout.ACCEPTED, layout.CONFLICTS, layout.EXPIRED, layout.SETTLED, *DERIVED),
-                *("manifests/v1/", "runs/", "runs-index/v1/", "bus/", "meta/pipeline/"),
+                *(layout.ACCEPTED, layout.CONFLICTS, layout.EXPIRED, layout.SETTLED, *REFERENCES),
+                *(MANIFESTS, *RUNS, "bus/", PIPELINE),
             ],
-            delete=[RAW_BLOBS, *DERIVED, *COLLECTED],
+            delete=[RAW_BLOBS, *REFERENCES, layout.MARKS, *GARBAGE, PIPELINE],
         ),
-        "reader": _role(bucket, read=read),
-        "operator": _role(bucket, read=read, write=[layout.AUTHORITY, layout.HOLDS, layout.RESOLUTIONS]),
+        "operator": _role(
+            bucket,
+            read=[FORMAT_KEY, layout.CONFLICTS, layout.RESOLUTIONS, layout.HOLDS, layout.AUTHORITY],
+            write=[layout.AUTHORITY, layout.HOLDS, layout.RESOLUTIONS],
+        ),
     }
 
 
@@ -177,13 +202,21 @@ def _deny(sid: str, actions: list[str], resources: list[str], condition: Mapping
     return {**statement, "Condition": dict(condition)} if condition else statement
 
 
-def _role(bucket: Bucket, *, read: Sequence[str], write: Sequence[str] = (), delete: Sequence[str] = ()) -> Policy:
+def _role(
+    bucket: Bucket,
+    *,
+    read: Sequence[str],
+    write: Sequence[str] = (),
+    delete: Sequence[str] = (),
+    listed: Sequence[str] = (),
+) -> Policy:
+    """What is read may be listed too; ``listed`` is what is only listed."""
     statements: list[Policy] = [
-        _allow("List", ["s3:ListBucket"], [bucket.bucket_arn], _listing(bucket, read)),
+        _allow("List", ["s3:ListBucket"], [bucket.bucket_arn], _listing(bucket, [*read, *listed])),
         _allow("Read", ["s3:GetObject"], [bucket.arn(name) for name in read]),
     ]
     if write:
-        uploads = ["s3:PutObject", "s3:AbortMultipartUpload", "s3:ListMultipartUploadParts"]
+        uploads = ["s3:PutObject", "s3:AbortMultipartUpload"]
         statements.append(_allow("Write", uploads, [bucket.arn(name) for name in write]))
     if delete:
         statements.append(_allow("Delete", ["s3:DeleteObject"], [bucket.arn(name) for name in delete]))
@@ -196,11 +229,24 @@ def _allow(sid: str, actions: list[str], resources: list[str], condition: Mappin
 
 
 def _listing(bucket: Bucket, names: Sequence[str]) -> Policy:
-    return {"StringLike": {"s3:prefix": [bucket.key(name) + "*" for name in names if name.endswith("/")]}}
+    """A listing that names a prefix must name one of these. ``IfExists``: S3 answers a GET of a missing object with 403
+    in place of 404 if the role may not list the bucket, and such a request names no prefix."""
+    prefixes = [f"{bucket.key(name)}*" for name in names if not name or name.endswith("/")]
+    return {"StringLikeIfExists": {"s3:prefix": prefixes}}
 
 
 def _unconditional() -> Policy:
     return {"Null": {"s3:if-none-match": "true"}, "Bool": {"s3:ObjectCreationOperation": "true"}}
+
+
+def _another(key: str, value: str) -> Policy:
+    """The request names another value. One that names none gets the bucket's default (see ``encryption``), but a
+    negated operator is also true of a key that is absent, with and without ``IfExists``."""
+    return {"Null": {key: "false"}, "StringNotEquals": {key: value}}
+
+
+def _customer_key() -> Policy:
+    return {"Null": {"s3:x-amz-server-side-encryption-customer-algorithm": "false"}}
 
 
 def _everybody_but(role_arn: str | None) -> Policy | None:

@@ -109,7 +109,7 @@ async def test_no_attempt_begins_after_the_deadline() -> None:
 
 
 async def test_contended_to_the_end_is_ambiguous() -> None:
-    """In a 409 two copies of one write may have met, so nobody knows."""
+    """In a 409 two copies of one write may have met, so the outcome is unknown."""
     backend = Scripted(*["clash"] * 8)
     with pytest.raises(Ambiguous, match="may or may not have landed"):
         await stack(backend).put("k", b"ours", CREATE)

@@ -1,4 +1,4 @@
-"""What is counted of a store: an answer that somebody did not hope for is no failure of the store."""
+"""What is counted of a store: an unwelcome answer is not a failure of the store."""
 
 import pytest
 

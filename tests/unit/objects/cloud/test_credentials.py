@@ -63,7 +63,7 @@ def test_then_the_profile(home: Path) -> None:
 
 
 def test_a_profile_that_the_address_names_is_the_one(home: Path) -> None:
-    """Whoever writes ``?profile=work`` must not end up with another identity because of what is set elsewhere."""
+    """An address with ``?profile=work`` must not get another identity because of what is set elsewhere."""
     target = StoreSpec("s3", "bucket", options=(("profile", "work"),), secrets=IN_SETTINGS)
     keys = found(target, {**IN_ENVIRON, "HOME": str(home), "AWS_PROFILE": "default"})
     assert keys == Keys("profile 'work' of the AWS files", "AK-work", "SK-work", "token-work")

@@ -20,7 +20,7 @@ IF_MATCH = IfMatch(Version('"etag"'))
 MODES = [CREATE, ADDRESSED, IF_MATCH]
 
 
-def xml(code: str, message: str = "told") -> str:
+def xml(code: str, message: str = "reported") -> str:
     return f'<?xml version="1.0"?>\n<Error><Code>{code}</Code><Message>{message}</Message></Error>'
 
 
@@ -59,11 +59,11 @@ def test_a_missing_bucket_is_never_a_lost_race(mode: IfMatch, code: str) -> None
     error = dumps.answered(PreconditionError, 404, xml(code))
     assert not is_lost(Failure.read(error), BUCKET, mode)
     for writing in (True, False):
-        told = explained(error, writing=writing)
-        assert isinstance(told, NoBucket)
-        assert not isinstance(told, NotFound)
-        assert str(told) == "s3://bucket: no such bucket at http://store:9000"
-        assert (told.exit_code, told.http_status) == (NotFound("").exit_code, NotFound("").http_status)
+        reported = explained(error, writing=writing)
+        assert isinstance(reported, NoBucket)
+        assert not isinstance(reported, NotFound)
+        assert str(reported) == "s3://bucket: no such bucket at http://store:9000"
+        assert (reported.exit_code, reported.http_status) == (NotFound("").exit_code, NotFound("").http_status)
 
 
 def test_a_create_cannot_be_lost_to_a_missing_object() -> None:
@@ -73,9 +73,9 @@ def test_a_create_cannot_be_lost_to_a_missing_object() -> None:
 def test_a_status_that_cannot_be_read_is_taken_for_the_worst() -> None:
     unreadable = GenericError("something new")
     assert not is_lost(Failure.read(unreadable), BUCKET, CREATE)
-    told = explained(unreadable, writing=True)
-    assert isinstance(told, Unavailable)
-    assert told.maybe_applied
+    reported = explained(unreadable, writing=True)
+    assert isinstance(reported, Unavailable)
+    assert reported.maybe_applied
     exists = AlreadyExistsError("something new")
     assert not is_lost(Failure.read(exists), BUCKET, CREATE)
     assert isinstance(explained(exists, writing=True), Contended)
@@ -84,9 +84,9 @@ def test_a_status_that_cannot_be_read_is_taken_for_the_worst() -> None:
 
 
 def test_a_missing_object() -> None:
-    told = explained(dumps.answered(FileNotFoundError, 404, xml("NoSuchKey")), writing=False)
-    assert isinstance(told, NotFound)
-    assert str(told) == "s3://bucket/a/key: no such object"
+    reported = explained(dumps.answered(FileNotFoundError, 404, xml("NoSuchKey")), writing=False)
+    assert isinstance(reported, NotFound)
+    assert str(reported) == "s3://bucket/a/key: no such object"
 
 
 @pytest.mark.parametrize(
@@ -94,11 +94,11 @@ def test_a_missing_object() -> None:
     [(401, None), (403, "AccessDenied"), (403, "InvalidAccessKeyId"), (400, "ExpiredToken"), (400, "InvalidToken")],
 )
 def test_refused_access_names_the_credentials_and_a_remedy(status: int, code: str | None) -> None:
-    told = explained(dumps.answered(PermissionDeniedError, status, xml(code) if code else None), writing=True)
-    assert isinstance(told, Denied)
-    assert "s3://bucket/a/key: http://store:9000 refused access" in str(told)
-    assert "asked with AWS_ACCESS_KEY_ID in the environment" in str(told)
-    assert told.remedy is not None
+    reported = explained(dumps.answered(PermissionDeniedError, status, xml(code) if code else None), writing=True)
+    assert isinstance(reported, Denied)
+    assert "s3://bucket/a/key: http://store:9000 refused access" in str(reported)
+    assert "asked with AWS_ACCESS_KEY_ID in the environment" in str(reported)
+    assert reported.remedy is not None
 
 
 @pytest.mark.parametrize(
@@ -120,20 +120,20 @@ def test_trouble_of_the_server_tells_whether_a_write_may_have_landed(
     status: int, code: str | None, maybe_applied: bool
 ) -> None:
     error = dumps.answered(GenericError, status, xml(code) if code else "<html>gateway</html>")
-    told = explained(error, writing=True)
-    assert type(told) is Unavailable
-    assert told.maybe_applied is maybe_applied
+    reported = explained(error, writing=True)
+    assert type(reported) is Unavailable
+    assert reported.maybe_applied is maybe_applied
     reading = explained(error, writing=False)
     assert isinstance(reading, Unavailable)
     assert not reading.maybe_applied
 
 
 def test_a_process_out_of_files_is_not_sent_to_look_at_the_server() -> None:
-    told = explained(dumps.unanswered(GenericError, "Connect", dumps.NO_FILES_LEFT), writing=True)
-    assert isinstance(told, Unavailable)
-    assert not told.maybe_applied
-    assert "too many files and connections open" in str(told)
-    assert "ulimit" in str(told.remedy)
+    reported = explained(dumps.unanswered(GenericError, "Connect", dumps.NO_FILES_LEFT), writing=True)
+    assert isinstance(reported, Unavailable)
+    assert not reported.maybe_applied
+    assert "too many files and connections open" in str(reported)
+    assert "ulimit" in str(reported.remedy)
 
 
 @pytest.mark.parametrize(
@@ -146,10 +146,10 @@ def test_a_process_out_of_files_is_not_sent_to_look_at_the_server() -> None:
     ],
 )
 def test_silence_tells_whether_the_request_left(kind: str, source: str, maybe_applied: bool, words: str) -> None:
-    told = explained(dumps.unanswered(GenericError, kind, source), writing=True)
-    assert type(told) is Unavailable
-    assert told.maybe_applied is maybe_applied
-    assert words in str(told)
+    reported = explained(dumps.unanswered(GenericError, kind, source), writing=True)
+    assert type(reported) is Unavailable
+    assert reported.maybe_applied is maybe_applied
+    assert words in str(reported)
 
 
 @pytest.mark.parametrize(
@@ -158,9 +158,9 @@ def test_silence_tells_whether_the_request_left(kind: str, source: str, maybe_ap
 )
 def test_no_credentials_and_nobody_who_gives_any(kind: str, source: str, expected: type[HoldfastError]) -> None:
     error = dumps.unanswered(GenericError, kind, source, address="http://169.254.169.254/latest/api/token")
-    told = explained(error, writing=True)
-    assert type(told) is expected
-    assert "no credentials were found" in str(told)
+    reported = explained(error, writing=True)
+    assert type(reported) is expected
+    assert "no credentials were found" in str(reported)
 
 
 @pytest.mark.parametrize(
@@ -180,9 +180,9 @@ def test_who_gives_out_credentials_is_not_the_store(address: str, of_the_store: 
 
 @pytest.mark.parametrize("status", [400, 405, 411, 413, 501])
 def test_any_other_refusal_is_no_weather(status: int) -> None:
-    told = explained(dumps.answered(GenericError, status, xml("NotImplemented", "no such header")), writing=True)
-    assert isinstance(told, Invalid)
-    assert f"({status} NotImplemented: no such header)" in str(told)
+    reported = explained(dumps.answered(GenericError, status, xml("NotImplemented", "no such header")), writing=True)
+    assert isinstance(reported, Invalid)
+    assert f"({status} NotImplemented: no such header)" in str(reported)
 
 
 def test_another_region_and_a_foreign_key() -> None:
@@ -191,9 +191,9 @@ def test_another_region_and_a_foreign_key() -> None:
     foreign = dumps.unasked(
         InvalidPathError, 'Encountered object with invalid path: Path "q//r" contained empty segment'
     )
-    told = explained(foreign, writing=False)
-    assert isinstance(told, Invalid)
-    assert "q//r" in str(told)
+    reported = explained(foreign, writing=False)
+    assert isinstance(reported, Invalid)
+    assert "q//r" in str(reported)
 
 
 def test_a_bulk_delete_names_the_key_that_was_refused() -> None:
@@ -245,11 +245,11 @@ def test_a_body_cannot_pass_for_a_status() -> None:
 
 def test_messages_are_one_line_without_the_dump() -> None:
     body = xml("InternalError", "We &quot;failed&quot;.\nTry again" + "!" * 500)
-    told = explained(dumps.answered(GenericError, 500, body), writing=True)
-    assert "\n" not in str(told)
-    assert "RetryError" not in str(told)
-    assert 'We "failed". Try again!' in str(told)
-    assert len(str(told)) < 400
+    reported = explained(dumps.answered(GenericError, 500, body), writing=True)
+    assert "\n" not in str(reported)
+    assert "RetryError" not in str(reported)
+    assert 'We "failed". Try again!' in str(reported)
+    assert len(str(reported)) < 400
 
 
 @pytest.mark.parametrize("between", ["&#10;", "&#8232;"])

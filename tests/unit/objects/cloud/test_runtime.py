@@ -27,15 +27,15 @@ def begin(seconds):
 """
 
 
-def told(script: str) -> list[str]:
+def answer(script: str) -> list[str]:
     run = subprocess.run([sys.executable, "-c", DELIVERIES + script], capture_output=True, text=True, check=True)
     return run.stdout.split()
 
 
 def test_the_end_waits_for_a_delivery_under_way() -> None:
-    assert told("begin(0.05)") == ["1", "0"]
+    assert answer("begin(0.05)") == ["1", "0"]
 
 
 def test_the_end_does_not_wait_for_ever() -> None:
     then = "leave.set(); runtime._wait_for_deliveries(); print(len(strangers()))"
-    assert told(f"begin(None); {then}") == ["1", "1", "0"]
+    assert answer(f"begin(None); {then}") == ["1", "1", "0"]

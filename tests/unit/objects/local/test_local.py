@@ -287,7 +287,7 @@ async def test_few_directories_are_remembered_and_none_after_the_end(store: Loca
 
 
 async def test_a_write_that_was_given_up_is_not_still_under_way(store: LocalStore, root: Path) -> None:
-    """Whoever cleans up after a cancelled write must find all that it leaves."""
+    """A clean-up after a cancelled write must find all that it leaves."""
     await store.put("other", b"")
     with locks(root).writing((b"key",)):
         writing = asyncio.ensure_future(store.put("key", b"1"))

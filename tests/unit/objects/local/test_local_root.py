@@ -139,7 +139,7 @@ async def test_a_network_filesystem_is_refused(root: Path, monkeypatch: pytest.M
 
 
 async def test_folders_that_cannot_be_locked_are_used_all_the_same(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on NFS, for somebody who has accepted the risk."""
+    """As on NFS, where the option accepts the risk."""
     flock = fcntl.flock
 
     def flock_files_only(descriptor: int, operation: int) -> None:

@@ -105,8 +105,8 @@ def test_an_id_that_does_not_fit_is_refused_with_a_remedy(run_id: str) -> None:
 
 
 def test_keys_lead_back() -> None:
-    assert layout.mail_id(layout.mail_key("r", "approval", "m-1")) == "m-1"
-    assert layout.fork_id(layout.fork_key("r", "r.2")) == "r.2"
+    assert layout.id_of(layout.mail_key("r", "approval", "m-1")) == "m-1"
+    assert layout.id_of(layout.fork_key("r", "r.2")) == "r.2"
     assert layout.run_of_folder(layout.run_folder("r")) == "r"
     assert layout.payload_owner(layout.payload_key("r", "abc")) == "r"
     assert layout.payload_owner(layout.journal_key("r")) is None
@@ -197,7 +197,7 @@ def test_lines_keep_their_bytes() -> None:
 
 def test_a_reference_describes_its_bytes() -> None:
     made = make_ref(Seal(1, 64, 96, ()), b"abc", "x")
-    assert (made.count, made.size, made.end) == (32, 3, 96)
+    assert (made.lines, made.size, made.end) == (32, 3, 96)
     assert joined([ref(0, 0, 4), ref(0, 4, 1)])
     assert not joined([ref(0, 0, 4), ref(0, 5, 1)])
 

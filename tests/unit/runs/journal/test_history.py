@@ -8,10 +8,8 @@ from holdfast.base.errors import Corrupt, Fenced, Invalid
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.store import Object, Version
 from holdfast.runs import layout
-from holdfast.runs.journal.history import Bodies, format_body, read_history
+from holdfast.runs.journal.history import read_history
 from holdfast.runs.journal.payload import get_payload, put_payload
-from holdfast.runs.journal.segments import Ref
-from holdfast.runs.journal.state import RunState
 from tests.unit.runs.journal.journals import TINY, Archive, step
 
 
@@ -119,34 +117,6 @@ async def test_an_id_that_is_none_is_refused_before_anything_is_read() -> None:
     with pytest.raises(Invalid):
         await read_history(archive.store, "a/b")
     assert archive.spent() == {}
-
-
-def test_a_body_is_written_as_if_for_the_first_time() -> None:
-    """Whatever was written before: lines that landed, and ones that did not, others in their place, segments."""
-    bodies, state = Bodies(), RunState(session=1)
-    lines = [b"start\n"]
-    refs = (Ref(0, 0, 2, 10, "a", "0" * 64),)
-
-    def check(more: bytes, refs: tuple[Ref, ...] = (), state: RunState = state) -> None:
-        sealed = refs[-1].end if refs else 0
-        assert bodies.format(refs, state, lines, [more]) == format_body(refs, state, [*lines[sealed:], more])
-
-    check(b"one\n")
-    lines.append(b"one\n")
-    check(b"two\n")
-    check(b"instead of two\n")
-    lines.append(b"somebody's\n")
-    check(b"three\n")
-    lines[-1] = b"somebody else's\n"
-    check(b"three\n")
-    lines.append(b"three\n")
-    check(b"four\n", refs)
-    lines.append(b"four\n")
-    check(b"five\n", refs)
-    lines.append(b"five\n")
-    check(b"start again\n", refs, RunState(session=2))
-    lines[:] = [b"fresh\n"]
-    check(b"six\n", (), RunState(session=2, generation=1))
 
 
 @pytest.mark.parametrize("size", [0, 40_000, 3 * 1024 * 1024])

@@ -11,7 +11,7 @@ from holdfast.base.errors import Corrupt
 from holdfast.telemetry import Gauge
 from tests.unit.server.server_desk import ServerDesk, frame, server_desk
 
-WISH = {"by": "anna", "why": "a clone"}
+DECISION = {"by": "anna", "why": "a clone"}
 
 
 async def conflict(desk: ServerDesk) -> dict[str, Any]:
@@ -29,12 +29,12 @@ async def test_existing_is_authoritative_reaches_the_sender(tmp_path: Path) -> N
         shown = await desk.get(path)
         assert shown["decisions"] == []
         assert shown["accepted_frame_sha256"] != shown["submitted_frame_sha256"]
-        wish = {"resolution": "existing_is_authoritative", **WISH}
-        decided = (await desk.private.post(f"{path}/resolve", json=wish)).json()
+        decision = {"resolution": "existing_is_authoritative", **DECISION}
+        decided = (await desk.private.post(f"{path}/resolve", json=decision)).json()
         assert [each["by"] for each in decided["decisions"]] == ["anna"]
         again = await desk.post(frame(Gauge("load", 2.5, 1_000)))
         assert (again.status_code, again.json()["error"]["resolution"]) == (409, "existing_is_authoritative")
-        late = await desk.private.post(f"{path}/resolve", json={**wish, "resolution": "quarantine_identity"})
+        late = await desk.private.post(f"{path}/resolve", json={**decision, "resolution": "quarantine_identity"})
         assert (late.status_code, late.json()["error"]["kind"]) == (409, "refused")
 
 
@@ -42,12 +42,12 @@ async def test_a_held_identity_is_refused_by_name_until_it_is_lifted(tmp_path: P
     async with server_desk(tmp_path) as desk:
         found = await conflict(desk)
         path = f"/api/v1/conflicts/{found['submitted_frame_sha256']}"
-        await desk.private.post(f"{path}/resolve", json={"resolution": "quarantine_identity", **WISH})
+        await desk.private.post(f"{path}/resolve", json={"resolution": "quarantine_identity", **DECISION})
         refused = await desk.post(frame(seq=1), seqs=(1, 1))
         assert (refused.status_code, refused.json()["error"]["reason"]) == (403, "identity_quarantined")
         (hold,) = (await desk.get("/api/v1/holds"))["holds"]
         assert (hold["agent_id"], hold["boot_id"], hold["why"]) == ("web-1", "boot", "a clone")
-        lifting = {"agent_id": "web-1", "boot_id": "boot", **WISH}
+        lifting = {"agent_id": "web-1", "boot_id": "boot", **DECISION}
         assert (await desk.private.post("/api/v1/holds/lift", json=lifting)).json()["lifted_by"] == "anna"
         assert (await desk.post(frame(seq=1), seqs=(1, 1))).status_code == 200
 
@@ -59,7 +59,7 @@ async def test_what_is_wrong_is_refused(tmp_path: Path) -> None:
         path = f"/api/v1/conflicts/{'0' * 64}/resolve"
         for wrong in (
             {},
-            {"resolution": "forget", **WISH},
+            {"resolution": "forget", **DECISION},
             {"resolution": "quarantine_identity", "by": "a", "why": " "},
         ):
             assert (await desk.private.post(path, json=wrong)).status_code == 400
@@ -71,10 +71,10 @@ async def test_a_decision_that_is_not_said_to_be_json_is_refused_for_that(tmp_pa
         plain = '{"resolution": "quarantine_identity", "by": "a", "why": "b"}'
         for path in (f"/api/v1/conflicts/{'0' * 64}/resolve", "/api/v1/holds/lift"):
             sent = await desk.private.post(path, content=plain, headers={"content-type": kind})
-            told = sent.json()["error"]
-            assert (sent.status_code, told["reason"]) == (400, "bad_request")
-            assert told["message"].startswith("Content-Type must be application/json, got ")
-            assert "Content-Type: application/json" in told["remedy"]
+            reported = sent.json()["error"]
+            assert (sent.status_code, reported["reason"]) == (400, "bad_request")
+            assert reported["message"].startswith("Content-Type must be application/json, got ")
+            assert "Content-Type: application/json" in reported["remedy"]
         said = {"content-type": "Application/JSON; charset=utf-8"}
         lift = await desk.private.post("/api/v1/holds/lift", content=plain, headers=said)
         assert "agent_id: Field required" in lift.json()["error"]["message"]
@@ -84,8 +84,8 @@ async def test_holds_and_resolutions_that_were_tampered_with_change_no_verdict(t
     async with server_desk(tmp_path) as desk:
         await desk.post(frame())
         sha256 = (await desk.post(frame(Gauge("load", 2.5, 1)))).json()["error"]["quarantine_manifest_key"][-69:-5]
-        wish = {"resolution": "quarantine_identity", "by": "ada", "why": "two agents"}
-        assert (await desk.private.post(f"/api/v1/conflicts/{sha256}/resolve", json=wish)).status_code == 200
+        decision = {"resolution": "quarantine_identity", "by": "ada", "why": "two agents"}
+        assert (await desk.private.post(f"/api/v1/conflicts/{sha256}/resolve", json=decision)).status_code == 200
         store = desk.service.store
         keys = [key async for key in store.keys("")]
         right = {key: (await store.get(key)).body for key in keys if "resolutions" in key or "holds" in key}

@@ -110,7 +110,7 @@ async def flushed(desk: ServerDesk) -> None:
 
 
 async def test_who_acknowledges_a_duplicate_tells_others_of_it(tmp_path: Path) -> None:
-    """Whoever accepted it may never tell: it was killed, or still waits for the store's answer."""
+    """The collector that accepted it may never announce it: it was killed, or still waits for the store."""
     body = frame()
     async with server_desk(tmp_path) as desk:
         silent = Collector(desk.service.store, desk.service.ambient, desk.service.authority, CollectorOptions("silent"))

@@ -140,7 +140,7 @@ async def test_a_parameter_that_nobody_reads_is_refused_with_those_that_are_know
             await desk.get(f"/api/v1/metrics/query?metric=load&steps=1m&{span}", 400)
         )
         assert "this path takes none" in str(await desk.get("/metrics?x=1", 400))
-        for client in (desk.ingest, desk.private):  # whoever watches a collector may add parameters of its own
+        for client in (desk.ingest, desk.private):  # a monitor may add parameters of its own
             assert [(await client.get(f"{path}?x=1")).status_code for path in ("/healthz", "/readyz")] == [200, 200]
 
 
@@ -156,9 +156,9 @@ async def test_a_metric_of_an_agent_that_has_none_is_not_found_wherever_it_is_as
     async with server_desk(tmp_path) as desk:
         _, span = await filled(desk)
         for kind in ("query", "labels"):
-            await desk.get(f"/api/v1/metrics/{kind}?metric=load&agent=nobody&{span}", 404)
-        assert (await desk.get(f"/api/v1/metrics/list?agent=nobody&{span}"))["metrics"] == []
-        assert (await desk.get(f"/api/v1/logs/search?agent=nobody&{span}"))["logs"] == []
+            await desk.get(f"/api/v1/metrics/{kind}?metric=load&agent=unknown&{span}", 404)
+        assert (await desk.get(f"/api/v1/metrics/list?agent=unknown&{span}"))["metrics"] == []
+        assert (await desk.get(f"/api/v1/logs/search?agent=unknown&{span}"))["logs"] == []
         refused = await desk.get(f"/api/v1/metrics/query?metric=load&step=99999999999w&{span}", 400)
         assert refused["error"]["message"] == "'99999999999w' is longer than 100 years"
 

@@ -47,9 +47,9 @@ async def test_batches_that_wait_for_the_store_are_seen_and_named_at_the_end(
         monkeypatch.setattr(desk.script, "put", refuse)
         assert (await desk.post(frame(seq=2), seqs=(2, 2))).status_code == 200
         desk.service.begin_draining()
-    [told] = [each for each in caplog.records if "in the spool" in each.getMessage()]
-    assert told.levelno == logging.WARNING
-    assert told.getMessage().startswith(f"1 batch remains in the spool {tmp_path / 'spool'}, ")
+    [answer] = [each for each in caplog.records if "in the spool" in each.getMessage()]
+    assert answer.levelno == logging.WARNING
+    assert answer.getMessage().startswith(f"1 batch remains in the spool {tmp_path / 'spool'}, ")
 
 
 async def test_a_collector_without_a_spool_has_none(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,23 +1,96 @@
-"""Many rows of one type as columns: what a bulk load is made of, from the caller's table to the file.
+"""Rows and intents, one at a time and as columns. Pure.
 
-A ``Batch`` is a sequence of rows, so whoever wants rows has them; nobody on the way of a bulk load does. A ``Segment``
-is what is current of many identities, as columns too. Comparing one with the other makes no Python object for any row.
+A row is an identity and its ``fields_json``; an intent is how an identity should be, with what it is expected to be
+now. An expectation is about the committed state that the commit rests on, never about other intents.
 
-Identities are compared as one text. For relations the lengths of the parts are in it, so that no two identities have
-the same.
+A ``Batch`` is many rows of one type as columns, from the caller's table to the data file; it is also a sequence of
+rows. A ``Segment`` is the current state of many identities as columns. They are compared without a Python object per
+row. Identities are compared as one text; for relations it contains the lengths of the parts, so that no two identities
+have the same text.
 """
 
+import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, overload
+from typing import Any, NamedTuple, Protocol, overload
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.ontology.format.data.intents import Current, Identity, Intent, Row, digest
 from holdfast.ontology.types.refs import TypeId
+
+Identity = tuple[str, ...]
+"""``(entity_key,)``, or ``(left_key, right_key, instance_key)``."""
+
+
+class Current(NamedTuple):
+    """What the latest row of an identity says."""
+
+    commit_id: int
+    digest: bytes
+    retracted: bool = False
+    other: bytes | None = None
+    """The digest of the same fields in our spelling, where a plain writer has another."""
+
+    def says(self, wanted: bytes) -> bool:
+        return wanted in (self.digest, self.other)
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """Expect that the identity does not exist, or was retracted."""
+
+
+@dataclass(frozen=True, slots=True)
+class AtCommit:
+    """Expect that the identity was last written by this commit."""
+
+    commit_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Equal:
+    """Expect that the identity has these fields."""
+
+    digest: bytes
+
+
+Expectation = Absent | AtCommit | Equal
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    type_id: TypeId
+    identity: Identity
+    fields_json: str | None
+    """Canonical; None to retract."""
+    expect: Expectation | None = None
+
+
+class Row(NamedTuple):
+    identity: Identity
+    fields_json: str
+    retracted: bool = False
+
+
+class Change(NamedTuple):
+    """A row to be written; ``fields_json`` is None where a retraction must keep what is current."""
+
+    identity: Identity
+    fields_json: str | None
+
+
+class Known(Protocol):
+    """What is current of one type."""
+
+    def get(self, identity: Identity, /) -> Current | None: ...
+
+
+def digest(fields_json: str) -> bytes:
+    return hashlib.blake2b(fields_json.encode(), digest_size=16).digest()
+
 
 LARGE = 1_000
 """So many rows are worth columns."""

@@ -29,9 +29,9 @@ import pyarrow.json as pj
 
 from holdfast.base.errors import Corrupt
 from holdfast.ontology.types import readings
+from holdfast.ontology.types.codecs import to_json
 from holdfast.ontology.types.readings import Reading
 from holdfast.ontology.types.typespec import Choice, ListOf, Node, Primitive, without_null
-from holdfast.ontology.types.values import to_json
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 DECIMAL = pa.decimal128(38, 18)
@@ -150,7 +150,7 @@ def _scanned(nodes: Mapping[str, Node], bodies: Sequence[str]) -> dict[str, pa.A
             read_options=pj.ReadOptions(use_threads=False, block_size=len(data) + 1),
             parse_options=pj.ParseOptions(explicit_schema=pa.schema(written), unexpected_field_behavior="ignore"),
         ).combine_chunks()
-        if table.num_rows != len(bodies):  # somebody writes JSON over several lines
+        if table.num_rows != len(bodies):  # JSON over several lines
             return None
         return {name: _cast(table.column(name).combine_chunks(), kind) for name, kind in kinds.items()}
     except pa.ArrowException:

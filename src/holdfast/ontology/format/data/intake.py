@@ -17,9 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.base.errors import Invalid
-from holdfast.ontology.format.data.batch import LARGE, Batch
+from holdfast.ontology.format.data.batch import LARGE, Batch, Row
 from holdfast.ontology.format.data.columns import DECIMAL, TIMESTAMP, arrow_type
-from holdfast.ontology.format.data.intents import Row
 from holdfast.ontology.format.data.rows import (
     assembled,
     batched,
@@ -29,10 +28,10 @@ from holdfast.ontology.format.data.rows import (
     written,
     written_columns,
 )
+from holdfast.ontology.types.codecs import Unfit
 from holdfast.ontology.types.errors import InvalidValue
 from holdfast.ontology.types.typeinfo import ENDS, NOT_EMPTY, TypeInfo, end_key
 from holdfast.ontology.types.typespec import DictOf, ListOf, Node, Primitive, Record, without_null
-from holdfast.ontology.types.values import Unfit
 
 JSON_TEXT = {b"holdfast": b"json"}
 """Metadata of a column of texts that are the JSON of a field's values, as tables show fields of several shapes."""

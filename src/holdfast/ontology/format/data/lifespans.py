@@ -7,7 +7,7 @@ one counts: the other ends with its own commit.
 
 Files of later commits that are there when a snapshot is made end rows of it too. The snapshot says so, and how far it
 looked: the head of the type as of the last of those files (``known``). Who has the same files after it, which that head
-proves, need not compare keys with them; for everybody else an end after the snapshot's own commits is none.
+proves, need not compare keys with them; for all other readers an end after the snapshot's own commits does not count.
 
 Rows that last come first, those that have ended after them, each by commit and identity. The snapshot says how many the
 former are (``Lasting``), so that who asks for the latest state stops there and asks no row. Where an identity has two
@@ -43,7 +43,7 @@ class Lives(NamedTuple):
     until: pa.Array
     """The commit that ended each, or null."""
     order: np.ndarray
-    """Numbers of rows: those that last, then those that have ended, if ``lasting`` tells them apart."""
+    """Numbers of rows: those that last, then those that have ended, if ``lasting`` divides them."""
     lasting: Lasting | None
 
 

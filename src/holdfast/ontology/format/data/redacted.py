@@ -1,7 +1,7 @@
 """A data file without what a redaction destroys, and the mark that it then bears. Pure, and blocking.
 
-The mark is the number of the latest commit whose order changed the file's bytes, in the file's own metadata: whoever
-meets it knows that no state from before that commit can be read from the file.
+The mark is the number of the latest commit whose order changed the file's bytes, in the file's own metadata: a state
+from before that commit cannot be read from the file.
 """
 
 from collections.abc import Mapping
@@ -47,10 +47,10 @@ def redacted(body: bytes, path: str, redaction: Redaction, commit_id: int) -> by
     if not pc.any(mask).as_py():
         return None
     texts = table.column("fields_json").to_pylist()
-    doomed = {number for number, wanted in enumerate(mask.to_pylist()) if wanted}
-    if all(is_erased(texts[number]) for number in doomed):
+    erased = {number for number, wanted in enumerate(mask.to_pylist()) if wanted}
+    if all(is_erased(texts[number]) for number in erased):
         return body
-    for number in doomed:
+    for number in erased:
         texts[number] = erased_text(redaction.key_field, texts[number])
     for number, column in enumerate(table.schema):
         if column.name == "fields_json":

@@ -21,16 +21,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from holdfast.base.errors import Corrupt
-from holdfast.ontology.format.data.batch import Batch
+from holdfast.ontology.format.data.batch import Batch, Row
 from holdfast.ontology.format.data.columns import typed_columns
 from holdfast.ontology.format.data.footer import FORMS, PARTIAL
-from holdfast.ontology.format.data.intents import Row
 from holdfast.ontology.format.redactions import is_erased
 from holdfast.ontology.types import names
+from holdfast.ontology.types.codecs import Unfit, texts
 from holdfast.ontology.types.errors import InvalidValue, UnreadableRow
 from holdfast.ontology.types.typeinfo import ENDS, UNKEYED, TypeInfo, key_text
 from holdfast.ontology.types.typespec import Node, form_of, without_null
-from holdfast.ontology.types.values import Unfit, texts
 
 ROW_GROUP = 262_144
 """Rows of a row group: a lookup by key fetches one, and a question about some columns one range of each."""

@@ -1,4 +1,4 @@
-"""Reads the columns of a data file that the specification fixes, whoever wrote it: identities, commits, fields.
+"""Reads the columns of a data file that the specification fixes, of any writer: identities, commits, fields.
 
 Knows nothing of the user's classes. A file of a plain writer has no ``_retracted`` column: nothing in it is retracted.
 """
@@ -12,8 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from holdfast.base.errors import Corrupt
-from holdfast.ontology.format.data.batch import LARGE, LONG_BYTES, Segment, joined
-from holdfast.ontology.format.data.intents import Current, Identity, Row, digest
+from holdfast.ontology.format.data.batch import LARGE, LONG_BYTES, Current, Identity, Row, Segment, digest, joined
 from holdfast.ontology.format.data.rows import from_parquet, from_table, stored_keys
 from holdfast.ontology.types import names
 

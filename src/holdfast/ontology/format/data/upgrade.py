@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast.ontology.format.data import rows
+from holdfast.ontology.format.data.batch import Row
 from holdfast.ontology.format.data.columns import typed_columns
-from holdfast.ontology.format.data.intents import Row
 from holdfast.ontology.format.redactions import is_erased
 from holdfast.ontology.types import names
 from holdfast.ontology.types.typeinfo import TypeInfo

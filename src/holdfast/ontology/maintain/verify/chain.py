@@ -48,11 +48,13 @@ class ChainCheck:
     def knows(self, commit_id: int) -> bool:
         return not any(first <= commit_id <= last for first, last in self.gaps)
 
-    def complain(self, kind: str, key: str, message: str) -> None:
+    def add(self, kind: str, key: str, message: str) -> None:
         self.findings.append(Finding(kind, key, message))
 
 
-async def walk(store: Store, head: Head, attempts: Mapping[int, list[str]], tell: Callable[[int], None]) -> ChainCheck:
+async def walk(
+    store: Store, head: Head, attempts: Mapping[int, list[str]], report: Callable[[int], None]
+) -> ChainCheck:
     """Follow the chain from ``head``; ``attempts`` are the listed manifests by their number."""
     check = ChainCheck()
     reader = _Reader(store, head, attempts)
@@ -62,7 +64,7 @@ async def walk(store: Store, head: Head, attempts: Mapping[int, list[str]], tell
     try:
         while place is not None:
             if place.path in visited:
-                check.complain("chain_cycle", check.manifests[-1].path, f"its parent {place.path} lies above it")
+                check.add("chain_cycle", check.manifests[-1].path, f"its parent {place.path} lies above it")
                 check.whole = False
                 check.gaps.append((1, check.manifests[-1].commit_id - 1))
                 break
@@ -79,7 +81,7 @@ async def walk(store: Store, head: Head, attempts: Mapping[int, list[str]], tell
                 check.recents[manifest.path] = _digest(manifest.summary.recent)
                 manifest = replace(manifest, summary=replace(manifest.summary, recent=()))
             check.manifests.append(manifest)
-            tell(len(check.manifests))
+            report(len(check.manifests))
             place = manifest.parent
     finally:
         await reader.close()
@@ -106,19 +108,19 @@ class _Reader:
         if body is None:
             kind = "manifest_missing" if check.manifests else "head_without_manifest"
             key = place.path if check.manifests else HEAD
-            check.complain(kind, key, f"the chain names {place.path} for commit {place.commit_id}, and it is missing")
+            check.add(kind, key, f"the chain names {place.path} for commit {place.commit_id}, and it is missing")
             return None
         try:
             manifest = parse(body, place.path)
         except (Corrupt, Incompatible) as error:
             kind, message = _broken(body, place.path, error)
-            check.complain(kind, place.path, message)
+            check.add(kind, place.path, message)
             return None
         if manifest.commit_id != place.commit_id:
             above = check.manifests[-1].path if check.manifests else HEAD
             lies_above = manifest.path in check.places or manifest.commit_id > place.commit_id
             kind = "chain_cycle" if lies_above else "chain_break"
-            check.complain(
+            check.add(
                 kind,
                 above,
                 f"commit {place.commit_id} should be {place.path}, which is commit {manifest.commit_id}",
@@ -169,7 +171,7 @@ def compare(check: ChainCheck, dropped: Dropped) -> Iterator[Finding]:
         yield from _times(ledger, manifest)
         recent += manifest.refs
         if manifest.summary is not None:
-            # The first fault is told; what follows from it in later manifests is not told again.
+            # Only the first fault is reported; later manifests repeat it.
             fault = _fault(ledger, manifest) or _recent_fault(check, manifest, recent)
             if fault is not None:
                 yield Finding("summary_wrong", manifest.path, fault)

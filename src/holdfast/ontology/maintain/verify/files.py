@@ -64,15 +64,15 @@ def check_data(body: bytes, entry: FileEntry, commit_id: int) -> tuple[list[Find
     others = set(table.column("commit_id").unique().to_pylist()) - {commit_id}
     types = set(table.column(f"{entry.type_id.kind}_type").unique().to_pylist()) - {entry.type_id.name}
     if others or types:
-        told = ", ".join(map(str, sorted(map(str, others | types))))
-        findings.append(Finding("rows_wrong", entry.path, f"it has rows of {told}"))
+        listed = ", ".join(map(str, sorted(map(str, others | types))))
+        findings.append(Finding("rows_wrong", entry.path, f"it has rows of {listed}"))
     if not findings and entry.stats is not None:
         findings += _check_stats(entry.path, entry.stats, stats_of(body, key=entry.path))
     return findings, row_digest(table, entry.type_id.kind)
 
 
 def _check_stats(path: str, said: FileStats, found: FileStats) -> Iterator[Finding]:
-    """Statistics against the file's own: by wrong ones queries would leave it out. What they lack is no fault."""
+    """Statistics against the file's own: by wrong ones queries would leave it out. Missing statistics are correct."""
     found = parse_stats(found.document()) or found  # as documents have them
     wrong = [name for name, span in said.columns.items() if name in found.columns and found.columns[name] != span]
     if said.rows != found.rows:
@@ -90,7 +90,7 @@ def looked_at(body: bytes, path: str, entry: Entry, files: Sequence[FileRef]) ->
     try:
         head = known(from_parquet(body, key=path, columns=("commit_id",)).schema.metadata)
     except Corrupt:
-        return ()  # which is told of it anyway
+        return ()  # a finding of its own
     if head is None or entry.head is None:
         return ()
     later = [ref for ref in files if entry.last < ref.commit_id <= head.commit_id]
@@ -135,7 +135,7 @@ def check_snapshot(
 
 
 def _says_ends(table: pa.Table) -> bool:
-    """Whether its rows say until when they last, by which readers tell which were replaced; a plain writer's do not."""
+    """Whether its rows say until when they last, by which readers know which were replaced; a plain writer's do not."""
     return names.UNTIL in table.column_names and ORIGIN in (table.schema.metadata or {})
 
 

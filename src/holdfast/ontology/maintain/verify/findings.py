@@ -11,7 +11,7 @@ from holdfast.base.codec import Document
 
 class Severity(Enum):
     ERROR = "error"
-    """Rows are lost, wrong, or hidden from somebody."""
+    """Rows are lost, wrong, or hidden from some reader."""
     WARNING = "warning"
     """Nothing is wrong with the rows; something else should be looked at."""
     INFORMATION = "information"
@@ -26,7 +26,7 @@ class Kind(NamedTuple):
 
 _BACKUP = "restore the object from a backup of the store"
 _REPAIR = "holdfast onto index repair --apply"
-_NOTHING = "nothing: it is in nobody's way"
+_NOTHING = "nothing: it does no harm"
 
 
 def _kinds(severity: Severity, **remedies: str) -> dict[str, Kind]:
@@ -37,7 +37,7 @@ KINDS: dict[str, Kind] = {
     **_kinds(
         Severity.ERROR,
         head_unreadable=_BACKUP,
-        head_missing=f"{_BACKUP}, before anybody commits: the next commit would be the first of another chain",
+        head_missing=f"{_BACKUP}, before the next commit: the next commit would be the first of another chain",
         head_without_manifest=f"{_BACKUP}; nothing can be read until then",
         manifest_missing=f"{_BACKUP}; commits below it cannot be reached",
         manifest_unreadable=_BACKUP,
@@ -47,7 +47,7 @@ KINDS: dict[str, Kind] = {
         file_missing=_BACKUP,
         file_truncated=_BACKUP,
         file_unreadable=_BACKUP,
-        hash_mismatch=f"{_BACKUP}: somebody has changed its bytes",
+        hash_mismatch=f"{_BACKUP}: its bytes were changed",
         row_count_mismatch=_BACKUP,
         rows_wrong=f"{_BACKUP}: it holds rows of another commit or type",
         stats_wrong=f"{_BACKUP}, or of a snapshot remove it, then {_REPAIR}; queries may leave the file out until then",

@@ -24,13 +24,11 @@ from holdfast.ontology.format.head import Head, read_head
 from holdfast.ontology.format.index import Entry, read_index
 from holdfast.ontology.format.manifest import REDACTS, FileEntry
 from holdfast.ontology.format.redactions import finished
-from holdfast.ontology.maintain.leftovers import leftovers
-from holdfast.ontology.maintain.staged_loads import staged_loads
+from holdfast.ontology.maintain.leftovers import leftovers, staged_loads
 from holdfast.ontology.maintain.verify.chain import ChainCheck, walk
+from holdfast.ontology.maintain.verify.derived import Truth, check_index, check_schemas
 from holdfast.ontology.maintain.verify.files import check_data, check_snapshot, looked_at
 from holdfast.ontology.maintain.verify.findings import Finding, Report, by_weight
-from holdfast.ontology.maintain.verify.indexes import Truth, check_index
-from holdfast.ontology.maintain.verify.schemas import check_schemas
 from holdfast.ontology.types.refs import FileRef, Place, TypeId
 
 PARALLEL = 16
@@ -67,7 +65,7 @@ class _Run:
     marked: bool = False
     """A file that lost payload is not what was said of it."""
 
-    def complain(self, kind: str, key: str, message: str) -> None:
+    def add(self, kind: str, key: str, message: str) -> None:
         self.findings.append(Finding(kind, key, message))
 
     def report(self) -> Report:
@@ -142,20 +140,22 @@ async def _read_head(run: _Run) -> bool:
     try:
         run.head = await read_head(run.store)
     except Corrupt as error:
-        run.complain("head_unreadable", layout.HEAD, str(error))
+        run.add("head_unreadable", layout.HEAD, str(error))
         return False
     if await run.store.find(layout.ENGINE) is not None:
-        run.complain("other_engine", layout.ENGINE, "another engine has left its mark: it may use the layout otherwise")
+        run.add(
+            "other_engine", layout.ENGINE, "another engine has written its mark: it may use the layout in another way"
+        )
     return True
 
 
 async def _lost_head(run: _Run) -> bool:
-    """Whether commits are there that somebody made, and no head. An attempt at the first one may be under way."""
+    """Whether there are commits and no head. An attempt at the first one may be under way."""
     last = max(_listed(run), default=0)
     made = last > 1 or (last == 1 and any(key.startswith(layout.INDICES) for key in run.sizes))
     if run.head.version is not None or not made or await run.store.find(layout.HEAD) is not None:
         return False
-    run.complain("head_missing", layout.HEAD, f"commits up to {last} are there, and no head leads to them")
+    run.add("head_missing", layout.HEAD, f"commits up to {last} are there, and no head leads to them")
     return True
 
 
@@ -195,7 +195,7 @@ async def _ledger(run: _Run, check: ChainCheck) -> Ledger | None:
     try:
         return await Chain(run.store).ledger(run.head.place)
     except HoldfastError as error:
-        run.complain("chain_break", run.head.manifest_path or layout.HEAD, str(error))
+        run.add("chain_break", run.head.manifest_path or layout.HEAD, str(error))
         return None
 
 
@@ -208,9 +208,9 @@ async def _check_files(run: _Run, check: ChainCheck) -> None:
     for commit_id, entry in named:
         size = run.sizes.get(entry.path)
         if size is None and not await _exists(run.store, entry.path):
-            run.complain("file_missing", entry.path, f"commit {commit_id} names it for {entry.type_id.label}")
+            run.add("file_missing", entry.path, f"commit {commit_id} names it for {entry.type_id.label}")
         elif size is not None and size < SMALLEST:
-            run.complain("file_truncated", entry.path, f"it has {size} bytes, which is too short for any file")
+            run.add("file_truncated", entry.path, f"it has {size} bytes, which is too short for any file")
         else:
             there.append((commit_id, entry))
     run.checked["files"] = len(named)
@@ -226,7 +226,7 @@ async def _check_files(run: _Run, check: ChainCheck) -> None:
         findings, digest = await blocking(check_data, body, entry, commit_id)
         mark = mark_of(body, entry.path) if findings and body.endswith(b"PAR1") else 0
         if mark in ordered:
-            findings = []  # its manifest will be told; that the order is not finished is a finding of its own
+            findings = []  # its manifest is written next; that the redaction is unfinished is a finding of its own
         run.marked |= bool(findings and mark)
         return commit_id, entry, findings, digest
 
@@ -253,7 +253,7 @@ async def _check_redactions(run: _Run, check: ChainCheck) -> list[Finding]:
             run.checked["redactions"] += 1
             run.redacted = max(filter(None, (run.redacted, manifest.place)))
             if not await finished(run.store, manifest.place):
-                message = f"commit {manifest.commit_id} orders payload to be destroyed, and nobody says that it was"
+                message = f"commit {manifest.commit_id} orders payload to be destroyed, and no record says that it was"
                 found.append(Finding("redaction_unfinished", manifest.path, message))
     for each in await staged_loads(run.store):
         message = f"{len(each.keys)} objects, {each.size} bytes, of a bulk load that is under way or was killed"
@@ -307,7 +307,9 @@ def _strangers(run: _Run, check: ChainCheck) -> Iterator[Finding]:
             attempts[folder] = commit_id
     for folder, commit_id in attempts.items():
         if commit_id > run.head.commit_id + 1:
-            yield Finding("orphan_attempt", folder, f"nobody can be at commit {commit_id} after {run.head.commit_id}")
+            yield Finding(
+                "orphan_attempt", folder, f"no writer can be at commit {commit_id} after {run.head.commit_id}"
+            )
         elif commit_id > run.head.commit_id:
             yield Finding("open_attempt", folder, f"an attempt at commit {commit_id}, which is still to come")
         elif check.knows(commit_id):

@@ -43,7 +43,7 @@ class OldCopy(Corrupt):
 
 
 class Arrival(NamedTuple):
-    """A file at hand: its number in the session, what is known of it, where it lies."""
+    """A fetched file: its number in the session, its index entry, and its path."""
 
     number: int
     entry: Entry
@@ -60,7 +60,7 @@ class Arrived(NamedTuple):
 
 
 class Reader(NamedTuple):
-    """What a read knows of redactions and of its chain; the session's database, in whose folder it may put files."""
+    """The redactions and the chain as a read knows them; the session's database, whose folder takes new files."""
 
     fence: RedactionFence
     proved: Callable[[TypeHead], bool]
@@ -133,7 +133,7 @@ def _once(shape: TypeInfo, found: Arrived, number: int, duck: Duck) -> Arrived:
 
 
 def _carried_out(shape: TypeInfo, arrival: Arrival, fence: RedactionFence, folder: Path) -> tuple[Path, int]:
-    """The file, or one of our own without what was ordered to be destroyed and may not be yet; and its mark."""
+    """The file, or a copy without the payload that a pending redaction destroys; and its mark."""
     if not fence.concerns(shape.type_id):
         return arrival.path, 0
     body = arrival.path.read_bytes()
@@ -152,7 +152,7 @@ def _instead(path: Path, target: Path, body: bytes) -> Path:
 
 
 def _upgraded(shape: TypeInfo, number: int, path: Path, folder: Path) -> Path:
-    """The file, or one of our own with the rows as the class of now has them."""
+    """The file, or a copy with its rows upgraded to the newest version of the class."""
     if not shape.upgraders or not any(concerned(shape, version) for version in versions_in(path)):
         return path
     target = folder / "upgraded" / f"{number}.parquet"
@@ -163,9 +163,9 @@ def _upgraded(shape: TypeInfo, number: int, path: Path, folder: Path) -> Path:
 
 
 def _without_doubles(shape: TypeInfo, path: Path, rows: int, duck: Duck, target: Path) -> tuple[Path, int]:
-    """The file, or one of our own in which each identity has the last of its rows of a commit; how many there are.
+    """The file, or a copy in which each identity has only the last of its rows of a commit; and the number of rows.
 
-    The file itself is not ours to change: it may be the store's, under another name.
+    The file itself is never changed: it may be a hard link to the store's.
     """
     identity = ", ".join(map(quoted, (*shape.keys, "commit_id")))
     found = duck.fetch(f"SELECT count(DISTINCT ({identity})) AS n FROM read_parquet($path)", {"path": str(path)})

@@ -66,19 +66,19 @@ class Wanted:
 
     def tests(self, entry: Entry, *, single: bool) -> And:
         """What must hold of a row of a file, or it is not needed."""
-        told = entry.stats is not None and bool(entry.stats.columns)
-        whole = told and (self.history or (single and entry.path == self.oldest))
+        described = entry.stats is not None and bool(entry.stats.columns)
+        whole = described and (self.history or (single and entry.path == self.oldest))
         return And((*self.keys.terms, *self.rest.terms)) if whole else self.keys
 
 
 def large(entry: Entry) -> bool:
-    """Whether it pays to look at the footer first."""
+    """Whether its footer is fetched first."""
     return entry.stats is not None and entry.stats.size > WHOLE_BYTES
 
 
 @dataclass
 class _File:
-    """One file of which parts are here."""
+    """One file of which parts have been fetched."""
 
     remote: RemoteParquet
     foreign: bool
@@ -90,8 +90,8 @@ class _File:
     """The fence that it was made under."""
 
 
-class Narrower:
-    """The parts of a session's files."""
+class LargeFiles:
+    """The large files of a session, and what has been fetched of them."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -100,11 +100,11 @@ class Narrower:
         """By the path of the local file."""
 
     def forget(self) -> None:
-        """Look at files anew. Statements that are under way still get what they read of the files from before."""
+        """Open files anew. Statements that are under way still read the ones that they were made for."""
         self._files.clear()
 
     def known(self, entry: Entry) -> bool:
-        """Whether it has been looked at."""
+        """Whether its footer has been fetched."""
         return entry.path in self._files
 
     async def part(self, arrival: Arrival, reader: Reader, wanted: Wanted) -> Loaded | None:
@@ -213,11 +213,11 @@ def share_of(file: Loaded, share: tuple[int, int]) -> Loaded:
 
 
 def _current(metadata: Any, entry: Entry, wanted: Wanted, proved: Callable[[TypeHead], bool]) -> int:
-    """How many of the first row groups hold all rows that count, as far as they are told apart."""
-    every, told, looked = metadata.num_row_groups, lasting_in(metadata.metadata), known(metadata.metadata)
+    """How many of the first row groups hold all rows that count, as far as the file separates them from ended ones."""
+    every, lasting, looked = metadata.num_row_groups, lasting_in(metadata.metadata), known(metadata.metadata)
     through = entry.last if looked is None else looked.commit_id
     sure = looked is None or proved(looked)
-    if wanted.history or told is None or told.rows != metadata.num_rows or not sure or through > wanted.upper:
+    if wanted.history or lasting is None or lasting.rows != metadata.num_rows or not sure or through > wanted.upper:
         return int(every)
     ends = accumulate(metadata.row_group(number).num_rows for number in range(every))
-    return next((number for number, end in enumerate(ends, 1) if end >= told.first), 0)
+    return next((number for number, end in enumerate(ends, 1) if end >= lasting.first), 0)

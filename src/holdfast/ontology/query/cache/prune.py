@@ -12,7 +12,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any, Literal
 
-from holdfast.ontology.chain.times import Window
+from holdfast.ontology.chain.history import Window
 from holdfast.ontology.format.index import Entry
 from holdfast.ontology.format.stats import FileStats, Span, may_hold
 from holdfast.ontology.types.expressions.ast import (

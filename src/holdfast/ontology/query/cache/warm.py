@@ -32,7 +32,7 @@ from holdfast.ontology.filters.scope import quoted
 from holdfast.ontology.format.data.columns import arrow_type
 from holdfast.ontology.format.index import Entry
 from holdfast.ontology.query.cache.fetched import Arrival, Arrived, OldCopy, Reader, arrived
-from holdfast.ontology.query.cache.large_files import Narrower, Wanted, large
+from holdfast.ontology.query.cache.large_files import LargeFiles, Wanted, large
 from holdfast.ontology.query.cache.loaded import (
     SYSTEM,
     Loaded,
@@ -51,9 +51,9 @@ from holdfast.sql.files import LocalFiles
 from holdfast.sql.session import Session
 
 PARALLEL = 16
-"""Files on their way at a time."""
+"""Files that are fetched at a time."""
 TABLE_BYTES = 256 * 1024
-"""Larger files are scanned where they lie."""
+"""Larger files are scanned in place."""
 AT_ONCE = 256
 """Files that one statement loads into a table: DuckDB keeps something of each until it ends."""
 
@@ -69,7 +69,7 @@ class Held(NamedTuple):
 
 @dataclass(eq=False)
 class _TypeFiles:
-    """What is here of a type, as its class is now and as redactions up to a commit left it."""
+    """The files of a type, read for one version of its class and after the redactions up to a commit."""
 
     shape: TypeInfo
     fence: int
@@ -94,7 +94,7 @@ class Warm:
         self._numbers = count(1)
         self._duck: Duck | None = None
         self._files: LocalFiles | None = None
-        self._narrower = Narrower(store)
+        self._large = LargeFiles(store)
         self._types: dict[tuple[TypeId, int], _TypeFiles] = {}
         """By type and the identity of its fields, which ``_TypeFiles.shape`` keeps alive."""
         self._room = 0
@@ -138,14 +138,14 @@ class Warm:
     # --- files ---
 
     def forget(self) -> None:
-        """Read everything again. Statements that are under way keep the tables that they were made for."""
-        self._narrower.forget()
+        """Drop everything that was read. Statements that are under way keep the tables that they were made for."""
+        self._large.forget()
         self._types.clear()
 
     def known(self, shape: TypeInfo, entry: Entry) -> bool:
-        """Whether a file is here, or the beginning of it."""
+        """Whether a file, or its footer, has been fetched."""
         found = self._types.get(_key(shape))
-        return (found is not None and entry.path in found.files) or self._narrower.known(entry)
+        return (found is not None and entry.path in found.files) or self._large.known(entry)
 
     async def load(
         self,
@@ -181,7 +181,7 @@ class Warm:
     async def fill(self, reads: Sequence[Reading]) -> None:
         """Fetch what is read of files of which parts are here. ``MissingFile``, ``Overtaken`` as in ``load``."""
         if reads:
-            await self._narrower.fill(reads)
+            await self._large.fill(reads)
 
     def _type_files(self, shape: TypeInfo, fence: RedactionFence) -> _TypeFiles:
         found = self._types.get(_key(shape))
@@ -206,7 +206,7 @@ class Warm:
             if (path := await files.link(entry.path, name)) is not None:
                 await self._add(here, await arrived(here.shape, [Arrival(number, entry, path)], reader))
                 return
-            part = await self._narrower.part(Arrival(number, entry, reader.duck.folder / name), reader, wanted)
+            part = await self._large.part(Arrival(number, entry, reader.duck.folder / name), reader, wanted)
             if part is not None:
                 found[entry.path] = part
 

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
+from holdfast.ontology.types.codecs import in_utc
 from holdfast.ontology.types.errors import InvalidQuery, unknown
 from holdfast.ontology.types.expressions.ast import Value
 from holdfast.ontology.types.readings import Reading
@@ -28,7 +29,6 @@ from holdfast.ontology.types.typespec import (
     Ref,
     to_text,
 )
-from holdfast.ontology.types.values import in_utc
 
 Fitted = tuple[Reading, Value]
 _NONE = type(None)

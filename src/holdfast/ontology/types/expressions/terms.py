@@ -1,9 +1,9 @@
 """Operators: from ``Customer.tier == "Gold"`` to a predicate. Pure.
 
 A ``Term`` is a place in a row and its declared type; comparing it gives a ``Condition``, which combines with ``&``,
-``|`` and ``~``. Everything is checked here, when the query is written down: names, types and values.
+``|`` and ``~``. Names, types and values are checked here, when the query is built.
 
-Type checkers know the type of a field, so they refuse what would be refused here.
+Type checkers know the type of a field, so they report the same mistakes earlier.
 """
 
 from abc import ABC, abstractmethod
@@ -63,7 +63,7 @@ class Condition:
         return Condition(And((*before, self._same(other).predicate)), self.root)
 
     def __or__(self, other: "Condition") -> "Condition":
-        # Flat: whoever joins thousands of conditions gets one list, not a tree of that depth.
+        # Flat: thousands of joined conditions are one list, not a tree of that depth.
         before = self.predicate.terms if isinstance(self.predicate, Or) else (self.predicate,)
         return Condition(Or((*before, self._same(other).predicate)), self.root)
 
@@ -106,7 +106,7 @@ class Figure:
 
 
 class Term(ABC, Generic[T]):
-    """What can be compared. Made by classes, ``left``, ``right``, ``path`` and ``any_path``; never by hand."""
+    """An operand of a comparison. Made by classes, ``left``, ``right``, ``path`` and ``any_path``."""
 
     __hash__ = object.__hash__
 
@@ -122,7 +122,7 @@ class Term(ABC, Generic[T]):
 
     @abstractmethod
     def _condition(self, predicate: Predicate) -> Condition:
-        """What a test of it says about the row."""
+        """A predicate on this place as a condition on the row."""
 
     def __eq__(self, other: T) -> Condition:  # type: ignore[override]  # a term of a query, as in every such language
         return self._compared("==", other)
@@ -212,11 +212,11 @@ class RowTerm(Term[T]):
         return Condition(predicate, self._root)
 
     def any_path(self: "ListTerm", path: str = "") -> "ItemTerm":
-        """What is compared with this must hold for one item of the list at least, or for what is at ``path`` in it."""
+        """A comparison with this must hold for at least one item of the list, or for the value at ``path`` in it."""
         return _items(self, "any", path)
 
     def all_path(self: "ListTerm", path: str = "") -> "ItemTerm":
-        """What is compared with this must hold for all items of the list."""
+        """A comparison with this must hold for all items of the list."""
         return _items(self, "all", path)
 
     def length(self: "ListTerm") -> "LengthTerm":

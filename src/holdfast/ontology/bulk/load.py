@@ -1,20 +1,23 @@
 """Bulk loads: rows that many tasks have checked and staged become one commit, with one data file of their type.
 
-    staged files (by tasks)  --decide, by ranges of keys-->  parts  --put together-->  data file, manifest, head
+    staged files (by tasks)  --decide, by ranges of keys-->  parts  --encode-->  data file, manifest, head
 
-Tasks stage rows independently of each other and of the store's state. What is written is decided against what is
-current, range by range, and comes out as parts, from which the data file is encoded when its commit's number is known.
-After a lost race for the head it is encoded again, and decided again only if the same type was committed to.
+Tasks stage rows independently of each other and of the store's state. What is written is decided against the current
+rows, range by range, and comes out as parts. The number of the commit is a column of the data file and part of its key,
+so the file is encoded when the number is known, a row group at a time. After a lost race for the head it is encoded
+again, and decided again only if the same type was committed to.
 
-**Once.** A load may say whose batch it is: ``source`` and ``batch``, which rises. The last batch of each source stands
-in every manifest, so the same compare-and-swap that makes the commit also says that it was made: a load of a
-batch that is not newer returns the commit that has it, and writes nothing. That holds for ever, because manifests carry
-it on, and for two drivers at once, because one of them loses the head and then looks.
+**Once.** A load may name its ``source`` and its ``batch``, a number that rises. Manifests carry the last batch of each
+source, so the compare-and-swap that makes the commit also records the batch: a load of a batch that is not newer
+returns the commit that has it and writes nothing. Of two drivers with the same batch one loses the head, and then finds
+the batch on the chain.
 
-Small loads on small types are decided in this process, the others wherever ``run`` puts them.
+Small loads on small types are decided in this process, the others wherever ``run`` executes tasks.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import hashlib
+import io
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -28,21 +31,163 @@ from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import Store
 from holdfast.ontology.bulk import stage
 from holdfast.ontology.bulk.decide import Rules, Tally
-from holdfast.ontology.bulk.prepared import Prepared, vanished
-from holdfast.ontology.bulk.stage import SIZES, Sizes
-from holdfast.ontology.bulk.staged import KeyRange, StagedFile, key_ranges
+from holdfast.ontology.bulk.stage import SIZES, KeyRange, Sizes, StagedFile, key_ranges
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.chain.resolve import resolve
 from holdfast.ontology.commit.attempt import Bulk
-from holdfast.ontology.commit.commit import Commit, told
+from holdfast.ontology.commit.commit import Commit, commit_of
+from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import Ledger
+from holdfast.ontology.format.data.footer import of_footer, stats_of
+from holdfast.ontology.format.data.remote_parquet import remote_parquet
+from holdfast.ontology.format.data.rows import ROW_GROUP, marks, writer_for
 from holdfast.ontology.format.index import Entry
+from holdfast.ontology.format.manifest import FileEntry
+from holdfast.ontology.format.stats import ROWS_MAX
 from holdfast.ontology.types.errors import BulkOutdated, Overtaken, SnapshotGone
 from holdfast.ontology.types.model import Mixin
-from holdfast.ontology.types.refs import Position, TypeId
+from holdfast.ontology.types.names import key_columns
+from holdfast.ontology.types.refs import Position, TypeHead, TypeId
 from holdfast.ontology.types.typeinfo import TypeInfo, of_schema
 
+
+@dataclass
+class Prepared:
+    """Rows that were decided on a type's head: what a commit asks of a bulk."""
+
+    store: Store
+    target: TypeInfo
+    head: TypeHead
+    generation: int
+    parts: Sequence[pa.Table | StagedFile]
+    """The rows in the order of identities, in memory or staged, with all columns but those that are the same in all."""
+    partial: Sequence[str]
+    source: str | None
+    batch: int
+    group_rows: int = ROW_GROUP
+    marks: list[str] = field(default_factory=list)
+    """Of the attempts that a file was written for."""
+
+    @property
+    def type_id(self) -> TypeId:
+        return self.target.type_id
+
+    def stands(self, ledger: Ledger, version_id: int) -> bool:
+        same = (ledger.head_of(self.type_id), version_id) == (self.head, self.target.version_id)
+        return same and (ledger.generation_of(self.type_id) == self.generation or not self.head.files)
+
+    async def place(self, commit_id: int, mark: str) -> FileEntry:
+        key = layout.data_key(commit_id, mark, *self.type_id)
+        self.marks.append(mark)
+        rows = sum(part.num_rows if isinstance(part, pa.Table) else part.rows for part in self.parts)
+        digest, size, footers = hashlib.sha256(), 0, list[Any]()
+        whole = bytearray() if rows <= ROWS_MAX else None
+
+        async def pieces() -> AsyncIterator[bytes]:
+            nonlocal digest, size
+            digest, size = hashlib.sha256(), 0
+            footers.clear()
+            if whole is not None:
+                whole.clear()
+            async for some in self._encoded(commit_id, footers):
+                digest.update(some)
+                size += len(some)
+                if whole is not None:
+                    whole.extend(some)
+                yield some
+
+        await self.store.put_stream(key, pieces)
+        stats = (
+            await blocking(stats_of, bytes(whole), key=key)
+            if whole is not None
+            else of_footer(footers[0], size, unique=True)
+        )
+        return FileEntry(self.type_id, key, rows, self.target.version_id or 1, digest.hexdigest(), stats)
+
+    async def _encoded(self, commit_id: int, footers: list[Any]) -> AsyncIterator[bytes]:
+        """The bytes of the file; its footer's metadata goes to ``footers``."""
+        sink, writer = _Sink(), None
+        async for table in self._groups():
+            group = await blocking(self._whole, table, commit_id)
+            if writer is None:
+                writer = writer_for(sink, group, metadata_collector=footers)
+            await blocking(writer.write_table, group, row_group_size=self.group_rows)
+            yield sink.taken()
+        if writer is None:
+            raise ValueError("a bulk load without rows has no data file")
+        writer.add_key_value_metadata(marks(self.target.columns, self.partial))
+        await blocking(writer.close)
+        yield sink.taken()
+
+    async def _groups(self) -> AsyncIterator[pa.Table]:
+        """The rows of all parts, as many at a time as a row group has."""
+        waiting, count = list[pa.Table](), 0
+        async for table in self._tables():
+            waiting, count = [*waiting, table], count + table.num_rows
+            while count >= self.group_rows:
+                joined = pa.concat_tables(waiting)
+                yield joined.slice(0, self.group_rows)
+                waiting, count = [joined.slice(self.group_rows)], count - self.group_rows
+        if count:
+            yield pa.concat_tables(waiting)
+
+    async def _tables(self) -> AsyncIterator[pa.Table]:
+        for part in self.parts:
+            if isinstance(part, pa.Table):
+                yield part
+                continue
+            try:
+                async with remote_parquet(self.store, part.key, part.size) as file:
+                    async for table in file.tables(range(len(file.chunks))):
+                        yield table
+            except NotFound as error:
+                raise vanished(part.key) from error
+
+    def _whole(self, rows: pa.Table, commit_id: int) -> pa.Table:
+        """In the order of ``to_table``."""
+        count, kind = rows.num_rows, self.type_id.kind
+        columns = {name: rows.column(name) for name in rows.column_names}
+        constants = {
+            "commit_id": pa.scalar(commit_id, pa.int64()),
+            f"{kind}_type": pa.scalar(self.type_id.name, pa.string()),
+            "schema_version_id": pa.scalar(self.target.version_id, pa.int64()),
+        }
+        first, second, third = ({name: pa.repeat(value, count)} for name, value in constants.items())
+        keys = {name: columns.pop(name) for name in key_columns(kind)}
+        return pa.table({**first, **second, **keys, **third, **columns})
+
+
+class _Sink(io.RawIOBase):
+    """What a writer writes, taken from it in between."""
+
+    def __init__(self) -> None:
+        self._held = bytearray()
+        self._written = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._written
+
+    def write(self, some: Any) -> int:
+        self._held += some
+        self._written += len(some)
+        return len(some)
+
+    def taken(self) -> bytes:
+        some, self._held = bytes(self._held), bytearray()
+        return some
+
+
+def vanished(key: str) -> Conflict:
+    return Conflict(
+        f"{key}: what was staged is gone: its load was taken for dead and its files were removed", remedy="load again"
+    )
+
+
 TRIES = 8
+TASK = "a task of a bulk load"
 DOUBTS = RetryPolicy(attempts=8, base_ms=50, max_ms=5_000, deadline_ms=120_000)
 
 Task = Callable[[Store, Ambient, Document], Awaitable[list[Document]]]
@@ -102,14 +247,14 @@ class Loader:
         self._info = info
         self._run = run
 
-    async def land(self, request: Request, sheaves: Sequence[StagedFile]) -> Landed:
+    async def land(self, request: Request, staged_files: Sequence[StagedFile]) -> Landed:
         """One commit, or none. ``Conflict`` if the rules refuse it, or if others keep committing to the type."""
         for _ in range(TRIES):
             ledger, version_id = await self._onto.agreed(self._info.python)
             if (position := self._position(request, ledger)) is not None:
                 return await self._committed_before(position, ledger)
             try:
-                prepared, tally = await self._prepared(request, sheaves, ledger, version_id)
+                prepared, tally = await self._prepared(request, staged_files, ledger, version_id)
                 tally.check(self._info.type_id, request.rules)
                 if prepared is None:
                     _check_head(request, ledger)
@@ -145,22 +290,22 @@ class Loader:
         place = await self._onto.chain.at(ledger.place, position.commit_id)
         if place is None:
             raise Corrupt(f"commit {position.commit_id} is said to have a batch, and is not on the chain")
-        return Landed(Tally(), told(await self._onto.chain.manifest(place)), replayed=True)
+        return Landed(Tally(), commit_of(await self._onto.chain.manifest(place)), replayed=True)
 
     # --- deciding ---
 
     async def _prepared(
-        self, request: Request, sheaves: Sequence[StagedFile], ledger: Ledger, version_id: int
+        self, request: Request, staged_files: Sequence[StagedFile], ledger: Ledger, version_id: int
     ) -> tuple[Prepared | None, Tally]:
         type_id = self._info.type_id
         target = of_schema(type_id, self._info.schema, version_id=version_id)
         found = await resolve(self._store, self._onto.chain, ledger, type_id)
         census = stage.Census.of(self._info, max(found.generation, 1), ledger.commit_id, request.rules)
         entries = found.entries
-        if _small(sheaves, entries, self._sizes):
-            parts, partial, tally = await self._here(request, target, sheaves, census, entries)
+        if _small(staged_files, entries, self._sizes):
+            parts, partial, tally = await self._here(request, target, staged_files, census, entries)
         else:
-            parts, partial, tally = await self._elsewhere(request, target, sheaves, census, entries)
+            parts, partial, tally = await self._elsewhere(request, target, staged_files, census, entries)
         if not parts:
             return None, tally
         head, generation = ledger.head_of(type_id), found.generation
@@ -171,18 +316,18 @@ class Loader:
         self,
         request: Request,
         target: TypeInfo,
-        sheaves: Sequence[StagedFile],
+        staged_files: Sequence[StagedFile],
         census: stage.Census,
         entries: Sequence[Entry],
     ) -> tuple[Sequence[pa.Table | StagedFile], set[str], Tally]:
-        rows = await stage.read_range(self._store, sheaves, KeyRange(), target.type_id.kind)
+        rows = await stage.read_range(self._store, staged_files, KeyRange(), target.type_id.kind)
         states = [
             table
             for entry in entries
             async for table in stage.state_tables(self._store, census, entry.path, _size(entry))
         ]
         state = stage.together(states)
-        partial = {name for sheaf in sheaves for name in sheaf.partial}
+        partial = {name for staged_file in staged_files for name in staged_file.partial}
         made, tally = await blocking(stage.decided_rows, target, rows, state, request.rules, partial)
         return [] if made is None else [made], partial, tally
 
@@ -190,7 +335,7 @@ class Loader:
         self,
         request: Request,
         target: TypeInfo,
-        sheaves: Sequence[StagedFile],
+        staged_files: Sequence[StagedFile],
         census: stage.Census,
         entries: Sequence[Entry],
     ) -> tuple[Sequence[pa.Table | StagedFile], set[str], Tally]:
@@ -201,8 +346,8 @@ class Loader:
         listed = await self._run("state", state_task, groups)
         if any("gone" in each for each in listed):
             raise SnapshotGone(f"{listed[0]}")
-        states = [StagedFile.parse(each) for each in listed]
-        begun = [*sheaves, *states] if request.rules.instead else sheaves
+        states = [StagedFile.parse(each, key=TASK) for each in listed]
+        begun = [*staged_files, *states] if request.rules.instead else staged_files
         payloads = [
             {
                 "number": number,
@@ -211,7 +356,7 @@ class Loader:
                 "version": target.version_id,
                 "schema": self._info.schema,
                 "range": reach.document(),
-                "rows": _reached(sheaves, reach),
+                "rows": _reached(staged_files, reach),
                 "state": _reached(states, reach),
                 "rules": request.rules.document(),
             }
@@ -223,7 +368,7 @@ class Loader:
             tally.add(each["tally"])
             partial |= set(each["partial"])
         ordered = sorted((each for each in done if each["rows"] is not None), key=lambda each: each["number"])
-        return [StagedFile.parse(each["rows"]) for each in ordered], partial, tally
+        return [StagedFile.parse(each["rows"], key=TASK) for each in ordered], partial, tally
 
 
 def _check_head(request: Request, ledger: Ledger) -> None:
@@ -234,12 +379,12 @@ def _check_head(request: Request, ledger: Ledger) -> None:
         )
 
 
-def _small(sheaves: Sequence[StagedFile], entries: Sequence[Entry], sizes: Sizes) -> bool:
+def _small(staged_files: Sequence[StagedFile], entries: Sequence[Entry], sizes: Sizes) -> bool:
     if any(entry.stats is None for entry in entries):
         return False
     stats = [entry.stats for entry in entries if entry.stats is not None]
-    rows = sum(sheaf.rows for sheaf in sheaves) + sum(each.rows for each in stats)
-    count = sum(sheaf.size for sheaf in sheaves) + sum(each.size for each in stats)
+    rows = sum(staged_file.rows for staged_file in staged_files) + sum(each.rows for each in stats)
+    count = sum(staged_file.size for staged_file in staged_files) + sum(each.size for each in stats)
     return rows <= sizes.small_rows and count <= sizes.small_bytes
 
 
@@ -259,8 +404,8 @@ def _grouped(entries: Sequence[Entry], limit: int) -> list[list[Entry]]:
     return groups
 
 
-def _reached(sheaves: Sequence[StagedFile], reach: KeyRange) -> list[Document]:
-    return [some.document() for sheaf in sheaves if (some := sheaf.within(reach)) is not None]
+def _reached(staged_files: Sequence[StagedFile], reach: KeyRange) -> list[Document]:
+    return [some.document() for staged_file in staged_files if (some := staged_file.within(reach)) is not None]
 
 
 # --- tasks ---
@@ -268,7 +413,7 @@ def _reached(sheaves: Sequence[StagedFile], reach: KeyRange) -> list[Document]:
 
 async def state_task(store: Store, ambient: Ambient, payload: Document) -> list[Document]:
     """Stage what is current, of some files."""
-    census = stage.Census.parse(payload["census"])
+    census = stage.Census.parse(payload["census"], key=TASK)
     files = [(path, size) for path, size in payload["files"]]
     try:
         return [each.document() for each in await stage.stage_state(store, ambient, payload["load"], census, files)]
@@ -280,12 +425,14 @@ async def range_task(store: Store, ambient: Ambient, payload: Document) -> list[
     """Decide about a range of keys, and stage what is to be written."""
     kind, name = payload["type"]
     target = of_schema(TypeId(kind, name), payload["schema"], version_id=payload["version"])
-    reach = KeyRange.parse(payload["range"])
-    sheaves, states = ([StagedFile.parse(each) for each in payload[what]] for what in ("rows", "state"))
-    rows = await stage.read_range(store, sheaves, reach, kind)
+    reach = KeyRange.parse(payload["range"], key=TASK)
+    staged_files, states = ([StagedFile.parse(each, key=TASK) for each in payload[what]] for what in ("rows", "state"))
+    rows = await stage.read_range(store, staged_files, reach, kind)
     state = await stage.read_range(store, states, reach, kind)
-    partial = {name for sheaf in sheaves for name in sheaf.partial}
-    made, tally = await blocking(stage.decided_rows, target, rows, state, Rules.parse(payload["rules"]), partial)
+    partial = {name for staged_file in staged_files for name in staged_file.partial}
+    made, tally = await blocking(
+        stage.decided_rows, target, rows, state, Rules.parse(payload["rules"], key=TASK), partial
+    )
     part = None
     if made is not None:
         part = await stage.staged(store, ambient, payload["load"], target.type_id, "part", [made])

@@ -1,18 +1,26 @@
-"""Indexes under a check: against the files that the chain has, entry by entry, and never by the watermark alone.
+"""Checks of what is derived from the chain: indexes and schema objects.
 
-The three conditions of the specification (lag, missing latest entry, path mismatch) are findings of their own; so are
-holes and excess further down, which it does not look for, and snapshots that are missing or that nothing proves.
+An index is checked against the files that the chain has, entry by entry, never by the watermark alone. The three
+conditions of the specification (lag, missing latest entry, path mismatch) are findings of their own; so are holes and
+excess further down, and snapshots that are missing or unproved.
+
+Schema objects are written after the commit that changed a schema, so they may lag; ``schemas_commit`` says up to which
+commit they were written. What contradicts the chain up to there, or goes beyond it, was written by another program.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from holdfast.base import codec
 from holdfast.base.errors import Corrupt
 from holdfast.objects.store import Object, Store
+from holdfast.ontology.chain.catalog import DERIVED, alike, chained_schema
+from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import Ledger
 from holdfast.ontology.format.index import Entry, Index, entries_do_not_overlap, entries_ordered, proved, read_entries
+from holdfast.ontology.format.schema_objects import Versions
 from holdfast.ontology.maintain.verify.findings import Finding
 from holdfast.ontology.types.refs import UNTOUCHED, FileRef, TypeHead, TypeId, fold
 
@@ -36,7 +44,7 @@ class Truth:
 
 
 async def check_index(store: Store, truth: Truth, exists: Callable[[str], bool]) -> list[Finding]:
-    """``exists`` tells whether an object of this key is there."""
+    """``exists`` says whether there is an object with this key."""
     key = layout.index_key(*truth.type_id)
     return list(judge(await store.find(key), truth, exists))
 
@@ -137,3 +145,59 @@ def _snapshots(index: Index, truth: Truth, key: str, exists: Callable[[str], boo
 def _some(commits: Sequence[int]) -> str:
     shown = ", ".join(map(str, commits[:SHOWN]))
     return shown if len(commits) <= SHOWN else f"{shown}, ..."
+
+
+_LISTS = {"entity": "entities", "relation": "relations"}
+
+
+async def check_schemas(store: Store, ledger: Ledger) -> list[Finding]:
+    if not ledger.schemas:
+        return []  # a plain store: nothing on the chain to compare with
+    found: list[Finding] = []
+    chain = Chain(store)
+    try:
+        types = await _document(store, layout.TYPES)
+    except Corrupt as error:
+        return [Finding("schema_objects_differ", layout.TYPES, str(error))]
+    derived, known = types.get(DERIVED, 0), {kind: types.get(name, ()) for kind, name in _LISTS.items()}
+    if not isinstance(derived, int) or not all(isinstance(each, list | tuple) for each in known.values()):
+        return [Finding("schema_objects_differ", layout.TYPES, "it is not a list of types")]
+    for type_id, ref in sorted(ledger.schemas.items()):
+        if ref.since > derived:
+            continue  # still to be written
+        if type_id.name not in known[type_id.kind]:
+            found.append(Finding("schema_objects_differ", layout.TYPES, f"it does not know {type_id.label}"))
+        key = layout.versions_key(*type_id)
+        try:
+            versions = Versions.parse(await _document(store, key), key=key)
+            found += await _versions(chain, ledger, type_id, versions, key)
+        except Corrupt as error:
+            found.append(Finding("schema_objects_differ", key, str(error)))
+    return found
+
+
+async def _versions(chain: Chain, ledger: Ledger, type_id: TypeId, known: Versions, key: str) -> list[Finding]:
+    found: list[Finding] = []
+    name, ref = type_id.label, ledger.schemas[type_id]
+    own = next((each for each in known.versions if each.schema_version_id == ref.version_id), None)
+    if own is None:
+        found.append(Finding("schema_objects_differ", key, f"{name}: it lacks version {ref.version_id}"))
+    elif (
+        not ref.plain
+        and own.schema_hash != ref.hash
+        and not alike(own, await chained_schema(chain, ledger, type_id, ref))
+    ):
+        message = f"{name}: version {ref.version_id} is another schema than the chain's"
+        found.append(Finding("schema_objects_differ", key, message))
+    latest = known.latest
+    if latest is not None and latest.schema_version_id > ref.version_id:
+        message = f"{name}: it lists version {latest.schema_version_id}, and the chain has {ref.version_id}"
+        found.append(Finding("schema_version_ahead", key, f"{message}: half a migration"))
+    return found
+
+
+async def _document(store: Store, key: str) -> dict[str, Any]:
+    found = await store.find(key)
+    if found is None:
+        return {}
+    return codec.decode(found.body, key=key)

@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 
 import pytest
+from tests.unit.pipeline.merge_desk import inputs
 
 from holdfast import pipeline
 from holdfast.objects.client import Client
@@ -19,7 +20,6 @@ from holdfast.telemetry.rollup.manifest import Kind
 from tests.integration.run_places import Place
 from tests.tidy.tree import ROOT
 from tests.unit.pipeline.field import Field, agrees, generations
-from tests.unit.pipeline.merge_desk import inputs
 from tests.unit.pipeline.test_feed import emit
 
 QUICK = pipeline.Options(lease_ttl_ms=300, merge_after_ns=0)

@@ -493,6 +493,10 @@ def _document(found: Object, schema: str) -> Document:
             f"{found.key}: schema {document.get('schema')!r} is not {schema!r}",
             remedy="upgrade holdfast on this machine, or find out who wrote this object",
         )
+    if document.get("kind", document.get("unit", {}).get("kind")) == "index":
+        raise Incompatible(
+            f"{found.key}: an index of an older version", remedy="derive its hour again, and remove this object"
+        )
     return document
 
 

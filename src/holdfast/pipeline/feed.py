@@ -12,7 +12,8 @@ from collections.abc import Mapping
 
 from holdfast.base.aio import map_bounded
 from holdfast.base.codec import Document
-from holdfast.base.errors import Conflict, NotFound
+from holdfast.base.errors import Conflict, Corrupt, Incompatible, NotFound
+from holdfast.base.telemetry import logger
 from holdfast.ontology.commit.commit import Commit
 from holdfast.ontology.session import Options as SessionOptions
 from holdfast.pipeline.job import Steps
@@ -32,6 +33,8 @@ SHORTEST_LEASE_MS = 2_000
 LOCK_TIMEOUT_MS = 5_000
 TRIES = 5
 """If others take the census at the same time."""
+
+log = logger("pipeline")
 
 
 class Feed:
@@ -57,11 +60,15 @@ class Feed:
         for hour in planned:
             counted.append(await ctx.step(f"count {hour['name']}", self._count, hour))
             self._env.say("feed: hours", len(counted), len(planned))
+            if counted[-1].get("broken"):
+                break  # hours are counted in order: those that follow wait for this one
+        broken = bool(counted and counted[-1].get("broken"))
         return {
-            "hours": [hour["name"] for hour in planned],
+            "hours": [hour["name"] for hour in planned[: len(counted) - broken]],
+            "broken_hours": int(broken),
             "commits": [each["commit"] for each in counted if each["commit"] is not None],
             "rows": sum(each["rows"] for each in counted),
-            "more": plan["more"],
+            "more": plan["more"] and not broken,
         }
 
     async def preview(self) -> list[tuple[int, int]]:
@@ -102,8 +109,12 @@ class Feed:
 
     async def _count(self, planned: Document) -> Document:
         hour = Hour(planned["hour"], dict(planned["window"]))
-        async with self._session() as onto:
-            made = await self._take(onto, hour)
+        try:
+            async with self._session() as onto:
+                made = await self._take(onto, hour)
+        except (Corrupt, Incompatible) as error:
+            log.warning("%s; the ontology waits for this hour", error)
+            return {"commit": None, "rows": 0, "broken": True}
         return {"commit": None if made is None else made.commit_id, "rows": 0 if made is None else made.rows}
 
     async def _take(self, onto: Session, hour: Hour) -> Commit | None:

@@ -1,9 +1,9 @@
-"""Retention: bytes are removed once every hour of their records is closed; what a closed hour counted stays, and what comes later
-is too late."""
+"""Retention: bytes are removed once every hour of their records is closed. What a closed hour counted stays."""
 
 import json
 import random
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ import pytest
 from holdfast import pipeline
 from holdfast.base import codec
 from holdfast.base.codec import Document
-from holdfast.base.errors import NotFound
+from holdfast.base.errors import HoldfastError, NotFound
 from holdfast.objects.layer import Layer
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Store, Written
 from holdfast.pipeline.audited import latest_complete
@@ -49,6 +49,7 @@ class Ground(GcDesk):
         super().__init__()
         self.options = replace(self.options, raw_batches_ns=30 * DAY, logs_ns=30 * DAY)
         self.field = Field(self.store)
+        self.turn = count()
         self.watch.ns = START + 10 * DAY
 
     def jobs(self, store: Store | None = None) -> list[Any]:
@@ -58,8 +59,8 @@ class Ground(GcDesk):
 
     async def derive(self, request: Document | None = None) -> Document:
         reconcile, derive = self.jobs()
-        found: Document = await reconcile.run(Straight(self.ambient.ids.unique()), request or {})
-        await derive.run(Straight(self.ambient.ids.unique()), {})
+        found: Document = await reconcile.run(Straight(f"reconcile-{next(self.turn)}"), request or {})
+        await derive.run(Straight(f"derive-{next(self.turn)}"), {})
         self.later(HOUR)
         return found
 
@@ -343,7 +344,8 @@ async def test_a_driver_that_was_paused_cannot_change_a_closed_hour() -> None:
     reconcile, _ = ground.jobs()
     await reconcile.run(Straight("late"), {})
     _, paused = ground.jobs(Before(ground.store, "/late.json", others))
-    assert (await paused.run(Straight("paused"), {}))["superseded"] == 1
+    with pytest.raises(HoldfastError, match="missing"):  # what it had staged was removed, a day after
+        await paused.run(Straight("paused"), {})
     assert (await ground.current()).is_closed
     assert await ground.asked("m", "count") == {("a", START): 15.0}
 

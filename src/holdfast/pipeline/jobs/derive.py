@@ -258,6 +258,7 @@ class Derive:
                 await self._mark(hour, several=hour in fewer)
             closed = await work.rows("SELECT DISTINCT hour FROM current_units WHERE closed = 1")
             covered += [row["hour"] for row in closed]
+            outcome.broken_hours += len(await work.rows(BROKEN))
             outcome.late = int((await work.rows("SELECT count(*) AS n FROM late"))[0]["n"])
         for start in range(0, len(covered), HOURS_PER_QUERY):
             named = ", ".join(map(str, covered[start : start + HOURS_PER_QUERY]))

@@ -18,12 +18,14 @@ Only then may bytes be removed. A batch that is listed in the hour later is too 
 hour, and is reported.
 """
 
+import hashlib
 from dataclasses import dataclass, field
 
 from holdfast.base.aio import map_bounded
 from holdfast.base.errors import Corrupt, Incompatible, NotFound
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import CREATE, Lost, Store
+from holdfast.pipeline import due
 from holdfast.pipeline.checkpoint import Checkpoints
 from holdfast.pipeline.units import HourPlan, Place, plan_hour
 from holdfast.telemetry.frame import Limits
@@ -73,6 +75,7 @@ class Closing:
         return self._known[hour]
 
     async def _close(self, hour: int) -> Closed | str:
+        scanned_ns = await self._scanned()  # before the listings: what a scan has listed is among them
         current = await read_generation(self.store, Kind.ROLLUP, hour)
         if current is None:
             return NOT_DERIVED
@@ -83,7 +86,11 @@ class Closing:
         inputs = frozenset(each.id for manifest in manifests for each in manifest.unit.inputs)
         if current.is_closed:
             return Closed(current.key, inputs)
-        why = await self._unfit(hour, current)
+        why = await self._unfit(hour, current, scanned_ns)
+        if why == NOT_COVERED and self.apply:
+            # A listing that no mark names, or another hour of its batches was closed since.
+            ident = hashlib.sha256(f"close {current.key}".encode()).hexdigest()
+            await due.mark(self.store, self.ambient, Kind.ROLLUP, hour, ident)
         if why is not None:
             return why
         numbers: dict[tuple[str, str], Ranges] = {}
@@ -94,26 +101,26 @@ class Closing:
             return OVERTAKEN
         return Closed(closing.key, inputs)
 
-    async def _unfit(self, hour: int, current: Generation) -> str | None:
+    async def _unfit(self, hour: int, current: Generation, scanned_ns: int) -> str | None:
         """Why the hour cannot be closed; None if it can."""
         plan = await plan_hour(self.store, hour, self.limits, lambda _, size: Place.of(current))
         if not kernel.is_current(current.version) or plan.current != current or plan.changed:
             return NOT_COVERED
         if any(unit.unreadable for unit in current.units):
             return UNREADABLE
-        if not await self.is_scanned(plan.modified_ns):
+        if scanned_ns <= plan.modified_ns:
             return NOT_SCANNED
         if not await self._linked(plan):
             return LINKED
         whole = await map_bounded(current.units, self._is_whole, limit=1)
         return None if all(whole) else DAMAGED
 
-    async def is_scanned(self, listed_ns: int) -> bool:
-        """Whether a full scan that has ended began after this, by the store's clock."""
+    async def _scanned(self) -> int:
+        """When the last full scan that has ended began, by the store's clock."""
         if self._scanned_ns is None:
             found = await Checkpoints(self.store, self.ambient).read()
             self._scanned_ns = 0 if found is None else found.full_at_unix_ns or 0
-        return self._scanned_ns > listed_ns
+        return self._scanned_ns
 
     async def _linked(self, plan: HourPlan) -> bool:
         """Whether every other hour of batches that share numbers is closed, or counts these batches."""

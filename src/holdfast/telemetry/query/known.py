@@ -189,7 +189,7 @@ class Looked:
         if current is not None and unit is not None and current.covers(bucket, inputs, found.closed(rows)):
             hour.units.append(unit)
         elif chosen := [row for row in found.own(rows) if wants_agent(row.agent)]:
-            hour.raw.append(Raw(bucket, chosen, found.taken(chosen)))
+            hour.raw.append(Raw(bucket, chosen, found.taken(rows)))
 
     def _touched(self, hour: Hour) -> bool:
         """Whether a fresh batch has records in the hour, or a batch from which a fresh one may take numbers away."""

@@ -40,6 +40,12 @@ class Taken:
     numbers: Numbers = field(default_factory=dict)
     """Numbers that they have counted, of the agents and boots whose batches share numbers."""
 
+    @classmethod
+    def joined(cls, parts: Iterable["Taken"]) -> "Taken":
+        of = list(parts)
+        hours = frozenset(hour for each in of for hour in each.hours)
+        return cls(hours, {source: ranges for each in of for source, ranges in each.numbers.items()})
+
     def concerns(self, batch: Batch) -> bool:
         return (batch.identity.agent_id, batch.identity.boot_id) in self.numbers
 

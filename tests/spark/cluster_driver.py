@@ -92,7 +92,7 @@ class GatedRows:
 async def do_pipeline(spark: Spark, store: str, gate: str) -> Any:
     async with open_store(store) as opened:
         engine = GatedEngine(SparkEngine(spark, opened.spec), gate)
-        ran = await pipeline.run(opened, ["reconcile", "rollup"], engine=engine)
+        ran = await pipeline.run(opened, ["reconcile", "derive"], engine=engine)
     rows = table(spark.session, store, "rollup").collect()
     return {"statuses": sorted({each.status for each in ran}), "rows": len(rows)}
 

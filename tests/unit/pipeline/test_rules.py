@@ -241,7 +241,7 @@ class ManifestFirst(Layer):
         self._held: list[tuple[str, bytes, Mode]] = []
 
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
-        if key.startswith(layout.ROLLUP):
+        if key.startswith((layout.ROLLUP, layout.INDEX)):
             self._held.append((key, body, mode))
             return Written(Version("later"))
         outcome = await super().put(key, body, mode)

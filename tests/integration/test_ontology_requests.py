@@ -179,6 +179,16 @@ async def test_a_cold_question_takes_few_requests_without_a_manual_compaction(pl
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize("fresh", [False, True], ids=["one writer", "a new writer for each commit"])
+async def test_a_cold_question_takes_few_requests_after_up_to_2000_commits(place: Place, fresh: bool) -> None:
+    made = 0
+    for total in (1, 2, 300, 585, 779, 1_000, 1_458, 1_749, 2_000):
+        await one_by_one(place, made, total, fresh=fresh)
+        made = total
+        assert await of_a_cold_question(place, total) <= 30
+
+
+@pytest.mark.soak
 async def test_a_cold_question_takes_few_requests_after_every_one_of_100_commits() -> None:
     place = memory()
     for total in range(1, 101):

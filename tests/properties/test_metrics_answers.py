@@ -1,4 +1,7 @@
-"""Whatever was accepted, listed and derived, in whatever order: an answer is that of plain Python over the batches."""
+"""One question has one answer: live state, batches, rollups, merged and derived again all agree with plain Python.
+
+The pipeline runs in this process here; ``tests/spark/test_spark_reads_rollups.py`` has the same on Spark.
+"""
 
 import math
 import time
@@ -8,13 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import pipeline
-from holdfast.platform.open import open_platform
+from holdfast.pipeline import Options
+from holdfast.platform.open import Holdfast, open_platform
+from holdfast.telemetry.live.select import Wanted, select
+from holdfast.telemetry.live.state import Live
 from holdfast.telemetry.records import Counter, Gauge, Histogram
 from tests.soak import examples
 from tests.unit.pipeline.field import HOUR, SECOND, START, Field
-from tests.unit.telemetry.query.plain_answers import answers
+from tests.unit.telemetry.query.plain_answers import agree, answers
+from tests.unit.telemetry.rollup import plain
 
 STEPS = (7 * SECOND, 60 * SECOND, 240 * SECOND, 420 * SECOND, HOUR, 24 * HOUR)
+SMALL = Options(records_per_unit=6, merge_after_ns=0)
+"""Several units in an hour, and hours that are merged at once."""
+MERGES, AGAIN = "merges", "again"
 labels = st.sampled_from([{}, {"x": "1"}, {"x": "2"}])
 times = st.integers(0, 25 * 360).map(lambda number: START + number * 10 * SECOND)
 records = st.one_of(
@@ -27,12 +37,51 @@ records = st.one_of(
     ),
 )
 batches = st.tuples(
-    st.sampled_from("mn"), st.sampled_from("01"), st.dictionaries(st.integers(0, 12), records, min_size=1, max_size=8)
+    st.sampled_from("mn"), st.sampled_from("012"), st.dictionaries(st.integers(0, 12), records, min_size=1, max_size=8)
 )
-acts = st.one_of(batches, batches, st.just("reconcile"), st.just("derive"))
+acts = st.one_of(batches, batches, st.just("reconcile"), st.just("derive"), st.just(MERGES), st.just(AGAIN))
 asked = st.sampled_from(
     [("g", "avg"), ("g", "last"), ("g", "count"), ("c", "increase"), ("c", "max"), ("h", "avg"), ("h", "rate")]
 )
+
+
+async def act_on(hf: Holdfast, act: str) -> None:
+    match act:
+        case "reconcile":
+            await pipeline.run(hf.store, ["reconcile"], options=SMALL)
+        case "derive":
+            await pipeline.run(hf.store, options=SMALL)
+        case "merges":
+            await pipeline.run(hf.store, options=SMALL)
+            await pipeline.run(hf.store, ["merge"], options=SMALL)
+        case "again":
+            await pipeline.run(hf.store, ["reconcile", "rollup", "index"], request={"full": True}, options=SMALL)
+
+
+def in_live_state(live: Live, metric: str) -> list[Any]:
+    found = select(live.kept(), Wanted(name=metric, points=1_000))["series"]
+    return sorted(
+        (each["agent"], each["boot"], each["kind"], tuple(sorted(each["labels"].items())), at, value_of(value))
+        for each in found
+        for at, value in each["points"]
+    )
+
+
+def in_batches(field: Field, metric: str) -> list[Any]:
+    return sorted(
+        (agent, boot, type(each).__name__.lower(), tuple(sorted(each.labels.items())), each.time_ns, value_of(each))
+        for (agent, boot, _), each in plain.counted(field.batches)
+        if each.name == metric
+    )
+
+
+def value_of(found: Any) -> Any:
+    if isinstance(found, Histogram):
+        return found.sum, found.counts
+    if isinstance(found, dict):
+        return found["sum"], tuple(found["counts"])
+    number = found.value if isinstance(found, Gauge | Counter) else found
+    return "NaN" if isinstance(number, float) and math.isnan(number) else number
 
 
 @given(
@@ -48,26 +97,20 @@ async def test_answers_are_those_of_plain_python(
     by = ["x"] if together else None
     until = START + 26 * HOUR
     async with open_platform("memory:") as hf:
+        live = Live(hf.ambient.clock, max_bytes=1 << 24, window_ns=HOUR)
         field, taken = Field(hf.store), set()
         for act in course:
-            if act == "reconcile":
-                await pipeline.run(hf.store, ["reconcile"])
-            elif act == "derive":
-                await pipeline.run(hf.store)
+            if isinstance(act, str):
+                await act_on(hf, act)
             elif (identity := (*act[:2], min(act[2]), max(act[2]))) not in taken:
                 taken.add(identity)
-                await field.accept(*act, at_ns=time.time_ns())
+                live.add(await field.accept(*act, at_ns=time.time_ns()), field.batches[-1])
         step = max(step, (until - START) // 10_000 // SECOND * SECOND)
         since = START // step * step
         for metric, aggregate in questions:
+            assert in_live_state(live, metric) == in_batches(field, metric)
             expected = answers(field.batches, metric, since, until, step, aggregate, by)
             if not any(metric in batch.texts for batch in field.batches):
                 continue
             found = await hf.metrics().query(metric, since=since, until=until, step=step, aggregate=aggregate, by=by)
-            got = {
-                (tuple(sorted(each.labels.items())), each.kind, at): value
-                for each in found.series
-                for at, value in zip(each.times_ns, each.values, strict=True)
-            }
-            assert got.keys() == expected.keys()
-            assert all(math.isclose(got[key], expected[key], rel_tol=1e-9, abs_tol=1e-9) for key in got)
+            agree(found, expected)

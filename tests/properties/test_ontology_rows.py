@@ -17,7 +17,7 @@ from typing_extensions import TypedDict
 
 from holdfast.ontology import Entity, Field
 from holdfast.ontology.format.data.columns import column, typed_columns
-from holdfast.ontology.format.data.intake import rows_of
+from holdfast.ontology.format.data.intake import queued
 from holdfast.ontology.format.data.rows import (
     from_parquet,
     from_table,
@@ -234,8 +234,8 @@ def test_a_table_of_the_values_gives_the_same_rows(batch: tuple[TypeInfo, list[A
         table = pa.table(columns)
     except pa.ArrowInvalid:
         return  # nor for decimals of any number of digits
-    rows = rows_of(form, table)
-    assert [row.identity for row in rows] == [row.identity for row in rows_of(form, objects)]
+    rows = queued(form, table)
+    assert [row.identity for row in rows] == [row.identity for row in queued(form, objects)]
     # Compared as objects: a column of decimals has one number of digits, so 1.0 may come back as 1.00.
     assert read(form, rows) == objects
 

@@ -4,13 +4,17 @@ import math
 from pathlib import Path
 
 from holdfast import pipeline
+from holdfast.objects.uri import StoreSpec
 from holdfast.pipeline.session import Spark
 from holdfast.platform.open import open_platform
 from holdfast.telemetry.rollup import layout
 from holdfast.telemetry.rollup.manifest import Kind, Table
+from tests.spark.conftest import Engines
 from tests.unit.pipeline.field import HOUR, START, Field, generations
+from tests.unit.telemetry.query.plain_answers import agree, answers
 
 UNTIL = START + 3 * HOUR
+STEP = HOUR // 6
 FIGURES = {
     "avg": "try_divide(sum(sum), sum(count))",
     "sum": "sum(sum)",
@@ -20,12 +24,16 @@ FIGURES = {
 }
 
 
-async def test_spark_and_duckdb_agree(spark: Spark, tmp_path: Path) -> None:
+async def test_spark_and_duckdb_agree(spark: Spark, engine: Engines, tmp_path: Path) -> None:
     folder = tmp_path / "store"
     async with open_platform(f"file:{folder}") as hf:
         field = Field(hf.store)
         await field.season(9, agents=4, batches=8)
-        await pipeline.run(hf.store)
+        await pipeline.run(hf.store, engine=engine(StoreSpec.parse(f"file:{folder}")))
+        for metric, aggregate in (("load", "last"), ("requests", "increase"), ("latency", "rate")):
+            told = await hf.metrics().query(metric, since=START, until=UNTIL, step=STEP, aggregate=aggregate)
+            assert told.read.batches == 0
+            agree(told, answers(field.batches, metric, START, UNTIL, STEP, aggregate))
         current = [unit for each in await generations(hf.store, Kind.ROLLUP) for unit in each.units]
         size = layout.window_of("1m")
         refs = [ref for unit in current for ref in unit.chunks if ref.table is Table.ROLLUP and ref.window_ns == size]

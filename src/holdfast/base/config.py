@@ -130,7 +130,6 @@ class BusSection(Section):
     event_max_chain_depth: int = Field(default=20, ge=0)
     event_poll_ms: int = Field(default=1_000, ge=1)
     event_claim_limit: int = Field(default=100, ge=1)
-    event_max_lost_leases: int = Field(default=50, ge=1)
     session_heartbeat_ms: int = Field(default=5_000, ge=1)
     session_ttl_ms: int = Field(default=60_000, ge=1)
 

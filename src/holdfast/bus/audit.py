@@ -3,7 +3,7 @@
 An event costs one GET, and one more for each handler that is believed to be done with it; a claim one GET and one HEAD;
 a dead letter two GETs. Nothing that cleanup has removed is missed: its boundary is read after whatever was not found.
 
-Errors: whatever is wrong with an object is a finding about it; only a store that does not answer fails a look.
+Errors: a damaged object is a finding. Only a store that does not answer is raised.
 """
 
 from dataclasses import dataclass

@@ -82,17 +82,13 @@ async def list_events(
     return found
 
 
-async def inspect(store: Store, event_id: str, ambient: Ambient, *, namespace: str | None = None) -> Inspected:
-    """The event and its claims as they are. Without a namespace, all are looked through."""
-    for each in [namespace] if namespace is not None else await folders(store, layout.EVENTS):
-        for name in await names(store, each):
-            if layout.event_id(name) == event_id:
-                envelope = await read(store, each, name)
-                if envelope is not None:
-                    claims = await claims_of(store, each, event_id)
-                    return Inspected(envelope, status_of(claims, ambient.clock.wall_ns()), claims)
-    where = f"namespace {namespace}" if namespace is not None else "any namespace"
-    raise NotFound(f"no event {event_id} in {where}", remedy="see holdfast events list")
+async def inspect(store: Store, namespace: str, event_id: str, ambient: Ambient) -> Inspected:
+    """The event and its claims as they are."""
+    for name in await names(store, namespace):
+        if layout.event_id(name) == event_id and (envelope := await read(store, namespace, name)) is not None:
+            claims = await claims_of(store, namespace, event_id)
+            return Inspected(envelope, status_of(claims, ambient.clock.wall_ns()), claims)
+    raise NotFound(f"no event {event_id} in namespace {namespace}", remedy="see holdfast events list")
 
 
 def status_of(claims: list[Document], now_ns: int) -> str:
@@ -120,7 +116,7 @@ async def dead_letters(store: Store, namespace: str, *, limit: int | None = 100)
 
 
 def _letter(found: Object) -> Document | None:
-    """A dead letter; None for what lies there and is none by its name. Whose it is is said by where it lies."""
+    """A dead letter; None for an object with another name. Its key says which event and handler it belongs to."""
     parts = found.key.removesuffix(".json").split("/")
     if len(parts) != 4 or not found.key.endswith(".json"):
         return None

@@ -1,4 +1,4 @@
-"""The bus: one namespace of events in a store, and everything that can be done with it."""
+"""The bus: publish, hand out and inspect the events of one namespace in a store."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -131,7 +131,7 @@ class Bus:
         )
 
     async def inspect(self, event_id: str) -> Inspected:
-        return await browse.inspect(self.store, event_id, self.ambient, namespace=self.namespace)
+        return await browse.inspect(self.store, self.namespace, event_id, self.ambient)
 
     async def replay(self, event_id: str, *, key: str | None = None) -> Published:
         """Publish a copy with a new id and time: same type, payload and priority, a lineage of its own."""

@@ -48,7 +48,7 @@ async def cleanup(
     register = digest_register(store, namespace, ambient)
     found = await register.read()
     digest = None if unsafe_unsettled else Digest() if found is None else found.value
-    # Claims are listed before events: whose event is then missing was deleted, whatever any clock says.
+    # Claims are listed before events: a claim whose event is then missing belongs to a deleted event, on any clock.
     claims = [key async for key in store.keys(f"{layout.CLAIMS}{namespace}/")]
     names, kept, held = await _events(store, namespace, digest, before_ns)
     staying = {layout.event_id(name) for name in kept}

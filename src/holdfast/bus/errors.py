@@ -47,7 +47,7 @@ class BadSchedule(Invalid):
 class ClaimLost(Fenced):
     """The lease ran out and another worker has claimed the event, or it was cleaned up."""
 
-    default_remedy = "let it go: what this worker did for the event counts for nothing"
+    default_remedy = "nothing: the other worker handles the event, and this attempt is ignored"
 
 
 class Abandoned(Exception):
@@ -72,8 +72,7 @@ class Cancelled(Exception):
 
 
 class Later(Exception):
-    """Raised by a handler: not now. The event is handed back, without blame, until then; at least for one poll if no
-    time is given."""
+    """Raised by a handler to hand its event back until a time, or the next poll. It does not count as a failure."""
 
     def __init__(self, *, seconds: float = 0.0, until_ns: int | None = None) -> None:
         if not math.isfinite(seconds) or not 0 <= seconds < MAX_SECONDS:

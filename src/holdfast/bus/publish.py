@@ -1,8 +1,9 @@
 """Publishing: one create of an event object; with a key, a dedupe object first.
 
-The boundary says up to when cleanup may have deleted. Create-if-absent forgets deleted names, so cleanup advances the
-boundary before it deletes, who creates a claim looks at it before handing the event out, and a publisher dates
-nothing below the boundary that it knows. Since events of one publisher never run backwards, its own order is kept.
+The boundary is the time up to which cleanup may have deleted events. Create-if-absent forgets deleted names. So cleanup
+advances the boundary before it deletes; a worker that creates a claim reads it before it hands the event out; and a
+publisher gives no event a time below the boundary that it knows. Times of one publisher only grow, so its order is
+kept.
 
 Errors: ``Invalid`` for a payload, namespace or delay that makes no sense; the store's own. ``Ambiguous`` means that the
 event may have been published: with a key the call can simply be made again.

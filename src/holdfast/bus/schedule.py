@@ -1,8 +1,8 @@
 """Schedules: cron ticks that become events, once each, however many workers have the schedule.
 
-A tick's event has an id made from the schedule's name and the tick, and the tick's time as its own, so that
-create-if-absent lets one session publish it. The last tick is kept per schedule, for the question what was missed while
-nobody ran: ``misfire`` says whether that is skipped, made good once, or made good tick by tick.
+A tick's event has an id made from the schedule's name and the tick, and the tick's time as its own: create-if-absent
+lets one session publish it. The last tick of each schedule is stored. ``misfire`` says what happens to ticks that came
+while no worker ran: skip them, publish the latest one, or publish all.
 
 Where clocks are put back, a schedule at fixed hours ticks once, at the first of the two; one for every hour ticks in
 both. Where they are put forward, a tick within the gap comes right after it.

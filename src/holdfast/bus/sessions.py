@@ -99,8 +99,8 @@ async def list_sessions(store: Store, namespace: str, ambient: Ambient, *, sessi
 async def prune(store: Store, namespace: str, ambient: Ambient, *, session_ttl_ms: int) -> list[str]:
     """Remove the sessions without a heartbeat for ten time-outs; the ids of those that are alive. One LIST.
 
-    Only times of the store count: a session is alive if its heartbeat is not older than one time-out before the latest
-    heartbeat of any session.
+    Times are the store's: a session is alive if its heartbeat is at most one time-out older than the latest heartbeat
+    of any session.
     """
     written: dict[str, int] = {}
     async for page in store.list(layout.session_folder(namespace)):

@@ -163,7 +163,7 @@ async def _judge(out: Output, examination: Examination, report: Report) -> None:
         [Step(law.name) for law in laws],
         lambda: f"{len(report.findings)}/{len(laws)} laws, {usage.requests():,} requests",
     )
-    async with live(out, checklist):
+    async with live(out, checklist.draw):
         checklist.begin(0)
         async for finding in examination.findings(laws):
             checklist.end(len(report.findings), good=finding.kept, detail=finding.figure)

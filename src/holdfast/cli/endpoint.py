@@ -6,11 +6,13 @@ answer, and does not disturb the command. The endpoint lives as long as the loop
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from holdfast.base.errors import Invalid
+from holdfast.objects.client import Usage
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -18,12 +20,31 @@ if TYPE_CHECKING:
 REQUEST_LIMIT = 8 * 1024
 TIMEOUT_S = 5.0
 
+
+@dataclass(frozen=True)
+class Measure:
+    """One metric: its values, each with its labels."""
+
+    name: str
+    text: str
+    samples: Sequence[tuple[Mapping[str, str], float]]
+    is_gauge: bool = False
+
+
+def requests_of(usage: Usage, text: str) -> Measure:
+    samples = [({"verb": verb}, float(count)) for verb, count in sorted(usage.by_verb.items())]
+    return Measure("holdfast_store_requests", text, samples)
+
+
 Health = Callable[[], tuple[bool, dict[str, Any]]]
 """Whether all is well, and what else to say."""
 
 
-async def serve(where: str, registry: "CollectorRegistry", health: Health) -> str:
-    """Serve at ``host:port`` until the loop ends; where it really is."""
+async def serve(where: str, measure: Callable[[], Iterable[Measure]], health: Health) -> str:
+    """Serve at ``host:port`` until the loop ends; the address with the port that was taken. ``measure`` is called at
+    every scrape.
+    """
+    registry = _registry(measure)
     host, colon, port = where.rpartition(":")
     if not colon or not host or not port.isdecimal():
         raise Invalid(f"{where!r} is not HOST:PORT", remedy="write it like 127.0.0.1:9100; port 0 takes a free one")
@@ -43,14 +64,25 @@ async def serve(where: str, registry: "CollectorRegistry", health: Health) -> st
     return f"{host}:{server.sockets[0].getsockname()[1]}"
 
 
-def new_registry(collector: Any) -> "CollectorRegistry":
-    """A registry of its own, which reads the collector's figures at every scrape."""
+def _registry(measure: Callable[[], Iterable[Measure]]) -> "CollectorRegistry":
     try:
         from prometheus_client import CollectorRegistry  # noqa: PLC0415  # an extra
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric  # noqa: PLC0415  # an extra
     except ImportError as error:
         raise Invalid("metrics need prometheus-client", remedy="install holdfast[server]") from error
+
+    class Collector:
+        def collect(self) -> Iterator[Metric]:
+            for each in measure():
+                labels = sorted(each.samples[0][0]) if each.samples else []
+                family = GaugeMetricFamily if each.is_gauge else CounterMetricFamily
+                metric = family(each.name, each.text, labels=labels)
+                for named, value in each.samples:
+                    metric.add_metric([named[label] for label in labels], value)
+                yield metric
+
     registry = CollectorRegistry()
-    registry.register(collector)
+    registry.register(Collector())
     return registry
 
 

@@ -93,7 +93,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def main() -> None:
-    """This process is the command's alone."""
+    """Entry point of the script: this process runs one command and exits."""
     if from_noun_on(sys.argv[1:])[:1] in (["agent"], ["collector"], ["sql"]):
         sys.meta_path.insert(0, WithoutPandas)
         gc.set_threshold(50_000)  # importing makes many objects, none of which is garbage
@@ -126,7 +126,7 @@ def _failed(out: Output, error: Exception) -> int:
 
 
 def _first_cause(error: BaseException) -> BaseException:
-    """A task group wraps what its tasks raise; people want the thing itself."""
+    """The first exception inside nested exception groups, which task groups raise."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
@@ -197,7 +197,7 @@ def hoist(argv: Sequence[str]) -> list[str]:
 
 
 def from_noun_on(argv: Sequence[str]) -> list[str]:
-    """The line from its noun on."""
+    """The arguments without the global options in front of the noun."""
     items = hoist(argv)
     while items and (items[0] in FLAGS or items[0].partition("=")[0] in TAKES_VALUE):
         items = items[2 if items[0] in TAKES_VALUE else 1 :]

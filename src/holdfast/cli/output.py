@@ -47,7 +47,7 @@ class PipeClosed(Exception):
 
 
 class Terminated(Exception):
-    """SIGTERM came, and the command has ended as it should."""
+    """SIGTERM came, and the command has cleaned up."""
 
 
 class Output:
@@ -75,7 +75,7 @@ class Output:
         self._write(text)
 
     def note(self, text: str) -> None:
-        """Something worth knowing that is not a result."""
+        """A remark on standard error; nothing with ``--json``."""
         if not self.as_json:
             print(printable(text), file=self._stderr, flush=True)
 
@@ -196,7 +196,7 @@ def _column_widths(rows: Sequence[Sequence[str]], available: int) -> list[int] |
 
 
 def silence_stdout() -> None:
-    """After the pipe closed: let the interpreter's own last flush go nowhere instead of failing again."""
+    """Redirect standard output to the null device, so that the interpreter's last flush does not fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -1,4 +1,4 @@
-"""A checklist that is drawn on a terminal while a command works; nothing is drawn elsewhere.
+"""What is drawn on a terminal while a command works, such as a checklist; nothing is drawn elsewhere.
 
 It is drawn on standard error by a task on the command's own loop: no thread, so it may look at counters that the work
 is changing. What remains to be read afterwards is the command's to print.
@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from holdfast.cli.output import Output, printable
 
 if TYPE_CHECKING:
-    from rich.console import Group  # imported late at run time: it is slow, and unused without a terminal
+    from rich.console import Group, RenderableType  # imported late at run time: slow, and unused without a terminal
+    from rich.text import Text
 
 REFRESH_SECONDS = 0.1
 
@@ -38,7 +39,7 @@ class Step:
 
 @dataclass
 class Checklist:
-    """Steps in order, and a line below them that is asked for anew at every drawing."""
+    """Steps in order, and a line below them: ``footer`` is called at every drawing."""
 
     steps: Sequence[Step]
     footer: Callable[[], str] = lambda: ""
@@ -76,16 +77,23 @@ class Checklist:
         )
 
 
+def status_line(text: str) -> "Text":
+    """One line to draw, cut at the width of the terminal."""
+    from rich.text import Text  # noqa: PLC0415  # see above
+
+    return Text(printable(text), no_wrap=True, overflow="ellipsis")
+
+
 @asynccontextmanager
-async def live(out: Output, checklist: Checklist) -> AsyncIterator[None]:
-    """Draw the checklist until the block ends; it then disappears."""
+async def live(out: Output, draw: "Callable[[], RenderableType]") -> AsyncIterator[bool]:
+    """Draw until the block ends; the drawing then disappears. False where nothing is drawn."""
     console = out.console(stderr=True)
     if out.as_json or not console.file.isatty():
-        yield
+        yield False
         return
     from rich.live import Live  # noqa: PLC0415  # see above
 
-    with Live(console=console, auto_refresh=False, transient=True, get_renderable=checklist.draw) as display:
+    with Live(console=console, auto_refresh=False, transient=True, get_renderable=draw) as display:
 
         async def refresh() -> None:
             while True:
@@ -94,7 +102,7 @@ async def live(out: Output, checklist: Checklist) -> AsyncIterator[None]:
 
         ticking = asyncio.ensure_future(refresh())
         try:
-            yield
+            yield True
         finally:
             ticking.cancel()
             await asyncio.gather(ticking, return_exceptions=True)

@@ -32,7 +32,7 @@ class Format(StrEnum):
 
 
 def chosen(out: Output, style: Format | None) -> Format:
-    """``--json`` means JSON where nothing else is asked for."""
+    """The format that was given; without one JSON for ``--json``, else a table."""
     return style if style is not None else Format.JSON if out.as_json else Format.TABLE
 
 
@@ -63,7 +63,7 @@ def lines(found: pa.Table, style: Format, *, header: bool = True, verbatim: bool
 
 
 def show_groups(out: Output, groups: Sequence[Mapping[str, Any]], style: Format | None) -> None:
-    """Groups and their figures: values of any kind, also of several in one column."""
+    """Print rows of any values, which may differ in kind within a column."""
     names = list(groups[0]) if groups else []
     match chosen(out, style):
         case Format.JSON:
@@ -110,7 +110,7 @@ def _plain(value: Any) -> Any:
 
 
 def _decimal(value: Decimal) -> str:
-    """Columns of fields have eighteen places, and who wrote 19.90 does not want to see them all."""
+    """Decimal columns have eighteen places: without trailing zeros."""
     if value.as_tuple().exponent != -PLACES:
         return str(value)
     return format(value, "f").rstrip("0").rstrip(".")
@@ -164,7 +164,7 @@ def save(out: Output, path: Path, file: FileFormat, table: pa.Table) -> None:
 
 @contextmanager
 def _draft(path: Path) -> Iterator[Path]:
-    """The file appears when it is whole."""
+    """A temporary file beside ``path`` that replaces it when the block ends without an error."""
     try:
         with replacing(path) as draft:
             yield draft

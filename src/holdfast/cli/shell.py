@@ -136,7 +136,7 @@ class Shell:
 
 
 def check_choice(what: str, wanted: Sequence[str], known: Collection[str]) -> list[str] | None:
-    """The words, if all are known; None for none."""
+    """``wanted`` if all its words are known, else ``Invalid``; None if it is empty."""
     for word in wanted:
         if word not in known:
             near = get_close_matches(word, known, n=1)

@@ -148,7 +148,7 @@ async def _run(
     clock = Ambient.system().clock
     began_ns = clock.monotonic_ns()
     report = Report(wanted, hash_seed)
-    async with live(out, report.checklist):
+    async with live(out, report.checklist.draw):
         await run_all(tasks, done, jobs=jobs, hash_seed=hash_seed)
     report.show(out, (clock.monotonic_ns() - began_ns) / 1e9)
     report.raise_if_broken()
@@ -173,7 +173,7 @@ async def _explore(out: Output, scenario: str, limits: Limits) -> None:
     checklist = Checklist([step])
     checklist.begin(0)
     result = Exploration()
-    async with live(out, checklist), Runner() as runner:
+    async with live(out, checklist.draw), Runner() as runner:
         async for result in runner.explore(scenario, limits):
             step.detail = figures(result)
     show_exploration(out, scenario, limits, result)

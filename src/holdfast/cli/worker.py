@@ -13,25 +13,20 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from holdfast.base.errors import HoldfastError
 from holdfast.bus import BadHandler, Handler, Schedule
 from holdfast.bus.worker.runner import Runner
-from holdfast.cli.endpoint import new_registry, serve
-from holdfast.cli.output import Output
+from holdfast.cli.endpoint import Measure, requests_of, serve
+from holdfast.cli.progress import live, status_line
 from holdfast.cli.shell import Shell, noun_app
 from holdfast.objects.client import Usage
 from holdfast.platform.open import open_platform
 
-if TYPE_CHECKING:
-    from prometheus_client.core import Metric
-
 app = noun_app()
-
-REFRESH_SECONDS = 0.2
 
 
 @app.command()
@@ -64,12 +59,8 @@ async def worker(
             shell.out.note(f"metrics at http://{address}/metrics")
         stop = asyncio.Event()
         stop_on_signals(stop, asyncio.current_task())
-        view = asyncio.ensure_future(_watch(shell.out, runner))
-        try:
+        async with live(shell.out, lambda: status_line(_status(runner))):
             await runner.run(until_idle=until_idle, stop=stop, grace_ms=int(grace * 1000))
-        finally:
-            view.cancel()
-            await asyncio.gather(view, return_exceptions=True)
         shell.out.record(_figures(runner))
 
 
@@ -126,26 +117,12 @@ def _figures(runner: Runner) -> dict[str, object]:
     }
 
 
-async def _watch(out: Output, runner: Runner) -> None:
-    """A line that lives on the terminal: throughput, in flight, failures, dead."""
-    console = out.console(stderr=True)
-    if out.as_json or not console.file.isatty():
-        return
-    from rich.live import Live  # noqa: PLC0415  # slow to import, and unused without a terminal
-    from rich.text import Text  # noqa: PLC0415  # as above
-
-    before = 0
-    with Live(console=console, auto_refresh=False, transient=True) as display:
-        while True:
-            worked = runner.worked
-            rate = (worked.handled - before) / REFRESH_SECONDS
-            before = worked.handled
-            line = (
-                f"{rate:6.0f}/s  handled {worked.handled:,}  in flight {worked.in_flight}  "
-                f"failed {worked.failed:,}  dead {worked.dead:,}  waiting {worked.waiting:,}"
-            )
-            display.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
-            await asyncio.sleep(REFRESH_SECONDS)
+def _status(runner: Runner) -> str:
+    worked = runner.worked
+    return (
+        f"handled {worked.handled:,}  in flight {worked.in_flight}  failed {worked.failed:,}  dead {worked.dead:,}  "
+        f"waiting {worked.waiting:,}"
+    )
 
 
 COUNTERS = {
@@ -161,7 +138,7 @@ GAUGES = {"in_flight": "events in handlers now", "waiting": "open events that ar
 
 async def serve_metrics(where: str, runner: Runner, usage: Usage) -> str:
     """Serve at ``host:port`` until the loop ends; where it really is."""
-    return await serve(where, new_registry(_Collector(runner, usage)), lambda: (runner.is_healthy, _health(runner)))
+    return await serve(where, lambda: _measured(runner, usage), lambda: (runner.is_healthy, _health(runner)))
 
 
 def _health(runner: Runner) -> dict[str, Any]:
@@ -174,31 +151,14 @@ def _health(runner: Runner) -> dict[str, Any]:
     }
 
 
-class _Collector:
-    """Reads the worker's own figures at every scrape, so that nothing is counted twice."""
-
-    def __init__(self, runner: Runner, usage: Usage) -> None:
-        self._runner = runner
-        self._usage = usage
-
-    def collect(self) -> "Iterator[Metric]":
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily  # noqa: PLC0415  # an extra
-
-        namespace = [self._runner.namespace]
-        for name, text in COUNTERS.items():
-            counter = CounterMetricFamily(f"holdfast_worker_{name}", text, labels=["namespace"])
-            counter.add_metric(namespace, getattr(self._runner.worked, name))
-            yield counter
-        for name, text in GAUGES.items():
-            gauge = GaugeMetricFamily(f"holdfast_worker_{name}", text, labels=["namespace"])
-            gauge.add_metric(namespace, getattr(self._runner.worked, name))
-            yield gauge
-        if self._runner.silent_s is not None:
-            text = "seconds since the store last answered a poll"
-            silent = GaugeMetricFamily("holdfast_worker_seconds_since_poll", text, labels=["namespace"])
-            silent.add_metric(namespace, self._runner.silent_s)
-            yield silent
-        requests = CounterMetricFamily("holdfast_store_requests", "requests to the store", labels=["verb"])
-        for verb, count in sorted(self._usage.by_verb.items()):
-            requests.add_metric([verb], count)
-        yield requests
+def _measured(runner: Runner, usage: Usage) -> Iterator[Measure]:
+    """The runner's counters at a scrape."""
+    labels = {"namespace": runner.namespace}
+    for name, text in COUNTERS.items():
+        yield Measure(f"holdfast_worker_{name}", text, [(labels, getattr(runner.worked, name))])
+    for name, text in GAUGES.items():
+        yield Measure(f"holdfast_worker_{name}", text, [(labels, getattr(runner.worked, name))], is_gauge=True)
+    if runner.silent_s is not None:
+        text = "seconds since the store last answered a poll"
+        yield Measure("holdfast_worker_seconds_since_poll", text, [(labels, runner.silent_s)], is_gauge=True)
+    yield requests_of(usage, "requests to the store")

@@ -7,11 +7,11 @@ async with objects.open("file:./data") as store:
 """
 
 from holdfast.objects.client import Client, Usage
+from holdfast.objects.layer import Scoped
 from holdfast.objects.lease import Grant, Held, Lease
 from holdfast.objects.open import open_store as open  # noqa: A004  # objects.open(uri) is how it reads
 from holdfast.objects.register import UNCHANGED, Edited, Plain, Register
 from holdfast.objects.retry import RetryPolicy
-from holdfast.objects.scoped import Scoped
 from holdfast.objects.store import (
     ADDRESSED,
     CREATE,

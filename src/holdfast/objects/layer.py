@@ -1,14 +1,17 @@
-"""A store that passes every call on to another one: the base of ``Scoped``, and of faults in tests and the simulator.
+"""A store that passes every call on to another one, and a store under a prefix of another one.
 
-Subclasses override the calls that they change. Production puts none around a backend: ``Client`` does all of its work.
+``Layer`` is the base of ``Scoped``, and of faults in tests and the simulator; subclasses override the calls that they
+change. Production puts none around a backend: ``Client`` does all of its work.
 """
 
 from collections.abc import AsyncIterator, Coroutine, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.objects.store import (
     OVERWRITE,
+    Entry,
     Lost,
     Meta,
     Mode,
@@ -20,6 +23,7 @@ from holdfast.objects.store import (
     Store,
     Version,
     Written,
+    check_prefix,
 )
 
 if TYPE_CHECKING:
@@ -76,3 +80,59 @@ class Layer(Store):
 
     def close(self) -> Call[None]:
         return self.inner.close()
+
+
+class Scoped(Layer):
+    """A store under a prefix of another one. Closing it leaves the outer store open."""
+
+    def __init__(self, inner: Store, prefix: str) -> None:
+        super().__init__(inner)
+        self.prefix = check_prefix(prefix)
+
+    @property
+    def place(self) -> "Place | None":
+        outer = self.inner.place
+        return None if outer is None else replace(outer, prefix=f"{outer.prefix}/{self.prefix}".strip("/"))
+
+    async def get(self, key: str) -> Object:
+        return replace(await self.inner.get(self.prefix + key), key=key)
+
+    async def get_unless(self, key: str, version: Version) -> Object | NotModified:
+        found = await self.inner.get_unless(self.prefix + key, version)
+        return replace(found, key=key) if isinstance(found, Object) else found
+
+    async def head(self, key: str) -> Meta:
+        return replace(await self.inner.head(self.prefix + key), key=key)
+
+    async def range(self, key: str, start: int, end: int) -> Part:
+        return await self.inner.range(self.prefix + key, start, end)
+
+    async def link(self, key: str, path: Path) -> int | None:
+        return await self.inner.link(self.prefix + key, path)
+
+    async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+        outcome = await self.inner.put(self.prefix + key, body, mode)
+        if isinstance(outcome, Lost) and outcome.current is not None:
+            return Lost(replace(outcome.current, key=key))
+        return outcome
+
+    async def put_stream(self, key: str, pieces: Pieces) -> Written:
+        return await self.inner.put_stream(self.prefix + key, pieces)
+
+    async def delete(self, key: str) -> None:
+        await self.inner.delete(self.prefix + key)
+
+    async def delete_many(self, keys: Iterable[str]) -> None:
+        await self.inner.delete_many([self.prefix + key for key in keys])
+
+    async def list(self, prefix: str = "", *, after: str | None = None, delimiter: bool = False) -> AsyncIterator[Page]:
+        cut = len(self.prefix)
+        shifted = None if after is None else self.prefix + after
+        async for page in self.inner.list(self.prefix + prefix, after=shifted, delimiter=delimiter):
+            yield Page(
+                tuple(Entry(entry.key[cut:], entry.size, entry.modified_ns) for entry in page.entries),
+                tuple(folder[cut:] for folder in page.folders),
+            )
+
+    async def close(self) -> None:
+        """The outer store stays open."""

@@ -41,7 +41,7 @@ class BusCourier:
     def __init__(
         self, store: Store, ambient: Ambient, parent: Envelope | None = None, max_chain_depth: int | None = None
     ) -> None:
-        """``parent`` is the event whose run it is, if it is one's."""
+        """``parent`` is the event that a durable handler's run belongs to."""
         self._store = store
         self._ambient = ambient
         self._parent = parent
@@ -76,7 +76,9 @@ def run_id_of(event_id: str, handler_id: str) -> str:
 
 
 def as_runs(handlers: Iterable[Handler], store: Store, ambient: Ambient) -> Iterable[Handler]:
-    """The handlers, with workflows for bodies where they are durable. The runner says what is no handler."""
+    """The handlers; those that are durable with a workflow as their function. Other objects are left for the runner to
+    refuse.
+    """
     given: object = handlers
     return handlers if isinstance(given, Handler) else [as_run(handler, store, ambient) for handler in handlers]
 
@@ -111,7 +113,7 @@ def _workflow(handler: Handler) -> Workflow:
 
 
 def _judge(outcome: Outcome, ctx: Context) -> None:
-    """What a run's state means for its event."""
+    """Return if the run has succeeded; otherwise raise what the runner should do with the event."""
     match outcome.status:
         case "success":
             return

@@ -99,7 +99,7 @@ class ClaimWitness:
 
     async def note(self, place: Place) -> None:
         known = self.hold.claim.commits
-        # An attempt below this number that were on the chain would have been found: it never will be.
+        # An attempt with a lower number is not on the chain, or it would have been found: it cannot land any more.
         kept = tuple(each for each in known if each[0] != self.number or each[1] >= place.commit_id)
         await self.claims.note(self.hold, (*kept, (self.number, place.commit_id, place.path)))
 

@@ -1,7 +1,7 @@
-"""One door to everything: ``async with holdfast.open(uri) as hf``; for blocking code, ``with holdfast.connect(uri)``.
+"""Open the platform: ``async with holdfast.open(uri) as hf``; in blocking code, ``with holdfast.connect(uri) as hf``.
 
 Without a block: ``hf = await holdfast.open(uri)``, or ``hf = holdfast.connect(uri)``, and ``close`` at the end.
-The blocking one is the same object seen through the portal, not a second API.
+``connect`` gives a view of the same object whose async methods block (see ``base/portal``).
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 class Holdfast:
-    """An open platform. Domains hang here as they are built; ``store`` is the ground under them."""
+    """An open platform: the store, and methods for runs, ontology, events and telemetry on it."""
 
     def __init__(self, store: Client, settings: Settings | None = None) -> None:
         self.store = store
@@ -92,7 +92,7 @@ class Holdfast:
             return await worker(self.store, workflows, **options)
 
     def _courier(self) -> AbstractContextManager[None]:
-        """Who publishes what steps emit."""
+        """Runs called inside this context publish the events that their steps emit."""
         from holdfast.platform.durable import BusCourier  # noqa: PLC0415  # loads the bus, which takes a while
 
         return carried_by(BusCourier(self.store, self.ambient))

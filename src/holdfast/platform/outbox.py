@@ -1,10 +1,9 @@
 """Outbox: events that a commit carries in its manifest, brought to the bus.
 
-Commit and events become visible in one compare-and-swap of the head; publishing follows, and may be done by anybody,
-any number of times: an event's key and bytes follow from the manifest alone (its attempt, the event's position, the
-commit's time), and it is created only if absent. What a crash left out is found by ``mend``: manifests with an outbox
-are linked to each other, and ``meta/outbox.json`` says up to which commit all is published, so that only what is new
-is read.
+Commit and events become visible in one compare-and-swap of the head. Any process may then publish the events, any
+number of times: an event's key and bytes follow from the manifest alone (attempt, position of the event, time of the
+commit), and it is created only if absent. ``mend`` publishes what a crash left out: manifests with an outbox are linked
+to each other, and ``meta/outbox.json`` says up to which commit everything is published, so only new manifests are read.
 
 The mark is moved only over commits that were published by who moves it, or before. A cleanup of the bus mends first: an
 event that is not published yet may be old, and the boundary must not pass it.
@@ -55,7 +54,7 @@ def enclosed(emission: Emission, namespace: str, parent: Envelope | None = None)
 
 
 def envelopes(manifest: Manifest) -> list[Envelope]:
-    """The events of a commit: the same for everybody who reads its manifest."""
+    """The events of a commit, derived from its manifest alone."""
     if not manifest.outbox or manifest.summary is None:
         return []
     committed_ns = parse_iso(manifest.created_at) // _MICROSECOND * _MICROSECOND
@@ -65,7 +64,7 @@ def envelopes(manifest: Manifest) -> list[Envelope]:
             for position, document in enumerate(manifest.outbox)
         ]
     except (KeyError, TypeError, ValueError) as error:
-        raise Corrupt(f"{manifest.path}: its outbox holds something that is no event ({error!r})") from error
+        raise Corrupt(f"{manifest.path}: an entry of its outbox is not an event ({error!r})") from error
 
 
 def _envelope(document: Document, attempt_id: str, position: int, created_ns: int) -> Envelope:

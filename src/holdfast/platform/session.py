@@ -59,7 +59,7 @@ class Session(Ontology):
         emission = Emission.of(event, delay=delay, priority=priority, order_key=order_key)
         self._committer.outbox.append(enclosed(emission, namespace))
 
-    # --- for those who gather what they want committed elsewhere ---
+    # --- for handlers, which collect changes before they have a session ---
 
     def add(self, python: type[Mixin]) -> None:
         """One more type that this session has."""

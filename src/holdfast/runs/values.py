@@ -305,8 +305,8 @@ def _reference(kind: type, where: str) -> str:
 
 
 def _find(reference: str) -> type | None:
-    """The class of this name in the modules that are imported; None if there is none. Calls no code of theirs, so a
-    module that imports lazily imports nothing.
+    """The class of this name in an imported module, or None. Looks into ``__dict__`` alone, so a module's lazy
+    ``__getattr__`` is not called.
     """
     module, _, name = reference.partition(":")
     found: Any = sys.modules.get(module)

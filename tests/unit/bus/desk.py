@@ -1,4 +1,4 @@
-"""What tests of the bus share: processes on one shelf with every request counted, and a clock that moves when told."""
+"""What tests of the bus share: processes on one shelf with every request counted, and a clock that tests advance."""
 
 import random
 from typing import Any, ClassVar
@@ -24,7 +24,7 @@ class Renamed(Event):
 
 
 class Watch:
-    """Stands still unless told; wall and monotonic time move together."""
+    """Stands still unless advanced; wall and monotonic time move together."""
 
     def __init__(self) -> None:
         self.ns = 1_800_000_000 * 10**9
@@ -68,7 +68,7 @@ class Desk:
         return Bus(store, ambient, namespace, Options(**{"retry": AT_ONCE, "poll_ms": 10, **options}))
 
     def spent(self) -> dict[str, int]:
-        """Requests since the last time somebody asked, by verb."""
+        """Requests since the last call, by verb."""
         spent = {verb: count for verb, count in self.usage.by_verb.items() if count}
         self.usage.tallies.clear()
         return spent

@@ -62,7 +62,7 @@ def test_a_reclaim_keeps_attempts_and_clears_the_rest() -> None:
     assert (again.last_error, again.ack_ns, again.dead_ns) == (None, None, None)
 
 
-def test_nobody_claims_before_it_is_due() -> None:
+def test_no_claim_is_made_before_it_is_due() -> None:
     for claim in (STATES[State.CLAIMED], replace(STATES[State.WAITING], available_ns=13 * S)):
         denied = step(claim, Take("b", 1), 12 * S)
         assert isinstance(denied, Denied)

@@ -126,7 +126,7 @@ async def test_workers_that_start_together_share_the_reading_and_the_claims() ->
     assert min(started) > 100
     for worker in workers:
         await worker.drain_flight()
-    # Claims and acks: nobody tried what another had, everybody claimed what it had read itself; the boundary.
+    # Claims and acks: no worker tried what another had, each claimed what it had read itself; the boundary.
     assert desk.spent() == {"get": 4, "put": 1_200}
 
 

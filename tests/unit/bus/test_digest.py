@@ -70,7 +70,7 @@ def test_the_cursor_keeps_half_a_page_or_the_lag_and_never_passes_the_present() 
     assert LAG_NS < 60 * 10**9
 
 
-def test_a_fold_that_was_wrong_is_put_right_unless_somebody_changed_it() -> None:
+def test_a_wrong_fold_is_corrected_unless_another_worker_changed_it() -> None:
     section = apply(open_section(1, 2), Change(settled={name(1), name(2)}, cursor=name(2)))
     bucket = layout.bucket(name(1))
     seen, right = section.folded[bucket], fold([name(1)])
@@ -107,7 +107,7 @@ CHANGES = st.builds(
 
 @given(st.lists(CHANGES, max_size=12), st.randoms(use_true_random=False))
 def test_no_order_of_changes_loses_an_open_event(changes: list, rng: random.Random) -> None:
-    """A name that somebody found and nobody settled is open in the end.
+    """A name that was found and not settled is open in the end.
 
     A cursor passes only what is known to the section or stands in the same change; what others say of names before it
     they have found later, by a sweep, or it was known.

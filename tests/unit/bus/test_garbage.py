@@ -189,7 +189,7 @@ async def test_a_tail_shows_each_event_once_whatever_clocks_say() -> None:
     assert orders([each async for each in tail.look()]) == []
 
 
-async def test_a_key_that_is_taken_by_other_content_is_told() -> None:
+async def test_a_key_that_is_taken_by_other_content_is_reported() -> None:
     desk = Desk()
     bus = desk.bus()
     first = await bus.publish(OrderPlaced(order_id="o1"), key="k")

@@ -65,7 +65,7 @@ def _cancel_itself() -> None:
 
 
 @pytest.mark.parametrize("deed", DEEDS)
-async def test_whatever_a_handler_dies_of_is_a_failed_try(deed: str) -> None:
+async def test_every_exception_of_a_handler_is_a_failed_try(deed: str) -> None:
     act, reason = DEEDS[deed]
     desk, seen = Desk(), []
     bus = desk.bus()
@@ -88,7 +88,7 @@ async def test_whatever_a_handler_dies_of_is_a_failed_try(deed: str) -> None:
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), Base("x"), StopIteration()])
-async def test_a_plain_function_may_die_of_anything_too(error: BaseException) -> None:
+async def test_every_exception_of_a_plain_function_is_a_failed_try(error: BaseException) -> None:
     desk = Desk()
 
     @on(OrderPlaced, id="bill")
@@ -260,7 +260,7 @@ class Stuck(MemoryStore):
     asked: asyncio.Event
 
 
-async def test_who_is_told_to_stop_leaves_a_long_look_and_claims_nothing() -> None:
+async def test_a_stopped_worker_leaves_a_long_poll_and_claims_nothing() -> None:
     desk = Desk()
     bus = desk.bus()
     await bus.publish(OrderPlaced(order_id="o1"))
@@ -276,7 +276,7 @@ async def test_who_is_told_to_stop_leaves_a_long_look_and_claims_nothing() -> No
     assert desk.documents("claims/") == {}
 
 
-async def test_who_is_told_to_stop_while_it_looks_claims_nothing() -> None:
+async def test_a_worker_that_is_stopped_while_it_polls_claims_nothing() -> None:
     desk = Desk()
     bus, stop = desk.bus(), asyncio.Event()
 
@@ -290,7 +290,7 @@ async def test_who_is_told_to_stop_while_it_looks_claims_nothing() -> None:
     assert desk.documents("claims/") == {}
 
 
-async def test_a_worker_tells_how_many_events_wait() -> None:
+async def test_a_worker_reports_how_many_events_wait() -> None:
     desk = Desk()
     bus, stop = desk.bus(), asyncio.Event()
     for number in range(5):

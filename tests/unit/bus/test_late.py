@@ -1,4 +1,4 @@
-"""Events that appear where nobody looks any more: wrong clocks, repairs with old times, dead workers, a lost digest."""
+"""Events that appear before the cursor: wrong clocks, repairs with old times, dead workers, a lost digest."""
 
 from typing import Any
 
@@ -147,7 +147,7 @@ async def test_a_handler_that_takes_new_types_looks_at_history_again() -> None:
     assert seen == ["order", "invoice"]
 
 
-async def test_a_section_that_was_begun_anew_under_a_worker_loses_nothing() -> None:
+async def test_a_section_that_another_worker_reset_loses_nothing() -> None:
     """Two versions of a handler run side by side for a while, each with its own types."""
     desk = Desk()
     seen: list[Any] = []

@@ -25,13 +25,13 @@ async def bill(ctx: Any, event: OrderPlaced) -> None:
 async def test_a_key_is_published_once_by_any_number_of_publishers() -> None:
     desk = Desk()
     buses = [desk.bus() for _ in range(5)]
-    told = await asyncio.gather(*(bus.publish(OrderPlaced(order_id="o1"), key="o1") for bus in buses))
-    assert len({each.id for each in told}) == 1
-    assert sorted(each.duplicate for each in told) == [False, True, True, True, True]
+    answer = await asyncio.gather(*(bus.publish(OrderPlaced(order_id="o1"), key="o1") for bus in buses))
+    assert len({each.id for each in answer}) == 1
+    assert sorted(each.duplicate for each in answer) == [False, True, True, True, True]
     assert len(desk.documents("events/")) == 1
 
 
-async def test_who_finds_a_key_taken_makes_good_what_the_first_left_out() -> None:
+async def test_a_publisher_that_finds_its_key_taken_writes_the_missing_event() -> None:
     desk = Desk()
     first = await desk.bus().publish(OrderPlaced(order_id="o1"), key="o1")
     desk.shelf.remove(first.envelope.key)  # as if it had died between the two writes
@@ -53,7 +53,7 @@ async def test_a_delay_must_be_a_time(delay: float) -> None:
         await Desk().bus().publish(OrderPlaced(order_id="o1"), delay=delay)
 
 
-async def test_what_is_no_event_no_priority_or_no_handler_is_named() -> None:
+async def test_invalid_events_priorities_and_handlers_are_named() -> None:
     bus, given = Desk().bus(), {"order_id": "o1"}
     with pytest.raises(Invalid, match="a dict is not an event"):
         await bus.publish(given)  # type: ignore[arg-type]  # a mistake
@@ -132,7 +132,7 @@ async def test_publishers_date_nothing_below_the_boundary() -> None:
     bus = desk.bus()
     await bus.publish(OrderPlaced(order_id="o1"))
     desk.watch.advance(seconds=8 * DAY)
-    assert (await bus.cleanup()).events == 0  # nobody has ever looked at it
+    assert (await bus.cleanup()).events == 0  # no worker has ever looked at it
     assert (await bus.cleanup(unsafe_unsettled=True)).events == 1
     late = await desk.bus(skew_s=-9 * DAY).publish(OrderPlaced(order_id="late"))
     assert (await desk.bus().run([bill], until_idle=True)).handled == 1
@@ -271,8 +271,8 @@ async def test_one_event_is_inspected_and_replayed_with_a_lineage_of_its_own() -
     assert (again.type, again.payload, again.priority) == (dead.type, dead.payload, dead.priority)
     assert (again.root_event_id, again.chain_depth) == (again.id, 0)
     assert again.id != dead.id
-    with pytest.raises(NotFound, match="no event nobody"):
-        await bus.inspect("nobody")
+    with pytest.raises(NotFound, match="no event missing"):
+        await bus.inspect("missing")
     assert len(await bus.replay_many(status="acked")) == 2
 
 
@@ -304,7 +304,7 @@ async def test_namespaces_and_statistics() -> None:
     assert (stats.handler_id, stats.open, stats.settled) == ("bill", 0, 4)
 
 
-async def test_an_event_that_nobody_has_seen_is_not_believed_to_be_done() -> None:
+async def test_an_event_that_no_worker_has_read_is_not_believed_to_be_done() -> None:
     desk = Desk()
     bus = desk.bus()
     seen: list[str] = []

@@ -80,7 +80,7 @@ async def test_a_delayed_event_waits() -> None:
 
 
 async def test_failures_are_tried_again_then_buried_with_lineage_and_an_event() -> None:
-    desk, tries, told = Desk(), [], []
+    desk, tries, answer = Desk(), [], []
     bus = desk.bus()
 
     @on(OrderPlaced, id="bill", retry=AT_ONCE)
@@ -90,14 +90,14 @@ async def test_failures_are_tried_again_then_buried_with_lineage_and_an_event() 
 
     @on(DeadLettered, id="pager")
     async def pager(ctx: Context, event: DeadLettered) -> None:
-        told.append((event.event_type, event.attempts, ctx.envelope.root_event_id, ctx.envelope.chain_depth))
+        answer.append((event.event_type, event.attempts, ctx.envelope.root_event_id, ctx.envelope.chain_depth))
 
     published = await bus.publish(OrderPlaced(order_id="o1"))
     await bus.publish(OrderPlaced(order_id="o2"))
     worked = await bus.run([bill, pager], until_idle=True)
     assert sorted(tries) == [1, 1, 2, 2, 3, 3]
     assert (worked.failed, worked.dead, worked.handled) == (6, 2, 2)
-    assert ("order.placed", 3, published.id, 1) in told
+    assert ("order.placed", 3, published.id, 1) in answer
     letter = desk.documents(f"dead_letters/default/{published.id}/")[f"dead_letters/default/{published.id}/bill.json"]
     assert (letter["last_error"], letter["attempts"]) == ("ValueError: card declined", 3)
     assert (letter["event_type"], letter["root_event_id"]) == ("order.placed", published.id)
@@ -132,11 +132,11 @@ async def test_a_poison_event_does_not_stop_the_others() -> None:
     assert letter["last_error"].startswith("BadPayload")
 
 
-async def test_a_handler_of_everything_takes_types_that_nobody_declared() -> None:
+async def test_a_handler_of_everything_takes_types_without_a_class() -> None:
     desk = Desk()
     seen: list[Any] = []
     bus = desk.bus()
-    await bus.publish_raw("nobody.knows", {"a": 1})
+    await bus.publish_raw("unknown.type", {"a": 1})
     await bus.run([recorder(seen, AnyEvent)], until_idle=True)
     assert seen[0].model_dump() == {"a": 1}
 
@@ -158,7 +158,7 @@ async def test_emissions_become_visible_with_the_ack_alone() -> None:
     assert child["priority"] == 7
 
 
-async def test_whoever_meets_a_settled_claim_writes_its_effects() -> None:
+async def test_a_worker_that_finds_a_settled_claim_writes_its_effects() -> None:
     """A worker acks, and dies before what it emitted is published."""
     desk = Desk()
     bus = desk.bus()
@@ -305,9 +305,9 @@ async def test_a_platform_may_give_handlers_a_context_of_its_own() -> None:
     async def bill(ctx: Richer, event: OrderPlaced) -> None:
         seen.append((ctx.colour, event.order_id, ctx.idempotency_key))
 
-    told = await desk.bus().publish(OrderPlaced(order_id="o1"))
+    answer = await desk.bus().publish(OrderPlaced(order_id="o1"))
     await desk.bus().run([bill], until_idle=True, context=lambda ctx: Richer(**vars(ctx)))
-    assert seen == [("red", "o1", f"{told.id}/bill")]
+    assert seen == [("red", "o1", f"{answer.id}/bill")]
 
 
 async def test_later_hands_back_without_blame() -> None:
@@ -321,16 +321,16 @@ async def test_later_hands_back_without_blame() -> None:
 
     desk = Desk()
     bus = desk.bus()
-    told = await bus.publish(OrderPlaced(order_id="o1"))
+    answer = await bus.publish(OrderPlaced(order_id="o1"))
     worked = await bus.run([wait], until_idle=True)
     assert (worked.handed_back, worked.failed, worked.waiting) == (1, 0, 1)
-    assert desk.claim(told.id, "wait")["attempts"] == 0
+    assert desk.claim(answer.id, "wait")["attempts"] == 0
     desk.watch.advance(seconds=3_601)
     assert (await bus.run([wait], until_idle=True)).handled == 1
     assert tries == [1, 1]
 
 
-async def test_an_event_that_nobody_comes_back_from_is_buried_and_its_neighbours_are_not() -> None:
+async def test_an_event_that_ends_every_worker_is_dead_and_its_neighbours_are_not() -> None:
     """Workers that end without a word: here, holds that are taken and forgotten."""
     seen: list[str] = []
 

@@ -134,7 +134,7 @@ async def test_cron_in_every_session_fires_as_often_as_there_are_sessions() -> N
 
 
 @pytest.mark.parametrize(("misfire", "made_good"), [("skip", 0), ("once", 1), ("all", 5)])
-async def test_what_was_missed_while_nobody_ran(misfire: Any, made_good: int) -> None:
+async def test_ticks_that_came_while_no_worker_ran(misfire: Any, made_good: int) -> None:
     desk = Desk()
     hourly = Schedule("0 * * * *", EVENT, misfire=misfire)
     await ticker(desk, hourly).fire_due()

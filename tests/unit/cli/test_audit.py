@@ -41,8 +41,8 @@ class Desk:
 
     def __call__(self, *words: str) -> tuple[int, str, str]:
         code = run(["--store", self.uri, *words])
-        told = self._capsys.readouterr()
-        return code, told.out, told.err
+        answer = self._capsys.readouterr()
+        return code, answer.out, answer.err
 
     def json(self, *words: str, code: int = 0) -> Any:
         found, out, err = self(*words, "--json")
@@ -85,9 +85,9 @@ def test_where_the_page_goes_is_looked_at_first(desk: Desk, tmp_path: Path) -> N
         assert desk("audit", "run", "--html", page, "--master", "local")[0] == 2
     assert desk("audit", "list")[2].startswith("no audit is on record here")
     there = tmp_path / "file"
-    assert desk("audit", "show", "nobody", "--html", str(there))[0] == 4
+    assert desk("audit", "show", "missing", "--html", str(there))[0] == 4
     assert there.read_text() == "kept"
-    assert desk("audit", "show", "nobody", "--html", str(tmp_path / "new.html"))[0] == 4
+    assert desk("audit", "show", "missing", "--html", str(tmp_path / "new.html"))[0] == 4
     assert not (tmp_path / "new.html").exists()
 
 

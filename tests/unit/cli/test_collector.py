@@ -1,4 +1,4 @@
-"""``holdfast collector`` refuses to start where it could not work, in one clear line, and ends as it is told."""
+"""``holdfast collector`` refuses to start where it could not work, in one clear line, and ends on a signal."""
 
 import json
 import os
@@ -186,8 +186,8 @@ def test_what_is_hardly_meant_is_warned_of(
         warned = [line["message"] for line in lines if line["level"] == "warning"]
         return json.loads(said.out)["tokens"], [each for each in warned if "has not been examined" not in each]
 
-    count, (nobody,) = warnings(empty, f"file:{tmp_path / 'store'}")
-    assert (count, f"{empty} has no valid token" in nobody) == (0, True)
+    count, (warning,) = warnings(empty, f"file:{tmp_path / 'store'}")
+    assert (count, f"{empty} has no valid token" in warning) == (0, True)
     count, (gone,) = warnings(tokens, "memory:")
     assert (count, "lost when this process ends" in gone) == (1, True)
     assert warnings(tokens, f"file:{tmp_path / 'store'}") == (1, [])

@@ -54,8 +54,8 @@ class Desk:
 
     def __call__(self, *words: str) -> tuple[int, str, str]:
         code = run(["--store", self.uri, "gc", *words])
-        told = self._capsys.readouterr()
-        return code, told.out, told.err
+        answer = self._capsys.readouterr()
+        return code, answer.out, answer.err
 
     def json(self, *words: str) -> Any:
         code, out, err = self(*words, "--json")
@@ -96,7 +96,7 @@ def test_a_run_is_dry_unless_it_is_told_to_apply_and_every_deletion_can_be_seen(
 def test_what_is_not_there_is_named(desk: Desk) -> None:
     desk.fill()
     assert desk("plan", "--kinds", "orphan")[0] == 2
-    assert desk("show", "nobody")[0] == 4
+    assert desk("show", "missing")[0] == 4
     code, _, err = desk("run", "--kinds", ",")
     assert (code, "names none" in err) == (2, True)
 
@@ -113,8 +113,8 @@ def test_a_kind_without_its_setting_is_told_to_be_off(desk: Desk, monkeypatch: p
     monkeypatch.setenv("HOLDFAST_RETENTION__ROLLUPS", "10s=1d,2m=1d")
     code, _, err = desk("plan", "--kinds", "expire-batches,expire-rollups")
     assert code == 0
-    told, *rest = err.splitlines()
-    assert told.startswith("retention.rollups names 2m, which is none of pipeline.windows")
+    answer, *rest = err.splitlines()
+    assert answer.startswith("retention.rollups names 2m, which is none of pipeline.windows")
     assert rest == ["no garbage was found"]
 
 

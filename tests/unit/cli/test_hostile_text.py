@@ -25,7 +25,7 @@ class Thing(Entity):
     name: OntologyField[str]
 
 
-class Told(Event):
+class Answered(Event):
     text: str
 
 
@@ -53,9 +53,9 @@ def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
                 await onto.commit(metadata={"why": HOSTILE})
                 onto.retract(Thing, "t2")
                 await onto.commit(metadata={HOSTILE: [HOSTILE]})
-            await hf.bus().publish(Told(text=HOSTILE))
-            await tell.start(hf.store, HOSTILE, run_id="told", metadata={"why": HOSTILE})
-            await tell.resume(hf.store, "told", "answer", HOSTILE)
+            await hf.bus().publish(Answered(text=HOSTILE))
+            await tell.start(hf.store, HOSTILE, run_id="hostile", metadata={"why": HOSTILE})
+            await tell.resume(hf.store, "hostile", "answer", HOSTILE)
             await stumble.start(hf.store, HOSTILE, run_id="stumbled")
             await runs.deliver(hf.store, "later", "answer", HOSTILE, key=HOSTILE)
             await hf.store.put("runs/bad\u202e\u2066/journal.jsonl", b"{" + HOSTILE.encode())
@@ -76,9 +76,9 @@ ANSWERS: list[tuple[str, ...]] = [
     ("sql", "SELECT chr(27) || 'c' AS \"a\x1b[2J\x9b\""),
     ("events", "list"),
     ("events", "tail", "--once"),
-    ("runs", "status", "told"),
+    ("runs", "status", "hostile"),
     ("runs", "status", "stumbled"),
-    ("runs", "dump", "told"),
+    ("runs", "dump", "hostile"),
     ("runs", "list"),
     ("logs", "search", *SPAN),
     ("logs", "search", "--format", "csv", *SPAN),

@@ -180,7 +180,7 @@ class TestErrors:
         assert run(["probe"]) == TABLE["unavailable"].exit_code
         assert capsys.readouterr().err.startswith("error: store is away\n")
 
-    def test_an_error_of_nobody(self, noun: NounApp, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_an_unexpected_exception(self, noun: NounApp, capsys: pytest.CaptureFixture[str]) -> None:
         failing(noun, ZeroDivisionError("division\nby zero"))
         assert run(["probe"]) == 1
         first, hint = capsys.readouterr().err.splitlines()
@@ -224,7 +224,7 @@ class TestProcess:
         }
         assert len(printed) == 1
 
-    def test_a_reader_that_goes_away_is_no_error(self) -> None:
+    def test_a_reader_that_closes_the_pipe_is_not_an_error(self) -> None:
         reader, writer = os.pipe()
         os.close(reader)
         result = subprocess.run([*COMMAND, "config"], stdout=writer, stderr=subprocess.PIPE, text=True, check=False)

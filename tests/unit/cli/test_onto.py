@@ -103,7 +103,7 @@ def test_files_are_merged_when_asked_for(desk: OntoDesk) -> None:
     assert [each["files"] for each in desk.json("onto", "info")["types"]] == [2], "all below the head, and the head"
     (found,) = desk.json("onto", "verify", "--deep")["findings"]
     assert found["kind"] == "orphan_snapshot", "the one before, for an hour"
-    assert "no type Nobody" in desk.text("onto", "compact", "Nobody", code=4)
+    assert "no type Missing" in desk.text("onto", "compact", "Missing", code=4)
     for command in ("compact", "changes --type"):
         assert "did you mean Customer?" in desk.text("onto", *command.split(), "Custmer", code=4)
 

@@ -238,7 +238,7 @@ def test_values_with_a_json_form() -> None:
         streams.out.document(b"raw")
 
 
-def test_a_closed_pipe_is_told_apart() -> None:
+def test_a_closed_pipe_has_an_exception_of_its_own() -> None:
     out = Output(as_json=False, stdout=ClosedPipe())
     with pytest.raises(PipeClosed):
         out.line("x")

@@ -53,8 +53,8 @@ class Desk:
 
     def __call__(self, *words: str) -> tuple[int, str, str]:
         code = run(["--store", self.uri, "pipeline", *words])
-        told = self._capsys.readouterr()
-        return code, told.out, told.err
+        reported = self._capsys.readouterr()
+        return code, reported.out, reported.err
 
     def json(self, *words: str) -> Any:
         code, out, err = self(*words, "--json")
@@ -169,9 +169,9 @@ def test_a_file_that_is_no_notification_is_named_and_the_others_are_taken(desk: 
     for words, figure, taken in ((("--dry-run",), "inputs", 2), (("--master", "local"), "looked_at", 2)):
         code, out, err = desk("run", "reconcile", "--events", str(folder), *words, "--json")
         assert (code, json.loads(out)[0][figure]) == (2, taken)
-        told = json.loads(err)["error"]["message"]
-        assert told.startswith(f"passed over among --events, the others were taken: {folder / 'b.json'}: neither")
-        assert f"; {folder / 'd.json'}: no notification of S3" in told
+        reported = json.loads(err)["error"]["message"]
+        assert reported.startswith(f"passed over among --events, the others were taken: {folder / 'b.json'}: neither")
+        assert f"; {folder / 'd.json'}: no notification of S3" in reported
 
 
 def test_the_end_of_a_time_alone_is_a_time_too(desk: Desk) -> None:

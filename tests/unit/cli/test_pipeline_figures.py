@@ -16,7 +16,7 @@ LONG_AGO_S = 1_000_000_000
 
 
 def lag_in(figures: Figures) -> float | None:
-    found = [sample.value for metric in figures.collect() for sample in metric.samples if "lag" in sample.name]
+    found = [value for each in figures.measured() if "lag" in each.name for _, value in each.samples]
     return found[0] if found else None
 
 

@@ -24,7 +24,7 @@ def test_without_java_no_run_begins(tmp_path: Path, capsys: Capture, monkeypatch
 
 
 def test_a_master_that_is_not_there_is_one_line(tmp_path: Path, capsys: Capture) -> None:
-    with socket.socket() as taken:  # bound, and nobody listens
+    with socket.socket() as taken:  # bound, and not listening
         taken.bind(("127.0.0.1", 0))
         master = f"spark://127.0.0.1:{taken.getsockname()[1]}"
         assert run(["pipeline", "run", "--master", master, "--store", f"file:{tmp_path}"]) == 2

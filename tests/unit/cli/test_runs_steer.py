@@ -20,8 +20,8 @@ def status(desk: RunsDesk, run_id: str) -> str:
 class TestResume:
     def test_an_event_that_comes_early(self, desk: RunsDesk) -> None:
         desk.start(nap, run_id="n")
-        told = desk.document("resume", "n", "payment")
-        assert (told["status"], told["waiting"], told["event"]) == ("sleeping", False, "payment")
+        reported = desk.document("resume", "n", "payment")
+        assert (reported["status"], reported["waiting"], reported["event"]) == ("sleeping", False, "payment")
         assert "which waits for sleep; the event is kept" in desk.holdfast("resume", "n", "other", "1")
         assert "does not exist" in desk.holdfast("resume", "r", "payment", "5", code=4)
 

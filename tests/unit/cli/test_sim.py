@@ -21,7 +21,7 @@ from holdfast.sim.scenarios.store import StoreCas
 from holdfast.objects.client import Client
 
 class Forgetful(Client):
-    """Says that it lost whenever it is told so."""
+    """Reports a lost race without reading back."""
     async def put(self, key, body, mode=CREATE):
         return await self._send(key, body, mode)
 
@@ -117,6 +117,7 @@ def test_explore_prints_the_command_that_follows_a_bad_course(broken: str, capsy
     assert "hears of" in capsys.readouterr().out
 
 
+@pytest.mark.soak
 def test_all_runs_every_scenario_for_a_while(capsys: Capture) -> None:
     assert run(["sim", "all", "--minutes", "0.01", "--jobs", "2", "--first-seed", "50"]) == 0
     shown = capsys.readouterr()

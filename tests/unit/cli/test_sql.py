@@ -100,9 +100,9 @@ def test_a_moment_may_be_a_tag(uri: str, capsys: pytest.CaptureFixture[str]) -> 
     assert run([*people, "--as-of", "start"]) == 0
     assert capsys.readouterr().out.splitlines() == ["n", "14"]
     assert run([*people, "--as-of", "stert"]) == 2
-    told = capsys.readouterr().err
-    assert "neither a commit nor a time nor a tag" in told
-    assert "did you mean start?" in told
+    answer = capsys.readouterr().err
+    assert "neither a commit nor a time nor a tag" in answer
+    assert "did you mean start?" in answer
 
 
 def test_a_statement_from_standard_input(

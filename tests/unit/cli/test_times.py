@@ -20,7 +20,7 @@ def test_spans(text: str, seconds: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "7", "d", "7 d", "-2h", "2y", "1h2"])
-def test_what_is_no_span(text: str) -> None:
+def test_invalid_spans(text: str) -> None:
     with pytest.raises(Invalid, match="not a span of time"):
         parse_span(text)
 
@@ -47,7 +47,7 @@ def test_moments(text: str, iso: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["yesterday", "2026-13-01", "12:00", "7y"])
-def test_what_is_no_moment(text: str) -> None:
+def test_invalid_moments(text: str) -> None:
     with pytest.raises(Invalid, match="is not a time"):
         parse_moment(text, NOW)
 

@@ -100,7 +100,7 @@ async def test_an_identity_that_comes_twice_refuses_the_load(sizes: Sizes) -> No
     tied = [{**row, "age": 7} for row in (*customers(0, 1, "a"), *customers(0, 1, "b"))]
     with pytest.raises(Conflict, match="1 identities are in the load more than once: 'c00000'"):
         await yard.load(table(tied), rules=Rules(Policy.REPLACE, latest_by="age"))
-    with pytest.raises(Invalid, match="latest_by is 'aeg', which is no field of this type"):
+    with pytest.raises(Invalid, match="latest_by is 'aeg', which is not a field of this type"):
         await yard.load(table(newer), rules=Rules(Policy.REPLACE, latest_by="aeg"))
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from holdfast.ontology import Entity, Field, Relation
-from holdfast.ontology.format.data.intake import from_arrow
+from holdfast.ontology.format.data.intake import queued
 from holdfast.ontology.types.errors import InvalidValue
 from holdfast.ontology.types.model import derived_class
 from holdfast.ontology.types.typeinfo import of_schema, type_info
@@ -70,9 +70,9 @@ def test_rows_of_an_entity_are_those_of_its_class() -> None:
     form = type_info(Account)
     derived = type_info(derived_class(of_schema(form.type_id, form.schema)))
     assert not derived.drift(form.schema)
-    assert from_arrow(derived, ACCOUNTS) == from_arrow(form, ACCOUNTS)
+    assert queued(derived, ACCOUNTS) == queued(form, ACCOUNTS)
     with pytest.raises(InvalidValue, match=r"Account\.tier"):
-        from_arrow(derived, ACCOUNTS.set_column(6, "tier", pa.array(["Gold", "Lead"])))
+        queued(derived, ACCOUNTS.set_column(6, "tier", pa.array(["Gold", "Lead"])))
 
 
 @pytest.mark.parametrize("ends", [True, False], ids=["ends known", "ends unknown"])
@@ -83,5 +83,5 @@ def test_rows_of_a_relation_are_those_of_its_class(ends: bool) -> None:
     keys = pa.array([1, 2]) if ends else pa.array(["1", "2"])
     given = pa.table({"left_key": keys, "right_key": ["a", "b"], "number": [1, 2], "weight": [0.5, 1.0]})
     same = given.set_column(0, "left_key", pa.array([1, 2]))
-    assert from_arrow(derived, given) == from_arrow(form, same)
+    assert queued(derived, given) == queued(form, same)
     assert derived.schema_hash == form.schema_hash

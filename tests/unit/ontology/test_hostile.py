@@ -10,8 +10,9 @@ from holdfast.objects.memory import MemoryStore, Shelf
 from holdfast.ontology import Entity, Field
 from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.ontology.session import Ontology, Options
+from tests.soak import SOAKING
 
-ROUNDS = 120
+ROUNDS = 120 if SOAKING else 30
 ODD: tuple[Any, ...] = (
     None,
     0,

@@ -10,7 +10,7 @@ from pydantic import Field as Constraint
 
 from holdfast.base.errors import Invalid
 from holdfast.ontology import Entity, Field, InvalidValue
-from holdfast.ontology.format.data.intake import from_arrow
+from holdfast.ontology.format.data.intake import arrow_columns, queued
 from holdfast.ontology.format.data.rows import written
 from holdfast.ontology.types.typeinfo import type_info
 from tests.unit.ontology.shop import (
@@ -44,7 +44,7 @@ def check_same(python: type, columns: dict[str, Any]) -> None:
     """A table gives the rows of the objects that its rows would make."""
     table = pa.table(columns)
     objects = [python(**values) for values in table.to_pylist()]
-    assert from_arrow(type_info(python), table) == written(type_info(python), objects)
+    assert queued(type_info(python), table) == written(type_info(python), objects)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_columns_of_plain_types(columns: dict[str, Any]) -> None:
 
 def test_a_column_in_chunks() -> None:
     table = pa.concat_tables([pa.table({"id": ["a"], "name": ["x"]}), pa.table({"id": ["b"], "name": ["y"]})])
-    assert [row.identity for row in from_arrow(type_info(Customer), table)] == [("a",), ("b",)]
+    assert [row.identity for row in queued(type_info(Customer), table)] == [("a",), ("b",)]
 
 
 def test_nested_columns() -> None:
@@ -102,17 +102,17 @@ def test_nested_columns() -> None:
     columns: dict[str, Any] = {name: [value] for name, value in {**plain, **given, "id": str(everything().id)}.items()}
     columns["counts"] = pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))
     expected = everything(**{**given, "address": Address(city="a", since=NOON), "tier": Tier.GOLD})
-    assert from_arrow(type_info(Everything), pa.table(columns)) == written(type_info(Everything), [expected])
+    assert queued(type_info(Everything), pa.table(columns)) == written(type_info(Everything), [expected])
 
 
 def test_relations() -> None:
     table = pa.table({"left_key": ["a", "b", "a"], "right_key": [5, 6, 5], "seats": [1, 2, 3]})
     objects = [Subscription(**values) for values in table.to_pylist()]
-    assert from_arrow(type_info(Subscription), table) == written(type_info(Subscription), objects)
+    assert queued(type_info(Subscription), table) == written(type_info(Subscription), objects)
     orders = pa.table({"left_key": ["a"], "right_key": ["5"], "number": ["n"]})
-    assert [row.identity for row in from_arrow(type_info(Order), orders)] == [("a", "5", "n")]
+    assert [row.identity for row in queued(type_info(Order), orders)] == [("a", "5", "n")]
     bare = pa.table({"left_key": ["a"], "right_key": ["b"]})
-    assert [row.fields_json for row in from_arrow(type_info(Knows), bare)] == ["{}"]
+    assert [row.fields_json for row in queued(type_info(Knows), bare)] == ["{}"]
 
 
 def test_defaults_are_made_for_each_row() -> None:
@@ -122,7 +122,7 @@ def test_defaults_are_made_for_each_row() -> None:
         id: Field[int] = Field(primary_key=True, default_factory=lambda: next(numbers))
         name: Field[str]
 
-    rows = from_arrow(type_info(Thing), pa.table({"name": ["a", "b"]}))
+    rows = queued(type_info(Thing), pa.table({"name": ["a", "b"]}))
     assert [row.identity for row in rows] == [("0",), ("1",)]
 
 
@@ -131,12 +131,12 @@ def test_defaults_that_are_made_are_validated_too() -> None:
         id: Field[str] = Field(primary_key=True)
         count: Field[int] = Field(default_factory=lambda: "3")  # type: ignore[arg-type, return-value]  # converted
 
-    (found,) = from_arrow(type_info(Thing), pa.table({"id": ["a"]}))
+    (found,) = queued(type_info(Thing), pa.table({"id": ["a"]}))
     assert found.fields_json == '{"count":3,"id":"a"}'
 
 
 def test_no_rows() -> None:
-    assert from_arrow(type_info(Customer), pa.table({"id": pa.array([], pa.string()), "name": pa.nulls(0)})) == []
+    assert queued(type_info(Customer), pa.table({"id": pa.array([], pa.string()), "name": pa.nulls(0)})) == []
 
 
 def test_whatever_gives_itself_as_a_table() -> None:
@@ -144,9 +144,9 @@ def test_whatever_gives_itself_as_a_table() -> None:
         def __arrow_c_stream__(self, requested_schema: object = None) -> object:
             return pa.table({"id": [1]}).__arrow_c_stream__(requested_schema)
 
-    assert [row.identity for row in from_arrow(type_info(Product), Frame())] == [("1",)]
+    assert [row.identity for row in queued(type_info(Product), Frame())] == [("1",)]
     with pytest.raises(Invalid, match="a int is not an Arrow table"):
-        from_arrow(type_info(Product), 3)
+        arrow_columns(type_info(Product), 3)
 
 
 @pytest.mark.parametrize(
@@ -175,27 +175,27 @@ def test_whatever_gives_itself_as_a_table() -> None:
 )
 def test_the_first_value_that_does_not_fit_is_named(columns: dict[str, Any], message: str, row: int | None) -> None:
     with pytest.raises(InvalidValue, match=message) as caught:
-        from_arrow(type_info(Flat), pa.table(columns))
+        queued(type_info(Flat), pa.table(columns))
     assert caught.value.row == row
 
 
 def test_a_misspelt_column() -> None:
     with pytest.raises(InvalidValue) as caught:
-        from_arrow(type_info(Flat), pa.table({"id": ["a"], "tetx": ["b"]}))
+        queued(type_info(Flat), pa.table({"id": ["a"], "tetx": ["b"]}))
     assert caught.value.remedy == "did you mean text?"
 
 
 def test_two_columns_of_one_name() -> None:
     table = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["id", "id"])
     with pytest.raises(InvalidValue, match="two columns id"):
-        from_arrow(type_info(Flat), table)
+        queued(type_info(Flat), table)
 
 
 @pytest.mark.parametrize("keys", [["5", "five"], [5, None], [[5], [6]]])
 def test_an_end_that_does_not_fit(keys: list[Any]) -> None:
     table = pa.table({"left_key": ["a", "b"], "right_key": keys})
     with pytest.raises(InvalidValue, match=r"Subscription\.right_key must be a Product or its key.*row [01]"):
-        from_arrow(type_info(Subscription), table)
+        queued(type_info(Subscription), table)
 
 
 def test_other_zones() -> None:

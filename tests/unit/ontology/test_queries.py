@@ -19,7 +19,7 @@ from holdfast.ontology.query import results
 from holdfast.ontology.query.cache.prune import choose
 from holdfast.ontology.query.results import NoResult, SeveralResults, meta
 from holdfast.ontology.session import Ontology
-from holdfast.ontology.types.fields import left, right
+from holdfast.ontology.types.fields import left
 from holdfast.ontology.types.typeinfo import type_info
 from tests.unit.ontology.desk import Desk
 from tests.unit.ontology.shop import Customer, Everything, Order, Product, Subscription, Tier, everything
@@ -220,39 +220,6 @@ async def test_a_store_without_commits_and_a_type_without_rows() -> None:
 
 
 # --- relations ---
-
-
-async def test_relations_by_their_ends() -> None:
-    desk = Desk()
-    async with session(desk) as onto:
-        onto.ensure([Customer(id="a", name="Ada", tier="Gold"), Customer(id="b", name="Bo", tier="Std")])
-        onto.ensure([Product(id=1, title="lamp"), Product(id=2, title="desk")])
-        onto.ensure(
-            [Subscription(left_key=c, right_key=p, seats=n) for c, p, n in (("a", 1, 1), ("b", 2, 5), ("x", 1, 9))]
-        )
-        await onto.commit()
-        onto.ensure(Customer(id="b", name="Bo", tier="Gold"))
-        await onto.commit()
-        query = onto.query(Subscription)
-        gold = query.where(left(Subscription).tier == "Gold")
-        assert [one.left_key for one in await gold.all()] == ["a", "b"]
-        assert [one.left_key for one in await gold.as_of(1).all()] == ["a"]
-        assert await gold.as_of(1).count() == 1
-        either = query.where((left(Subscription).tier == "Gold") | (Subscription.seats == 9))
-        assert [one.left_key for one in await either.as_of(1).all()] == ["a", "x"]
-        both = query.where((left(Subscription).tier == "Gold") & (right(Subscription).title == "desk"))
-        assert [one.left_key for one in await both.all()] == ["b"]
-        # The end of x does not exist: its fields are null.
-        other = query.where(left(Subscription).tier != "Gold")
-        assert [one.left_key for one in await other.all()] == ["x"]
-        ordered = await query.order_by(right(Subscription).title, left(Subscription).name.desc()).all()
-        assert [one.left_key for one in ordered] == ["b", "a", "x"]
-        linked = await query.as_of(1).linked()
-        found = [(each.left and each.left.tier, each.right.title) for each in linked]
-        assert found == [("Gold", "lamp"), ("Std", "desk"), (None, "lamp")]
-        assert meta(linked[1].left).commit_id == 1
-        with pytest.raises(Invalid, match="not a relation"):
-            await onto.query(Customer).linked()
 
 
 async def test_a_missing_end_stays_null_where_files_of_the_end_are_pruned() -> None:

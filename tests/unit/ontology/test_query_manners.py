@@ -3,14 +3,12 @@
 from functools import reduce
 from operator import and_, or_
 
-import pyarrow as pa
 import pytest
 
 from holdfast.base.errors import Invalid, Refused
 from holdfast.ontology.chain.history import Tags
 from holdfast.ontology.filters.scope import Sql
 from holdfast.ontology.query.engine import Snapshot
-from holdfast.ontology.query.query import _in_order_of
 from holdfast.ontology.query.statement import Ask
 from holdfast.ontology.types.fields import left
 from tests.unit.ontology.desk import Desk
@@ -54,11 +52,6 @@ async def test_rows_of_one_load_come_by_key_though_nobody_sorts_them() -> None:
         assert (await query.where(Customer.id > "a").arrow()).column("id").to_pylist() == [
             k for k in ordered if k > "a"
         ]
-
-
-async def test_what_lies_in_another_order_is_sorted() -> None:
-    shuffled = pa.table({"id": ["b", "a", "ä", "Z"], "n": [1, 2, 3, 4]})
-    assert _in_order_of("id", shuffled).to_pydict() == {"id": ["Z", "a", "b", "ä"], "n": [4, 2, 1, 3]}
 
 
 async def test_as_of_a_tag() -> None:

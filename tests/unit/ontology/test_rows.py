@@ -6,18 +6,15 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pydantic import BaseModel, ConfigDict, RootModel
 from pydantic import Field as ModelField
 
 from holdfast.base.errors import Corrupt, HoldfastError
 from holdfast.ontology import Entity, Field, InvalidValue, Relation, UnreadableRow
-from holdfast.ontology.format.data.batch import Row, digest
+from holdfast.ontology.format.data.batch import Row
 from holdfast.ontology.format.data.columns import typed_columns
-from holdfast.ontology.format.data.intake import rows_of
-from holdfast.ontology.format.data.rows import encode, from_parquet, read, written
-from holdfast.ontology.types.schema import schema_hash
+from holdfast.ontology.format.data.rows import read, written
 from holdfast.ontology.types.typeinfo import type_info
 from holdfast.ontology.types.typespec import ListOf, Primitive
 from tests.unit.ontology.shop import (
@@ -66,30 +63,6 @@ class TestCanonical:
             '"size":"m","tags":["b","a"],"text":"ü","tier":"gold","whole":3}'
         )
         assert back(made) == made
-
-    def test_equal_objects_have_equal_digests_whatever_the_order(self) -> None:
-        one, other = everything(counts={"a": 1, "b": 2}), everything(counts={"b": 2, "a": 1})
-        assert digest(row(one).fields_json) == digest(row(other).fields_json)
-        assert digest(row(everything(counts={"a": 1})).fields_json) != digest(row(one).fields_json)
-
-    def test_it_is_what_json_itself_would_write(self) -> None:
-        text = row(everything(text='"\\\n\x00\x7f\u2028😀')).fields_json
-        again = json.dumps(json.loads(text), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        assert text == again
-
-    @pytest.mark.parametrize("value", [float("inf"), float("-inf"), 5e-324, -0.0, 1e22, 0.1])
-    def test_floats(self, value: float) -> None:
-        found = back(everything(number=value)).number
-        assert (found, str(found)) == (value, str(value))
-
-    def test_not_a_number(self) -> None:
-        assert fields(everything(number=float("nan")))["number"] == "NaN"
-        assert str(back(everything(number=float("nan"))).number) == "nan"
-
-    @pytest.mark.parametrize("value", [1, 1.0, "1", "NaN", None])
-    def test_unions_keep_the_type(self, value: Any) -> None:
-        found = back(everything(either=value)).either
-        assert (found, type(found)) == (value, type(value))
 
     def test_a_union_with_text_has_no_place_for_what_is_not_a_number(self) -> None:
         with pytest.raises(InvalidValue, match=r"Everything\.either, number 0 .*: expected a finite number"):
@@ -244,36 +217,6 @@ class TestStoredRows:
 def _with(obj: Any, **changes: Any) -> Row:
     found = row(obj)
     return Row(found.identity, json.dumps({**json.loads(found.fields_json), **changes}))
-
-
-class TestForm:
-    def test_it_is_what_a_commit_needs(self) -> None:
-        form = type_info(Customer)
-        assert form.schema_hash == schema_hash(form.schema)
-
-    def test_rows_of_whatever_is_given(self) -> None:
-        form = type_info(Customer)
-        objects = [Customer(id="a", name="x"), Customer(id="b", name="y", tier="gold")]
-        table = pa.table({"id": ["a", "b"], "name": ["x", "y"], "tier": [None, "gold"]})
-        expected = [row(one) for one in objects]
-        assert rows_of(form, objects[0]) == expected[:1]
-        assert rows_of(form, objects) == rows_of(form, iter(objects)) == expected
-        assert rows_of(form, table) == rows_of(form, table.to_batches()[0]) == expected
-        assert read(form, expected) == objects
-
-    def test_files(self) -> None:
-        form = type_info(Customer)
-        body = encode(form, rows_of(form, Customer(id="a", name="x")), 5, 2)
-        assert from_parquet(body, key="k").column("commit_id").to_pylist() == [5]
-        assert (form.type_id.kind, form.type_id.name) == ("entity", "Customer")
-
-    def test_drift(self) -> None:
-        form = type_info(Customer)
-        assert not form.drift(form.schema)
-        fields = {name: field for name, field in form.schema["fields"].items() if name != "tier"}
-        drift = form.drift({**form.schema, "fields": fields})
-        assert drift.additive
-        assert [change.field for change in drift.added] == ["tier"]
 
 
 def test_dataclass_fields_that_are_not_for_the_constructor() -> None:

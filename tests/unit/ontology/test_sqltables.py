@@ -85,67 +85,65 @@ async def test_a_warm_statement_costs_one_request_and_sees_what_is_new() -> None
         assert await rows(sql, "select count(*) from Customer") == [(2,)]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "create table x (i int)",
-        "insert into Customer values (1)",
-        "drop view Customer",
-        "update Customer set name = 'x'",
-        "delete from Customer",
-        "attach 'x.db'",
-        "install httpfs",
-        "load httpfs",
-        "set threads = 1",
-        "pragma enable_profiling",
-        "copy (select 1) to 'x.csv'",
-        "copy Customer to 'x.csv'",
-        "select * from read_csv('/etc/passwd')",
-        "select * from (select * from read_text('/etc/passwd'))",
-        "select (select count(*) from glob('/*'))",
-        "with x as (select * from read_parquet('x')) select * from x",
-        "explain analyze select * from read_csv('/etc/passwd')",
-        "select * from duckdb_secrets()",
-        "select * from store.pool_0",
-        "select 1; drop table x",
-        "export database 'x'",
-        "call pragma_version()",
-        "select * from query('select 1')",
-        "select * from query_table('Customer')",
-        "create macro f() as 1",
-        "create temp macro f() as table select * from read_csv('/etc/passwd')",
-        "pragma database_list",
-        "set variable x = 1",
-        "reset threads",
-        "use memory",
-        "prepare x as select 1",
-        "load '/tmp/x.duckdb_extension'",
-        "select * from 's3://bucket/key.parquet'",
-        "select * from read_blob('https://example.org/x')",
-        "select * from memory.main.Customer",
-        "select * from information_schema.tables",
-        "select * from json_execute_serialized_sql('{}')",
-        "explain analyze copy (select 1) to 'x.csv'",
-        "select * from Customer; select * from read_csv('/etc/passwd')",
-        "select * from Customer limit (select count(*) from glob('/*'))",
-        "select unnest(list_transform([1], lambda x: (select count(*) from glob('/*'))))",
-        "select * from " + "(select * from " * 450 + "Customer" + ")" * 450,
-        "select " + "not " * 900 + "true",
-        "select " + "[" * 450 + "]" * 450,
-        "select " + "+".join(["1"] * 100_000),
-    ],
-)
-async def test_what_writes_or_leaves_the_store_is_refused(
-    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+REFUSED = [
+    "create table x (i int)",
+    "insert into Customer values (1)",
+    "drop view Customer",
+    "update Customer set name = 'x'",
+    "delete from Customer",
+    "attach 'x.db'",
+    "install httpfs",
+    "load httpfs",
+    "set threads = 1",
+    "pragma enable_profiling",
+    "copy (select 1) to 'x.csv'",
+    "copy Customer to 'x.csv'",
+    "select * from read_csv('/etc/passwd')",
+    "select * from (select * from read_text('/etc/passwd'))",
+    "select (select count(*) from glob('/*'))",
+    "with x as (select * from read_parquet('x')) select * from x",
+    "explain analyze select * from read_csv('/etc/passwd')",
+    "select * from duckdb_secrets()",
+    "select * from store.pool_0",
+    "select 1; drop table x",
+    "export database 'x'",
+    "call pragma_version()",
+    "select * from query('select 1')",
+    "select * from query_table('Customer')",
+    "create macro f() as 1",
+    "create temp macro f() as table select * from read_csv('/etc/passwd')",
+    "pragma database_list",
+    "set variable x = 1",
+    "reset threads",
+    "use memory",
+    "prepare x as select 1",
+    "load '/tmp/x.duckdb_extension'",
+    "select * from 's3://bucket/key.parquet'",
+    "select * from read_blob('https://example.org/x')",
+    "select * from memory.main.Customer",
+    "select * from information_schema.tables",
+    "select * from json_execute_serialized_sql('{}')",
+    "explain analyze copy (select 1) to 'x.csv'",
+    "select * from Customer; select * from read_csv('/etc/passwd')",
+    "select * from Customer limit (select count(*) from glob('/*'))",
+    "select unnest(list_transform([1], lambda x: (select count(*) from glob('/*'))))",
+    "select * from " + "(select * from " * 450 + "Customer" + ")" * 450,
+    "select " + "not " * 900 + "true",
+    "select " + "[" * 100 + "]" * 100,
+    "select " + "+".join(["1"] * 100_000),
+]
+
+
+async def test_what_writes_or_leaves_the_store_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     desk = Desk()
     await shop(desk)
     async with SqlTables(desk.store) as sql:
-        await sql.run("select * from Customer")
-        with pytest.raises((Refused, Invalid, NotFound)):
-            await sql.run(text)
-        assert await rows(sql, "select count(*) from Customer") == [(1,)]
+        for text in REFUSED:
+            await sql.run("select * from Customer")
+            with pytest.raises((Refused, Invalid, NotFound)):
+                await sql.run(text)
+            assert await rows(sql, "select count(*) from Customer") == [(1,)], text[:100]
     assert list(tmp_path.iterdir()) == []
 
 

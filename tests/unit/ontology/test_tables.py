@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.base.errors import Corrupt
 from holdfast.ontology.format.data.batch import Row
-from holdfast.ontology.format.data.rows import from_parquet, from_table, partial_columns, read, to_parquet, to_table
+from holdfast.ontology.format.data.rows import from_parquet, from_table, partial_columns, to_parquet, to_table
 from holdfast.ontology.types.typeinfo import type_info
 from tests.unit.ontology.shop import Customer, Everything, Order, Product, everything, row
 
@@ -80,12 +80,6 @@ class TestFiles:
     def table(self) -> pa.Table:
         rows = [row(everything(id=UUID(int=n), whole=n, tags=["a"] * n)) for n in range(3)]
         return to_table(type_info(Everything), rows, 1, 1)
-
-    def test_there_and_back(self) -> None:
-        table = self.table()
-        found = from_parquet(to_parquet(table), key="k")
-        assert found.equals(table)
-        assert read(type_info(Everything), from_table(found)) == read(type_info(Everything), from_table(table))
 
     def test_what_is_partial_is_said_in_the_file(self) -> None:
         table = to_table(type_info(Product), [Row(("1",), '{"id":18446744073709551616}')], 1, 1)

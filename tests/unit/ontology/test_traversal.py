@@ -51,53 +51,6 @@ async def library(desk: Desk) -> Ontology:
     return onto
 
 
-async def test_hops_with_filters_at_each() -> None:
-    desk = Desk()
-    async with await library(desk) as onto:
-        people = onto.query(Person)
-        books = people.where(Person.id == "ada").via(Read)
-        assert [one.title for one in await books.all()] == ["Sand", "Sea"]
-        assert [one.title for one in await people.via(Read, Read.stars >= 4).all()] == ["Sand", "Sea"]
-        assert [one.title for one in await people.where(Person.age < 40).via(Read, Read.stars >= 4).all()] == ["Sand"]
-        assert [one.id for one in await books.via(Stands).all()] == ["north", "south"]
-        assert [one.id for one in await books.where(Book.title == "Sea").via(Stands).all()] == ["south"]
-        assert await people.via(Read).count() == 2  # book 9 does not exist
-        back = onto.query(Shelf).where(Shelf.id == "south").via(Stands).via(Read)
-        assert [one.id for one in await back.all()] == ["ada", "bo"]
-        few = people.order_by(Person.age.desc()).limit(4).via(Read)
-        assert [one.id for one in await few.all()] == [2]
-
-
-async def test_hops_are_as_of_one_commit() -> None:
-    desk = Desk()
-    async with await library(desk) as onto:
-        onto.retract(Read, "ada", 2)
-        onto.retract(Stands, 1, "north")
-        await onto.commit()
-        ada = onto.query(Person).where(Person.id == "ada")
-        assert [one.id for one in await ada.via(Read).via(Stands).all()] == []
-        assert [one.id for one in await ada.via(Read).via(Stands).as_of(1).all()] == ["north", "south"]
-        assert [one.id for one in await ada.as_of(1).via(Read).via(Stands).all()] == ["north", "south"]
-
-
-async def test_walks_of_any_depth() -> None:
-    desk = Desk()
-    async with await library(desk) as onto:
-        ada = onto.query(Person).where(Person.id == "ada")
-
-        async def ids(depth: int | tuple[int, int | None], *, reverse: bool = False) -> list[str]:
-            return [one.id for one in await ada.via(Knows, depth=depth, reverse=reverse).all()]
-
-        assert await ids(1) == ["bo"]
-        assert await ids(2) == ["cy"]
-        assert await ids((1, 2)) == ["bo", "cy"]
-        assert await ids((1, 3)) == ["ada", "bo", "cy", "di"]
-        assert await ids((0, 1)) == ["ada", "bo"]
-        assert await ids((1, None)) == ["ada", "bo", "cy", "di"]
-        assert await ids(1, reverse=True) == ["cy"]
-        assert await ids((1, 2), reverse=True) == ["bo", "cy"]
-
-
 async def test_hops_that_lead_nowhere_are_refused() -> None:
     desk = Desk()
     async with await library(desk) as onto:
@@ -119,57 +72,7 @@ async def test_hops_that_lead_nowhere_are_refused() -> None:
                 people.via(Knows, depth=depth)  # type: ignore[arg-type]  # on purpose
 
 
-async def test_walks_go_through_entities_that_exist() -> None:
-    desk = Desk()
-    async with await library(desk) as onto:
-        onto.retract(Person, "bo")
-        await onto.commit()
-        ada = onto.query(Person).where(Person.id == "ada")
-        for depth in (2, (1, 2), (1, None)):
-            assert await ada.via(Knows, depth=depth).all() == []
-        assert [one.id for one in await ada.via(Knows, depth=(0, None)).all()] == ["ada"]
-        assert await ada.via(Knows).via(Knows).all() == []
-        assert [one.id for one in await ada.as_of(1).via(Knows, depth=2).all()] == ["cy"]
-
-
-async def test_history_of_what_a_hop_leads_to() -> None:
-    desk = Desk()
-    async with await library(desk) as onto:
-        onto.ensure(Book(id=1, title="Sand and stone"))
-        await onto.commit()
-        onto.retract(Read, "ada", 1)
-        await onto.commit()
-        books = onto.query(Person).where(Person.id == "ada").via(Read)
-        assert [one.title for one in await books.with_history().all()] == ["Sea"]
-        then = books.as_of(2).with_history()
-        assert [(meta(one).commit_id, one.title) for one in await then.all()] == [
-            (1, "Sand"),
-            (1, "Sea"),
-            (2, "Sand and stone"),
-        ]
-
-
 # --- pages ---
-
-
-@pytest.mark.parametrize("ordered", [False, True])
-async def test_pages_are_of_one_state(ordered: bool) -> None:
-    desk = Desk()
-    async with await library(desk) as onto:
-        query = onto.query(Person)
-        if ordered:
-            query = query.order_by(Person.age.desc())
-        found: list[str] = []
-        page = await query.page(2)
-        while True:
-            found += [one.id for one in page.rows]
-            onto.ensure([Person(id=f"aa{len(found)}", age=999), Person(id=f"zz{len(found)}", age=0)])
-            await onto.commit()
-            if page.cursor is None:
-                break
-            page = await query.page(2, after=page.cursor)
-            assert page.commit_id == 1
-        assert found == (["ed", "di", "cy", "bo", "ada"] if ordered else ["ada", "bo", "cy", "di", "ed"])
 
 
 async def test_cursors_that_do_not_fit_are_refused() -> None:

@@ -16,7 +16,7 @@ from holdfast.base.errors import Corrupt, HoldfastError, Invalid, NotFound
 from holdfast.bus import Bus
 from holdfast.objects.client import Client
 from holdfast.objects.open import open_store
-from holdfast.ontology.format.data.intake import JSON_TEXT, rows_of
+from holdfast.ontology.format.data.intake import JSON_TEXT, queued
 from holdfast.ontology.format.data.rows import written
 from holdfast.ontology.maintain.compact import Compactor
 from holdfast.ontology.query.sqltables import SqlTables
@@ -243,7 +243,7 @@ async def test_maps_structs_and_json_are_read_so_that_they_can_be_written_back()
             assert pa.types.is_struct(found.schema.field("address").type)
             assert found.schema.field("either").metadata == JSON_TEXT
             fields = found.drop_columns([name for name in found.column_names if name in READ_COLUMNS])
-            assert sorted(rows_of(type_info(Everything), fields)) == sorted(rows_of(type_info(Everything), objects))
+            assert sorted(queued(type_info(Everything), fields)) == sorted(queued(type_info(Everything), objects))
 
 
 async def test_a_number_of_another_writer_that_its_column_cannot_hold_is_no_null() -> None:

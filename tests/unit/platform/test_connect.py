@@ -184,10 +184,10 @@ async def test_what_is_not_open_yet_says_how_it_is_opened() -> None:
 
 
 @pytest.mark.parametrize("wrong", [[Note], Note(id="n"), "Note", None])
-async def test_what_is_no_type_is_refused_by_a_session(wrong: Any) -> None:
+async def test_a_session_refuses_objects_that_are_not_types(wrong: Any) -> None:
     async with holdfast.open("memory:") as hf:
         with pytest.raises(
             Invalid, match=f"a {type(wrong).__name__} where an entity or relation type is wanted"
-        ) as told:
+        ) as answer:
             hf.ontology(wrong)
-        assert "hf.ontology(Customer, Order)" in (told.value.remedy or "")
+        assert "hf.ontology(Customer, Order)" in (answer.value.remedy or "")

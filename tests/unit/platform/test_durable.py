@@ -40,8 +40,8 @@ async def test_the_body_is_a_run_whose_steps_are_done_once() -> None:
         assert done == ["pack", "send", "failed"]
         assert (worked.handled, worked.failed) == (1, 1)
         assert worked.handed_back >= 1
-        told = await hf.call(runs.describe, run_id_of(order.id, "ship"))
-        assert told.status == "success"
+        reported = await hf.call(runs.describe, run_id_of(order.id, "ship"))
+        assert reported.status == "success"
         (event,) = await published(hf, "invoice.due")
         assert (event.parent_event_id, event.chain_depth) == (order.id, 1)
 

@@ -83,7 +83,7 @@ async def test_a_handler_that_fails_after_its_commit_does_not_commit_again() -> 
             assert [each.amount for each in await onto.all(Invoice)] == [1]
 
 
-async def test_commits_of_one_handler_are_told_apart() -> None:
+async def test_commits_of_one_handler_are_distinguished() -> None:
     tries = 0
 
     @on(OrderTaken, id="twice")
@@ -199,7 +199,7 @@ async def test_a_durable_handler_needs_the_platform_and_an_async_function() -> N
             on(OrderTaken, id="plain", durable=True)(plain)
 
 
-async def test_ensure_refuses_what_is_no_object() -> None:
+async def test_ensure_refuses_values_that_are_not_objects() -> None:
     problems: list[str] = []
 
     @on(OrderTaken, id="wrong")
@@ -215,7 +215,7 @@ async def test_ensure_refuses_what_is_no_object() -> None:
     assert len(problems) == 2
 
 
-async def test_what_is_no_handler_is_named() -> None:
+async def test_an_object_that_is_not_a_handler_is_named() -> None:
     plain: Any = bill.function
     one: Any = bill
     async with platform() as hf:

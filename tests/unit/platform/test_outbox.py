@@ -1,4 +1,4 @@
-"""Events that a commit carries: visible with it, exactly once each, whoever brings them out."""
+"""Events that a commit carries: visible with it, exactly once each, whichever process publishes them."""
 
 from collections.abc import Sequence
 
@@ -68,7 +68,7 @@ async def test_events_alone_make_a_commit() -> None:
         assert event.available_ns == event.created_ns + 60 * 10**9
 
 
-async def test_what_a_crash_left_out_is_published_once_by_whoever_comes() -> None:
+async def test_what_a_crash_left_out_is_published_once_by_the_next_process() -> None:
     async with platform() as hf:
         await commit(hf, ["o1", "o2"], crash=True)
         assert await published(hf, "invoice.due") == []

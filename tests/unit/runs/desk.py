@@ -1,4 +1,4 @@
-"""What tests of workflows share: a store whose requests are counted, and a clock that moves when told."""
+"""What tests of workflows share: a store whose requests are counted, and a clock that moves when advanced."""
 
 import random
 from collections import Counter

@@ -78,7 +78,7 @@ class Platform:
         self.store = store
 
 
-async def test_a_platform_in_place_of_a_store_is_told_what_to_pass() -> None:
+async def test_a_platform_in_place_of_a_store_is_an_error_that_says_what_to_pass() -> None:
     hf = cast("Any", Platform(Desk().store()))
     work = runs.workflow(fine)
     calls = [

@@ -96,7 +96,7 @@ async def test_trouble_with_a_child_is_not_a_failure_of_its_parent() -> None:
     assert (await parent.start(desk.store(), run_id="p")).result == 1
 
 
-async def test_a_childs_id_and_a_run_of_the_same_id_are_told_apart() -> None:
+async def test_a_child_and_another_run_of_the_same_id_are_distinguished() -> None:
     desk = Desk()
 
     @runs.workflow()
@@ -209,7 +209,7 @@ async def test_a_worker_cancels_the_child_of_a_run_that_was_asked_to_stop() -> N
 
 
 @pytest.mark.parametrize("point", ["child works", "child cleans up", "parent cleans up"])
-async def test_a_crash_on_the_way_is_made_good_by_the_next_call(point: str) -> None:
+async def test_a_crash_on_the_way_is_repaired_by_the_next_call(point: str) -> None:
     family = Family()
     family.die_in = point
     if point == "child works":
@@ -275,7 +275,7 @@ async def test_a_child_that_does_not_exist_yet_never_will() -> None:
     assert (late.status, late.error) == ("cancelled", "its parent p was cancelled")
 
 
-async def test_now_ends_children_and_their_children_and_touches_nobody_else() -> None:
+async def test_now_ends_children_and_their_children_and_no_other_run() -> None:
     desk = Desk()
 
     @runs.workflow()
@@ -305,7 +305,7 @@ async def test_now_ends_children_and_their_children_and_touches_nobody_else() ->
     assert (await runs.describe(desk.store(), "t")).cancel_reason == "enough"
 
 
-async def test_a_child_of_another_version_is_left_for_whoever_can_clean_up_for_it() -> None:
+async def test_a_child_of_another_version_is_left_for_its_own_code_to_clean_up() -> None:
     family = Family()
     await family.parent.start(family.desk.store(), run_id="p")
     family.child.version = "2"
@@ -327,18 +327,18 @@ async def test_a_failure_that_was_caught_before_a_child_is_recorded_before_it_be
         return "worked"
 
     @runs.workflow()
-    async def child(ctx: runs.Context, told: str) -> str:
+    async def child(ctx: runs.Context, answer: str) -> str:
         if ctx.session == 1:
             raise Crash
-        return told
+        return answer
 
     @runs.workflow()
     async def parent(ctx: runs.Context) -> Any:
         try:
-            told = await ctx.step("flaky", flaky)
+            answer = await ctx.step("flaky", flaky)
         except runs.StepFailed as failed:
-            told = failed.message
-        return await ctx.run(child, told)
+            answer = failed.message
+        return await ctx.run(child, answer)
 
     with pytest.raises(Crash):
         await parent.start(desk.store(), run_id="p")
@@ -369,7 +369,7 @@ async def test_deleting_a_parent_by_force_ends_its_children_and_keeps_their_jour
     assert (await runs.describe(family.desk.store(), "p.child")).cancel_reason == "its parent p was deleted"
 
 
-async def test_a_parent_whose_child_was_deleted_is_told_that_it_failed() -> None:
+async def test_a_parent_whose_child_was_deleted_gets_a_failed_step() -> None:
     family = Family()
     await family.parent.start(family.desk.store(), run_id="p")
     await runs.delete(family.desk.store(), "p.child", force=True)

@@ -131,4 +131,4 @@ async def test_a_run_that_is_deleted_ends() -> None:
 
 async def test_a_run_that_is_not_there() -> None:
     with pytest.raises(NotFound):
-        await rest(runs.follow(Archive().store, "nobody"))
+        await rest(runs.follow(Archive().store, "missing"))

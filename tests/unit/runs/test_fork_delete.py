@@ -173,7 +173,7 @@ async def test_a_deleted_name_is_not_created_again() -> None:
     with pytest.raises(Refused):
         await archive.begin("r", reopen=True)
     with pytest.raises(NotFound):
-        await delete(archive.store, "nobody")
+        await delete(archive.store, "missing")
 
 
 async def test_a_run_that_is_not_over_is_deleted_by_force_only() -> None:
@@ -234,7 +234,7 @@ async def test_a_fork_that_only_registered_never_comes_into_being() -> None:
     assert archive.keys("payloads") == []
 
 
-async def test_a_registration_under_somebody_else_s_name_keeps_nothing() -> None:
+async def test_a_registration_under_the_name_of_another_run_keeps_nothing() -> None:
     archive = Archive()
     await finished(archive)
     await archive.begin("f")
@@ -255,7 +255,7 @@ async def test_a_fork_that_continued_as_new_still_shows_its_old_history() -> Non
     assert await get_payload(archive.store, previous.entries[1].fields["payload"]) == b"large"
 
 
-async def test_a_slow_fork_meets_the_deleter_s_tombstone() -> None:
+async def test_a_slow_fork_loses_against_the_deleter_s_tombstone() -> None:
     """The fork has registered and looked; the deleter finds the registration and no fork; then the fork goes on."""
 
     class Slow(MemoryStore):
@@ -291,7 +291,7 @@ async def test_tidying_removes_merged_segments_of_finished_runs_alone() -> None:
     assert previous is not None
     assert len(previous.entries) == 13
     assert await tidy(archive.store, "r") == 0
-    assert await tidy(archive.store, "nobody") == 0
+    assert await tidy(archive.store, "missing") == 0
 
 
 async def test_an_index_that_missed_the_deletion_is_mended() -> None:

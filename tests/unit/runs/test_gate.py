@@ -134,7 +134,7 @@ async def test_a_call_that_is_cancelled_does_not_clean_up(where: str) -> None:
     assert desk.calls == {"slow": 2, "undo": 1, "release": 1}
 
 
-async def test_a_timeout_around_a_step_is_told_at_once_not_on_replay() -> None:
+async def test_a_timeout_around_a_step_fails_at_once_not_on_replay() -> None:
     desk = Desk()
 
     @runs.workflow()
@@ -294,7 +294,7 @@ async def test_a_run_may_be_started_inside_a_step_of_another() -> None:
 
 
 @pytest.mark.parametrize("kind", ["StopIteration", "CancelledError"])
-async def test_odd_ends_of_a_step_are_failures(kind: str) -> None:
+async def test_unusual_exceptions_of_a_step_are_failures(kind: str) -> None:
     desk = Desk()
 
     async def waits_for_something_cancelled() -> None:

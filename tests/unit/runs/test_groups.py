@@ -84,7 +84,7 @@ async def test_members_that_a_failure_stopped_do_not_run_again_once_the_workflow
     assert desk.calls == {"fails": 1, "slow": 1}
 
 
-async def test_a_group_that_grew_is_told_which_member_is_new() -> None:
+async def test_a_group_that_grew_names_its_new_member() -> None:
     desk = Desk()
     members = ["a"]
 

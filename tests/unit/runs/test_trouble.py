@@ -79,7 +79,7 @@ async def test_a_failed_run_is_retried_from_the_step_that_failed() -> None:
     assert desk.calls == {"good": 1, "bad": 3}
 
 
-async def test_a_changed_workflow_is_told_which_step_mismatched() -> None:
+async def test_a_changed_workflow_names_the_step_that_mismatched() -> None:
     desk = Desk()
 
     def build(*names: str) -> runs.Workflow:
@@ -230,13 +230,13 @@ async def test_a_time_limit_of_the_steps_own_keeps_its_message() -> None:
 
     @runs.workflow()
     async def work(ctx: runs.Context) -> list[str]:
-        told = []
+        answer = []
         for function in (inner, mute):
             try:
                 await ctx.step("print", function, timeout=30)
             except runs.StepFailed as failed:
-                told.append(str(failed))
-        return told
+                answer.append(str(failed))
+        return answer
 
     outcome = await work.start(desk.store(), run_id="r")
     assert outcome.result == [
@@ -284,7 +284,7 @@ def workflow(body: Callable[[runs.Context], Awaitable[Any]]) -> runs.Workflow:
         (lambda ctx: ctx.sleep(days=10**9), "ends at no time"),
     ],
 )
-async def test_a_mistake_in_the_code_is_told_and_ends_no_run(body: Any, words: str) -> None:
+async def test_a_mistake_in_the_code_is_raised_and_ends_no_run(body: Any, words: str) -> None:
     desk = Desk()
 
     async def work(ctx: runs.Context) -> Any:
@@ -297,7 +297,7 @@ async def test_a_mistake_in_the_code_is_told_and_ends_no_run(body: Any, words: s
 
 
 @pytest.mark.parametrize("run_id", ["", 7, b"r"])
-async def test_a_run_id_that_is_no_name(run_id: Any) -> None:
+async def test_a_run_id_that_cannot_be_a_key(run_id: Any) -> None:
     async def work(ctx: runs.Context) -> None: ...
 
     with pytest.raises(Invalid, match="is not a string or empty"):

@@ -38,7 +38,7 @@ async def test_suspend_resume_and_wrong_events() -> None:
     with pytest.raises(runs.RunFinished):
         await work.resume(desk.store(), "r", "approval", 3)
     with pytest.raises(NotFound):
-        await work.resume(desk.store(), "nobody", "approval")
+        await work.resume(desk.store(), "missing", "approval")
 
 
 async def test_a_resume_that_died_can_be_delivered_again() -> None:
@@ -294,7 +294,7 @@ async def test_reindexing_wakes_a_run_whose_mail_came_without_a_nudge() -> None:
         return [await ctx.suspend("go"), await ctx.suspend("go")]
 
     await work.start(desk.store(), run_id="r")
-    await mailbox.post(desk.store(), desk.store().ambient, "r", "go", 1)  # and whoever delivered it died here
+    await mailbox.post(desk.store(), desk.store().ambient, "r", "go", 1)  # and the sender died here
     assert (await runs.worker(desk.store(), [work], until_idle=True)).called == 0
     rebuilt = await runs.reindex(desk.store())
     assert (rebuilt.runs, rebuilt.written, rebuilt.removed) == (1, 1, 0)
@@ -337,7 +337,7 @@ async def test_the_same_answer_without_a_key_is_not_taken_for_the_next_one(key: 
         assert (await two_questions.resume(desk.store(), "r", "go", 1, key=key)).result == [1, 1]
 
 
-async def test_a_delivery_with_a_key_is_known_after_the_history_has_begun_anew() -> None:
+async def test_a_delivery_with_a_key_is_known_after_continue_as_new() -> None:
     desk = Desk()
 
     @runs.workflow()

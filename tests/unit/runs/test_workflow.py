@@ -71,7 +71,7 @@ async def test_start_joins_or_refuses() -> None:
         await work.start(desk.store(), 2, run_id="r")
     assert runs.acknowledge(refused.value)
     with pytest.raises(NotFound):
-        await work.proceed(desk.store(), "nobody")
+        await work.proceed(desk.store(), "missing")
     with pytest.raises(Invalid, match="run id"):
         await work.start(desk.store(), 1, run_id="a/b")
 

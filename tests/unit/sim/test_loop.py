@@ -42,7 +42,7 @@ def test_timeouts_and_task_groups_work_unmodified(loop: SimLoop) -> None:
 
 
 def test_waiting_for_nothing_is_a_deadlock(loop: SimLoop) -> None:
-    with pytest.raises(Deadlock, match="nothing is on its way"):
+    with pytest.raises(Deadlock, match="nothing is scheduled that could wake one"):
         loop.run_until_complete(loop.create_future())
 
 

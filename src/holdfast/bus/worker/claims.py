@@ -1,7 +1,8 @@
 """Claims in the store: each action is one conditional write of the claim object.
 
-Who acts on a claim compares session and generation, never only the version: an own write that landed late changes the
-version and not the owner, so it is adopted; another owner's does, so nothing is written (``ClaimLost``).
+Every action compares session and generation, never the version alone. Our own write that landed late changes the
+version and not the owner, so the claim as it is now is the base of the next write. If the owner has changed, nothing is
+written (``ClaimLost``).
 
 The write that settles a claim carries what must follow from it; ``effects`` writes that, under deterministic keys, and
 may be called by any worker that finds a settled claim, any number of times. An event counts as settled when its effects

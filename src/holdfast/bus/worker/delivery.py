@@ -34,7 +34,7 @@ log = telemetry.logger("bus")
 HOPELESS = (Abandoned, BadPayload, UnknownEventType, ChainTooDeep, DeadLetter)
 SETTLE_TRIES = 8
 STUBBORN_S = 5.0
-"""How long a handler that was cancelled may go on before its event is handed back all the same."""
+"""How long to wait for a cancelled handler before its event is handed back."""
 _MS = 1_000_000
 
 
@@ -83,7 +83,7 @@ class Delivery:
         renewal = asyncio.ensure_future(self._keep(work))
         failure: BaseException | None
         try:
-            await asyncio.wait([work])  # to await it itself would be to wait for one that refuses to be cancelled
+            await asyncio.wait([work])  # ``await work`` would hang on a handler that ignores its cancellation
             failure = work.result()
         except asyncio.CancelledError:
             if self.hold.lost:
@@ -92,7 +92,7 @@ class Delivery:
                 work.cancel()
                 await asyncio.wait([work], timeout=STUBBORN_S)
                 raise
-            failure = Cancelled()  # the handler did that to itself
+            failure = Cancelled()  # raised by the handler itself
         finally:
             renewal.cancel()
             await asyncio.gather(renewal, return_exceptions=True)
@@ -161,7 +161,9 @@ class Delivery:
         return Ended.DEAD
 
     async def _insist(self, act: Callable[[], Awaitable[Claim]]) -> Claim:
-        """A store that is away for a moment should not cost the work that was done."""
+        """Settle the claim; try again for some seconds if the store does not answer, so that the handler need not run
+        again.
+        """
         for attempt in range(SETTLE_TRIES):
             try:
                 return await act()

@@ -1,8 +1,8 @@
 """The runner: gives events to handlers until it is stopped, or until there is nothing left to do.
 
 It polls, sweeps when a sweep is due, claims what its handlers have room for, and writes what it has learned to the
-digest at most once per poll. Stopping is graceful: nothing new is claimed, handlers may finish for a while, and what
-has not finished is handed back, without counting as a failure. Cancelling does the same without the while.
+digest at most once per poll. Stopping is graceful: nothing new is claimed, handlers have a grace period, and events
+whose handlers have not finished are handed back; that does not count as a failure. Cancelling skips the grace period.
 
 How often it polls: every ``poll_ms`` while there is something to do, every second ``poll_ms`` while there is nothing,
 and after ``CALM_S`` without any event every ``CALM_POLLS`` of them; then it also sends fewer heartbeats and sweeps less
@@ -65,6 +65,7 @@ class Options:
     poll_ms: int = 1_000
     claim_limit: int = 100
     max_lost_leases: int = 50
+    """Claims in a row that end without an answer, after which an event is dead: it may be what ends workers."""
 
     @classmethod
     def of(cls, section: BusSection) -> "Options":
@@ -83,7 +84,6 @@ class Options:
             max_chain_depth=section.event_max_chain_depth,
             poll_ms=section.event_poll_ms,
             claim_limit=section.event_claim_limit,
-            max_lost_leases=section.event_max_lost_leases,
         )
 
 

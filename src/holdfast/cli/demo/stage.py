@@ -1,4 +1,4 @@
-"""What an act of the demo works with: one store, processes that can be killed, checked claims, and lines of output."""
+"""What the acts of the demo share: one store, processes that can be killed, checked claims, and lines of output."""
 
 import asyncio
 import os

@@ -28,7 +28,7 @@ async def verify_store(
     Reads only. Ends with 1 if something is wrong.
     """
     checklist, watch = _watched()
-    async with open_ontology(shell) as store, live(shell.out, checklist):
+    async with open_ontology(shell) as store, live(shell.out, checklist.draw):
         found = await verify(store, deep=deep, watch=watch)
     _tell(shell, found)
 
@@ -40,7 +40,7 @@ async def verify_index(shell: Shell) -> None:
     Distinguishes lag, a missing latest entry and a wrong path. Ends with 1 if a row would be missed.
     """
     checklist, watch = _watched()
-    async with open_ontology(shell) as store, live(shell.out, checklist):
+    async with open_ontology(shell) as store, live(shell.out, checklist.draw):
         found = await verify_indexes(store, watch=watch)
     _tell(shell, found)
 
@@ -135,7 +135,7 @@ async def compact(
         done: list[Compacted] = []
         removed: list[str] = []
         if apply:
-            async with live(shell.out, checklist):
+            async with live(shell.out, checklist.draw):
                 done = [await compactor.perform(each) for outlook in outlooks for each in outlook.merges]
                 removed = [*await compactor.sweep(types), *await sweep_loads(store)]
         figures = (compactor.bytes_read, compactor.bytes_written)

@@ -7,17 +7,14 @@ of the checkpoint as it was after the latest round, whichever driver moved it.
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.base.errors import Conflict, HoldfastError
-from holdfast.cli.endpoint import new_registry, serve
+from holdfast.cli.endpoint import Measure, requests_of, serve
 from holdfast.objects.client import Client
 from holdfast.pipeline import Ran
 from holdfast.pipeline.checkpoint import Checkpoint, Checkpoints
 from holdfast.pipeline.status import lag_s
-
-if TYPE_CHECKING:
-    from prometheus_client.core import Metric
 
 COUNTERS = {
     "batches": "accepted batches that were verified",
@@ -44,7 +41,7 @@ class Figures:
         self._failures = 0
 
     async def serve(self, where: str) -> str:
-        return await serve(where, new_registry(self), self._health)
+        return await serve(where, self.measured, self._health)
 
     async def ended(self, ran: Sequence[Ran]) -> None:
         """A round has ended."""
@@ -72,28 +69,16 @@ class Figures:
         good = silent_s < max(HEALTHY_S, HEALTHY_INTERVALS * self._every_s)
         return good, {"seconds_since_round": round(silent_s, 3), "lag_seconds": None if lag is None else round(lag, 3)}
 
-    def collect(self) -> "Iterator[Metric]":
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily  # noqa: PLC0415  # an extra
-
+    def measured(self) -> Iterator[Measure]:
         lag = lag_s(self._checkpoint, self._store.ambient)
         if lag is not None:
-            gauge = GaugeMetricFamily("holdfast_pipeline_lag_seconds", "age of the latest reconciled position")
-            gauge.add_metric([], lag)
-            yield gauge
+            text = "age of the latest reconciled position"
+            yield Measure("holdfast_pipeline_lag_seconds", text, [({}, lag)], is_gauge=True)
+        totals, runs = sorted(self._totals.items()), sorted(self._runs.items())
         for name, text in COUNTERS.items():
-            counter = CounterMetricFamily(f"holdfast_pipeline_{name}", text, labels=["job"])
-            for (job, figure), value in sorted(self._totals.items()):
-                if figure == name:
-                    counter.add_metric([job], value)
-            yield counter
-        runs = CounterMetricFamily("holdfast_pipeline_runs", "runs that have ended", labels=["job", "status"])
-        for (job, status), value in sorted(self._runs.items()):
-            runs.add_metric([job, status], value)
-        yield runs
-        rounds = CounterMetricFamily("holdfast_pipeline_failed_rounds", "rounds that failed")
-        rounds.add_metric([], self._failures)
-        yield rounds
-        requests = CounterMetricFamily("holdfast_store_requests", "requests of the driver", labels=["verb"])
-        for verb, count in sorted(self._store.usage.by_verb.items()):
-            requests.add_metric([verb], count)
-        yield requests
+            samples = [({"job": job}, float(value)) for (job, figure), value in totals if figure == name]
+            yield Measure(f"holdfast_pipeline_{name}", text, samples)
+        ended = [({"job": job, "status": status}, float(value)) for (job, status), value in runs]
+        yield Measure("holdfast_pipeline_runs", "runs that have ended", ended)
+        yield Measure("holdfast_pipeline_failed_rounds", "rounds that failed", [({}, float(self._failures))])
+        yield requests_of(self._store.usage, "requests of the driver")

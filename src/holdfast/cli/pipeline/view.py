@@ -1,19 +1,17 @@
 """How the pipeline is shown: a line that lives while jobs work, and tables of runs, plans and problems."""
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from holdfast.base.clock import iso
-from holdfast.cli.output import Output, printable
+from holdfast.cli.output import Output
+from holdfast.cli.progress import live, status_line
 
 if TYPE_CHECKING:
     from holdfast.objects.client import Client
     from holdfast.pipeline import Ran
     from holdfast.pipeline.drive import Preview
-
-REFRESH_S = 0.2
 
 
 class Watch:
@@ -31,27 +29,8 @@ class Watch:
 
     @asynccontextmanager
     async def shown(self) -> "AsyncIterator[Watch]":
-        console = self._out.console(stderr=True)
-        if self._out.as_json or not console.file.isatty():
+        async with live(self._out, lambda: status_line(self._line)) as self._drawn:
             yield self
-            return
-        from rich.live import Live  # noqa: PLC0415  # slow to import, and unused without a terminal
-        from rich.text import Text  # noqa: PLC0415  # as above
-
-        with Live(console=console, auto_refresh=False, transient=True) as display:
-            self._drawn = True
-
-            async def refresh() -> None:
-                while True:
-                    display.update(Text(printable(self._line), no_wrap=True, overflow="ellipsis"), refresh=True)
-                    await asyncio.sleep(REFRESH_S)
-
-            ticking = asyncio.ensure_future(refresh())
-            try:
-                yield self
-            finally:
-                ticking.cancel()
-                await asyncio.gather(ticking, return_exceptions=True)
 
 
 RUN_COLUMNS = ("job", "run", "status", "hours", "batches", "records", "units", "rows", "read_bytes", "problems")

@@ -17,9 +17,9 @@ from holdfast.base.errors import Corrupt, Denied, HoldfastError, NotFound, Unava
 from holdfast.base.ids import Ambient
 from holdfast.objects.client import Client, Usage
 from holdfast.objects.conformance.laws import UNJUDGED, Bench, Effort, Finding, Law, judge
+from holdfast.objects.layer import Scoped
 from holdfast.objects.open import backend, check_format
 from holdfast.objects.place import Place
-from holdfast.objects.scoped import Scoped
 from holdfast.objects.store import Store
 from holdfast.objects.uri import StoreSpec
 

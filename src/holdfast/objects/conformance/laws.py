@@ -18,11 +18,10 @@ from holdfast.base.aio import map_bounded
 from holdfast.base.errors import Ambiguous, Conflict, Contended, Denied, HoldfastError, Invalid, Unavailable
 from holdfast.base.ids import Ambient
 from holdfast.objects.client import Client, Usage
-from holdfast.objects.layer import Layer
+from holdfast.objects.layer import Layer, Scoped
 from holdfast.objects.lease import Grant, Lease
 from holdfast.objects.register import Plain, Register
 from holdfast.objects.retry import RetryPolicy
-from holdfast.objects.scoped import Scoped
 from holdfast.objects.store import (
     ADDRESSED,
     CREATE,

@@ -44,7 +44,7 @@ from holdfast.ontology.chain.state import TypeState, see_file
 from holdfast.ontology.commit.commit import Commit
 from holdfast.ontology.format.data.batch import Batch, Identity, Row
 from holdfast.ontology.format.data.columns import typed_columns
-from holdfast.ontology.format.data.intake import rows_of
+from holdfast.ontology.format.data.intake import arrow_columns
 from holdfast.ontology.format.data.rows import batched, from_table, read, written_columns
 from holdfast.ontology.format.data.stored_rows import stored_batches
 from holdfast.ontology.format.head import read_head
@@ -197,7 +197,11 @@ def _of_tables(tables: Iterable[pa.Table], info: TypeInfo) -> Iterator[Batch]:
     for table in tables:
         with _numbered(first):
             own = {*keys, "fields_json"} <= set(table.column_names)
-            yield _batch(_stored(table, info) if own else read(info, rows_of(info, table)), info)
+            if own:
+                yield _batch(_stored(table, info), info)
+            else:
+                keys_of_rows, bodies, _ = arrow_columns(info, table)
+                yield batched(info, keys_of_rows, bodies)
         first += table.num_rows
 
 

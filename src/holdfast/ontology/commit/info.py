@@ -17,7 +17,7 @@ MANY_FILES = 100
 
 
 @dataclass(frozen=True, slots=True)
-class TypeInfo:
+class TypeFiles:
     type_id: TypeId
     files: int
     """That a reader has to read: snapshots, and files of commits that are in none."""
@@ -36,7 +36,7 @@ class Info:
     commit_id: int
     manifest_path: str | None
     updated_at: str
-    types: tuple[TypeInfo, ...]
+    types: tuple[TypeFiles, ...]
     lock: LockState | None
     last_index_warning: str | None
 
@@ -48,7 +48,7 @@ class Info:
 async def read_info(store: Store, ambient: Ambient, chain: Chain, *, last_index_warning: str | None = None) -> Info:
     head = await read_head(store)
     ledger = await chain.ledger(head.place)
-    types: list[TypeInfo] = []
+    types: list[TypeFiles] = []
     warning = last_index_warning
     for type_id in sorted({*ledger.heads, *ledger.schemas}):
         index = await read_index(store, type_id)
@@ -57,7 +57,7 @@ async def read_info(store: Store, ambient: Ambient, chain: Chain, *, last_index_
         version_id = ref.version_id if ref is not None else None
         doubt = index_warning(index, ledger)
         files = its_head.files if doubt is not None else len(index.entries)
-        types.append(TypeInfo(type_id, files, its_head.commit_id, version_id, lag))
+        types.append(TypeFiles(type_id, files, its_head.commit_id, version_id, lag))
         warning = warning or doubt
     return Info(
         head.commit_id,

@@ -59,9 +59,9 @@ async def find(
         yield summary
 
 
-async def reindex(store: Store, progress: Callable[[int], None] | None = None) -> Rebuilt:
+async def reindex(store: Store) -> Rebuilt:
     """Derive the index from the journals. Safe beside running sessions."""
-    return await RunIndex(store, ambient_of(store)).rebuild(progress)
+    return await RunIndex(store, ambient_of(store)).rebuild()
 
 
 async def request_cancel(store: Store, run_id: str, *, reason: str = "cancelled", now: bool = False) -> Requested:

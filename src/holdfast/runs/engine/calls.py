@@ -66,7 +66,7 @@ def check_number(name: str, value: object, *, least: float = 0, most: float = ma
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """How often something that fails is tried, and how long to wait in between.
+    """How often a failing call is tried, and how long to wait between tries.
 
     Delays double from ``base_ms`` up to ``max_ms``, each shortened by up to ``jitter``. Errors not in ``on`` are final.
     """

@@ -162,7 +162,7 @@ def plan_retry(state: RunState | None, who: Identity) -> Plan:
 
 
 def check_identity(state: RunState, who: Identity) -> None:
-    """Before any step: is this the run that the caller means, and may this code go on with it?"""
+    """Before any step: raise if the run has another workflow, input or version, or was deleted."""
     if state.status == "deleted":
         raise RunFinished(f"run {who.run_id} was deleted", remedy="use another run id")
     if who.input_hash is not None:

@@ -190,7 +190,7 @@ async def _session(workflow: "Workflow", store: Store, ambient: Ambient, journal
 
 
 def check_arguments(workflow: "Workflow", args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """A call that the function could not take must not use up a run id, nor end a run."""
+    """``Invalid`` for arguments that the function does not take, before they use up a run id or end a run."""
     try:
         inspect.signature(workflow.function).bind(None, *args, **kwargs)
     except TypeError as error:
@@ -261,7 +261,7 @@ async def _leave_mark(store: Store, ambient: Ambient, run_id: str, state: RunSta
 
 
 async def _aside(work: Awaitable[object], otherwise: str) -> None:
-    """Work that a run does not depend on: its failure is logged, and must not fail the run."""
+    """Await work on which the run does not depend. Errors are logged and suppressed."""
     try:
         await work
     except HoldfastError as error:

@@ -35,9 +35,7 @@ _SCALARS = frozenset((str, int, float, bool, type(None)))
 
 @dataclass(slots=True)
 class Draft:
-    """An entry before it has a place: what a session wants to have written. Never modified; not frozen because that is
-    slower.
-    """
+    """An entry before it has a session and an offset. Not frozen, because that is slower, but never modified."""
 
     type: str
     fields: Mapping[str, Any] = field(default_factory=dict)
@@ -76,7 +74,7 @@ def format_line(entry: Entry) -> bytes:
 
 
 def as_read(entry: Entry, line: bytes) -> Entry:
-    """The entry as a reader of its line will have it: JSON may give back something else than was put in."""
+    """The entry as it is parsed from its line; JSON does not give back every value as it was."""
     if _SCALARS.issuperset(map(type, entry.fields.values())):
         return entry
     try:

@@ -15,7 +15,7 @@ The mark decides nothing: it is shown until the run's next entry, and the next c
 Cost: ``note`` is one PUT, and one DELETE of the key before; one LIST where this instance does not know the key before.
 """
 
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from holdfast.base import aio, telemetry
@@ -212,8 +212,8 @@ class RunIndex:
                 self._handed_out[run_id] = summary.rank
                 yield summary
 
-    async def rebuild(self, progress: Callable[[int], None] | None = None) -> Rebuilt:
-        """Derive the index from the journals. Safe beside sessions. ``progress`` gets the number of runs done."""
+    async def rebuild(self) -> Rebuilt:
+        """Derive the index from the journals. Safe beside sessions."""
         report = Rebuilt()
         marks: dict[str, Mark] = {}
         for prefix in (layout.INDEX_OPEN, layout.INDEX_DONE):
@@ -226,8 +226,6 @@ class RunIndex:
             run_ids = [layout.run_of_folder(folder) for folder in page.folders]
             async for run_id, found in aio.stream_bounded(run_ids, self._examine, limit=_READS):
                 await self._mend(run_id, found, marks.pop(run_id, Mark()), report)
-                if progress is not None:
-                    progress(report.runs)
         now_ms = self._ambient.clock.wall_ns() // _MS
         for mark in marks.values():  # runs that do not exist, unless they are being created now
             if mark.summary is None or _was_given_up(mark.summary, now_ms):

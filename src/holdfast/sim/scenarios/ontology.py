@@ -31,7 +31,7 @@ from holdfast.ontology.commit.view import View
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import EMPTY, Ledger
 from holdfast.ontology.format.data.batch import AtCommit, Intent
-from holdfast.ontology.format.data.intake import rows_of
+from holdfast.ontology.format.data.intake import queued
 from holdfast.ontology.format.head import Head
 from holdfast.ontology.format.manifest import Registered
 from holdfast.ontology.maintain.upkeep import Upkeep
@@ -447,7 +447,7 @@ class OntologySink(Scenario):
     async def rival(self, process: Process) -> None:
         session = Session(process, self.committer, self.races)
         for number in range(self.rivals):
-            row = rows_of(session.info, Reading(id="k0", by=f"rival {process.incarnation} {number}"))[0]
+            row = queued(session.info, Reading(id="k0", by=f"rival {process.incarnation} {number}"))[0]
             session.committer.queue.append(Intent(session.info.type_id, row.identity, row.fields_json))
             await process.perform("rival", session.committer.commit(), key=layout.HEAD, show=_number)
             session.committer.discard()

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from holdfast.sql.duck import Duck
 from holdfast.telemetry.query.question import Aggregate, Question
@@ -39,7 +40,7 @@ _SIMPLE = {
     Aggregate.MAX: "max(max)",
     Aggregate.COUNT: "sum(count)::DOUBLE",
     Aggregate.LAST: (
-        'first("last" ORDER BY last_time_ns DESC, agent, labels::VARCHAR, boot DESC) FILTER ("last" IS NOT NULL)'
+        'arg_max("last", struct_pack(at := last_time_ns, agent := agent, labels := labels::VARCHAR, boot := boot))'
     ),
 }
 _SEVERAL = "SELECT agent FROM picked GROUP BY agent HAVING count(DISTINCT boot) > 1"
@@ -127,12 +128,12 @@ async def answer(duck: Duck, files: Sequence[Path], question: Question) -> tuple
     else:
         value = _SIMPLE[question.aggregate]
         text = f"WITH {picked} SELECT {group}, kind, step_ns, {value} AS value FROM {rows} GROUP BY g, kind, step_ns"
-    # A row per series: rows per value would be taken apart in Python.
+    # An ordered aggregate would take a buffer of its own for every series, so points are put in order afterwards.
     text = (
-        "SELECT g, kind, list(step_ns ORDER BY step_ns) AS times, list(value ORDER BY step_ns) AS numbers "
+        "SELECT g, kind, list(struct_pack(at := step_ns, value := value)) AS points "
         f"FROM ({text}) WHERE value IS NOT NULL GROUP BY g, kind ORDER BY g, kind"
     )
-    return _series((await duck.table(text, params)).to_pylist(), question), agents
+    return _series(_in_order(await duck.table(text, params)), question), agents
 
 
 def _growth(group: str, question: Question) -> str:
@@ -214,6 +215,18 @@ def _group(question: Question, params: dict[str, Any]) -> str:
             params[f"by{number}"] = name
             columns.append(f"coalesce(labels[$by{number}], '')")
     return f"[{', '.join(columns)}]::VARCHAR[] AS g"
+
+
+def _in_order(table: pa.Table) -> Iterator[dict[str, Any]]:
+    """The rows of a table of series, with their points in order of time."""
+    points = table.column("points").combine_chunks()
+    starts, ends = points.offsets.to_numpy()[:-1], points.offsets.to_numpy()[1:]
+    flat = points.values
+    times, numbers = (pc.struct_field(flat, name).to_numpy(zero_copy_only=False) for name in ("at", "value"))
+    heads = table.select(["g", "kind"]).to_pylist()
+    for head, start, end in zip(heads, starts.tolist(), ends.tolist(), strict=True):
+        order = start + np.argsort(times[start:end])
+        yield {**head, "times": times[order].tolist(), "numbers": numbers[order].tolist()}
 
 
 def _series(found: Iterable[dict[str, Any]], question: Question) -> list[AnsweredSeries]:

@@ -8,11 +8,10 @@ import pytest
 from holdfast.base.errors import Unavailable
 from holdfast.base.ids import Ambient
 from holdfast.objects.client import Client, Usage
-from holdfast.objects.layer import Layer
+from holdfast.objects.layer import Layer, Scoped
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.open import open_store
 from holdfast.objects.retry import RetryPolicy
-from holdfast.objects.scoped import Scoped
 from holdfast.objects.store import Pieces, Written, content_version
 
 PIECES = [b"a" * 1000, b"", b"b" * 70_000, b"c"]

@@ -54,7 +54,7 @@ class Archive:
         return sorted(key for key in self.shelf.objects if word in key)
 
     def spent(self) -> dict[str, int]:
-        """Requests since the last time somebody asked, by verb."""
+        """Requests since the last call, by verb."""
         spent = dict(self.usage.by_verb)
         self.usage.tallies.clear()
         return spent

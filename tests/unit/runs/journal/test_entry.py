@@ -163,7 +163,7 @@ def test_the_head_reads_back() -> None:
     assert parse_head(line, key="k") == head
 
 
-def test_an_entry_is_no_head() -> None:
+def test_an_entry_is_not_taken_for_a_head() -> None:
     assert parse_head(b'{"type":"start"}\n', key="k") is None
     assert parse_head(b'{"type":"step","name":"segments"}\n', key="k") is None
 

@@ -94,7 +94,7 @@ async def test_what_is_asked_for_meanwhile_leaves_together_in_order() -> None:
 
 
 class Slow(MemoryStore):
-    """Answers when it is told to."""
+    """Answers when the test says so."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ async def test_a_put_under_way_gathers_the_next_group() -> None:
 
 
 @pytest.mark.parametrize(("victim", "recorded"), [(0, [0, 1, 2, 3, 4, 5]), (3, [0, 1, 2, 4, 5])])
-async def test_a_cancelled_caller_takes_nobody_with_it(victim: int, recorded: list[int]) -> None:
+async def test_a_cancelled_caller_cancels_no_other(victim: int, recorded: list[int]) -> None:
     """The first was sent and had landed when its caller went away; the fourth had not been sent yet."""
     backend = Slow()
     archive = Archive(backend)
@@ -146,7 +146,7 @@ async def test_a_cancelled_caller_takes_nobody_with_it(victim: int, recorded: li
 
 
 async def test_the_sender_goes_away_while_it_sends_for_others() -> None:
-    """A group is under way; whoever sends it is cancelled, and the next in line finds out that it has landed."""
+    """A group is under way; its sender is cancelled, and the next in line finds out that it has landed."""
     backend = Slow()
     archive = Archive(backend)
     journal = await archive.begin()

@@ -63,7 +63,7 @@ async def test_a_run_that_only_waits_is_sealed_too() -> None:
     assert len((await archive.history()).entries) == 80
 
 
-async def test_nobody_waits_for_a_segment() -> None:
+async def test_no_append_waits_for_a_segment() -> None:
     """A segment and the step beside which it is written are under way at the same time."""
 
     class Watched(MemoryStore):

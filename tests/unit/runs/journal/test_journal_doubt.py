@@ -39,7 +39,7 @@ async def test_whatever_happens_to_the_start_it_is_there_once(word: str) -> None
 
 
 class Overtaken(MemoryStore):
-    """The next write lands, the answer is lost, and before its writer looks somebody else writes."""
+    """The next write lands, the answer is lost, and before its writer looks another writer writes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ async def test_landed_and_built_upon_is_not_appended_again() -> None:
     assert await steps(archive) == ["s1", "theirs", "s2"]
 
 
-async def test_landed_and_ended_by_somebody_else_is_told_and_then_fenced() -> None:
+async def test_landed_and_then_ended_by_another_writer_returns_and_is_fenced_next() -> None:
     backend = Overtaken()
     archive = Archive(backend)
     journal = await archive.begin()
@@ -191,7 +191,7 @@ async def test_what_lands_late_wins_or_loses_but_never_both() -> None:
     assert await steps(archive) == ["s1", "s2"]
 
 
-async def test_two_attempts_in_doubt_are_told_apart() -> None:
+async def test_two_attempts_of_unknown_outcome_are_distinguished() -> None:
     """Both rest on the same version, have the same offset and, with a coarse clock, the same time."""
     backend = Unsteady()
     archive = Archive(backend)
@@ -274,7 +274,7 @@ async def test_a_seal_in_doubt_needs_no_segment_to_be_read(word: str) -> None:
     assert await steps(archive) == [f"s{n}" for n in range(6)]
 
 
-async def test_a_session_that_lost_its_start_is_told_to_read_again() -> None:
+async def test_a_session_that_lost_its_start_gets_a_conflict() -> None:
     """The start's outcome stays unknown; it landed. The next session counts on."""
     backend = Unsteady()
     archive = Archive(backend)

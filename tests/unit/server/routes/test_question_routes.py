@@ -18,6 +18,7 @@ from tests.unit.server.server_desk import ServerDesk, frame, server_desk
 
 SECOND = 1_000_000_000
 MINUTE = 60 * SECOND
+HOUR = 60 * MINUTE
 
 
 async def filled(desk: ServerDesk) -> tuple[int, str]:
@@ -69,6 +70,23 @@ async def test_questions_are_answered_with_and_without_parameters(tmp_path: Path
         logs = await desk.get(f"/api/v1/logs/search?words=FULL&severity=error&{span}")
         assert [row["message"] for row in logs["logs"]] == ["disk is full"]
         assert not logs["truncated"]
+
+
+async def test_ten_thousand_series_over_twenty_steps_are_answered_within_the_memory_limit(tmp_path: Path) -> None:
+    async with server_desk(tmp_path) as desk:
+        start = desk.service.ambient.clock.wall_ns() // HOUR * HOUR - HOUR
+        paths = [{"path": f"/{number}"} for number in range(10_000)]
+        for step in range(20):
+            records = [Counter("requests", step, start + step * MINUTE, labels) for labels in paths]
+            seqs = step * len(paths), (step + 1) * len(paths) - 1
+            assert (await desk.post(frame(*records, seq=seqs[0]), seqs=seqs)).status_code == 200
+        acceptor = desk.service.acceptor
+        assert isinstance(acceptor, Collector)
+        await acceptor.references.flush()
+        span = f"since={quote(iso(start))}&until={quote(iso(start + 20 * MINUTE))}"
+        for aggregate in ("rate", "last"):
+            found = await desk.get(f"/api/v1/metrics/query?metric=requests&{span}&step=1m&aggregate={aggregate}")
+            assert [len(found["series"]), sum(len(each["points"]) for each in found["series"])] == [10_000, 200_000]
 
 
 async def test_bad_questions_say_what_is_wrong(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 from holdfast.telemetry.frame import Batch
+from holdfast.telemetry.query.found import Answer
 from holdfast.telemetry.records import Alert, Histogram, Log
 from tests.unit.telemetry.rollup import plain
 from tests.unit.telemetry.rollup.plain import Series
@@ -53,6 +54,22 @@ def answers(
         if given is not None:
             found[key] = given
     return found
+
+
+def agree(found: Answer, expected: Found) -> None:
+    """The answer has these values, but for the order in which floats were added, and no others."""
+    got = {
+        (tuple(sorted(each.labels.items())), each.kind, at): value
+        for each in found.series
+        for at, value in zip(each.times_ns, each.values, strict=True)
+    }
+    assert got.keys() == expected.keys()
+    wrong = {key: (got[key], wanted) for key, wanted in expected.items() if not _close(got[key], wanted)}
+    assert wrong == {}
+
+
+def _close(one: float, other: float) -> bool:
+    return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-9)
 
 
 def _by_series(batches: list[Batch], metric: str) -> dict[Series, Boots]:
@@ -156,7 +173,7 @@ def _value(kind: str, members: list[tuple[Series, list[Any]]], aggregate: str, s
         return None
     if aggregate == "last":
         latest = max(record.time_ns for record in records if not math.isnan(record.value))
-        first = min(
+        chosen = max(
             series[1:3]
             for series, own in members
             for record in own
@@ -166,7 +183,7 @@ def _value(kind: str, members: list[tuple[Series, list[Any]]], aggregate: str, s
             record.value
             for series, own in members
             for record in own
-            if record.time_ns == latest and series[1:3] == first and not math.isnan(record.value)
+            if record.time_ns == latest and series[1:3] == chosen and not math.isnan(record.value)
         ]
         return float(last[-1])
     table = {

@@ -70,7 +70,14 @@ async def asked(store: Any, ambient: Any) -> list[Any]:
 
 
 @pytest.mark.timeout(600)  # a pipeline at each of some dozens of places
-@pytest.mark.parametrize(("jobs", "gathered"), [((), False), (("reconcile",), False), (("reconcile",), True)])
+@pytest.mark.parametrize(
+    ("jobs", "gathered"),
+    [
+        pytest.param((), False, marks=pytest.mark.soak),
+        (("reconcile",), False),
+        (("reconcile",), True),
+    ],
+)
 async def test_an_answer_does_not_depend_on_when_the_pipeline_runs(jobs: tuple[str, ...], gathered: bool) -> None:
     total = 52.0 + 53 + 54 + 55 + 56 + 7 + 8
     expected = [[({"agent": "a"}, [total])], ["two is here", "one is here"]]

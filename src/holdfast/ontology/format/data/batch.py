@@ -293,7 +293,7 @@ def merged(segments: Sequence[Segment]) -> Segment:
 def sorted_out(items: Iterable[Intent | Batch], *, columns: bool) -> tuple[dict[TypeId, Batch], list[Intent]]:
     """Batches that can stay columns, and everything else as intents.
 
-    A batch stays one if it is all there is for its type: intents for one identity are told apart row by row.
+    A batch stays one if it is all there is for its type: intents for one identity are kept apart row by row.
     """
     queued = list(items)
     count: dict[TypeId, int] = {}

@@ -40,15 +40,11 @@ _ESCAPED = np.isin(np.arange(256), [*range(0x20), *b'"\\'])
 _FAILURES = (pa.ArrowException, ValueError, TypeError, OverflowError)
 
 
-def rows_of(info: TypeInfo, given: Any) -> list[Row]:
-    """The rows of an object, of objects, or of an Arrow table. Blocking for many."""
-    if isinstance(given, info.python):
-        return written(info, [given])
-    return from_arrow(info, given) if hasattr(given, "__arrow_c_stream__") else written(info, given)
-
-
 def queued(info: TypeInfo, given: Any) -> list[Row] | Batch:
-    """The same in the form in which a session queues them: as columns where they are many."""
+    """The rows of an object, of objects, or of an Arrow table: as columns where they are many. Blocking for many.
+
+    Takes Arrow tables and record batches, and what exports itself as one (such as a Polars frame).
+    """
     if isinstance(given, info.python):
         return written(info, [given])
     typed: dict[str, pa.Array] = {}
@@ -66,17 +62,11 @@ def queued(info: TypeInfo, given: Any) -> list[Row] | Batch:
     return assembled(keys, bodies.to_pylist() if isinstance(bodies, pa.Array) else bodies)
 
 
-def from_arrow(info: TypeInfo, data: Any) -> list[Row]:
-    """The rows of a table: a column for each field, and ``left_key`` and ``right_key`` for a relation.
-
-    Takes Arrow tables and record batches, and whatever gives itself as one (such as a Polars frame).
-    """
-    keys, bodies, _ = arrow_columns(info, data)
-    return assembled(keys, bodies.to_pylist())
-
-
 def arrow_columns(info: TypeInfo, data: Any) -> tuple[list[Sequence[str]], pa.Array, dict[str, pa.Array]]:
-    """The columns of the identity, ``fields_json``, and the typed columns that need no closer look."""
+    """The columns of the identity, ``fields_json``, and the typed columns that need no closer look.
+
+    The table has a column for each field, and ``left_key`` and ``right_key`` for a relation.
+    """
     table = _table(data)
     check_columns(info, table.column_names)
     count = table.num_rows

@@ -22,8 +22,9 @@ from holdfast.pipeline.options import Env
 from holdfast.platform import census
 from holdfast.platform.census import Hour
 from holdfast.platform.session import Session
-from holdfast.telemetry.rollup import index, layout, manifest
-from holdfast.telemetry.rollup.manifest import Generation, Kind, Table, read_generation
+from holdfast.telemetry.rollup import chunk, index, layout, manifest
+from holdfast.telemetry.rollup.kernel import is_current
+from holdfast.telemetry.rollup.manifest import ChunkRef, Generation, Kind, Table, read_generation
 from holdfast.telemetry.rollup.points import SeriesKey
 
 AT_ONCE = 16
@@ -150,13 +151,19 @@ class Feed:
             return await self._series_of(current)
 
     async def _series_of(self, generation: Generation) -> list[SeriesKey]:
+        """Of the index; of a generation of an older version, which has none, of the rows of its largest window."""
         refs = [ref for unit in generation.units for ref in unit.chunks if ref.table is Table.SERIES]
+        if not is_current(generation.version):
+            rolled = [ref for unit in generation.units for ref in unit.chunks if ref.table is Table.ROLLUP]
+            refs = [ref for ref in rolled if ref.window_ns == max(each.window_ns for each in rolled)]
 
-        async def one(chunk_key: str) -> list[SeriesKey]:
-            body = (await self._store.get(chunk_key)).body
-            return index.series_of(index.decode(Table.SERIES, body, key=chunk_key))
+        async def one(ref: ChunkRef) -> list[SeriesKey]:
+            body = (await self._store.get(ref.key)).body
+            if ref.table is Table.SERIES:
+                return index.series_of(index.decode(Table.SERIES, body, key=ref.key))
+            return [key._replace(boot="") for key in chunk.decode(body, key=ref.key).series]
 
-        parts = await map_bounded([ref.key for ref in refs], one, limit=AT_ONCE)
+        parts = await map_bounded(refs, one, limit=AT_ONCE)
         return [series for part in parts for series in part]
 
     def _session(self) -> Session:

@@ -18,7 +18,7 @@ RULES = rules(
 
 PREFIXES = (
     *(ingest.ACCEPTED, ingest.ACCEPTED_BY_TIME, ingest.ACCEPTED_BY_BLOB, ingest.BLOBS, ingest.BLOBS_BY_TIME),
-    *(ingest.CONFLICTS, ingest.CONFLICTS_BY_BLOB, ingest.EXPIRED, ingest.SETTLED, ingest.GATHERINGS),
+    *(ingest.CONFLICTS, ingest.CONFLICTS_BY_BLOB, ingest.EXPIRED, ingest.GATHERINGS),
     ingest.MARKS,
     *(metrics.ROLLUP, metrics.INDEX, metrics.MANIFESTS, metrics.BATCHES_BY_HOUR),
     *(ontology.COMMITS, ontology.SNAPSHOTS, ontology.INDICES),

@@ -21,7 +21,7 @@ from holdfast.base.aio import map_bounded
 from holdfast.base.errors import Corrupt
 from holdfast.objects.store import Store
 from holdfast.telemetry.query.fresh import Batches, Known, fresh, neighbours, row_of
-from holdfast.telemetry.rollup import layout, listing, manifest
+from holdfast.telemetry.rollup import kernel, layout, listing, manifest
 from holdfast.telemetry.rollup.counted import NOTHING, Links, Taken, links
 from holdfast.telemetry.rollup.listing import Listed
 from holdfast.telemetry.rollup.manifest import Current, Generation, Kind, bucket_of
@@ -87,6 +87,11 @@ class Hour:
     """Whether its raw bytes may be gone: its numbers are final, and known by its kept windows alone."""
 
 
+def is_ours(generation: Generation) -> bool:
+    """Whether this version derived it, or nothing can derive it again."""
+    return kernel.is_current(generation.version) or generation.is_closed
+
+
 class Looked:
     """One look at the store, for one answer."""
 
@@ -104,7 +109,7 @@ class Looked:
         *,
         wants_agent: Callable[[str], bool],
         wants_bucket: Callable[[int, int], bool],
-        usable: Callable[[Generation], bool] = lambda _: True,
+        usable: Callable[[Generation], bool] = is_ours,
         by_day: bool = False,
     ) -> list[Hour]:
         """The hours that have a part in [since, until) and anything in them, the earliest first.

@@ -25,11 +25,11 @@ from holdfast.telemetry.query.answer import answer
 from holdfast.telemetry.query.catalog import LABELS, METRICS
 from holdfast.telemetry.query.found import Answer, Listing
 from holdfast.telemetry.query.fresh import OVERLAP_NS, Batches, Memory
-from holdfast.telemetry.query.known import Hour, Looked, resolved
+from holdfast.telemetry.query.known import Hour, Looked, is_ours, resolved
 from holdfast.telemetry.query.question import Question, ask, wants_bucket
 from holdfast.telemetry.query.reading import Reading, reading
 from holdfast.telemetry.query.times import Moment, moment_ns, span_ns
-from holdfast.telemetry.rollup import chunk, index, kernel, rollup
+from holdfast.telemetry.rollup import chunk, index, rollup
 from holdfast.telemetry.rollup.labels import may_match
 from holdfast.telemetry.rollup.layout import HOUR_NS
 from holdfast.telemetry.rollup.manifest import ChunkRef, Current, Generation, Kind, Table
@@ -212,7 +212,7 @@ class _Asked:
 
     def _usable(self, generation: Generation) -> bool:
         """Whether its rows are those of this version, if they can be made anew, and its windows divide the step."""
-        if not kernel.is_current(generation.version) and not generation.is_closed:
+        if not is_ours(generation):
             return False
         of_units = ({ref.window_ns for ref in unit.chunks if ref.table is Table.ROLLUP} for unit in generation.units)
         return all(not windows or self._question.window(windows) is not None for windows in of_units)

@@ -40,14 +40,14 @@ def test_every_order_of_events(scenario: OntologyCompact) -> None:
 class Overwriting(Compactor):
     """Publishes what it has seen before, over whatever is there now."""
 
-    async def publish(self, type_id: TypeId, entry: Entry) -> bool:
-        seen = self.seen
+    async def _placed(self, type_id: TypeId, snapshots: Sequence[Entry]) -> set[str]:
+        (entry,), seen = snapshots, self.seen
         entries = [each for each in seen if not entry.first <= each.first <= entry.last]
         index = await read_index(self._store, type_id)
         after = sorted((*entries, entry), key=lambda each: each.first)
         made = type(index)(type_id, max(index.watermark, after[-1].last), tuple(after))
         await self._store.put(layout.index_key(*type_id), made.body("naive"), OVERWRITE)
-        return True
+        return {entry.path}
 
     seen: Sequence[Entry] = ()
 

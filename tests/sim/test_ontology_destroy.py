@@ -1,5 +1,6 @@
 """Erasures, drops and purges beside writers, readers and compactors; and every rule of theirs is needed."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, ClassVar, Self
@@ -18,7 +19,7 @@ from holdfast.ontology.format.head import read_head
 from holdfast.ontology.format.index import Entry, read_index
 from holdfast.ontology.format.redactions import Redaction
 from holdfast.ontology.maintain import erase
-from holdfast.ontology.maintain.compact import Compactor
+from holdfast.ontology.maintain.compact import Compacted, Compactor
 from holdfast.ontology.maintain.redact import _rewrite
 from holdfast.ontology.types.refs import FileRef, TypeId
 from holdfast.sim.checkers.ontology import SAME_ROWS
@@ -44,9 +45,9 @@ class WithoutWaiting(Compactor):
 class Unaware(WithoutWaiting):
     """And publishes what it has read before."""
 
-    async def publish(self, type_id: TypeId, entry: Entry) -> bool:
+    async def publish(self, made: Sequence[Compacted]) -> list[Compacted]:
         self._redacted = (await self._ledger()).redacted
-        return await super().publish(type_id, entry)
+        return await super().publish(made)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,10 +73,11 @@ class FromBefore(Erasing):
 class Mortal(Compactor):
     """Dies where it would have to tidy up."""
 
-    async def publish(self, type_id: TypeId, entry: Entry) -> bool:
-        if not await super().publish(type_id, entry):
+    async def _placed(self, type_id: TypeId, snapshots: Sequence[Entry]) -> set[str]:
+        placed = await super()._placed(type_id, snapshots)
+        if len(placed) < len(snapshots):
             raise Conflict("killed")
-        return True
+        return placed
 
 
 @dataclass(frozen=True, kw_only=True)

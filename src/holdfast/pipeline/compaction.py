@@ -7,13 +7,12 @@ type in one step. A task that is run twice makes a second file that nothing name
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from holdfast.base.errors import NotFound
 from holdfast.objects.store import Store
 from holdfast.ontology.maintain import leftovers
 from holdfast.ontology.maintain.compact import (
-    GRACE_NS,
     Compacted,
     Compactor,
     Outlook,
@@ -57,31 +56,18 @@ async def compact(
     outlooks = [await compactor.outlook(type_id) for type_id in chosen]
     if not apply:
         return Compaction(outlooks)
-    began = ambient_of(store).clock.monotonic_ns()
     await compactor.begin(each.type_id for each in outlooks if each.merges)
     merges = [merge for outlook in outlooks for merge in outlook.merges]
     work = [{"number": number, "merge": merge_document(merge)} for number, merge in enumerate(merges)]
     rows = await run_tasks(store, engine, "compact", snapshot_task, work, lambda _, n, total: say("merge", n, total))
     made = [await made_elsewhere(store, merges[int(row["number"])], row) for row in rows]
-    in_time = ambient_of(store).clock.monotonic_ns() - began < GRACE_NS // 2
     done: list[Compacted] = []
     for number, outlook in enumerate(outlooks):
         say("publish", number, len(outlooks))
         own = [each for each in made if each.merge.type_id == outlook.type_id]
-        done += await _published(store, compactor, outlook.type_id, own, in_time=in_time)
+        done += await compactor.publish(own)
     removed = [*await compactor.sweep(chosen), *await leftovers.sweep(store)]
     return Compaction(outlooks, done, removed, sum(int(row["bytes_read"]) for row in rows))
-
-
-async def _published(
-    store: Store, compactor: Compactor, type_id: TypeId, made: Sequence[Compacted], *, in_time: bool
-) -> list[Compacted]:
-    """What has its place in the index now; the files of the others go."""
-    if not made:
-        return []
-    placed = await compactor.publish_all(type_id, [each.entry for each in made]) if in_time else set[str]()
-    await store.delete_many([each.entry.path for each in made if each.entry.path not in placed])
-    return [replace(each, published=each.entry.path in placed) for each in made]
 
 
 def _chosen(known: Sequence[TypeId], wanted: Sequence[str]) -> list[TypeId]:

@@ -35,7 +35,7 @@ from holdfast.objects.client import Usage
 from holdfast.objects.lease import Grant, Held
 from holdfast.objects.register import Edited, Snapshot, Unchanged
 from holdfast.objects.store import Lost, Meta, Mode, NotModified, Object, Page, Part, Version, Written
-from holdfast.ontology.chain.history import Moment as MomentInTime
+from holdfast.ontology.chain.history import Moment
 from holdfast.ontology.commit.attempt import Witness
 from holdfast.ontology.commit.commit import Commit, Progress
 from holdfast.ontology.commit.info import Info
@@ -53,7 +53,8 @@ from holdfast.runs.engine.worker import Worked as HoldfastWorked
 from holdfast.runs.engine.workflow import Workflow
 from holdfast.telemetry.query.found import Answer, Listing
 from holdfast.telemetry.query.metrics import Matching
-from holdfast.telemetry.query.times import Moment
+from holdfast.telemetry.query.question import Moment as LogsMoment
+from holdfast.telemetry.query.question import Moment as MetricsMoment
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Mixin)
@@ -124,10 +125,10 @@ class BlockingQuery(Generic[M]):
         reverse: bool = ...,
         depth: int | tuple[int, int | None] = ...,
     ) -> BlockingQuery[L]: ...
-    def as_of(self, moment: MomentInTime, *, strict: bool = ...) -> BlockingQuery[M]: ...
+    def as_of(self, moment: Moment, *, strict: bool = ...) -> BlockingQuery[M]: ...
     def with_history(self) -> BlockingQuery[M]: ...
-    def history_since(self, moment: MomentInTime) -> BlockingQuery[M]: ...
-    def between(self, first: MomentInTime, last: MomentInTime) -> BlockingQuery[M]: ...
+    def history_since(self, moment: Moment) -> BlockingQuery[M]: ...
+    def between(self, first: Moment, last: Moment) -> BlockingQuery[M]: ...
     def all(self) -> list[M]: ...
     def first(self) -> M | None: ...
     def one(self) -> M: ...
@@ -254,8 +255,8 @@ class BlockingMetrics:
         self,
         metric: str,
         *,
-        since: Moment = ...,
-        until: Moment | None = ...,
+        since: MetricsMoment = ...,
+        until: MetricsMoment | None = ...,
         step: int | str | None = ...,
         aggregate: str = ...,
         where: Matching = ...,
@@ -264,10 +265,15 @@ class BlockingMetrics:
         q: float | None = ...,
     ) -> Answer: ...
     def list(
-        self, pattern: str = ..., *, since: Moment = ..., until: Moment | None = ..., agent: str | None = ...
+        self,
+        pattern: str = ...,
+        *,
+        since: MetricsMoment = ...,
+        until: MetricsMoment | None = ...,
+        agent: str | None = ...,
     ) -> Listing: ...
     def labels(
-        self, metric: str, *, since: Moment = ..., until: Moment | None = ..., agent: str | None = ...
+        self, metric: str, *, since: MetricsMoment = ..., until: MetricsMoment | None = ..., agent: str | None = ...
     ) -> Listing: ...
 
 class BlockingLogs:
@@ -277,8 +283,8 @@ class BlockingLogs:
         *,
         contains: str = ...,
         regex: str = ...,
-        since: Moment = ...,
-        until: Moment | None = ...,
+        since: LogsMoment = ...,
+        until: LogsMoment | None = ...,
         severity: int | str = ...,
         where: Matching = ...,
         agent: str | None = ...,

@@ -79,7 +79,8 @@ class Counter(_Sample):
 @dataclass(frozen=True, slots=True)
 class Histogram:
     """How many observations fell into each bucket: ``counts[i]`` of those up to ``bounds[i]`` and above the bound
-    before it, and in the last place of those above every bound. Counts are per bucket, not cumulative."""
+    before it, and in the last place of those above every bound. Counts are per bucket, and of what was observed since
+    the histogram of the same series before it."""
 
     name: str
     bounds: tuple[float, ...]

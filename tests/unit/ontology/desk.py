@@ -66,7 +66,7 @@ class Desk:
 
 
 async def begin_anew(desk: Desk) -> None:
-    """An empty head and nothing derived: what somebody does who empties a store and leaves its commits."""
+    """An empty head and nothing derived: a store that was emptied but for its commits."""
     for prefix in ("meta/indices/", "snapshots/", "meta/schema/", "meta/checkpoints/", "meta/tags"):
         for key in [key for key in desk.shelf.objects if key.startswith(prefix)]:
             await desk.bare.delete(key)

@@ -154,32 +154,32 @@ async def session(store: Store, desk: Desk) -> AsyncIterator[Ontology]:
         yield onto
 
 
-def told(found: list[Any]) -> list[Any]:
+def reported(found: list[Any]) -> list[Any]:
     return [(meta(one), sorted((name, str(value)) for name, value in vars(one).items())) for one in found]
 
 
 async def state(store: Store, desk: Desk, armed: Callable[[], None]) -> Any:
     async with session(store, desk) as onto:
         armed()
-        return told(await onto.query(Patient).all())
+        return reported(await onto.query(Patient).all())
 
 
 async def as_of(store: Store, desk: Desk, armed: Callable[[], None]) -> Any:
     async with session(store, desk) as onto:
         armed()
-        return told(await onto.query(Patient).as_of(4).all())
+        return reported(await onto.query(Patient).as_of(4).all())
 
 
 async def whole_history(store: Store, desk: Desk, armed: Callable[[], None]) -> Any:
     async with session(store, desk) as onto:
         armed()
-        return told(await onto.query(Patient).between(2, 5).all())
+        return reported(await onto.query(Patient).between(2, 5).all())
 
 
 async def point(store: Store, desk: Desk, armed: Callable[[], None]) -> Any:
     async with session(store, desk) as onto:
         armed()
-        return told(await onto.query(Patient).where(Patient.id == "p1").as_of(5).all())
+        return reported(await onto.query(Patient).where(Patient.id == "p1").as_of(5).all())
 
 
 async def by_a_column(store: Store, desk: Desk, armed: Callable[[], None]) -> Any:
@@ -199,7 +199,7 @@ async def related(store: Store, desk: Desk, armed: Callable[[], None]) -> Any:
 async def traversed(store: Store, desk: Desk, armed: Callable[[], None]) -> Any:
     async with session(store, desk) as onto:
         armed()
-        return told(await onto.query(Patient).as_of(5).where(Patient.age == 74).via(Knows).all())
+        return reported(await onto.query(Patient).as_of(5).where(Patient.age == 74).via(Knows).all())
 
 
 async def streamed(store: Store, desk: Desk, armed: Callable[[], None]) -> Any:
@@ -213,7 +213,7 @@ async def half_warm(store: Store, desk: Desk, armed: Callable[[], None]) -> Any:
     async with session(store, desk) as onto:
         await onto.query(Patient).as_of(3).all()
         armed()
-        return told(await onto.query(Patient).as_of(5).all())
+        return reported(await onto.query(Patient).as_of(5).all())
 
 
 async def all_warm(store: Store, desk: Desk, armed: Callable[[], None]) -> Any:
@@ -221,7 +221,7 @@ async def all_warm(store: Store, desk: Desk, armed: Callable[[], None]) -> Any:
     async with session(store, desk) as onto:
         await onto.query(Patient).all()
         armed()
-        return told(await onto.query(Patient).as_of(5).all())
+        return reported(await onto.query(Patient).as_of(5).all())
 
 
 async def got(store: Store, desk: Desk, armed: Callable[[], None]) -> Any:

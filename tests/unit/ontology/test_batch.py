@@ -136,7 +136,7 @@ def test_segments_are_merged_to_the_latest_of_each_identity(long: bool, form: Ty
         assert current is not None
         assert current.commit_id == model[key][0]
         assert current.says(digest(model[key][1]))
-    assert state.get(("nobody",)) is None
+    assert state.get(("missing",)) is None
     whole = merged(state.segments)
     assert len(whole.joined) == len(model)
 

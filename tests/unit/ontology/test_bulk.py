@@ -221,7 +221,7 @@ async def test_sources_do_not_know_each_other() -> None:
 
 
 class Interrupted(Loader):
-    """Somebody commits while it is deciding."""
+    """Another session commits while it is deciding."""
 
     async def _land(self, request: Request, prepared: Prepared, tally: object) -> object:  # type: ignore[override]
         if self.meanwhile:

@@ -99,8 +99,8 @@ async def test_a_driver_that_dies_anywhere_leaves_one_commit_to_the_next(landed:
         report = await verify(store, deep=True)
         assert report.good
         left = {layout.load_of_key(key) async for key in store.keys(layout.LOADS)}
-        told = {each.key for each in report.findings if each.kind == "staged_load"}
-        assert told == {layout.load_prefix(each or "") for each in left}
+        reported = {each.key for each in report.findings if each.kind == "staged_load"}
+        assert reported == {layout.load_prefix(each or "") for each in left}
         assert {each.load for each in await leftovers.dead_loads(store, age_ns=-(10**12))} == left
         if done:
             return

@@ -1,4 +1,4 @@
-"""Compaction: the same rows from fewer files, whoever wrote them; proved, tiered, and never the head."""
+"""Compaction: the same rows from fewer files of any writer; proved, tiered, and never the head."""
 
 import io
 import json
@@ -59,7 +59,7 @@ async def entries(desk: Desk, type_id: TypeId = CUSTOMER) -> list[tuple[int, int
 
 
 async def kinds(desk: Desk) -> set[str]:
-    """What a deep check finds, besides indexes that nobody has written yet."""
+    """What a deep check finds, besides indexes that are not written yet."""
     return {found.kind for found in (await verify(desk.store, deep=True)).findings} - {"index_absent"}
 
 

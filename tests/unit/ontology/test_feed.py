@@ -19,7 +19,7 @@ from holdfast.ontology.query.sqltables import SqlTables
 from tests.unit.ontology.desk import CUSTOMER, PRODUCT, Desk, put
 
 
-def told(change: Change) -> tuple[Any, ...]:
+def answer(change: Change) -> tuple[Any, ...]:
     return change.commit_version, change.change_type, change.type_id.name, *change.identity, change.fields["v"]
 
 
@@ -54,7 +54,7 @@ async def test_every_change_in_order() -> None:
     desk = Desk()
     await history(desk)
     changes = await collected(Feed(desk.store))
-    assert list(map(told, changes)) == ALL
+    assert list(map(answer, changes)) == ALL
     manifest = await desk.reader.json((await desk.reader.head())["manifest_path"])
     assert changes[-1].commit_timestamp == manifest["created_at"]
 
@@ -63,13 +63,13 @@ async def test_every_change_in_order() -> None:
 async def test_from_any_commit_on(since: int) -> None:
     desk = Desk()
     await history(desk)
-    assert list(map(told, await collected(Feed(desk.store, since=since)))) == [row for row in ALL if row[0] > since]
+    assert list(map(answer, await collected(Feed(desk.store, since=since)))) == [row for row in ALL if row[0] > since]
 
 
 async def test_of_some_types() -> None:
     desk = Desk()
     await history(desk)
-    assert list(map(told, await collected(Feed(desk.store, types=[PRODUCT])))) == [ALL[2]]
+    assert list(map(answer, await collected(Feed(desk.store, types=[PRODUCT])))) == [ALL[2]]
 
 
 async def test_the_same_after_compaction() -> None:
@@ -77,7 +77,9 @@ async def test_the_same_after_compaction() -> None:
     await history(desk)
     await Compactor(desk.store, desk.ambient, fan=2).compact(CUSTOMER)
     for since in range(6):
-        assert list(map(told, await collected(Feed(desk.store, since=since)))) == [row for row in ALL if row[0] > since]
+        assert list(map(answer, await collected(Feed(desk.store, since=since)))) == [
+            row for row in ALL if row[0] > since
+        ]
 
 
 @pytest.mark.parametrize("until", range(6))
@@ -87,7 +89,7 @@ async def test_who_asks_once_is_told_the_same_up_to_any_commit(until: int) -> No
     for since in range(until + 1):
         feed = Feed(desk.store, since=since, until=until, once=True)
         expected = [row for row in ALL if since < row[0] <= until]
-        assert list(map(told, await collected(feed))) == expected
+        assert list(map(answer, await collected(feed))) == expected
         assert feed.since == until
 
 
@@ -106,7 +108,7 @@ async def test_a_feed_goes_on_where_it_was() -> None:
     assert len(await collected(feed)) == len(ALL)
     assert (feed.since, await collected(feed)) == (5, [])
     await put(writer, ("b", 9))
-    assert list(map(told, await collected(feed))) == [
+    assert list(map(answer, await collected(feed))) == [
         (6, "update_preimage", "Customer", "b", 3),
         (6, "update_postimage", "Customer", "b", 9),
     ]
@@ -130,7 +132,7 @@ async def test_a_feed_is_followed_live() -> None:
     await arrived.wait()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    assert list(map(told, seen)) == [(6, "insert", "Customer", "new", 1)]
+    assert list(map(answer, seen)) == [(6, "insert", "Customer", "new", 1)]
 
 
 async def test_as_arrow() -> None:

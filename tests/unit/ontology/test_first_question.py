@@ -38,7 +38,7 @@ async def test_an_object_of_a_folder_gets_another_name_which_keeps_its_bytes(tmp
 
 
 class Patient(Layer):
-    """Manifests come when somebody has asked for an index."""
+    """Manifests come after an index was asked for."""
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)

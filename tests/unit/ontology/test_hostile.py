@@ -1,4 +1,4 @@
-"""Objects that somebody has tampered with: every shape is either read past or refused as ours, and no row changes."""
+"""Objects that were tampered with: every shape is either read past or refused as ours, and no row changes."""
 
 import json
 import random

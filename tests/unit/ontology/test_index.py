@@ -20,7 +20,7 @@ KEY = layout.index_key(*CUSTOMER)
 
 
 def indexed(desk: Desk) -> tuple[Committer, Upkeep]:
-    """A committer whose upkeep runs only when told."""
+    """A committer whose upkeep runs only when the test starts it."""
     view = View(desk.store)
     upkeep = Upkeep(desk.store, desk.ambient, view, Open(), "w")
     writer = desk.committer(on_commit=upkeep.note)
@@ -84,7 +84,7 @@ LIES: dict[str, dict[str, Any] | None] = {
 }
 
 
-async def told(desk: Desk, name: str) -> None:
+async def answer(desk: Desk, name: str) -> None:
     """Leave the index in the state that ``name`` says."""
     changes = LIES[name]
     if changes is None:
@@ -111,7 +111,7 @@ async def test_whatever_an_index_says_the_files_are_the_same(name: str) -> None:
     await history(desk)
     truth = (await resolved(desk)).files()
     assert len(truth) == 5
-    await told(desk, name)
+    await answer(desk, name)
     assert (await resolved(desk)).files() == truth
 
 
@@ -120,7 +120,7 @@ async def test_a_flush_mends_whatever_is_there(name: str) -> None:
     desk = Desk()
     writer, _ = await history(desk)
     whole = json.loads(desk.shelf.objects[KEY].body)["entries"]
-    await told(desk, name)
+    await answer(desk, name)
     other = Upkeep(desk.store, desk.ambient, writer._view, Open(), "other")
     assert await other.flush(everything=True), other.warning
     index = await read_index(desk.store, CUSTOMER)
@@ -133,7 +133,7 @@ async def test_a_flush_mends_whatever_is_there(name: str) -> None:
 async def test_a_delta_rests_on_the_chain_whatever_the_index_says() -> None:
     desk = Desk()
     await history(desk)
-    await told(desk, "a hole")
+    await answer(desk, "a hole")
     assert await put(desk.committer(), ("c0", 4), ("c1", 3)) is None
 
 

@@ -144,7 +144,7 @@ async def test_row_groups_of_rows_that_have_ended_are_left_out_by_who_asks_for_t
         latest, footer = await fetched(onto.query(Thing), onto)
     async with Ontology(desk.store, desk.ambient, [Thing]) as onto:
         history, _ = await fetched(onto.query(Thing).with_history(), onto)
-    told = lasting_in(footer.metadata)
-    assert told is not None
-    assert (latest, history) == (-(-told.first // 4), footer.num_row_groups)
+    answer = lasting_in(footer.metadata)
+    assert answer is not None
+    assert (latest, history) == (-(-answer.first // 4), footer.num_row_groups)
     assert latest < history

@@ -1,7 +1,7 @@
 """Columns of large files: what a statement reads is here when it runs, and what it does not read stays away.
 
 Files are large from the first byte on here, a range is a column of a row group, and there may be any number of them: a
-column that somebody forgot to ask for is a hole, which DuckDB refuses.
+column that was not asked for is a hole, which DuckDB refuses.
 """
 
 import random
@@ -106,12 +106,12 @@ async def test_columns_and_whole_files_give_the_same_answers(compacted: bool, mo
         assert await answers(onto) == first
     async with SqlTables(desk.store) as tables:
         text = "SELECT name, value FROM Thing WHERE value > 3 ORDER BY name"
-        told = (await tables.run(text)).to_pylist()
+        answer = (await tables.run(text)).to_pylist()
     whole(monkeypatch)
     async with Ontology(desk.store, desk.ambient, (Thing, Link)) as onto:
         assert await answers(onto) == first
     async with SqlTables(desk.store) as tables:
-        assert (await tables.run(text)).to_pylist() == told
+        assert (await tables.run(text)).to_pylist() == answer
 
 
 def snapshot(onto: Ontology) -> RemoteParquet:

@@ -48,7 +48,7 @@ async def test_a_question_on_its_way_while_another_one_hears_of_a_redaction_is_p
         links = onto.query(Link).where(left(Link).value > 4).select("weight")
 
         async def redacted(key: str) -> None:
-            if "/Thing" in key:  # and what is needed of the links is at hand
+            if "/Thing" in key:  # and what is needed of the links is here
                 store.before = None
                 await erased(desk, "k09", "k04", name="Link")
                 await onto.query(Link).count()

@@ -63,10 +63,10 @@ def test_rows_of_one_identity_and_commit_stay_in_their_order() -> None:
 
 
 def test_more_rows_that_last_than_there_are_say_nothing() -> None:
-    told: dict[object, Lasting] = {(6, 9): Lasting(6, 9), (0, 0): Lasting(0, 0), (9, 9): Lasting(9, 9)}
-    for pair in (*told, (10, 9), (-1, 9), ("1", 9), (True, 9), (None, 9), (1,), 7, None):
+    answer: dict[object, Lasting] = {(6, 9): Lasting(6, 9), (0, 0): Lasting(0, 0), (9, 9): Lasting(9, 9)}
+    for pair in (*answer, (10, 9), (-1, 9), ("1", 9), (True, 9), (None, 9), (1,), 7, None):
         document = json.dumps({"lasting": pair}).encode()
-        assert lasting_in({ORIGIN: document}) == (told.get(pair) if isinstance(pair, tuple) else None), pair
+        assert lasting_in({ORIGIN: document}) == (answer.get(pair) if isinstance(pair, tuple) else None), pair
 
 
 @pytest.fixture(autouse=True)

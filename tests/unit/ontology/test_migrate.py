@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.base.errors import Conflict, Invalid, Refused
+from holdfast.base.errors import Invalid, Refused
 from holdfast.objects.layer import Layer
 from holdfast.objects.store import Store
 from holdfast.ontology import Entity, Field, Relation, SchemaDrift, UnreadableRow, count, upgrader
@@ -171,18 +171,9 @@ async def test_older_versions_are_upgraded_when_they_are_read(migrated: bool, co
         assert (linked[0].left.age, linked[0].right.first) == (37, "Bo")
 
 
-async def test_only_what_was_shown_is_done() -> None:
+async def test_a_session_with_queued_intents_does_not_migrate() -> None:
     desk = Desk()
     await history(desk)
-    options: Any = {"turn": Open(), "by": "a", "why": ""}
-    with pytest.raises(Refused, match="token"):
-        await migrate.apply(desk.store, desk.ambient, await migrate.preview(desk.store, TYPES), "0", **options)
-    found = await migrate.preview(desk.store, TYPES)
-    async with session(desk, Person) as onto:
-        onto.ensure(Person(id="late", name="L", age="2"))
-        await onto.commit()
-    with pytest.raises((Refused, Conflict)):
-        await migrate.apply(desk.store, desk.ambient, found, found.token, **options)
     async with session(desk, Person) as onto:
         onto.ensure(Person(id="later", name="L", age="2"))
         with pytest.raises(Invalid, match="queued"):

@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from holdfast.base.errors import Conflict, NotFound, Refused
+from holdfast.base.errors import NotFound, Refused
 from holdfast.ontology import Entity, Field, Relation
 from holdfast.ontology.chain.history import diff, find_commit
 from holdfast.ontology.commit.lock import Open
@@ -70,22 +70,6 @@ async def test_to_the_empty_store_and_back() -> None:
         assert await onto.all(Person) == []
         await applied(desk, await preview(desk.store, 3))
         assert [one.id for one in await onto.all(Person)] == ["a", "c"]
-
-
-async def test_only_what_was_shown_is_done() -> None:
-    desk = Desk()
-    await history(desk)
-    found = await preview(desk.store, 1)
-    with pytest.raises(Refused, match="token"):
-        await applied(desk, found, "000000000000")
-    assert (await preview(desk.store, 2)).token != found.token == (await preview(desk.store, 1)).token
-    async with Ontology(desk.store, desk.ambient, [Person]) as onto:
-        onto.ensure(Person(id="d", age=4))
-        await onto.commit()
-    assert (await preview(desk.store, 1)).token != found.token
-    with pytest.raises(Conflict):
-        await applied(desk, found)
-    assert (await desk.reader.head())["commit_id"] == 4
 
 
 async def test_what_cannot_be_done() -> None:

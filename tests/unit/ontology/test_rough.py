@@ -1,4 +1,4 @@
-"""Rough treatment: what callers get wrong, and objects that somebody has damaged. Named errors, and intents survive."""
+"""Rough treatment: what callers get wrong, and objects that were damaged. Named errors, and intents survive."""
 
 import json
 from typing import Any

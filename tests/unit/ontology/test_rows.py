@@ -129,7 +129,7 @@ class Pen(Entity):
 
 
 class TestWhatCannotBeWritten:
-    """An object may have become unfit since it was validated, and inside a dataclass nobody has looked."""
+    """An object may have become unfit since it was validated, and inside a dataclass nothing was checked."""
 
     @pytest.mark.parametrize(
         ("changes", "message"),

@@ -1,4 +1,4 @@
-"""A session with real classes: what users do, and what they are told when it does not fit."""
+"""A session with real classes: what users do, and the errors when it does not fit."""
 
 import json
 from datetime import datetime
@@ -59,7 +59,7 @@ async def test_objects_are_committed_and_read_back() -> None:
         assert commit is not None
         assert (commit.commit_id, commit.rows, onto.pending) == (1, 5, 0)
         assert await onto.get(Customer, "c1") == ada
-        assert await onto.get(Customer, "nobody") is None
+        assert await onto.get(Customer, "missing") is None
         assert await onto.get(Product, 7) == Product(sku=7, price=9.5)
         assert await onto.get(Subscription, "c1", 7) == Subscription(left_key="c1", right_key=7, seats=2)
         assert await onto.get(Visit, ada, 7, "monday") is not None

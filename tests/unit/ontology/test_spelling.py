@@ -120,7 +120,7 @@ class Old(Entity, name="Thing"):
 
 
 async def test_a_respelling_alone_is_no_drift_and_no_commit() -> None:
-    """A store whose schema has the union as a tree keeps it, whoever registered it."""
+    """A store whose schema has the union as a tree keeps it, whichever session registered it."""
     schema = theirs(str | None)
     schema["fields"]["value"]["type_spec"] = spelled(Optional[str])  # noqa: UP045  # as older versions wrote it
     desk = Desk()

@@ -176,9 +176,9 @@ async def test_mistakes_are_explained() -> None:
         assert raised.value.remedy == "did you mean Customer?"
         with pytest.raises(NotFound, match=r"no table x\.csv"):
             await sql.run("select * from 'x.csv'")
-        with pytest.raises(Invalid, match="nme") as told:
+        with pytest.raises(Invalid, match="nme") as answer:
             await sql.run("select nme from Customer")
-        first, candidates, place, mark = str(told.value).split("\n")
+        first, candidates, place, mark = str(answer.value).split("\n")
         assert "not found" in first
         assert '"name"' in candidates, "DuckDB's suggestions, of all columns"
         assert place.index("nme") == mark.index("^")

@@ -142,7 +142,7 @@ async def test_an_export_is_of_a_moment_and_whole(tmp_path: Path) -> None:
     assert (tmp_path / "then.csv").read_text().splitlines() == ["id,age,seen", "a,1,", "b,2,"]
     assert sorted(each.name for each in tmp_path.iterdir()) == ["now.csv", "then.csv"]
     with pytest.raises(NotFound):
-        await export_file(desk.store, "Nobody", tmp_path / "x.csv")
+        await export_file(desk.store, "Missing", tmp_path / "x.csv")
     with pytest.raises(Invalid, match="No such file"):
         await export_file(desk.store, "Guest", tmp_path / "none" / "x.csv")
 

@@ -180,8 +180,8 @@ async def test_wrong_ends_and_statistics_of_a_snapshot_are_found_by_a_deep_check
     number = table.column_names.index("_until")
     lasting = ends.count(None)
     of_c = f"c of commit 1 says that it lasts until 7, and it lasts until {ends[lasting]}"
-    told = {(lasting, None): "not in order", (lasting, 7): of_c, (0, 3): "not in order"}
-    for (row, end), message in told.items():
+    answer = {(lasting, None): "not in order", (lasting, 7): of_c, (0, 3): "not in order"}
+    for (row, end), message in answer.items():
         lying = [end if each == row else said for each, said in enumerate(ends)]
         sink = io.BytesIO()
         pq.write_table(table.set_column(number, "_until", pa.array(lying, pa.int64())), sink)

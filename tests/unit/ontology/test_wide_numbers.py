@@ -1,5 +1,6 @@
 """Numbers that their columns cannot hold: refused on write, named on read where another writer has written them."""
 
+from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -81,6 +82,53 @@ async def test_numbers_of_another_writer_are_named_and_not_null() -> None:
             with pytest.raises(Invalid, match=rf"Sum\.{name}: .* cannot hold 1"):
                 await tables.run(f"select {name} from Sum")
         assert (await tables.run("select id from Sum order by id")).column("id").to_pylist() == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("whole", 2.5), ("money", "1E-19"), ("money", "34873660746309966351.2018283108915297326")]
+)
+async def test_numbers_of_another_writer_are_not_rounded(name: str, value: Any) -> None:
+    desk = Desk()
+    async with Ontology(desk.store, desk.ambient, [Sum]) as onto:
+        onto.ensure(Sum(id="a", whole=1))
+        await onto.commit()
+    await desk.plain.commit({("entity", "Sum"): [("b", {"id": "b", "whole": 7, "money": "-1.50E+3"})]})
+    async with SqlTables(desk.store) as tables:
+        found = await tables.run("select whole, money from Sum order by id")
+        assert found.to_pylist() == [{"whole": 1, "money": None}, {"whole": 7, "money": Decimal(-1500)}]
+        await desk.plain.commit({("entity", "Sum"): [("c", {"id": "c", name: value})]})
+        with pytest.raises(Invalid, match=rf"Sum\.{name}: .* cannot hold {str(value)[:3]}"):
+            await tables.run(f"select {name} from Sum")
+
+
+class Seal(Entity):
+    id: Field[str] = Field(primary_key=True)
+    body: Field[bytes | None] = Field(default=None)
+    bodies: Field[list[list[bytes]]] = Field(default_factory=list)
+    at: Field[datetime | None] = Field(default=None)
+    day: Field[date | None] = Field(default=None)
+    tags: Field[list[str]] = Field(default_factory=list)
+    flags: Field[list[bool]] = Field(default_factory=list)
+
+
+async def test_values_of_another_writer_are_the_same_in_sql_and_in_queries() -> None:
+    desk = Desk()
+    async with Ontology(desk.store, desk.ambient, [Seal]) as onto:
+        onto.ensure(Seal(id="a", body=b"\x00\xff"))
+        await onto.commit()
+    fields = {
+        "body": "AP8=",
+        "bodies": [["AP8=", ""], []],
+        "at": "2024-05-01T14:00:00+02:00",
+        "day": "2024-05-01",
+        "tags": ["x, y", "z"],
+    }
+    await desk.plain.commit({("entity", "Seal"): [("b", {"id": "b", "flags": [True], **fields})]})
+    async with Ontology(desk.store, desk.ambient, [Seal]) as onto, SqlTables(desk.store) as tables:
+        wanted = (await onto.query(Seal).arrow()).to_pylist()
+        found = (await tables.run('select id, body, bodies, "at", day, tags, flags from Seal order by id')).to_pylist()
+        assert found == wanted
+        assert (found[1]["body"], found[1]["bodies"]) == (b"\x00\xff", [[b"\x00\xff", b""], []])
 
 
 def test_an_enum_beyond_64_bits_is_no_type_of_a_field() -> None:

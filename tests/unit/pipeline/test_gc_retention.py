@@ -31,6 +31,7 @@ from holdfast.telemetry.accept.manifest import AcceptedManifest
 from holdfast.telemetry.accept.quarantine import record_conflict
 from holdfast.telemetry.accept.resolutions import Resolution, Resolutions
 from holdfast.telemetry.frame import Limits
+from holdfast.telemetry.query.found import Answer
 from holdfast.telemetry.query.logs import Logs
 from holdfast.telemetry.query.metrics import Metrics
 from holdfast.telemetry.records import Counter, Gauge, Log
@@ -134,6 +135,30 @@ async def test_bytes_go_once_counted_and_the_manifest_says_so_for_ever() -> None
     assert (await ground.expire("again"))["removed"] == {}
 
 
+async def test_after_expiry_steps_of_a_kept_window_are_equal_and_others_are_widened_with_a_warning() -> None:
+    ground = Ground()
+    await ground.accept("a", {n: Counter("c", 7 * n % 50, START + n * 13 * SECOND, {}) for n in range(400)})
+    await ground.derive()
+
+    async def ask(step: str, aggregate: str = "sum") -> Answer:
+        return await ground.metrics().query("c", since=START, until=START + 2 * HOUR, step=step, aggregate=aggregate)
+
+    aggregates, steps = ("rate", "increase", "sum", "last"), ("10s", "20s", "1m", "7m", "1h")
+    before = {(step, aggregate): await ask(step, aggregate) for step in steps for aggregate in aggregates}
+    assert (await ground.expire())["removed"][batches.EXPIRED] == 1
+    for (step, aggregate), wanted in before.items():
+        found = await ask(step, aggregate)
+        assert found.series == wanted.series
+        assert (found.read.expired, found.read.warnings) == ((), [])
+    for asked, given in (("7s", "10s"), ("15s", "20s"), ("125s", "130s")):
+        found = await ask(asked)
+        assert found.document()["step"] == given
+        assert sum(found.series[0].values) == sum(7 * n % 50 for n in range(400))
+        [warning] = found.read.warnings
+        assert warning.startswith(f"steps of {asked} were widened to {given}: ")
+        assert warning.endswith("the smallest window that is kept of them is 10s")
+
+
 async def forged_reference(ground: Ground, kept: AcceptedManifest, victim: AcceptedManifest) -> str:
     """A reference like those of older versions, whose copy of the manifest names the bytes of another batch."""
     wrong = {**kept.document(), "raw_blob_key": victim.raw_blob_key, "frame_sha256": victim.frame_sha256}
@@ -199,11 +224,11 @@ async def test_nobody_calls_an_expired_batch_missing() -> None:
     assert (summary["expired"], summary["batches"], summary["problems"]) == (1, 0, 0)
     logs = await Logs(ground.store, ground.ambient, Limits()).search("disk", since=START, until=START + HOUR)
     assert (logs.rows, len(logs.read.expired), logs.read.unreadable) == ([], 1, ())
-    with pytest.raises(NotFound, match="the bytes of 1 batches were expired"):
-        await ground.metrics().query("m", since=START, until=START + HOUR, step="3s")
     await ground.accept("a", gauges(20, 5))
-    finer = await ground.metrics().query("m", since=START, until=START + HOUR, step="3s", aggregate="count")
-    assert (sum(finer.series[0].values), len(finer.read.expired), finer.read.unreadable) == (5.0, 1, ())
+    wider = await ground.metrics().query("m", since=START, until=START + HOUR, step="3s", aggregate="count")
+    assert (sum(wider.series[0].values), wider.read.expired, wider.read.unreadable) == (15.0, (), ())
+    with pytest.raises(NotFound, match="no metric 'n' has samples"):
+        await ground.metrics().query("n", since=START, until=START + HOUR, step="3s")
 
 
 async def test_bytes_that_come_again_are_referred_to_by_nobody_and_go_again() -> None:

@@ -36,9 +36,9 @@ async def test_an_event_is_part_of_the_commit_and_follows_from_its_manifest() ->
         await commit(hf, ["o1"])
         place = (await read_head(hf.store)).place
         assert place is not None
-        (told,) = envelopes(await Chain(hf.store).manifest(place))
+        (answer,) = envelopes(await Chain(hf.store).manifest(place))
         (event,) = await published(hf, "invoice.due")
-        assert event == told
+        assert event == answer
         assert event.payload == {"order_id": "o1"}
 
 
@@ -60,9 +60,9 @@ async def test_a_commit_without_events_takes_three_requests_and_one_with_k_event
 async def test_events_alone_make_a_commit() -> None:
     async with platform() as hf, hf.ontology(Invoice) as onto:
         onto.emit(InvoiceDue(order_id="o1"), namespace="billing", delay=60, priority=7, order_key="k")
-        told = await onto.commit()
-        assert told is not None
-        assert told.rows == 0
+        answer = await onto.commit()
+        assert answer is not None
+        assert answer.rows == 0
         (event,) = await published(hf, "invoice.due", "billing")
         assert (event.priority, event.order_key) == (7, "k")
         assert event.available_ns == event.created_ns + 60 * 10**9

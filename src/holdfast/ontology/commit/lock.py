@@ -404,7 +404,7 @@ def _state(found: Object) -> LeaseState:
     try:
         return LeaseState.parse(found)
     except Corrupt:
-        return LeaseState("nobody", 0, 0, 0, {"owner_id": "nobody", "acquired_at": iso(0), "lease_ttl_ms": 0})
+        return LeaseState("unreadable", 0, 0, 0, {"owner_id": "unreadable", "acquired_at": iso(0), "lease_ttl_ms": 0})
 
 
 def _described(state: LeaseState, ambient: Ambient) -> LockState:

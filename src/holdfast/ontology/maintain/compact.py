@@ -128,6 +128,7 @@ class Compactor:
         self._watch = watch
         self._redacted: Place | None = None
         """The latest redaction when the files were read."""
+        self._began_ns = 0
         self._settled: Place | None = None
         """A redaction that was finished, with all before it."""
         self._without_payload: set[str] = set()
@@ -171,17 +172,13 @@ class Compactor:
     # --- one snapshot ---
 
     async def perform(self, wanted: Merge) -> Compacted:
-        began = self._ambient.clock.monotonic_ns()
         await self.begin([wanted.type_id])
-        made = await self.snapshot(wanted)
-        in_time = self._ambient.clock.monotonic_ns() - began < GRACE_NS // 2
-        published = in_time and await self.publish(wanted.type_id, made.entry)
-        if not published:
-            await self._store.delete(made.entry.path)
-        return replace(made, published=published)
+        (done,) = await self.publish([await self.snapshot(wanted)])
+        return done
 
     async def begin(self, types: Iterable[TypeId]) -> None:
-        """Before anything is read: what is redacted from now on makes it worthless."""
+        """Before anything is read: a redaction that is ordered from now on prevents the publication."""
+        self._began_ns = self._ambient.clock.monotonic_ns()
         self._redacted = (await self._ledger()).redacted
         for type_id in types:
             await self._check_redactions(type_id)
@@ -280,15 +277,21 @@ class Compactor:
 
     # --- the index ---
 
-    async def publish(self, type_id: TypeId, entry: Entry) -> bool:
-        """Put the snapshot in the place of what it stands for; False if it has no place any more.
+    async def publish(self, made: Sequence[Compacted]) -> list[Compacted]:
+        """Put snapshots of one type in the place of what they stand for, in one write of its index.
 
-        ``Ambiguous`` if an index that names it may still come to be: then the file must stay.
+        One that has no place any more is removed. ``Ambiguous`` if an index that names one may still appear: then the
+        files must stay.
         """
-        return entry.path in await self.publish_all(type_id, [entry])
+        if not made:
+            return []
+        in_time = self._ambient.clock.monotonic_ns() - self._began_ns < GRACE_NS // 2
+        placed = await self._placed(made[0].merge.type_id, [each.entry for each in made]) if in_time else set[str]()
+        await self._store.delete_many([each.entry.path for each in made if each.entry.path not in placed])
+        return [replace(each, published=each.entry.path in placed) for each in made]
 
-    async def publish_all(self, type_id: TypeId, snapshots: Sequence[Entry]) -> set[str]:
-        """The same for several of one type in one step; the paths of those that have a place."""
+    async def _placed(self, type_id: TypeId, snapshots: Sequence[Entry]) -> set[str]:
+        """The paths of those that the index names afterwards."""
         doubt: Ambiguous | None = None
         for _ in range(TRIES):
             index = await read_index(self._store, type_id)

@@ -26,17 +26,18 @@ from holdfast.objects.store import Store
 from holdfast.ontology.chain import catalog
 from holdfast.ontology.chain.chain import KnownHead
 from holdfast.ontology.chain.history import LATEST, When, commit_at
-from holdfast.ontology.filters.jsonsql import json_path
+from holdfast.ontology.filters.jsonsql import json_path, key_of
 from holdfast.ontology.filters.operand import pieces
 from holdfast.ontology.filters.scope import Sql, quoted
 from holdfast.ontology.format.chainstate import Ledger, fate
-from holdfast.ontology.format.data.columns import arrow_type
+from holdfast.ontology.format.data.columns import DECIMAL, arrow_type
 from holdfast.ontology.query.cache.loaded import duck_type
 from holdfast.ontology.query.cache.warm import Warm
 from holdfast.ontology.query.engine import Engine, Snapshot
 from holdfast.ontology.query.results import does_not_hold
 from holdfast.ontology.query.statement import Need
 from holdfast.ontology.query.type_table import Table
+from holdfast.ontology.types.readings import WHOLE
 from holdfast.ontology.types.refs import TypeId
 from holdfast.ontology.types.typeinfo import TypeInfo, of_schema
 from holdfast.sql.duck import Duck, MalformedJson, SqlFailed
@@ -312,14 +313,38 @@ def _column(table: Table, name: str) -> str:
         return f"nullif(json_extract(r.fields_json, {path}), CAST('null' AS JSON)) AS {quoted(name)}"
     if name not in table.lacking:
         return f"r.{quoted(name)}"
-    kind = duck_type(arrow_type(shape.nodes[name]))
+    column = arrow_type(shape.nodes[name])
+    kind = duck_type(column)
     text = f"json_extract_string(r.fields_json, {path})"
-    value = f"coalesce(r.{quoted(name)}, TRY_CAST({text} AS {kind}))"
+    value = f"coalesce(r.{quoted(name)}, TRY({_read_as(text, column)}))"
     message = _literal(f"holdfast-not-held:{shape.name}.{name}|{kind}|")
     return (
         f"CASE WHEN {value} IS NULL AND {text} IS NOT NULL THEN error({message} || {text}) ELSE {value} END "
         f"AS {quoted(name)}"
     )
+
+
+def _read_as(text: str, kind: pa.DataType) -> str:
+    """The text of a JSON value as a column has it: bytes are base64 there, also in lists. NULL for a number that the
+    cast would round.
+    """
+    if kind == pa.int64():
+        return f"CASE WHEN regexp_full_match({text}, '{WHOLE}') THEN TRY_CAST({text} AS BIGINT) END"
+    if kind == DECIMAL:
+        value = f"TRY_CAST({text} AS DECIMAL(38, 18))"
+        same = f"{key_of(Sql(text)).text} = {key_of(Sql(f'CAST({value} AS VARCHAR)')).text}"
+        return f"CASE WHEN {same} THEN {value} END"
+    if "BLOB" not in str(duck_type(kind)):
+        return f"TRY_CAST({text} AS {duck_type(kind)})"
+    texts = str(duck_type(kind)).replace("BLOB", "VARCHAR")
+    return _decoded(f"TRY_CAST({text} AS {texts})", kind, 0)
+
+
+def _decoded(value: str, kind: pa.DataType, depth: int) -> str:
+    if not isinstance(kind, pa.ListType):
+        return f"from_base64({value})"
+    item = f"item{depth}"
+    return f"list_transform({value}, lambda {item}: {_decoded(item, kind.value_type, depth + 1)})"
 
 
 def _inlined(sql: Sql) -> str:

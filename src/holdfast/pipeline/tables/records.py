@@ -25,7 +25,7 @@ from holdfast.telemetry.accept.manifest import AcceptedManifest
 from holdfast.telemetry.frame import Limits
 from holdfast.telemetry.identity import BatchIdentity
 from holdfast.telemetry.query.fresh import OVERLAP_NS, Batches, Memory, fresh_manifests, is_reconciled, neighbour_keys
-from holdfast.telemetry.query.times import moment_ns
+from holdfast.telemetry.query.question import moment_ns
 from holdfast.telemetry.rollup import layout as derived
 from holdfast.telemetry.rollup import listing
 

@@ -22,8 +22,7 @@ from holdfast.telemetry.query.found import Listing, Read
 from holdfast.telemetry.query.fresh import OVERLAP_NS, Batches, Memory
 from holdfast.telemetry.query.known import Hour, Looked, Overtaken, resolved
 from holdfast.telemetry.query.metrics import Matching, agent_test, matchers_of
-from holdfast.telemetry.query.question import wants_bucket
-from holdfast.telemetry.query.times import Moment, moment_ns
+from holdfast.telemetry.query.question import Moment, moment_ns, wants_bucket
 from holdfast.telemetry.records import HIGHEST_SEVERITY, Severity
 from holdfast.telemetry.rollup import index
 from holdfast.telemetry.rollup.columns import Flags, Ints

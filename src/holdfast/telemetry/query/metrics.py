@@ -10,7 +10,7 @@ it, ``Corrupt`` for a chunk that cannot be read. Batches that cannot be read are
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from math import gcd
+from math import gcd, lcm
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +22,14 @@ from holdfast.objects.store import Store
 from holdfast.sql.duck import OutOfMemory
 from holdfast.telemetry.frame import Limits
 from holdfast.telemetry.query.answer import answer
-from holdfast.telemetry.query.catalog import LABELS, METRICS
 from holdfast.telemetry.query.found import Answer, Listing
 from holdfast.telemetry.query.fresh import OVERLAP_NS, Batches, Memory
 from holdfast.telemetry.query.known import Hour, Looked, is_ours, resolved
-from holdfast.telemetry.query.question import Question, ask, wants_bucket
+from holdfast.telemetry.query.question import Moment, Question, ask, moment_ns, span_ns, wants_bucket
 from holdfast.telemetry.query.reading import Reading, reading
-from holdfast.telemetry.query.times import Moment, moment_ns, span_ns
 from holdfast.telemetry.rollup import chunk, index, rollup
 from holdfast.telemetry.rollup.labels import may_match
-from holdfast.telemetry.rollup.layout import HOUR_NS
+from holdfast.telemetry.rollup.layout import HOUR_NS, window_name
 from holdfast.telemetry.rollup.manifest import ChunkRef, Current, Generation, Kind, Table
 from holdfast.telemetry.rollup.matchers import AGENT, Matcher, Operator, of_glob
 from holdfast.telemetry.rollup.points import HistogramPoints, Points, SeriesKey, Telemetry
@@ -40,6 +38,31 @@ LONGEST_GUESS, MOST_GUESSES = 100, 2_000
 """What is compared to find names like one: the time for it grows with the square of a name's length."""
 _Found = list[dict[str, Any]]
 Matching = Mapping[str, str] | Iterable[str | Matcher] | None
+
+# Statements over the index of series. Its tables are per hour: a series counts if its samples in an hour reach into the
+# range.
+_INSIDE = (
+    "FROM read_parquet($files) WHERE last_time_ns >= $since AND first_time_ns < $until "
+    "AND ($agent::VARCHAR IS NULL OR agent = $agent::VARCHAR)"
+)
+
+METRICS = f"""
+SELECT metric, kind, count(DISTINCT (agent, labels)) AS series, count(DISTINCT agent) AS agents,
+       sum(samples)::BIGINT AS samples, min(first_time_ns) AS first_time_ns, max(last_time_ns) AS last_time_ns
+{_INSIDE} AND regexp_full_match(metric, $pattern)
+GROUP BY metric, kind ORDER BY metric, kind
+"""
+
+LABELS = f"""
+WITH found AS (SELECT DISTINCT agent, labels, kind {_INSIDE} AND metric = $metric),
+pairs AS (
+    SELECT 'agent' AS label, agent AS value FROM found
+    UNION ALL
+    SELECT entry.key AS label, entry.value AS value
+    FROM (SELECT unnest(map_entries(labels)) AS entry FROM found) WHERE entry.key <> 'agent'
+)
+SELECT label, value, count(*) AS series FROM pairs GROUP BY label, value ORDER BY label, value
+"""
 
 
 class Metrics:
@@ -87,10 +110,10 @@ class Metrics:
             now,
         )
 
-        async def attempt() -> Answer:
+        async def attempt(asked: Question) -> Answer:
             batches = self._batches()
             async with reading(self._store, batches, self._memory_limit) as workshop:
-                found = await _Asked(question, workshop, Looked(self._store, batches)).answer()
+                found = await _Asked(asked, workshop, Looked(self._store, batches)).answer()
             if agent is not None and where is None and not found.series:
                 raise NotFound(
                     f"agent {agent!r} has no samples of {metric!r} in this range",
@@ -98,7 +121,17 @@ class Metrics:
                 )
             return found
 
-        return await resolved(attempt)
+        try:
+            return await resolved(lambda: attempt(question))
+        except _TooFine as error:
+            wider = question.widened(error.window_ns)
+            kept = window_name(error.window_ns)
+        answer = await resolved(lambda: attempt(wider))
+        answer.read.warnings.append(
+            f"steps of {window_name(question.step_ns)} were widened to {window_name(wider.step_ns)}: the bytes of some "
+            f"batches have expired, and the smallest window that is kept of them is {kept}"
+        )
+        return answer
 
     async def list(
         self, pattern: str = "*", *, since: Moment = "1h", until: Moment | None = None, agent: str | None = None
@@ -164,6 +197,14 @@ class Metrics:
                 raise await workshop.blame(error) from error
 
 
+class _TooFine(Exception):
+    """Batches whose bytes have expired are kept in windows of this length at least, which does not divide the step."""
+
+    def __init__(self, window_ns: int) -> None:
+        super().__init__()
+        self.window_ns = window_ns
+
+
 class _Asked:
     """One question on its way."""
 
@@ -172,7 +213,9 @@ class _Asked:
         self._workshop = workshop
         self._looked = looked
         self._names: set[str] = set()
-        """Metrics that were met on the way."""
+        """Metrics that have samples in what was read."""
+        self._coarse_ns = 1
+        """A multiple of this is a step that every generation could answer which was rejected for its windows."""
 
     async def answer(self) -> Answer:
         question = self._question
@@ -188,6 +231,8 @@ class _Asked:
         files = await self._workshop.fetch([ref for hour in hours for unit in hour.units for ref in self._refs(unit)])
         for hour in hours:
             files += await self._raw(hour)
+        if self._coarse_ns > 1 and self._workshop.told().expired:
+            raise _TooFine(self._coarse_ns)
         self._workshop.read.hours = len(hours)
         self._workshop.lacks(hours)
         if files:  # chunks of an older version have fewer columns
@@ -215,7 +260,9 @@ class _Asked:
         if not is_ours(generation):
             return False
         of_units = ({ref.window_ns for ref in unit.chunks if ref.table is Table.ROLLUP} for unit in generation.units)
-        return all(not windows or self._question.window(windows) is not None for windows in of_units)
+        coarse = [min(windows) for windows in of_units if windows and self._question.window(windows) is None]
+        self._coarse_ns = lcm(self._coarse_ns, *coarse)
+        return not coarse
 
     def _refs(self, unit: Current) -> list[ChunkRef]:
         """The chunks of the metric, of the largest window that divides the step."""
@@ -296,9 +343,9 @@ def unknown(metric: str, names: Iterable[str], unreadable: int = 0, expired: int
     near = get_close_matches(metric[:LONGEST_GUESS], sorted(names)[:MOST_GUESSES], n=3)
     if expired and not near:
         return NotFound(
-            f"no metric {metric!r} has samples in this range that are kept so finely: the bytes of {expired} batches "
-            "were expired",
-            remedy="ask with a larger step, such as 1h",
+            f"no metric {metric!r} has samples in this range that are still kept: the bytes of {expired} batches have "
+            "expired",
+            remedy="holdfast metrics list shows what there is",
         )
     if unreadable and not near:
         return NotFound(

@@ -17,9 +17,11 @@ that has not ended is divided by the time up to its newest sample.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from enum import StrEnum
 
+from holdfast.base.clock import parse_moment, parse_span
 from holdfast.base.errors import Invalid
 from holdfast.telemetry.rollup.layout import DAY_NS, SECOND_NS, window_name
 from holdfast.telemetry.rollup.manifest import bucket_of
@@ -32,6 +34,30 @@ LONGEST_STEP = 36_500 * DAY_NS
 AIM = 60
 """Steps of an answer for which nobody has said how long they are, about."""
 NICE_SECONDS = (10, 30, 60, 300, 600, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86_400)
+
+
+Moment = int | str | datetime
+"""Nanoseconds since 1970; text such as ``2h`` for so long ago, or ISO 8601; or a ``datetime``, UTC without a zone."""
+
+_EARLIEST, _LATEST = -(2**62), 2**62
+
+
+def moment_ns(moment: Moment, now_ns: int) -> int:
+    if isinstance(moment, datetime):
+        zoned = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+        found = round(zoned.timestamp() * 1_000_000) * 1_000
+    elif isinstance(moment, str):
+        found = parse_moment(moment, now_ns)
+    else:
+        found = int(moment)
+    if not _EARLIEST < found < _LATEST:
+        raise Invalid(f"{moment!r} is no time that samples can have", remedy="give nanoseconds since 1970, or 2h")
+    return found
+
+
+def span_ns(span: int | str) -> int:
+    """Nanoseconds, or text such as ``5m``."""
+    return parse_span(span) if isinstance(span, str) else int(span)
 
 
 class Aggregate(StrEnum):
@@ -90,6 +116,12 @@ class Question:
         if self.now_ns is None or not self.since_ns <= self.now_ns < self.until_ns:
             return None
         return self.now_ns // self.step_ns * self.step_ns
+
+    def widened(self, window_ns: int) -> "Question":
+        """With the shortest step, no shorter than this one, that is a multiple of a window."""
+        step = -(-self.step_ns // window_ns) * window_ns
+        since, until = self.since_ns // step * step, -(-self.until_ns // step) * step
+        return replace(self, step_ns=step, since_ns=since, until_ns=until)
 
     def window(self, windows: Iterable[int]) -> int | None:
         """The largest of these windows that divides the step; None if none does."""

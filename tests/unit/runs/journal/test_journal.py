@@ -141,8 +141,8 @@ async def test_a_cancelled_caller_cancels_no_other(victim: int, recorded: list[i
     assert isinstance(answers[victim], asyncio.CancelledError)
     there = (await archive.history()).entries[1:]
     assert [entry.fields.get("stepId") for entry in there] == [f"s{n}" for n in recorded]
-    told = [answer[0] for answer in answers if isinstance(answer, list)]
-    assert told == [entry for entry in there if entry.fields["stepId"] != f"s{victim}"]
+    reported = [answer[0] for answer in answers if isinstance(answer, list)]
+    assert reported == [entry for entry in there if entry.fields["stepId"] != f"s{victim}"]
 
 
 async def test_the_sender_goes_away_while_it_sends_for_others() -> None:
@@ -292,4 +292,4 @@ async def test_an_older_session_is_fenced_without_reading_segments() -> None:
 
 
 async def test_a_missing_run_is_none() -> None:
-    assert await read_history(Archive().store, "nobody") is None
+    assert await read_history(Archive().store, "missing") is None

@@ -159,7 +159,7 @@ async def test_after_an_unknown_outcome_another_append_goes_on_top_of_the_truth(
     backend.mode = "ok"
     await journal.append(step(2))
     assert await steps(archive) == (["s1", "s2"] if mode == "lands" else ["s2"])
-    await journal.append(step(1))  # now it is told that it is there, or is written
+    await journal.append(step(1))  # now the answer is that it is there, or it is written
     assert sorted(await steps(archive)) == ["s1", "s2"]
     assert (await archive.history()).entries == journal.history.entries
 

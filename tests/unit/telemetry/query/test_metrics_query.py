@@ -16,7 +16,7 @@ from holdfast.telemetry.accept.manifest import AcceptedManifest
 from holdfast.telemetry.live.state import size_of
 from holdfast.telemetry.query.found import Answer
 from holdfast.telemetry.query.fresh import Memory
-from holdfast.telemetry.query.times import moment_ns, span_ns
+from holdfast.telemetry.query.question import moment_ns, span_ns
 from holdfast.telemetry.records import Counter, Gauge, Histogram, Log
 from holdfast.telemetry.rollup import layout
 from holdfast.telemetry.rollup.windows import Windows

@@ -91,7 +91,6 @@ async def take_turns(all_sides: Sides, batches: Batches, senders: int, *, count:
             turns.ours.append(time.perf_counter() - began)
             turns.cpu.append(ours.cpu_seconds() - cpu)
         answered = time.perf_counter()
-        await ours.settled()
         turns.settled.append(time.perf_counter() - answered)
 
     async def others() -> None:

@@ -60,12 +60,6 @@ class Collector:
     def requests(self, batches: Batches, number: int) -> list[bytes]:
         return [request(batches.make(), self.token) for _ in range(number)]
 
-    async def settled(self) -> None:
-        """Until what follows from acceptance is written too."""
-        async with httpx.AsyncClient() as http:
-            while (await http.get(f"{self.private}/readyz")).json()["references_owed"]:  # noqa: ASYNC110  # see below
-                await asyncio.sleep(0.02)  # another process is asked, which sets no event of ours
-
 
 class Relay:
     """The least that can stand between senders and a store (``bench.ingest.relay``)."""

@@ -92,10 +92,9 @@ class _Fleet:
             Collector(store, store.ambient, authority(), CollectorOptions(f"collector-{number}"))
             for number, store in enumerate(stores)
         ]
-        async with collectors[0], collectors[1], collectors[2]:
-            ends = asyncio.get_running_loop().time() + self._minutes * 60 + BATCH_S
-            await asyncio.gather(*(self._agent(number, collectors) for number in range(self._agents)))
-            await asyncio.sleep(ends - asyncio.get_running_loop().time() + 2 * ROUND_S)
+        ends = asyncio.get_running_loop().time() + self._minutes * 60 + BATCH_S
+        await asyncio.gather(*(self._agent(number, collectors) for number in range(self._agents)))
+        await asyncio.sleep(ends - asyncio.get_running_loop().time() + 2 * ROUND_S)
         await asyncio.sleep(SETTLE_S + ROUND_S)
         stop.set()
         await driving

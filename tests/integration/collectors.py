@@ -196,13 +196,9 @@ def witness(contents: dict[str, bytes]) -> dict[tuple[str, str, int, int], str]:
 
 
 def referred(contents: dict[str, bytes]) -> set[tuple[str, str, int, int]]:
-    """Batches that are found by time: by a reference of their own, or gathered with others."""
-    found: list[dict[str, Any]] = []
-    for key, body in contents.items():
-        if key.startswith("accepted-by-time/"):
-            found.append(json.loads(body)["accepted_manifest"])
-        elif key.startswith("acceptances/"):
-            found += json.loads(body)["accepted_manifests"]
+    """Batches that are found by time: by a reference in the hour of their acceptance."""
+    named = {json.loads(body)["accepted_manifest_key"] for key, body in contents.items() if "accepted-by-time/" in key}
+    found = [json.loads(contents[key]) for key in named if key in contents]
     return {(each["agent_id"], each["boot_id"], each["seq_start"], each["seq_end"]) for each in found}
 
 

@@ -29,15 +29,15 @@ IMPATIENT = pipeline.Options(lease_ttl_ms=300, gc=GcOptions(horizon_ns=0, grace_
 async def collect(uri: str, name: str, variant: str, count: str) -> None:
     async with open_store(StoreSpec.parse(uri, load())) as store:
         authority = await open_authority(store, store.ambient, store.place, Acceptance.S3_MANIFEST)
-        async with Collector(store, store.ambient, authority, CollectorOptions(name)) as collector:
-            for number in range(int(count)):
-                submission = frame(number, int(variant))
-                if number % 5 == int(variant):  # it dies between bytes and manifest
-                    await store.put(submission.blob_key, submission.body, ADDRESSED)
-                    continue
-                answer = await collector.accept(submission)
-                if isinstance(answer, Accepted):
-                    sys.stdout.write(f"{answer.manifest.key} {answer.manifest.frame_sha256}\n")
+        collector = Collector(store, store.ambient, authority, CollectorOptions(name))
+        for number in range(int(count)):
+            submission = frame(number, int(variant))
+            if number % 5 == int(variant):  # it dies between bytes and manifest
+                await store.put(submission.blob_key, submission.body, ADDRESSED)
+                continue
+            answer = await collector.accept(submission)
+            if isinstance(answer, Accepted):
+                sys.stdout.write(f"{answer.manifest.key} {answer.manifest.frame_sha256}\n")
 
 
 async def sweep(uri: str, prefix: str, nth: str, when: str) -> None:

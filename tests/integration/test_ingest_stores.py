@@ -25,9 +25,9 @@ async def collect(place: Place, number: int, variants: int) -> list[Answer]:
     """One collector with a client of its own, sent every batch, in a variant of its own."""
     async with place.open() as store:
         authority = await open_authority(store, store.ambient, Address.of(store.spec), Acceptance.S3_MANIFEST)
-        async with Collector(store, store.ambient, authority, CollectorOptions(f"c{number}")) as collector:
-            sent = (submission(batch, number % variants) for batch in range(BATCHES))
-            return list(await asyncio.gather(*map(collector.accept, sent)))
+        collector = Collector(store, store.ambient, authority, CollectorOptions(f"c{number}"))
+        sent = (submission(batch, number % variants) for batch in range(BATCHES))
+        return list(await asyncio.gather(*map(collector.accept, sent)))
 
 
 @pytest.mark.parametrize("variants", [1, 2])

@@ -38,20 +38,16 @@ QUESTIONS = (
 RARELY = {
     "collector": {
         "Read expired/v1/": "for a batch whose bytes have expired",
-        "Read acceptances/v1/": "when batches came at the same moment",
-        "Write acceptances/v1/": "when batches come at the same moment",
-        "Write raw-blobs-by-time/v1/": "for bytes whose manifest could not be written",
+        "Write collector-probes/v1/": "after the store has refused a batch",
     },
     "reader": {
         "Read expired/v1/": "for a batch whose bytes have expired",
-        "Read acceptances/v1/": "when batches came at the same moment",
     },
     "pipeline": {
         "Write snapshots/": "by the job compact",
-        "Write accepted-by-time/v1/": "for a batch whose collector was killed",
+        "Write accepted-by-time/v1/": "for a batch of a plain collector, by a full reconcile",
         "Write raw-blobs-by-time/v1/": "for bytes without a manifest, by a full reconcile",
         "Write quarantine-by-blob/v1/sha256/": "for a conflict whose collector was killed, by a full reconcile",
-        "Write acceptances/v1/": "for batches of a collector that was killed",
     },
 }
 """Grants that this test does not use, and when they are."""

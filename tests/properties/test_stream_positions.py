@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.pipeline.tables.position import HOUR_NS, Look, Position, Rule, Seen, between
 from holdfast.telemetry.accept import layout
+from holdfast.telemetry.discover import HOUR_NS, Look, Position, Rule, Seen, between
 from tests.soak import examples
 
 MINUTE_NS = 60 * 1_000_000_000
 BEGIN_NS = 490_000 * HOUR_NS
-RULE = Rule(overlap_ns=10 * MINUTE_NS, late_ns=24 * HOUR_NS)
+RULE = Rule(horizon_ns=10 * MINUTE_NS, late_ns=24 * HOUR_NS)
 
 
 @dataclass(frozen=True)

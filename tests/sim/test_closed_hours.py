@@ -51,7 +51,7 @@ class Unreferred(Expiring):
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
-        return replace(super().drawn(rng), unreferred=True, gathered=1, full=0.1)
+        return replace(super().drawn(rng), unreferred=True, full=0.1)
 
 
 class Uncreated(Closing):

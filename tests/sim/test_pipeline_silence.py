@@ -1,53 +1,66 @@
-"""Collectors that die beside a reconciler that hears their marks; one that does not hear them loses batches."""
+"""Collectors that are killed or paused beside a reconciler that makes no full scan; naive ones lose batches."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pytest
 
-from holdfast.pipeline import silence
-from holdfast.pipeline.checkpoint import Recent
-from holdfast.pipeline.discover import Discovered
-from holdfast.pipeline.options import Env
+from holdfast.base.codec import Document
+from holdfast.objects.store import ADDRESSED, CREATE, Object, Written
+from holdfast.pipeline.checkpoint import Checkpoint
 from holdfast.pipeline.reconcile import Reconcile
-from holdfast.pipeline.silence import AskStore
 from holdfast.sim.run import simulate
 from holdfast.sim.scenarios.pipeline import FOUND, PipelineSilence
-from holdfast.telemetry.accept.marks import Marks
+from holdfast.telemetry.accept.collector import Collector
+from holdfast.telemetry.accept.manifest import AcceptedManifest
 from tests.sim.naive import first_broken, rules
 
 
-class Deaf(Reconcile):
-    async def _add_untold(self, found: Discovered, recent: Recent, limit: int, ask_store: AskStore) -> None:
-        """Whatever is referred to is all there is."""
+class ReferenceAfter(Collector):
+    """Writes the reference after the manifest."""
+
+    async def _prepare(self, attempt: Any) -> Object | None:
+        submission = attempt.submission
+        created = await self.store.put(submission.blob_key, submission.body, ADDRESSED)
+        return None if isinstance(created, Written) else await self.store.find(attempt.draft.key)
+
+    async def _make_findable(self, attempt: Any, manifest: AcceptedManifest, manifest_ns: int | None) -> None:
+        if manifest is attempt.draft:
+            await self.store.put(attempt.reference.key, attempt.reference.body, CREATE)
+
+
+class WritesOnce(Collector):
+    """Acknowledges however old the reference is."""
+
+    async def _make_findable(self, attempt: Any, manifest: AcceptedManifest, manifest_ns: int | None) -> None:
+        pass
+
+
+class LooksOnce(Reconcile):
+    """A reference without a manifest leads nowhere, so it is done with."""
+
+    async def _reached(self, plan: Document, staged: Document) -> Checkpoint:
+        return await super()._reached(plan, {**staged, "waiting": []})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Unheard(PipelineSilence):
-    reconcile: ClassVar[Callable[[Env], Any]] = Deaf
-
-
-@pytest.mark.timeout(600)  # it is as fast as the machine
-def test_who_hears_no_marks_loses_what_a_collector_acknowledged_last() -> None:
-    assert FOUND in rules(first_broken(Unheard, range(200)))
-
-
-class Ageless(Marks):
-    async def write(self, *, ended: bool = False) -> None:
-        """It does not say when it began."""
-        self._begun_ns = self._clock.wall_ns()
-        await super().write(ended=ended)
+class ReferencesAfter(PipelineSilence):
+    collector: ClassVar[type[Collector]] = ReferenceAfter
 
 
 @dataclass(frozen=True, kw_only=True)
-class Forgotten(PipelineSilence):
-    marks: ClassVar[type[Marks]] = Ageless
+class OneWrite(PipelineSilence):
+    collector: ClassVar[type[Collector]] = WritesOnce
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoRecheck(PipelineSilence):
+    reconcile: ClassVar[Any] = LooksOnce
 
 
 @pytest.mark.timeout(600)  # it is as fast as the machine
-def test_who_forgets_those_it_gave_up_needs_to_know_when_they_began(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(silence, "MOST_GIVEN_UP", 0)
-    broken = first_broken(Forgotten, range(200))
-    assert rules(broken) == {FOUND}
+@pytest.mark.parametrize("naive", [ReferencesAfter, OneWrite, NoRecheck])
+def test_a_naive_part_loses_what_was_acknowledged(naive: type[PipelineSilence]) -> None:
+    broken = first_broken(naive, range(400))
+    assert FOUND in rules(broken)
     assert simulate(PipelineSilence, broken.seed).violations == []

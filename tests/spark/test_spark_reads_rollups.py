@@ -31,9 +31,9 @@ async def test_spark_and_duckdb_agree(spark: Spark, engine: Engines, tmp_path: P
         await field.season(9, agents=4, batches=8)
         await pipeline.run(hf.store, engine=engine(StoreSpec.parse(f"file:{folder}")))
         for metric, aggregate in (("load", "last"), ("requests", "increase"), ("latency", "rate")):
-            told = await hf.metrics().query(metric, since=START, until=UNTIL, step=STEP, aggregate=aggregate)
-            assert told.read.batches == 0
-            agree(told, answers(field.batches, metric, START, UNTIL, STEP, aggregate))
+            reported = await hf.metrics().query(metric, since=START, until=UNTIL, step=STEP, aggregate=aggregate)
+            assert reported.read.batches == 0
+            agree(reported, answers(field.batches, metric, START, UNTIL, STEP, aggregate))
         current = [unit for each in await generations(hf.store, Kind.ROLLUP) for unit in each.units]
         size = layout.window_of("1m")
         refs = [ref for unit in current for ref in unit.chunks if ref.table is Table.ROLLUP and ref.window_ns == size]

@@ -72,6 +72,12 @@ def test_import_of_the_package_alone_loads_almost_nothing(tmp_path: Path) -> Non
     assert watched(code, tmp_path)["heavy"] == []
 
 
+def test_a_collector_starts_without_pandas(tmp_path: Path) -> None:
+    """Arrow imports pandas, if it is installed, for the first value that it converts: half a second and 40 MB."""
+    code = "import holdfast.server.run; assert 'pandas' not in sys.modules"
+    assert {"fastapi", "pyarrow"} <= set(watched(code, tmp_path)["heavy"])
+
+
 def test_opening_a_backend_contacts_nothing(tmp_path: Path) -> None:
     code = """
 from holdfast.objects import StoreSpec

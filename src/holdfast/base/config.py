@@ -164,7 +164,6 @@ class IngestSection(Section):
     live_bytes: ByteSize = Field(default=ByteSize(128 * 1024**2), ge=0)
     live_window_s: int = Field(default=900, ge=1)
     follow_interval_ms: int = Field(default=1_000, ge=1)
-    mark_interval_ms: int = Field(default=5_000, ge=1)
     spool_notes_s: int = Field(default=2_592_000, ge=60)
     holds_refresh_ms: int = Field(default=2_000, ge=1)
     max_age_s: int = Field(default=5_184_000, ge=3_600)
@@ -182,7 +181,6 @@ class PipelineSection(Section):
 
     master: str = Field(default="local[*]", min_length=1)
     windows: str = Field(default="10s,1m,5m,1h,1d", min_length=1)
-    overlap_s: int = Field(default=600, ge=0)
     full_scan_every_s: int = Field(default=86_400, ge=0)
     settle_s: int = Field(default=300, ge=0)
     merge_after_s: int = Field(default=86_400, ge=0)

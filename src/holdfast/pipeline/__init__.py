@@ -1,6 +1,6 @@
 """The pipeline: what is derived from accepted batches, and what Spark reads, writes and compacts.
 
-Importing this room needs neither PySpark nor Java; whoever starts Spark does (``session``). Names are looked up when
+Importing this room needs neither PySpark nor Java; starting Spark does (``session``). Names are looked up when
 they are first used: Spark imports this room in many small processes, most of which need little of it.
 ``design/0050-pipeline.md`` has the plan.
 """

@@ -1,8 +1,8 @@
 """Which sequence numbers are known, kept in the store: a register per shard of agents.
 
 The rule: a batch is covered before it is listed, so of two batches that overlap, in whatever runs they are found, the
-second to be covered meets the first. Whoever is told ``again`` lists the manifests around it and so finds the other,
-which was accepted before it was covered.
+second to be covered finds the first. A driver that is answered ``again`` lists the manifests around it and so finds the
+other, which was accepted before it was covered.
 """
 
 from collections import defaultdict
@@ -76,7 +76,7 @@ async def cover(store: Store, ambient: Ambient, identities: Iterable[BatchIdenti
         except (Corrupt, Incompatible) as error:
             failed.update(dict.fromkeys(shards[shard], str(error)))
             return []
-        if edited.replayed:  # an earlier try did it, and nobody knows what it was told
+        if edited.replayed:  # an earlier try did it, and its answer is unknown
             coverage = Coverage.of(edited.value, key)
             again = set(shards[shard])
             longest.update({each: coverage.longest(each) for each in again})

@@ -5,13 +5,15 @@ references that are missing, and says what it found. Whatever is wrong with one 
 store that does not answer fails the task.
 
 Requests for a batch that is found by its reference: three GET (reference, manifest, bytes) and two HEAD; for one that
-is found by its manifest: two GET and three HEAD; besides, one PUT for each reference that is missing.
+is found by its manifest: two GET, two HEAD, and a PUT and a GET to make sure of its reference by time; besides, one PUT
+for each other reference that is missing.
 """
 
 import asyncio
 import hashlib
 import json
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +26,7 @@ from holdfast.telemetry.accept import layout, references
 from holdfast.telemetry.accept.expired import find_expired
 from holdfast.telemetry.accept.manifest import AcceptedManifest, ConflictManifest
 from holdfast.telemetry.accept.reconcile import Finding, Problem, Share, shares
+from holdfast.telemetry.discover import Stray, resolve
 from holdfast.telemetry.frame import Batch, FrameInvalid, Limits, decode
 from holdfast.telemetry.identity import BatchIdentity
 
@@ -45,6 +48,14 @@ class Row:
     problems: list[Problem] = field(default_factory=list)
     expired: bool = False
     """Its bytes were let go: it is listed and counted wherever it matters, and there is nothing more to look at."""
+    reference: str | None = None
+    """The key of its reference by time; None if the manifest cannot be read."""
+    written_ns: int = 0
+    """When the manifest was written, by the store's clock."""
+    referred: bool = False
+    """Its reference by time was missing, or did not count."""
+    waiting: bool = False
+    """A reference that leads to no accepted batch, yet or for ever."""
     wrote: int = 0
     """References that were missing."""
     read_bytes: int = 0
@@ -60,6 +71,10 @@ class Row:
             "shares": [[each.hour, each.records, each.first_ns, each.last_ns] for each in self.shares],
             "problems": [each.document() for each in self.problems],
             "expired": self.expired,
+            "reference": self.reference,
+            "written_ns": self.written_ns,
+            "referred": self.referred,
+            "waiting": self.waiting,
             "wrote": self.wrote,
             "read_bytes": self.read_bytes,
         }
@@ -72,7 +87,11 @@ class Row:
             None if manifest is None else _manifest(manifest, document["key"]),
             [Share(*each) for each in document["shares"]],
             [Problem.of(each) for each in document["problems"]],
-            document.get("expired", False),
+            document["expired"],
+            document["reference"],
+            document["written_ns"],
+            document["referred"],
+            document["waiting"],
             document["wrote"],
             document["read_bytes"],
         )
@@ -114,17 +133,24 @@ class Examiner:
         return row
 
     async def _by_reference(self, row: Row) -> None:
-        reference = await self._get(row.key, Finding.CORRUPT_MANIFEST)
         try:
-            document = codec.decode(reference.body, key=row.key)
-            if document.get("schema") != references.ACCEPTED_BY_TIME_SCHEMA:
-                raise Incompatible(f"{row.key}: schema {document.get('schema')!r} is not known here")
-            named = document["accepted_manifest_key"]
-            if not isinstance(named, str) or layout.identity_in(named) is None:
-                raise Corrupt(f"{row.key}: names no manifest")
-        except (Corrupt, KeyError, Incompatible) as error:
-            raise _Found(_finding(error, Finding.CORRUPT_MANIFEST), row.key, str(error)) from error
-        await self._by_manifest(row, named)
+            found = await resolve(self._store, row.key)
+        except NotFound:
+            found = Stray.NO_MANIFEST
+        except (Corrupt, Incompatible) as error:
+            key = await self._named(row.key)
+            raise _Found(_finding(error, Finding.CORRUPT_MANIFEST), key, str(error)) from error
+        if isinstance(found, Stray):
+            row.waiting = True
+            return
+        await self._look(row, found.manifest, found.written_ns)
+
+    async def _named(self, key: str) -> str:
+        """The manifest that cannot be read, or the reference that leads to none."""
+        try:
+            return references.named_manifest(await self._store.get(key))
+        except (NotFound, Corrupt, Incompatible):
+            return key
 
     async def _by_manifest(self, row: Row, key: str) -> None:
         identity = layout.identity_in(key)
@@ -135,13 +161,20 @@ class Examiner:
             manifest = AcceptedManifest.read(found)
         except (Corrupt, Incompatible) as error:
             raise _Found(_finding(error, Finding.CORRUPT_MANIFEST), key, str(error)) from error
-        batch = await self._batch(row, manifest, found.modified_ns)
+        await self._look(row, manifest, found.modified_ns)
+        await self._refer_by_time(row, manifest, found.modified_ns)
+
+    async def _look(self, row: Row, manifest: AcceptedManifest, accepted_ns: int) -> None:
+        row.written_ns = accepted_ns
+        with suppress(ValueError, OverflowError):  # its time of acceptance is invalid
+            row.reference = references.by_time(manifest).key
+        batch = await self._batch(row, manifest, accepted_ns)
         row.manifest = manifest
         row.shares, future = shares(batch, manifest.limits)
         if future:
             told = f"{future} of its {len(batch)} records are dated outside of the times that it may have"
-            row.problems.append(Problem(Finding.FUTURE_CLOCK, key, told))
-        await self._refer(row, references.of_accepted(manifest), known=row.key)
+            row.problems.append(Problem(Finding.FUTURE_CLOCK, manifest.key, told))
+        await self._refer(row, references.of_bytes(manifest))
 
     async def _batch(self, row: Row, manifest: AcceptedManifest, accepted_ns: int) -> Batch:
         """``accepted_ns`` is when the manifest came, by the store's clock. Bytes come before it: those that came after
@@ -189,13 +222,19 @@ class Examiner:
             conflict = ConflictManifest.read(found)
         except (Corrupt, Incompatible) as error:
             raise _Found(_finding(error, Finding.CORRUPT_MANIFEST), row.key, str(error)) from error
-        await self._refer(row, references.of_conflict(conflict))
+        await self._refer(row, [references.of_conflict(conflict)])
 
-    async def _refer(self, row: Row, wanted: Iterable[references.Reference], known: str = "") -> None:
+    async def _refer_by_time(self, row: Row, manifest: AcceptedManifest, manifest_ns: int) -> None:
+        try:
+            row.referred = await references.refer(self._store, manifest, manifest_ns)
+            row.wrote += row.referred
+        except (ValueError, OverflowError) as error:
+            told = f"its time of acceptance is invalid ({error})"
+            row.problems.append(Problem(Finding.FUTURE_CLOCK, manifest.key, told))
+
+    async def _refer(self, row: Row, wanted: Iterable[references.Reference]) -> None:
         """Write the references that are not there."""
         for reference in wanted:
-            if reference.key == known:
-                continue
             try:
                 await self._store.head(reference.key)
             except NotFound:

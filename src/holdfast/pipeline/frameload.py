@@ -27,7 +27,7 @@ from holdfast.ontology.types.typeinfo import TypeInfo
 from holdfast.pipeline.engine import Engine
 from holdfast.pipeline.engine.spark import ROWS, SparkEngine, reason
 from holdfast.pipeline.errors import SparkFailed
-from holdfast.pipeline.loading import Columns, Staged, Typed, Wishes, known_type, land, stage
+from holdfast.pipeline.loading import Columns, LoadOptions, Staged, Typed, known_type, land, stage
 from holdfast.pipeline.session import Spark, is_remote
 
 if TYPE_CHECKING:
@@ -81,13 +81,13 @@ async def load(
     info = typed.type_info()
     columns = columns_of(frame.schema, info, retract_column, latest_by)
     rules = Rules(policy(on_conflict), absent, latest_by, instead, columns.change is not None)
-    wishes = Wishes(rules, load_id, batch, if_head, metadata or {}, allow_empty=allow_empty)
+    load_options = LoadOptions(rules, load_id, batch, if_head, metadata or {}, allow_empty=allow_empty)
     name = store.ambient.ids.unique()
     session = frame.sparkSession
     say("stage", 0, 0)
     parts = await blocking(_staged, frame, Staging(carried(store.spec), name, typed, columns))
     running = Spark(session, ours=False, remote=is_remote(session))
-    return await land(store, info, name, parts, wishes, engine or SparkEngine(running, carried(store.spec)), say)
+    return await land(store, info, name, parts, load_options, engine or SparkEngine(running, carried(store.spec)), say)
 
 
 async def staged_files(

@@ -1,6 +1,6 @@
 """A job as durable runs: begun, gone on with after a crash, and on record for ever.
 
-A driver that finds a run of its job that nobody has finished goes on with it, from the first step that is not recorded.
+A driver that finds a run of its job that is not finished goes on with it, from the first step that is not recorded.
 A lease keeps drivers out of each other's way; it decides nothing. One that was paused meets the journal, which fences
 it, and every object that it would still write is created or not at all.
 """
@@ -28,7 +28,7 @@ _log = logger("pipeline")
 
 
 class Steps(Protocol):
-    """What a job needs of a run: each step is done once, whoever asks for it again."""
+    """What a job needs of a run: each step is done once, however often it is asked for."""
 
     @property
     def run_id(self) -> str: ...
@@ -86,7 +86,7 @@ def flow_of(job: Job) -> Workflow:
 
 
 async def resume(env: Env, job: Job) -> list[Ran]:
-    """Go on with runs of this job that were left unfinished, whoever began them."""
+    """Go on with runs of this job that were left unfinished by any driver."""
     flow = flow_of(job)
     ended: list[Ran] = []
     left = [each async for each in find(env.store, status=UNFINISHED, workflow=flow.name)]

@@ -1,6 +1,6 @@
 """Bulk loads on Spark: what its tasks are given, and how they and a driver work with ``ontology.bulk``.
 
-Nothing here needs PySpark: rows come as Arrow batches, whoever hands them over. A task stages what it is given on a
+Nothing here needs PySpark: rows come as Arrow batches. A task stages what it is given on a
 loop and a store of its own, and answers with where it lies; a driver decides and commits.
 ``design/0054-spark-writes.md`` has the plan.
 """
@@ -185,7 +185,7 @@ class Staged:
     fault: tuple[str, str, str | None] | None = None
     """Type, message, field."""
     source: str | None = None
-    """Whose batch it is, as far as the task was told."""
+    """Whose batch it is, as far as the task knows."""
 
     def document(self) -> Document:
         return {
@@ -277,8 +277,8 @@ async def run_tasks(
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """How a load is made, whoever asks for it."""
+class LoadOptions:
+    """How a load is made."""
 
     rules: Rules = field(default_factory=Rules)
     source: str | None = None
@@ -297,7 +297,7 @@ async def land(
     info: TypeInfo,
     load: str,
     parts: Sequence[Staged],
-    wishes: Wishes,
+    load_options: LoadOptions,
     engine: Engine,
     say: Say = lambda step, done, total: None,
 ) -> bulk_load.Landed:
@@ -307,23 +307,28 @@ async def land(
     async def run(name: str, task: bulk_load.Task, payloads: Sequence[Document]) -> list[Document]:
         return await run_tasks(store, engine, name, task, payloads, say)
 
-    metadata = dict(wishes.metadata)
-    if wishes.source is not None:
-        metadata["sink"] = {"query": wishes.source, "batch": wishes.batch}
+    metadata = dict(load_options.metadata)
+    if load_options.source is not None:
+        metadata["sink"] = {"query": load_options.source, "batch": load_options.batch}
     # Who died between two of its commits holds the lock to the end of its lease: the next one waits that out.
-    term_ms = wishes.lease_ttl_ms
+    term_ms = load_options.lease_ttl_ms
     options = SessionOptions(
-        runtime_id=wishes.runtime_id, lease_ttl_ms=term_ms, lock_timeout_ms=2 * max(term_ms, LEASE_MS), compaction=False
+        runtime_id=load_options.runtime_id,
+        lease_ttl_ms=term_ms,
+        lock_timeout_ms=2 * max(term_ms, LEASE_MS),
+        compaction=False,
     )
     try:
-        _check(parts, wishes)
+        _check(parts, load_options)
         staged_files = [StagedFile.parse(each, key="a staged part") for part in parts for each in part.staged_files]
-        request = bulk_load.Request(load, wishes.rules, wishes.source, wishes.batch, wishes.if_head, metadata)
+        request = bulk_load.Request(
+            load, load_options.rules, load_options.source, load_options.batch, load_options.if_head, metadata
+        )
         async with Ontology(store, ambient, [info.python], options) as onto:
             say("commit", 0, 1)
             landed = await bulk_load.Loader(onto, ambient, info, run).land(request, staged_files)
             if landed.replayed:
-                await onto.flush()  # whoever committed it may have died before its indexes
+                await onto.flush()  # the process that committed it may have died before its indexes
         say("commit", 1, 1)
         return landed
     finally:
@@ -331,17 +336,17 @@ async def land(
             await leftovers.forget(store, load)
 
 
-def _check(parts: Sequence[Staged], wishes: Wishes) -> None:
+def _check(parts: Sequence[Staged], load_options: LoadOptions) -> None:
     """The first row that does not fit refuses the load; and so does an empty frame in place of all there is."""
     for part in parts:
         if part.fault is not None:
             type_name, message, name = part.fault
             raise InvalidValue(message, type_name=type_name, field=name)
-    if wishes.rules.instead and not wishes.allow_empty and not sum(part.rows for part in parts):
+    if load_options.rules.instead and not load_options.allow_empty and not sum(part.rows for part in parts):
         raise Invalid(
             "there are no rows, and they would take the place of all there are",
             remedy="set allow_empty to retract everything, or look why the frame is empty",
         )
 
 
-__all__ = ["Staged", "Typed", "Wishes", "Work", "imported", "known_type", "land", "run_tasks", "stage", "staged"]
+__all__ = ["LoadOptions", "Staged", "Typed", "Work", "imported", "known_type", "land", "run_tasks", "stage", "staged"]

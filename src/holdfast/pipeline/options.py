@@ -24,7 +24,7 @@ def unsaid(step: str, done: int, total: int) -> None:
 @dataclass(frozen=True)
 class Options:
     overlap_ns: int = 10 * MINUTE_NS
-    """How far before its checkpoint the reconciler looks again."""
+    """An audit judges what is older."""
     full_scan_every_ns: int = 0
     """A service looks at all identities again after so long: batches without any reference are found in no other way.
     0 is never."""

@@ -12,7 +12,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 TURNS = 2
-"""Groups per core, at the most: whoever is done early takes up another."""
+"""Groups per core, at the most: a core that is done early takes up another."""
 
 
 def divide(

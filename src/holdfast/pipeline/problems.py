@@ -2,7 +2,7 @@
 
 A problem with a batch stays until the batch can be read: every run looks at it again, or at as many as it takes, and
 the next run at those that follow. What only tells (a clock that is ahead, ranges that overlap, a foreign object) stays
-until somebody deletes it.
+until it is deleted.
 """
 
 from collections.abc import Iterable
@@ -107,9 +107,9 @@ async def _read(store: Store, keys: list[str]) -> list[Seen]:
         try:
             document = codec.decode(found.body, key=key)
             return Seen(Problem.of(document), str(document["first_seen"]))
-        except (Corrupt, *MALFORMED) as error:  # it is shown, and keeps nobody from looking at the others
-            told = f"not a problem on record ({error})"
-            return Seen(Problem(Finding.FOREIGN_OBJECT, key, told), iso(found.modified_ns))
+        except (Corrupt, *MALFORMED) as error:  # it is shown, and hides no other
+            answer = f"not a problem on record ({error})"
+            return Seen(Problem(Finding.FOREIGN_OBJECT, key, answer), iso(found.modified_ns))
 
     return [each for each in await map_bounded(keys, one, limit=AT_ONCE) if each is not None]
 

@@ -7,8 +7,8 @@ is done again, or twice at once, changes nothing more.
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from holdfast.base.aio import map_bounded
@@ -16,16 +16,16 @@ from holdfast.base.codec import Document
 from holdfast.base.errors import Corrupt, Incompatible
 from holdfast.base.telemetry import logger
 from holdfast.bus import Bus
-from holdfast.pipeline import coverage, discover, due, layout, problems, silence
-from holdfast.pipeline.checkpoint import Checkpoint, Checkpoints, Recent
+from holdfast.pipeline import coverage, discover, due, layout, problems
+from holdfast.pipeline.checkpoint import Checkpoint, Checkpoints, position_document, read_position
 from holdfast.pipeline.discover import Discovered
 from holdfast.pipeline.examine import Row, examine_task, payload_of
 from holdfast.pipeline.job import Steps
 from holdfast.pipeline.options import Env
 from holdfast.pipeline.partition import divide
-from holdfast.pipeline.silence import AskStore, Memory
 from holdfast.telemetry.accept import layout as ingest
 from holdfast.telemetry.accept.reconcile import BROKEN, Finding, Problem
+from holdfast.telemetry.discover import Position, Rule, look, read_ids, reference_id, resolved
 from holdfast.telemetry.identity import BatchIdentity
 from holdfast.telemetry.query.fresh import listed
 from holdfast.telemetry.rollup import layout as derived
@@ -36,6 +36,9 @@ from holdfast.telemetry.rollup.manifest import Generation, Kind, read_generation
 log = logger("pipeline")
 
 AT_ONCE = 16
+DEEP_EVERY_NS = 3_600 * 1_000_000_000
+MOST_WAITING = 1_000
+"""New references that are read before a run is begun, to know whether any leads to a batch."""
 WORTH = 200
 """Batches that are worth a task of their own."""
 NAMESPACE = "pipeline"
@@ -64,19 +67,39 @@ class Reconcile:
         self._env = env
         self._store, self._ambient, self._options = env.store, env.ambient, env.options
         self._checkpoints = Checkpoints(env.store, env.ambient)
+        self._rule = Rule()
 
     async def is_due(self) -> bool:
         """Whether there is anything to look at. If not, the checkpoint moves on at once."""
-        found, _ = await self._by_time(limit=1)
-        if found.keys or found.more or found.foreign or (await problems.broken(self._store)).keys:
+        if (await problems.broken(self._store)).keys:
             return True
-        heard = await self._listen(found, self._checkpoints.store_now)
-        if heard.since_ns is not None:
-            return True
-        found.marks = heard.memory.document()
         before = await self._checkpoints.read()
-        to = found.checkpoint(None if before is None else before.recent)
-        await self._checkpoints.advance(self._ambient.ids.unique(), to)
+        position = await read_position(self._store, before)
+        if position is None:
+            return await self._has_anything(before)
+        now_ns = self._ambient.clock.wall_ns()
+        deep = self._wants_deep(before, position, now_ns)
+        found = await look(self._store, self._ambient.clock, self._rule, position, deep=deep, limit=MOST_WAITING)
+        if found.end.more:
+            return True
+        for start in range(0, len(found.fresh), AT_ONCE):  # usually the first of them leads to a batch
+            batches, _, unreadable = await resolved(self._store, found.fresh[start : start + AT_ONCE])
+            if batches or unreadable:
+                return True
+        end = found.end.without(each.id for each in found.fresh)
+        await self._checkpoints.advance(self._ambient.ids.unique(), await self._to(before, end, now_ns, deep))
+        return False
+
+    async def _has_anything(self, before: Checkpoint | None) -> bool:
+        """Whether a first scan has anything to look at. If not, it is over."""
+        if before is not None and before.scan is not None:
+            return True
+        scan = await self._begin_scan()
+        for prefix in (ingest.ACCEPTED, ingest.CONFLICTS):
+            async for _ in self._store.keys(prefix):
+                return True
+        to = await self._to(before, Position.at(scan["from_ns"]), scan["began_ns"], deep=True)
+        await self._checkpoints.advance(self._ambient.ids.unique(), replace(to, full_at_unix_ns=scan["began_ns"]))
         return False
 
     async def split(self, request: Document) -> list[Document]:
@@ -88,105 +111,122 @@ class Reconcile:
         staged = await ctx.step("stage", self._stage, plan, ctx.run_id)
         published = await ctx.step("publish", self._publish, plan, staged, ctx.run_id)
         await ctx.step("verify", self._verify, staged)
-        told = {"untold": plan["untold"]} if plan["untold"] else {}
-        return {**staged["counts"], **published, **told, "more": plan["more"], "next": plan["next"]}
+        return {**staged["counts"], **published, "more": plan["more"], "next": plan["next"]}
 
     async def preview(self, request: Document) -> int:
-        """How many keys a run would look at. Reads alone, so it takes the store's clock to be this one."""
-        found = await self._discovered(request, ask_store=self._own_now)
-        keys = len(found.keys)
-        while found.next is not None:
-            found = await self._discovered({**request, "after": found.next}, ask_store=self._own_now)
-            keys += len(found.keys)
+        """How many keys a run would look at. Reads alone."""
+        before = await self._checkpoints.read()
+        position = await read_position(self._store, before)
+        if _by_position(request) and position is not None:
+            deep = self._wants_deep(before, position, self._ambient.clock.wall_ns())
+            keys = len((await look(self._store, self._ambient.clock, self._rule, position, deep=deep)).fresh)
+        else:
+            keys, after = 0, None
+            while True:
+                found = await self._requested({"full": True} if _by_position(request) else request, after)
+                keys, after = keys + len(found.keys), found.next
+                if after is None:
+                    break
         return keys + len((await problems.broken(self._store)).keys)
 
     # --- plan ---
 
     async def _plan(self, request: Document) -> Document:
-        """What to look at. The keys are written down, so that whoever resumes looks at the same."""
-        found = await self._discovered(request, ask_store=self._checkpoints.store_now)
-        broken = await problems.broken(self._store, found.broken_after)
+        """What to look at. The keys are written down, so that a run that is resumed looks at the same."""
+        before = await self._checkpoints.read()
+        position = await read_position(self._store, before)
+        broken = await problems.broken(self._store, None if before is None else before.broken_after)
+        found, to, ids, more, from_ns = Discovered(), None, frozenset[bytes](), False, None
+        if _by_position(request) and position is not None:
+            now_ns = self._ambient.clock.wall_ns()
+            deep, limit = self._wants_deep(before, position, now_ns), self._options.batches_at_once
+            looked = await look(self._store, self._ambient.clock, self._rule, position, deep=deep, limit=limit)
+            found = Discovered([each.reference for each in looked.fresh], listed=looked.count)
+            to, ids, more = await self._to(before, looked.end, now_ns, deep), looked.end.recent, bool(looked.end.more)
+        elif position is None and (_by_position(request) or _whole(request)):
+            found, to, ids, from_ns = await self._scan(before)
+            more = found.next is not None
+        else:
+            found = await self._requested(request, request.get("after"))
+            more = found.next is not None
         known = set(found.keys)
-        recent = await self._checkpoints.write_recent(found.seen) if found.through_unix_ns is not None else None
+        whole = _whole(request) and not more and to is None
         return {
             "keys": [*found.keys, *(key for key in broken.keys if key not in known)],
             "broken": broken.keys,
             "foreign": [each.document() for each in found.foreign],
-            "listed": found.listed,
-            "checkpoint": None if found.through_unix_ns is None else asdict(found.checkpoint(recent, broken.last)),
-            "more": found.more,
-            "untold": found.untold,
-            "full_at_unix_ns": request.get("began_ns") if _whole(request) and not found.more else None,
-            "next": found.next,
+            "listed": max(found.listed, len(found.keys)),
+            "checkpoint": None if to is None else asdict(replace(to, broken_after=broken.last)),
+            "recent": None if to is None else await self._checkpoints.write_recent(ids),
+            "from_ns": from_ns,
+            "more": more,
+            "full_at_unix_ns": request.get("began_ns") if whole else None,
+            "next": None if to is not None else found.next,
         }
 
-    async def _discovered(self, request: Document, *, ask_store: AskStore) -> Discovered:
+    async def _requested(self, request: Document, after: str | None) -> Discovered:
+        """What a request names."""
         limit = self._options.batches_at_once
-        found = Discovered()
         if request.get("keys") is not None:
-            found.keys = list(dict.fromkeys(request["keys"]))
-        elif request.get("full"):
-            found = await discover.scan(self._store, request.get("after"), request.get("agents") or (), limit)
-        elif request.get("since_ns") is not None or request.get("until_ns") is not None:
-            until = request.get("until_ns") or self._ambient.clock.wall_ns()
-            since = request.get("since_ns") or 0
-            found = await discover.between(self._store, since, until, request.get("after"), limit)
-        else:
-            found, recent = await self._by_time(limit)
-            if not found.more:
-                await self._add_untold(found, recent, limit, ask_store)
-        found.listed = max(found.listed, len(found.keys))
-        return found
+            return Discovered(list(dict.fromkeys(request["keys"])))
+        if request.get("full"):
+            return await discover.scan(self._store, after, request.get("agents") or (), limit)
+        until = request.get("until_ns") or self._ambient.clock.wall_ns()
+        return await discover.between(self._store, request.get("since_ns") or 0, until, after, limit)
 
-    async def _by_time(self, limit: int) -> tuple[Discovered, Recent]:
-        before = await self._checkpoints.read()
-        recent = await self._checkpoints.read_recent(before.recent if before is not None else None)
-        found = await discover.by_time(
-            self._store,
-            before,
-            recent,
-            overlap_ns=self._options.overlap_ns,
-            now_ns=self._ambient.clock.wall_ns(),
-            limit=limit,
-        )
-        return found, recent
+    async def _scan(self, before: Checkpoint | None) -> tuple[Discovered, Checkpoint, frozenset[bytes], int]:
+        """The next part of the first scan. At its end everything that was referred to before it began is known."""
+        scan = before.scan if before is not None and before.scan is not None else await self._begin_scan()
+        limit = self._options.batches_at_once
+        found = await discover.scan(self._store, scan.get("after"), (), limit)
+        recent = await read_ids(self._store, None if before is None else before.recent)
+        through = 0 if before is None else before.through_unix_ns
+        if found.next is not None:
+            return found, Checkpoint(through, scan={**scan, "after": found.next}), recent, scan["from_ns"]
+        ends = await self._to(before, Position.at(scan["from_ns"]), scan["began_ns"], deep=True)
+        return found, replace(ends, full_at_unix_ns=scan["began_ns"]), recent, scan["from_ns"]
 
-    async def _own_now(self) -> int:
-        return self._ambient.clock.wall_ns()
+    async def _begin_scan(self) -> Document:
+        """A manifest that comes after this scan has passed its place comes too late for an older reference to count."""
+        from_ns = await self._checkpoints.store_now() - self._rule.horizon_ns
+        return {"from_ns": max(0, from_ns), "began_ns": self._ambient.clock.wall_ns()}
 
-    async def _listen(self, found: Discovered, ask_store: AskStore) -> silence.Heard:
-        return await silence.listen(
-            self._store,
-            Memory.of(found.marks),
-            cursor_ns=found.cursor_ns,
-            now_ns=self._ambient.clock.wall_ns(),
-            ask_store=ask_store,
+    async def _to(self, before: Checkpoint | None, end: Position, now_ns: int, deep: bool) -> Checkpoint:
+        """The checkpoint at the end of a look that began at ``now_ns``. Its ids are those of ``before``: this is for a
+        look that gives nothing out, or is completed with its own."""
+        through = before.through_unix_ns if before is not None and end.more else now_ns
+        return Checkpoint(
+            through,
+            position_document(end),
+            None if before is None else before.recent,
+            deep_at_unix_ns=now_ns if deep and not end.more else 0,
+            broken_after=None if before is None else before.broken_after,
         )
 
-    async def _add_untold(self, found: Discovered, recent: Recent, limit: int, ask_store: AskStore) -> None:
-        """What collectors left that are gone, or could not refer to."""
-        heard = await self._listen(found, ask_store)
-        if heard.since_ns is not None:
-            found.untold = sorted(heard.collectors)
-            log.info("all manifests are listed for what %s accepted last", ", ".join(found.untold))
-            if not await discover.add_untold(self._store, found, recent, heard.since_ns, limit):
-                return
-        found.marks = heard.memory.document()
+    def _wants_deep(self, before: Checkpoint | None, position: Position, now_ns: int) -> bool:
+        if position.more:
+            return False
+        at_ns = 0 if before is None else before.deep_at_unix_ns
+        return self._rule.deep(position) or abs(now_ns - at_ns) >= DEEP_EVERY_NS
 
     # --- stage ---
 
     async def _stage(self, plan: Document, run_id: str) -> Document:
         staged = Staged()
+        waiting: list[str] = []
+        given: list[str] = []
         found = [Problem.of(each) for each in plan["foreign"]]
         for start in range(0, max(1, len(plan["keys"])), self._options.batches_at_once):
             keys = plan["keys"][start : start + self._options.batches_at_once]
             rows = await self._examine(keys, "verify")
+            waiting += [reference_id(row.key).hex() for row in rows if row.waiting]
+            given += _given(rows, plan["from_ns"])
             found += await self._list(rows, staged, f"{run_id}/{start}")
             found += [each for row in rows for each in row.problems]
             await self._mend(set(plan["broken"]), rows, run_id)
         await problems.record(self._store, self._ambient, found)
         staged.counts |= {"looked_at": len(plan["keys"]), "listed": plan["listed"], "problems": len(found)}
-        return staged.document()
+        return {**staged.document(), "waiting": waiting, "given": given}
 
     async def _mend(self, broken: set[str], rows: list[Row], run_id: str) -> None:
         """What was broken and was read now. It may stand in units that were made without it: its hours are due."""
@@ -308,11 +348,21 @@ class Reconcile:
             payload = {"hour": layout.hour_name(hour), "listing": key}
             await bus.publish_raw(HOUR_CHANGED, payload, key=key)
         if plan["checkpoint"] is not None:
-            stands = await self._checkpoints.advance(run_id, Checkpoint(**plan["checkpoint"]))
+            stands = await self._checkpoints.advance(run_id, await self._reached(plan, staged))
             await self._checkpoints.drop_recent(stands.recent)
         if plan["full_at_unix_ns"] is not None:
             await self._checkpoints.scanned(run_id, plan["full_at_unix_ns"])
         return {"hours": sorted({layout.hour_name(hour) for hour, _ in staged["listings"]})}
+
+    async def _reached(self, plan: Document, staged: Document) -> Checkpoint:
+        """References that led to no batch were not given out: the next look reads them again. References of batches
+        that a first scan has found were: no look need find them again.
+        """
+        recent = plan["recent"]
+        waiting, given = ({bytes.fromhex(each) for each in staged[name]} for name in ("waiting", "given"))
+        if waiting or given:
+            recent = await self._checkpoints.write_recent(await read_ids(self._store, recent) - waiting | given)
+        return replace(Checkpoint(**plan["checkpoint"]), recent=recent)
 
     async def _verify(self, staged: Document) -> Document:
         """What was written is there."""
@@ -321,8 +371,20 @@ class Reconcile:
         return {"listings": len(keys)}
 
 
+def _given(rows: Iterable[Row], from_ns: int | None) -> Iterator[str]:
+    """Of the batches that a first scan has found, the references that were written since it began, or may have been."""
+    for row in rows:
+        if from_ns is not None and row.reference is not None and (row.written_ns >= from_ns or row.referred):
+            yield reference_id(row.reference).hex()
+
+
 def _whole(request: Document) -> bool:
     return bool(request.get("full")) and not request.get("agents")
+
+
+def _by_position(request: Document) -> bool:
+    """Whether a run continues where the last one ended."""
+    return not request.get("full") and all(request.get(each) is None for each in ("keys", "since_ns", "until_ns"))
 
 
 def _enter(hours: dict[int, dict[BatchIdentity, Listed]], where: Row, row: Row) -> None:

@@ -237,16 +237,16 @@ def _launch(master: str, conf: Mapping[str, str], *, submitted: bool, verbose: b
     try:
         spark = Spark(builder.getOrCreate(), ours=True, folder=folder)
     except Exception as error:  # py4j, PySpark and the JVM each have their own
-        told = _logged(folder) or first_line(error)
+        reported = _logged(folder) or first_line(error)
         if isinstance(error, ConnectionError):
-            raise SparkLost(f"the JVM of this process has ended ({told})") from error
-        kind = WrongMaster if _REACHED.match(master) or "master" in told.lower() else SparkFailed
-        raise kind(f"{master}: Spark did not start ({told})") from error
+            raise SparkLost(f"the JVM of this process has ended ({reported})") from error
+        kind = WrongMaster if _REACHED.match(master) or "master" in reported.lower() else SparkFailed
+        raise kind(f"{master}: Spark did not start ({reported})") from error
     # A master that cannot be reached is given up by Spark only after a minute, in another thread.
     if _REACHED.match(master) and (gone := spark.lost()) is not None:
         spark.stop()
-        told = _logged(folder) or str(gone)
-        raise WrongMaster(f"{master}: no Spark master answers there ({told})", remedy="check host and port")
+        reported = _logged(folder) or str(gone)
+        raise WrongMaster(f"{master}: no Spark master answers there ({reported})", remedy="check host and port")
     return spark
 
 
@@ -301,16 +301,16 @@ def _check_java() -> None:
     """Java that is new enough, or one clear line."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
-    told = ""
+    reported = ""
     if java is not None:
         try:
             answer = subprocess.run(
                 [java, _NO_TRACE, "-version"], capture_output=True, text=True, timeout=60, check=False
             )
-            told = answer.stderr + answer.stdout
+            reported = answer.stderr + answer.stdout
         except OSError as error:
             raise NoJava(f"Java cannot be run at {java}: {error.strerror}", remedy=_GET_JAVA) from error
-    found = _VERSION.search(told)
+    found = _VERSION.search(reported)
     if found is None:
         raise NoJava("Spark needs Java, and there is none", remedy=_GET_JAVA)
     if int(found[1]) < OLDEST_JAVA:
@@ -364,8 +364,8 @@ def _lost_server(session: Any, master: str) -> SparkFailed | None:
     except WrongMaster as error:
         return SparkFailed(f"the Spark session is gone: {error}", remedy="the next job connects again")
     except (PySparkException, RpcError, ValueError) as error:  # the last: a channel that was closed
-        told = f"its Spark Connect server has ended, or does not know it any more ({first_line(error)})"
-        return SparkFailed(f"the Spark session is gone: {told}", remedy="the next job connects again")
+        reported = f"its Spark Connect server has ended, or does not know it any more ({first_line(error)})"
+        return SparkFailed(f"the Spark session is gone: {reported}", remedy="the next job connects again")
     return None
 
 
@@ -376,16 +376,16 @@ def check_reachable(master: str) -> None:
     found = re.match(r"(?:spark|sc)://([^\s/;]+)", master)
     if found is None:
         return
-    told: list[str] = []
+    reported: list[str] = []
     for place in found[1].split(","):
         host, _, port = place.rpartition(":")
         try:
             socket.create_connection((host, int(port)), timeout=ANSWER_S).close()
-        except (OSError, OverflowError, ValueError) as error:  # nobody, a port beyond all ports, no name of a host
-            told.append(str(error))
+        except (OSError, OverflowError, ValueError) as error:  # not listening, no such port, no such host
+            reported.append(str(error))
         else:
             return
-    raise WrongMaster(f"{master}: nobody answers there ({'; '.join(told)})", remedy="check host and port")
+    raise WrongMaster(f"{master}: no Spark master answers there ({'; '.join(reported)})", remedy="check host and port")
 
 
 def first_line(error: BaseException) -> str:

@@ -37,7 +37,7 @@ from holdfast.ontology.types.model import Mixin
 from holdfast.pipeline.engine import Inline
 from holdfast.pipeline.errors import in_one_line
 from holdfast.pipeline.frameload import columns_of, load, policy
-from holdfast.pipeline.loading import Columns, Staged, Typed, Wishes, imported, known_type, land, stage
+from holdfast.pipeline.loading import Columns, LoadOptions, Staged, Typed, imported, known_type, land, stage
 from holdfast.pipeline.session import is_remote
 from holdfast.pipeline.tables.given import Given
 
@@ -60,7 +60,7 @@ class Plan:
     spec: StoreSpec
     typed: Typed
     columns: Columns
-    wishes: Wishes
+    load_options: LoadOptions
     load: str
     query: str | None = None
 
@@ -78,8 +78,8 @@ class BatchWriter(DataSourceArrowWriter):
         self._plan = plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        plan, told = self._plan, _local_property
-        if told(QUERY) is None and told(EXECUTION) != told(ROOT):
+        plan, answer = self._plan, _local_property
+        if answer(QUERY) is None and answer(EXECUTION) != answer(ROOT):
             return Message(Staged(plan.load), part_of_another=True)
         with in_one_line(task=True):
             return Message(stage(plan.spec, plan.load, plan.typed, iterator, plan.columns))
@@ -92,7 +92,7 @@ class BatchWriter(DataSourceArrowWriter):
                     "saveAsTable and CREATE TABLE ... AS would make a table that Spark cannot read again",
                     remedy="write with save(), then CREATE TABLE x USING holdfast OPTIONS (store '...', table '...')",
                 )
-            _landed(self._plan, self._plan.load, [each.staged for each in found], self._plan.wishes)
+            _landed(self._plan, self._plan.load, [each.staged for each in found], self._plan.load_options)
 
     def abort(self, messages: "list[WriterCommitMessage | None]") -> None:
         """Tasks may still be running: what they leave is garbage, which is found by its age."""
@@ -119,8 +119,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
                     "Spark does not say which query this is, so that a replayed batch could not be recognised",
                     remedy='add .option("query", "a-name-of-its-own")',
                 )
-            wishes = replace(self._plan.wishes, source=query, batch=int(batchId))
-            _landed(self._plan, found[0].staged.load, [each.staged for each in found], wishes)
+            load_options = replace(self._plan.load_options, source=query, batch=int(batchId))
+            _landed(self._plan, found[0].staged.load, [each.staged for each in found], load_options)
 
     def abort(self, messages: "list[WriterCommitMessage | None]", batchId: int) -> None:  # noqa: N803  # as above
         """As of a batch: nothing is visible, and what was staged is found by its age."""
@@ -203,14 +203,14 @@ def _plan(options: Mapping[str, str], schema: "StructType", *, overwrite: bool, 
             overwrite,
             columns.change is not None,
         )
-        wishes = Wishes(
+        load_options = LoadOptions(
             rules,
             given.text("load_id"),
             if_head=if_head,
             lease_ttl_ms=settings.ontology.s3_lease_ttl_ms,
             allow_empty=allow_empty,
         )
-        return Plan(spec, typed, columns, wishes, Ambient.system().ids.unique(), given.text("query"))
+        return Plan(spec, typed, columns, load_options, Ambient.system().ids.unique(), given.text("query"))
 
 
 def _typed(spec: StoreSpec, given: Given) -> Typed:
@@ -236,10 +236,10 @@ def _typed(spec: StoreSpec, given: Given) -> Typed:
 # --- the driver ---
 
 
-def _landed(plan: Plan, load_name: str, parts: list[Staged], wishes: Wishes) -> Landed:
+def _landed(plan: Plan, load_name: str, parts: list[Staged], load_options: LoadOptions) -> Landed:
     async def work() -> Landed:
         async with open_store(plan.spec) as store:
-            named = replace(wishes, runtime_id=f"spark-{store.ambient.ids.attempt()}")
+            named = replace(load_options, runtime_id=f"spark-{store.ambient.ids.attempt()}")
             return await land(store, plan.typed.type_info(), load_name, parts, named, Inline(store))
 
     return asyncio.run(work())

@@ -4,7 +4,7 @@ A location is a path on this machine (a file, or a folder with all its files) or
 ``s3://bucket/path/manifest.json``; settings reach other buckets as they reach the store's own. Keys are handed on group
 by group, so that a report of any size passes through.
 
-Errors: ``NotFound`` for a location that is not there. Of notifications, a file that is none or cannot be read is told
+Errors: ``NotFound`` for a location that is not there. Of notifications, a file that is none or cannot be read is passed
 to ``refused``, if there is one, and the others are taken. An inventory is whole or nothing: a part that is missing or
 damaged ends it.
 """
@@ -25,7 +25,7 @@ from holdfast.telemetry.accept import notices
 
 GROUP = 20_000
 Refused = Callable[[HoldfastError], None]
-"""Told of a file that is passed over, and why."""
+"""Called with a file that is passed over, and the reason."""
 
 
 async def event_keys(

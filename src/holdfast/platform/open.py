@@ -106,7 +106,6 @@ class Holdfast:
                 self.store,
                 self.ambient,
                 self._limits(),
-                overlap_ns=self.settings.pipeline.overlap_s * 1_000_000_000,
                 memory_limit=self.settings.ontology.s3_duckdb_memory_limit,
             )
         return self._metrics
@@ -116,8 +115,7 @@ class Holdfast:
         from holdfast.telemetry.query.logs import Logs  # noqa: PLC0415  # loads Arrow, which takes a while
 
         if self._logs is None:
-            overlap_ns = self.settings.pipeline.overlap_s * 1_000_000_000
-            self._logs = Logs(self.store, self.ambient, self._limits(), overlap_ns=overlap_ns)
+            self._logs = Logs(self.store, self.ambient, self._limits())
         return self._logs
 
     def _limits(self) -> "Limits":

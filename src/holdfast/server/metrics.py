@@ -85,8 +85,6 @@ def add_gauges(service: "Service") -> None:
 
     gauge("holdfast_ingest_under_way", "Requests in progress.", lambda: service.limits.under_way)
     gauge("holdfast_ingest_in_flight_bytes", "Memory held by requests.", lambda: service.limits.in_flight_bytes)
-    gauge("holdfast_ingest_references_owed", "Derived references to be written.", lambda: service.references()[0])
-    gauge("holdfast_ingest_references_dropped", "Left to the reconciler.", lambda: service.references()[1])
     gauge(
         "holdfast_spool_batches",
         "Accepted here, and not in the store yet.",

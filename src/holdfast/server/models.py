@@ -42,8 +42,6 @@ class Standing(Model):
     authority_id: str
     acceptance: str
     store_problem: str | None = Field(description="Why no batch can be accepted.")
-    references_owed: int = Field(description="Derived references still to be written.")
-    references_dropped: int = Field(description="Derived references left to the reconciler.")
     spool_batches: int | None = Field(description="Accepted on this disk, and not in the store yet.")
     landing_lag_s: float | None = Field(description="Since everything in the spool had landed; null without a spool.")
     landing_problem: str | None = Field(description="Why the last round of landing left batches behind.")

@@ -1,38 +1,43 @@
 """Whether batches can be accepted now: for ``/readyz``, and for load balancers that request it.
 
 A store may answer reads and refuse writes: its disk is full, or its permissions were changed. So the result of the last
-write counts. With ``s3_manifest`` that is the newest batch or the collector's mark, which is written every few seconds
-anyway (``accept.marks``). With a spool a small file is written, as large as the newest batch if that failed. There is
-at most one such request or write every two seconds, however often ``/readyz`` is requested.
+write counts. With ``s3_manifest`` that is the newest batch; if that failed, an object of the same size is written now
+(a store that is nearly full has room for small ones). With a spool a small file is written, as large as the newest
+batch if that failed. There is at most one such request or write every two seconds, however often ``/readyz`` is
+requested.
 
 A write to a disk that hangs cannot be cancelled: it continues in the background, no second one is started, and after
 one second the answer is that the disk does not respond.
 """
 
 import asyncio
+import hashlib
 
 from holdfast.base.clock import Clock
-from holdfast.base.errors import HoldfastError
-from holdfast.objects.store import Store
+from holdfast.base.errors import Ambiguous, Denied, HoldfastError, Unavailable
+from holdfast.objects.store import OVERWRITE, Store
 from holdfast.telemetry.accept import layout
-from holdfast.telemetry.accept.marks import Marks
+from holdfast.telemetry.accept.accept import Answer, Submission
+from holdfast.telemetry.accept.collector import Acceptor
 from holdfast.telemetry.accept.spool import Spool
 
 EVERY_NS = 2_000_000_000
 STORE_S = 2.0
 DISK_S = 1.0
+MOST_PROBED = 1 << 20
 _CANCELS = 8
 
 
 class Readiness:
     def __init__(
-        self, store: Store, clock: Clock, spool: Spool | None, marks: Marks | None, *, disk_s: float = DISK_S
+        self, store: Store, clock: Clock, spool: Spool | None, collector_id: str, *, disk_s: float = DISK_S
     ) -> None:
-        """With a spool, ``marks`` is None and the store is not asked. ``disk_s``: time for a write to its disk."""
+        """With a spool the store is not asked. ``disk_s``: time for a write to its disk."""
         self._store = store
         self._clock = clock
         self._spool = spool
-        self._marks = marks
+        self._probe_key = layout.probe_key(collector_id)
+        self._refused_bytes: int | None = None
         self._disk_s = disk_s
         self._tried_ns: int | None = None
         self._trying: asyncio.Task[None] | None = None
@@ -47,9 +52,16 @@ class Readiness:
             trying = self._trying = asyncio.create_task(self._try(), name="readiness")
         if trying is not None and not await self._ended(trying, now):
             return "the disk of the spool does not respond"
-        if self._problem is None and self._marks is not None:
-            return self._marks.problem
         return self._problem
+
+    def accepted(self) -> None:
+        """The store has taken a batch."""
+        self._problem = self._refused_bytes = None
+
+    def refused(self, why: str, size: int) -> None:
+        """The store has not taken a batch of this size."""
+        self._problem, self._refused_bytes = why, min(size, MOST_PROBED)
+        self._tried_ns = self._clock.monotonic_ns()
 
     async def close(self) -> None:
         """Cancel the attempt: a disk may never respond."""
@@ -71,7 +83,7 @@ class Readiness:
         try:
             if self._spool is None:
                 async with asyncio.timeout(STORE_S):
-                    await self._store.head(layout.AUTHORITY)
+                    await self._try_store()
             else:
                 await self._spool.try_to_write()
             self._problem = None
@@ -81,3 +93,31 @@ class Readiness:
             self._problem = str(error)
         finally:
             self._trying = None
+
+    async def _try_store(self) -> None:
+        size = self._refused_bytes
+        if size is None:
+            await self._store.head(layout.AUTHORITY)
+            return
+        await self._store.put(self._probe_key, hashlib.shake_256(b"probe").digest(size), OVERWRITE)
+        self._refused_bytes = None
+
+
+class Watched:
+    """An acceptor whose outcomes count for readiness."""
+
+    def __init__(self, inner: Acceptor, readiness: Readiness) -> None:
+        self._inner = inner
+        self._readiness = readiness
+
+    async def accept(self, submission: Submission) -> Answer:
+        try:
+            answer = await self._inner.accept(submission)
+        except (Unavailable, Ambiguous, Denied) as error:
+            self._readiness.refused(str(error), len(submission.body))
+            raise
+        except asyncio.CancelledError:
+            self._readiness.refused("the store did not take a batch in time", len(submission.body))
+            raise
+        self._readiness.accepted()
+        return answer

@@ -310,14 +310,14 @@ class _Sources:
         from holdfast.telemetry.query.metrics import Metrics  # noqa: PLC0415  # see above
 
         service = self._service
-        return Metrics(service.store, service.ambient, service.follower.limits, overlap_ns=service.overlap_ns)
+        return Metrics(service.store, service.ambient, service.follower.limits)
 
     @cached_property
     def logs(self) -> "Logs":
         from holdfast.telemetry.query.logs import Logs  # noqa: PLC0415  # see above
 
         service = self._service
-        return Logs(service.store, service.ambient, service.follower.limits, overlap_ns=service.overlap_ns)
+        return Logs(service.store, service.ambient, service.follower.limits)
 
 
 def _add_metrics(

@@ -26,7 +26,7 @@ from holdfast.base.telemetry import logger
 from holdfast.objects.client import Client
 from holdfast.server.app import ingest_app, private_app
 from holdfast.server.connections import HEAD_BYTES, KEEP_ALIVE_S, ConnectionLimits, Connections
-from holdfast.server.service import OVERLAP_S, Service, Shutdown, open_service
+from holdfast.server.service import Service, Shutdown, open_service
 from holdfast.server.tls import Certificate
 from holdfast.telemetry.accept.lasting import lasting
 
@@ -71,7 +71,6 @@ async def run_collector(
     *,
     query: bool = False,
     unsafe_any_place: bool = False,
-    overlap_s: int = OVERLAP_S,
     on_serving: Callable[[Serving], Awaitable[None]],
 ) -> None:
     """Serve until a signal arrives. ``on_serving`` runs in the background and is cancelled at the end."""
@@ -86,7 +85,7 @@ async def run_collector(
         listen, at = sockets.enter_context(bound(Address.parse(section.listen)))
         private, private_at = sockets.enter_context(bound(Address.parse(section.private)))
         check_apart(listen, private)
-        opening = open_service(store, section, query=query, unsafe_any_place=unsafe_any_place, overlap_s=overlap_s)
+        opening = open_service(store, section, query=query, unsafe_any_place=unsafe_any_place)
         async with opening as service:
             listeners = [
                 Listener(ingest_app(service), listen, ingest_connections),

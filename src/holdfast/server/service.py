@@ -26,19 +26,17 @@ from holdfast.server.intake import Intake
 from holdfast.server.limits import Limits
 from holdfast.server.logs import Refusals
 from holdfast.server.metrics import Metrics, add_gauges
-from holdfast.server.readiness import Readiness
+from holdfast.server.readiness import Readiness, Watched
 from holdfast.server.tokens import TokenFile
 from holdfast.telemetry import frame
 from holdfast.telemetry.accept.accept import Submission
 from holdfast.telemetry.accept.authority import OWN_SPOOL, Acceptance, Authority, open_authority, standing_authority
 from holdfast.telemetry.accept.collector import Collector, CollectorOptions
 from holdfast.telemetry.accept.guard import Guarded
-from holdfast.telemetry.accept.heard import SKEW_NS
 from holdfast.telemetry.accept.holds import Holds
 from holdfast.telemetry.accept.landing import SpoolCollector, SpoolOptions
 from holdfast.telemetry.accept.lasting import lasting
 from holdfast.telemetry.accept.manifest import AcceptedManifest
-from holdfast.telemetry.accept.marks import Marked, Marks
 from holdfast.telemetry.accept.reconciled import Reconciled
 from holdfast.telemetry.accept.record_times import RecordTimes
 from holdfast.telemetry.accept.resolutions import Resolutions
@@ -51,12 +49,9 @@ from holdfast.telemetry.live.state import Live
 TOKENS_EVERY_S = 1.0
 STALE_ROUNDS = 10
 """If so many rounds of following fail, live state is no longer called complete."""
-STALE_THROUGH_S = 60
-"""If the time through which live state is complete is older than this, it is not called complete."""
 DRAIN_LEAST_S = 2.0
 """Time for each part to close, even if requests have used up ``drain_ms``."""
 
-OVERLAP_S = 600
 _SECOND = 1_000_000_000
 _log = logger("server")
 
@@ -65,8 +60,8 @@ _log = logger("server")
 class Shutdown:
     """How long the shutdown may take, whatever the store does.
 
-    Requests in progress have ``drain_ms``. What must be written afterwards (references, the mark, batches in the spool)
-    has the time that is left, and ``DRAIN_LEAST_S`` in any case. The rest is recovered as after a crash.
+    Requests in progress have ``drain_ms``. Batches in the spool have the time that is left to land, and
+    ``DRAIN_LEAST_S`` in any case. The rest is recovered as after a crash.
     """
 
     clock: Clock
@@ -123,12 +118,8 @@ class Service:
     query: bool
     holds: Holds
     reconciled: Reconciled
-    marks: Marks | None
-    """None with a spool: then there is one collector."""
     readiness: Readiness
     shutdown: Shutdown
-    overlap_ns: int = OVERLAP_S * _SECOND
-    """How far before its checkpoint the reconciler looks again."""
     draining: bool = False
     rebuilt: bool = False
 
@@ -157,7 +148,7 @@ class Service:
         }
         if why is not None:
             return {**answer, "partial_because": why}
-        through = self.follower.through_ns if self.query else None
+        through = self.follower.followed_ns if self.query else None
         return {**answer, "through_unix_ns": self.ambient.clock.wall_ns() if through is None else through}
 
     def _partial(self) -> str | None:
@@ -174,14 +165,6 @@ class Service:
         age = self.follow_lag_s()
         if age is None or age > STALE_ROUNDS * max(1.0, self.section.follow_interval_ms / 1000):
             return "the store could not be read recently"
-        if not self.follower.audited:
-            return "not all manifests have been listed yet"
-        silent = self.follower.heard.why()
-        if silent is not None:
-            return silent
-        through = self.follower.through_ns
-        if through is None or self.ambient.clock.wall_ns() - through > STALE_THROUGH_S * _SECOND:
-            return "a collector has not reported for long what it accepted"
         return self._unread()
 
     def _unread(self) -> str | None:
@@ -206,21 +189,13 @@ class Service:
                 extra={"landing_problem": self.spooling.problem},
             )
 
-    def references(self) -> tuple[int, int]:
-        """Derived references still to be written, and those left to the reconciler."""
-        collector = self.acceptor if isinstance(self.acceptor, Collector) else self.acceptor.lander
-        return len(collector.references), collector.references.dropped
-
     async def standing(self) -> dict[str, Any]:
         """For ``/readyz``: whether batches can be accepted, and how far derived work lags behind."""
-        owed, dropped = self.references()
         return {
             "collector_id": self.collector_id,
             "authority_id": self.authority.authority_id,
             "acceptance": self.authority.acceptance.value,
             "store_problem": await self.readiness.problem(),
-            "references_owed": owed,
-            "references_dropped": dropped,
             "spool_batches": None if self.spooling is None else len(self.spooling.spool),
             "landing_lag_s": self.landing_lag_s(),
             "landing_problem": None if self.spooling is None else self.spooling.problem,
@@ -244,7 +219,7 @@ class Service:
     async def keep_live(self) -> None:
         """Rebuild live state, then follow the store if this is a query collector."""
         if not self.rebuilt:
-            count = await Rebuild(self.follower, self.spooling, follows=self.query).run()
+            count = await Rebuild(self.follower, self.spooling).run()
             self.rebuilt = True
             _log.info("live state was rebuilt", extra={"batches": count, "problems": self.follower.problems})
         if self.query:
@@ -258,12 +233,8 @@ async def open_service(
     *,
     query: bool = False,
     unsafe_any_place: bool = False,
-    overlap_s: int = OVERLAP_S,
 ) -> AsyncIterator[Service]:
-    """A collector that is ready to serve. When the block ends, outstanding references are written and it is closed.
-
-    ``overlap_s`` is the reconciler's.
-    """
+    """A collector that is ready to serve. When the block ends, what is in its spool lands and it is closed."""
     async with AsyncExitStack() as stack:
         tokens = await _tokens(store, section)
         acceptance, place = Acceptance(section.acceptance), store.place
@@ -277,14 +248,12 @@ async def open_service(
         spool_id = None if spool is None else await spool.spool_id(store.ambient)
         authority = await open_authority(store, store.ambient, place, acceptance, spool_id=spool_id, **rules)
         service = _compose(store, section, authority, check, tokens, spool, query)
-        service.overlap_ns = overlap_s * _SECOND
         await service.holds.refresh()
         await service.reconciled.look()
         _warn(service)
-        if service.marks is not None:  # from before the first batch until the last reference is written
-            await stack.enter_async_context(service.shutdown.limit("the mark", service.marks))
         stack.callback(service.warn_of_spooled)
-        await stack.enter_async_context(service.shutdown.limit("outstanding references", service.acceptor))
+        if service.spooling is not None:
+            await stack.enter_async_context(service.shutdown.limit("landing", service.spooling))
         add_gauges(service)
         async with _beside(service):
             yield service
@@ -372,36 +341,24 @@ def _compose(
         if submission.batch is not None:
             live.add(manifest, submission.batch)
 
-    def on_duplicate(manifest: AcceptedManifest, submission: Submission) -> None:
-        """Write a reference to it as well: the collector that accepted it may have died before it wrote one."""
-        recent = manifest.accepted_at_unix_ns >= clock.wall_ns() - SKEW_NS
-        if not recent or live.knows(manifest.identity.manifest_id):
-            return
-        if not collector.references.has_told(manifest.identity):
-            collector.references.owe(manifest)
-        if query:  # a complete answer has everything that this collector has acknowledged
-            on_accepted(manifest, submission)
-
     record_times = RecordTimes(
         None if section.backfill else section.max_age_s * _SECOND, hours_per_batch=section.hours_per_batch
     )
     options = CollectorOptions(collector_id, record_times)
     acceptor: Collector | SpoolCollector
-    marks: Marks | None = None
+    called = {"on_accepted": on_accepted, "on_duplicate": on_accepted}  # an acknowledged batch is in live state
     if spool is None:
-        collector = Collector(store, ambient, authority, options, on_accepted=on_accepted, on_duplicate=on_duplicate)
-        acceptor, every_ms = collector, section.mark_interval_ms
-        marks = Marks(store, ambient, collector.references, collector_id=collector_id, every_ms=every_ms)
+        acceptor = Collector(store, ambient, authority, options, **called)
     else:
         spooling = SpoolOptions(section.object_landing_interval_ms, section.spool_notes_s)
-        called = {"on_accepted": on_accepted, "on_duplicate": on_accepted}  # an acknowledged batch is in live state
         acceptor = SpoolCollector(
             spool, store, ambient, authority, options, inspect_frame, spooling=spooling, landings=live, **called
         )
     metrics = Metrics(store.usage)
     limits = Limits.of(section, clock)
     holds = Holds(store, ambient)
-    guarded = Guarded(acceptor if marks is None else Marked(acceptor, marks), holds, Resolutions(store, ambient))
+    readiness = Readiness(store, clock, spool, collector_id)
+    guarded = Guarded(Watched(acceptor, readiness) if spool is None else acceptor, holds, Resolutions(store, ambient))
     accept_timeout_s = section.accept_timeout_ms / 1000 if spool is None else None
     intake = Intake(
         guarded,
@@ -420,7 +377,7 @@ def _compose(
         check=check,
         acceptor=acceptor,
         live=live,
-        follower=Follower(store, live, clock, frames, own="" if marks is None else marks.session),
+        follower=Follower(store, live, clock, frames),
         tokens=tokens,
         limits=limits,
         metrics=metrics,
@@ -430,7 +387,6 @@ def _compose(
         query=query,
         holds=holds,
         reconciled=Reconciled(store, clock),
-        marks=marks,
-        readiness=Readiness(store, clock, spool, marks),
+        readiness=readiness,
         shutdown=Shutdown(clock, section.drain_ms),
     )

@@ -1,4 +1,4 @@
-"""What the scenarios of ingest share: frames as small as can be, what senders are told, stores out of service."""
+"""What the scenarios of ingest share: frames as small as can be, answers to senders, stores out of service."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ PLACE = Place("memory", "", "sim", "")
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Answered:
     """An answer, as the checkers see it."""
 
     duplicate: bool | None
@@ -52,10 +52,10 @@ def inspect(body: bytes) -> FrameHead | None:
     return FrameHead(BatchIdentity(agent_id, boot_id, seq_start, seq_end))
 
 
-def show(answer: Answer) -> Told:
+def show(answer: Answer) -> Answered:
     if isinstance(answer, Accepted):
-        return Told(answer.duplicate, answer.manifest.frame_sha256)
-    return Told(None, answer.accepted.frame_sha256, None if answer.quarantine is None else answer.quarantine.key)
+        return Answered(answer.duplicate, answer.manifest.frame_sha256)
+    return Answered(None, answer.accepted.frame_sha256, None if answer.quarantine is None else answer.quarantine.key)
 
 
 def effect(process: Process) -> Callable[[AcceptedManifest, Submission], None]:
@@ -76,7 +76,7 @@ async def send(process: Process, submitted: Submission, accept: Awaitable[Answer
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """The store serves nobody for a while."""
+    """The store answers no request for a while."""
 
     begins_ms: float = 0
     lasts_ms: float = 0

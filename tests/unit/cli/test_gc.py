@@ -139,7 +139,7 @@ async def run_job(uri: str, name: str, request: dict[str, Any] | None = None) ->
 
 def test_everything_is_looked_at_unless_kinds_are_named(desk: Desk) -> None:
     desk.fill()
-    assert list(desk.json("plan")["kinds"]) == ["orphans", "derived", "gatherings", "ontology", "runs"]
+    assert list(desk.json("plan")["kinds"]) == ["orphans", "derived", "ontology", "runs"]
 
 
 def test_garbage_collection_has_credentials_of_its_own() -> None:

@@ -28,7 +28,7 @@ def test_a_master_that_is_not_there_is_one_line(tmp_path: Path, capsys: Capture)
         taken.bind(("127.0.0.1", 0))
         master = f"spark://127.0.0.1:{taken.getsockname()[1]}"
         assert run(["pipeline", "run", "--master", master, "--store", f"file:{tmp_path}"]) == 2
-    assert capsys.readouterr().err.startswith(f"error: {master}: nobody answers there")
+    assert capsys.readouterr().err.startswith(f"error: {master}: no Spark master answers there")
     assert not (tmp_path / "store" / "runs").exists()
 
 

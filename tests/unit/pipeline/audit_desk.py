@@ -67,7 +67,7 @@ class Place:
 
 
 def wrong(record: Audited) -> set[tuple[str, str]]:
-    """What was found, but for what is only told."""
+    """What was found, but for what is only reported."""
     return {(str(each["rule"]), str(each["key"])) for each in record.findings if each["severity"] != "information"}
 
 

@@ -60,17 +60,6 @@ class Field:
         self.manifests.append(manifest)
         return manifest
 
-    async def gather(self, *manifests: AcceptedManifest) -> list[str]:
-        """What a collector writes of batches that it accepted within a moment; the keys."""
-        made = [
-            reference
-            for piece in references.pieces(manifests)
-            for reference in references.made_from(piece, Ambient.system().clock.wall_ns())
-        ]
-        for reference in made:
-            await references.write(self.store, reference)
-        return [reference.key for reference in made]
-
     async def season(self, seed: int, *, agents: int = 3, batches: int = 6, hours: int = 2, gap: int = 0) -> None:
         """A reproducible mixture: counters that are reset, gauges, histograms, logs, late and overlapping batches."""
         rng = random.Random(seed)

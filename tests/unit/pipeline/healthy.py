@@ -32,8 +32,7 @@ async def collect(here: Place, collector: Collector, body: bytes) -> None:
 @asynccontextmanager
 async def collecting(here: Place) -> AsyncIterator[Collector]:
     options = CollectorOptions("collector-1")
-    async with Collector(here.store, here.store.ambient, ingest_kit.authority(), options) as collector:
-        yield collector
+    yield Collector(here.store, here.store.ambient, ingest_kit.authority(), options)
 
 
 async def telemetry(here: Place) -> None:

@@ -108,7 +108,7 @@ class AuditedVisit(Entity):
 
 
 async def things(here: Place) -> None:
-    """Commits, a compaction, an erasure and a dropped type, beside what the feed has told."""
+    """Commits, a compaction, an erasure and a dropped type, beside what the feed has."""
     store, ambient = here.store, here.store.ambient
     async with Ontology(store, ambient, [AuditedPatient, AuditedVisit]) as onto:
         for number in range(6):

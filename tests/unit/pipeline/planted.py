@@ -11,9 +11,7 @@ from dataclasses import dataclass, replace
 from holdfast.base import codec
 from holdfast.objects.store import CREATE, OVERWRITE, Store
 from holdfast.telemetry.accept import layout as ingest
-from holdfast.telemetry.accept.gathering import gather
 from holdfast.telemetry.accept.manifest import AcceptedManifest
-from holdfast.telemetry.identity import BatchIdentity
 
 Expected = set[tuple[str, str]]
 Plant = Callable[[Store], Awaitable[Expected]]
@@ -54,12 +52,6 @@ async def rewrite(store: Store, key: str, **fields: object) -> None:
 async def cut(store: Store, key: str) -> None:
     body = (await store.get(key)).body
     await store.put(key, body[: len(body) // 2], OVERWRITE)
-
-
-async def ungather(store: Store, manifest: AcceptedManifest) -> None:
-    """What gatherings say of its hour is forgotten: it has a reference of its own."""
-    hour = f"{ingest.GATHERINGS}{ingest.hour_path(manifest.accepted_at_unix_ns)}"
-    await store.delete_many([key async for key in store.keys(hour)])
 
 
 # --- accepted batches ---
@@ -112,7 +104,6 @@ async def manifest_of_another_schema(store: Store) -> Expected:
 @fault(deep=True)
 async def manifest_that_counts_wrongly(store: Store) -> Expected:
     manifest = await a_manifest(store)
-    await ungather(store, manifest)
     counts = {"samples": sum(manifest.records.values()) + 1}
     await rewrite(store, manifest.key, records=counts)
     by_time = ingest.accepted_by_time_key(manifest.accepted_at_unix_ns, manifest.identity)
@@ -143,30 +134,6 @@ async def no_blob_reference_by_time(store: Store) -> Expected:
 
 
 @fault()
-async def truncated_gathering(store: Store) -> Expected:
-    key = await first(store, ingest.GATHERINGS)
-    await cut(store, key)
-    return {("corrupt_gathering", key)}
-
-
-@fault()
-async def gathering_of_other_batches(store: Store) -> Expected:
-    """It can be read, and its name follows from other manifests."""
-    key = await first(store, ingest.GATHERINGS)
-    document = codec.decode((await store.get(key)).body, key=key)
-    await rewrite(store, key, accepted_manifests=document["accepted_manifests"][:1])
-    return {("corrupt_gathering", key)}
-
-
-@fault(deep=True)
-async def gathering_of_a_batch_that_was_never_accepted(store: Store) -> Expected:
-    ghost = replace(await a_manifest(store), identity=BatchIdentity("ghost", "boot", 1, 2))
-    key, body = gather([ghost], 1)
-    await store.put(key, body, CREATE)
-    return {("dangling_gathering", key)}
-
-
-@fault()
 async def lengthened_reference(store: Store) -> Expected:
     manifest = await a_manifest(store)
     key = ingest.accepted_by_blob_key(manifest.frame_sha256, manifest.identity)
@@ -184,13 +151,12 @@ async def lying_reference(store: Store) -> Expected:
 
 
 @fault()
-async def reference_by_time_to_nothing(store: Store) -> Expected:
+async def reference_by_time_that_names_nothing(store: Store) -> Expected:
     manifest = await a_manifest(store)
     ghost = replace(manifest.identity, seq_start=10**9, seq_end=10**9 + 1)
     key = ingest.accepted_by_time_key(manifest.accepted_at_unix_ns, ghost)
-    body = codec.encode({"schema": "holdfast.accepted_by_time.v1", "accepted_manifest_key": ingest.accepted_key(ghost)})
-    await store.put(key, body, CREATE)
-    return {("dangling_by_time", key)}
+    await store.put(key, codec.encode({"schema": "holdfast.accepted_by_time.v1"}), CREATE)
+    return {("corrupt_by_time", key)}
 
 
 @fault()
@@ -213,8 +179,7 @@ async def blob_reference_by_time_to_nothing(store: Store) -> Expected:
 @fault()
 async def foreign_objects(store: Store) -> Expected:
     keys = [
-        f"{prefix}stray.txt"
-        for prefix in (ingest.ACCEPTED, ingest.BLOBS, ingest.ACCEPTED_BY_TIME, ingest.CONFLICTS, ingest.GATHERINGS)
+        f"{prefix}stray.txt" for prefix in (ingest.ACCEPTED, ingest.BLOBS, ingest.ACCEPTED_BY_TIME, ingest.CONFLICTS)
     ]
     for key in keys:
         await store.put(key, b"hello", CREATE)

@@ -216,27 +216,22 @@ async def listing_that_nobody_derives_from(store: Store) -> Expected:
 
 @fault()
 async def checkpoint_in_the_future(store: Store) -> Expected:
-    document = codec.decode((await store.get(layout.CHECKPOINT)).body, key="")
-    await rewrite(store, layout.CHECKPOINT, cursor_ns=document["cursor_ns"] + 10**18)
-    return {("checkpoint_ahead", layout.CHECKPOINT)}
+    document = codec.decode((await store.get(ingest.RECONCILED)).body, key="")
+    position = {**document["position"], "newest_ns": 4 * 10**18}
+    await rewrite(store, ingest.RECONCILED, position=position)
+    return {("checkpoint_ahead", ingest.RECONCILED)}
 
 
 @fault()
 async def checkpoint_that_saw_too_much(store: Store) -> Expected:
     """It is ahead of every reference, and not of the clock: what comes between is passed over."""
-    latest = max(
-        [
-            entry.modified_ns
-            for prefix in (ingest.ACCEPTED_BY_TIME, ingest.GATHERINGS)
-            async for page in store.list(prefix)
-            for entry in page.entries
-        ]
-    )
-    await rewrite(store, layout.CHECKPOINT, cursor_ns=latest + 10**9)
-    return {("checkpoint_ahead", layout.CHECKPOINT)}
+    latest = max([entry.modified_ns async for page in store.list(ingest.ACCEPTED_BY_TIME) for entry in page.entries])
+    document = codec.decode((await store.get(ingest.RECONCILED)).body, key="")
+    await rewrite(store, ingest.RECONCILED, position={**document["position"], "newest_ns": latest + 10**9})
+    return {("checkpoint_ahead", ingest.RECONCILED)}
 
 
 @fault()
 async def truncated_checkpoint(store: Store) -> Expected:
-    await cut(store, layout.CHECKPOINT)
-    return {("corrupt_checkpoint", layout.CHECKPOINT)}
+    await cut(store, ingest.RECONCILED)
+    return {("corrupt_checkpoint", ingest.RECONCILED)}

@@ -14,7 +14,7 @@ from holdfast.telemetry.accept import references
 from holdfast.telemetry.accept.manifest import AcceptedManifest
 from holdfast.telemetry.rollup import layout, listing
 from holdfast.telemetry.rollup.manifest import Current, Kind, UnitManifest, bucket_of, read_generation
-from tests.unit.pipeline.planted import Expected, Fault, Plant, a_manifest, fault, first, ungather
+from tests.unit.pipeline.planted import Expected, Fault, Plant, a_manifest, fault, first
 from tests.unit.pipeline.planted_hours import an_hour, divided
 from tests.unit.pipeline.planted_others import SHOP, claim_of, event_of
 
@@ -30,7 +30,6 @@ def told(plant: Plant) -> Plant:
 async def substitute(store: Store, made: AcceptedManifest) -> None:
     """Another manifest in place of the one of this identity, with references that follow from it."""
     before = AcceptedManifest.read(await store.get(made.key))
-    await ungather(store, before)
     await store.delete(ingest.accepted_by_blob_key(before.frame_sha256, before.identity))
     await store.put(made.key, made.encode(), OVERWRITE)
     for reference in references.of_accepted(made):

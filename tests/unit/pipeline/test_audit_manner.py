@@ -16,7 +16,6 @@ from holdfast.objects.memory import MemoryStore, Shelf
 from holdfast.objects.store import OVERWRITE, Entry, Meta, Object, Page, Store
 from holdfast.pipeline import audited
 from holdfast.pipeline.audited import KEPT, Scope
-from holdfast.pipeline.discover import DEEP_NS
 from holdfast.pipeline.engine import relations, staged
 from holdfast.pipeline.engine.staged import Part, Staged, Target
 from holdfast.pipeline.jobs import audit
@@ -26,6 +25,7 @@ from holdfast.pipeline.tables.table import Wanted
 from holdfast.telemetry.accept import layout as ingest
 from holdfast.telemetry.accept.audit import BatchCheck
 from holdfast.telemetry.accept.resolutions import Resolutions
+from holdfast.telemetry.discover import LATE_NS
 from holdfast.telemetry.frame import Limits
 from tests.unit.pipeline.audit_desk import MINUTE, Place, place, wrong
 from tests.unit.pipeline.field import HOUR
@@ -41,7 +41,7 @@ async def batches(here: Place, count: int, *, first: int = 0) -> None:
             at_ns = here.clock.now_ns - 20 * MINUTE
             await collect(here, collector, frame("web-1", number * 100, 3, at_ns, number))
     await pipeline.run(here.store, ["reconcile"], options=here.options)
-    here.clock.pass_by(DEEP_NS + HOUR)
+    here.clock.pass_by(LATE_NS + HOUR)
     await pipeline.run(here.store, ["reconcile"], options=here.options)
     here.clock.pass_by(HOUR)
 
@@ -123,18 +123,18 @@ async def test_a_report_names_the_manifests(tmp_path: Path) -> None:
         report.write_text(json.dumps({**document, "creationTimestamp": str(made_ns // 1_000_000)}))
         record = await here.audit(inventory=str(report), scopes=["ingest"])
         assert (record.source, record.checked["accepted"]) == ("inventory", 2)
-        assert record.through_unix_ns == made_ns // 1_000_000 * 1_000_000 - DEEP_NS
+        assert record.through_unix_ns == made_ns // 1_000_000 * 1_000_000 - LATE_NS
         assert record.good
         # What the report does not name is followed from its references and its bytes, and found.
         assert record.checked["references followed"] == 3
         await here.store.delete(keys[0])
         lost = await here.audit(inventory=str(report), scopes=["ingest"])
-        assert lost.found == {"dangling_by_time": 1, "dangling_by_blob": 1, "orphan_blob": 1}
+        assert lost.found == {"dangling_by_blob": 1, "orphan_blob": 1}
 
 
 async def test_what_it_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch: one request, for its manifest. Everything else is listing, and does not grow with batches but by the
-    thousand; and one GET for each gathering.
+    thousand.
     """
     monkeypatch.setattr(audit, "ONE_IN", 10**9)
     spent: list[dict[str, int]] = []
@@ -144,9 +144,8 @@ async def test_what_it_costs(monkeypatch: pytest.MonkeyPatch) -> None:
             before = dict(here.store.usage.by_verb)
             record = await here.audit(scopes=["ingest"])
             assert (record.good, record.checked["accepted"], record.checked["references"]) == (True, count, 3 * count)
-            gatherings = record.checked.get("gatherings", 0)
             found = {verb: n - before.get(verb, 0) for verb, n in here.store.usage.by_verb.items()}
-            spent.append({**found, "get": found["get"] - gatherings})
+            spent.append(found)
     few, many = spent
     assert {verb: many[verb] - few[verb] for verb in ("get", "head", "put")} == {"get": 6, "head": 0, "put": 0}
     assert all(each["list"] <= 10 + 10 * 8 for each in spent)  # ten prefixes, each in eight parts at the most
@@ -207,8 +206,7 @@ async def test_what_waits_for_the_reconciler_is_not_wrong_and_what_it_cannot_fin
         here.clock.pass_by(HOUR)
         record = await here.audit()
         assert (wrong(record), record.checked["not reconciled yet"]) == (set(), 3)
-        for prefix in (ingest.GATHERINGS, ingest.ACCEPTED_BY_TIME):
-            await here.store.delete_many([key async for key in here.store.keys(prefix)])
+        await here.store.delete_many([key async for key in here.store.keys(ingest.ACCEPTED_BY_TIME)])
         keys = [key async for key in here.store.keys(ingest.ACCEPTED)]
         assert wrong(await here.audit()) == {("missing_by_time", key) for key in keys}
 

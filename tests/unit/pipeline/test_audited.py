@@ -36,10 +36,10 @@ async def test_a_record_says_whether_anything_is_wrong() -> None:
     await store.put(RECORD.key, RECORD.encode("w"), CREATE)
     found = await audited.read(store, RECORD.audit_id)
     assert (found, found.good, found.errors) == (RECORD, False, 2)
-    told = replace(
+    answer = replace(
         RECORD, found={"orphan_blob": 7}, findings=({**FINDING, "rule": "orphan_blob", "severity": "information"},)
     )
-    assert (told.good, told.errors) == (True, 0)
+    assert (answer.good, answer.errors) == (True, 0)
 
 
 async def test_what_is_no_record_is_refused() -> None:

@@ -62,8 +62,8 @@ async def test_payloads_of_lost_attempts_and_of_deleted_runs_go() -> None:
     history = await read_history(desk.store, "over")
     assert history is not None
     assert await get_payload(desk.store, history.entries[1].fields["payload"]) == b"large"
-    told = {key async for intent in intents(desk.store, "run-2") for key, _, _ in intent.objects}
-    assert zombie["key"] in told
+    answer = {key async for intent in intents(desk.store, "run-2") for key, _, _ in intent.objects}
+    assert zombie["key"] in answer
 
 
 async def test_payloads_that_a_fork_needs_stay() -> None:
@@ -114,8 +114,8 @@ async def test_finished_runs_past_their_retention_become_tombstones() -> None:
     assert history is not None
     assert history.state.status == "deleted"
     assert len(desk.keys("runs/new/")) == 3
-    [told] = [intent async for intent in intents(desk.store, "run-1")]
-    assert (told.objects, told.concluded) == ((("runs/old/", 0, leftovers.EXPIRED),), True)
+    [answer] = [intent async for intent in intents(desk.store, "run-1")]
+    assert (answer.objects, answer.concluded) == ((("runs/old/", 0, leftovers.EXPIRED),), True)
     assert (await desk.run("expire-runs", run_id="run-2"))["removed"] == 0
 
 
@@ -155,7 +155,7 @@ async def test_a_number_whose_only_attempt_is_not_on_the_chain_is_kept() -> None
     await sound(onto)
     await attempt_that_lost(onto)
     manifest = next(key for key in onto.shelf.objects if commits.commit_of_manifest(key) == 5)
-    onto.shelf.remove(manifest)  # damage: nobody can tell what is on the chain below
+    onto.shelf.remove(manifest)  # damage: the chain below is unknown
     desk = GcDesk(shelf=onto.shelf)
     found = (await desk.run("ontology"))["kinds"]["ontology"]
     assert sum(found["removed"].values()) + sum(found["kept"].values()) == 1
@@ -209,6 +209,6 @@ async def test_settled_events_past_retention_go_behind_their_boundary() -> None:
     assert found["kinds"]["expire-events"]["removed"] == planned
     assert old.key not in desk.shelf.objects
     assert len(desk.keys("events/default/")) == 1
-    [told] = [intent async for intent in intents(desk.store, "run-1")]
-    assert old.key in {key for key, *_ in told.objects}
-    assert planned == {leftovers.SETTLED: len(told.objects)}
+    [answer] = [intent async for intent in intents(desk.store, "run-1")]
+    assert old.key in {key for key, *_ in answer.objects}
+    assert planned == {leftovers.SETTLED: len(answer.objects)}

@@ -18,7 +18,7 @@ async def resolve(desk: GcDesk, number: int, variant: int) -> None:
     lost = frame(number, variant)
     resolutions = Resolutions(desk.store, desk.ambient)
     await resolutions.decide(
-        lost.identity, lost.frame_sha256, Resolution.EXISTING_IS_AUTHORITATIVE, by="somebody", why="a bug"
+        lost.identity, lost.frame_sha256, Resolution.EXISTING_IS_AUTHORITATIVE, by="anna", why="a bug"
     )
 
 
@@ -81,9 +81,9 @@ async def test_the_bytes_that_lost_a_conflict_go_when_it_is_resolved_and_that_is
     assert (found["removed"], found["bytes"], found["settled"]) == (1, size, 0)
     assert key not in desk.shelf.objects
     assert frame(1).blob_key in desk.shelf.objects
-    told = [intent async for intent in intents(desk.store, "run-2")]
-    assert [each.objects for each in told] == [((key, size, "it lost a conflict that is resolved"),)]
-    assert all(each.concluded for each in told)
+    answer = [intent async for intent in intents(desk.store, "run-2")]
+    assert [each.objects for each in answer] == [((key, size, "it lost a conflict that is resolved"),)]
+    assert all(each.concluded for each in answer)
     assert (await desk.run("orphans", run_id="run-3"))["removed"] == 0
 
 
@@ -158,8 +158,8 @@ async def test_a_run_that_goes_on_after_a_crash_concludes_what_the_first_began()
         await desk.run("orphans", run_id="run-2", store=Dies(desk.store))
     found = await desk.run("orphans", run_id="run-2")
     assert (found["removed"], found["settled"]) == (0, 1)
-    told = [intent async for intent in intents(desk.store, "run-2")]
-    assert [(each.concluded, each.objects[0][0]) for each in told] == [(True, key)]
+    answer = [intent async for intent in intents(desk.store, "run-2")]
+    assert [(each.concluded, each.objects[0][0]) for each in answer] == [(True, key)]
 
 
 async def test_what_is_referred_to_costs_a_share_of_a_listing() -> None:

@@ -1,4 +1,4 @@
-"""A driver of a sink that dies at any request: what it leaves is told by the audit, and collected on record."""
+"""A driver of a sink that dies at any request: what it leaves is reported by the audit, and collected on record."""
 
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.head import read_head
@@ -28,8 +28,8 @@ async def test_what_a_killed_sink_leaves_is_told_and_collected() -> None:
         except Died:
             await desk.store.delete(layout.LOCK)  # its lease would run out in its time
         await driven(desk.store)
-        told, head = await orphans(desk), await read_head(desk.store)
-        loose = {key for key in desk.shelf.objects if key.startswith(tuple(told))} if told else set()
+        answer, head = await orphans(desk), await read_head(desk.store)
+        loose = {key for key in desk.shelf.objects if key.startswith(tuple(answer))} if answer else set()
         assert {key for key in desk.shelf.objects if key.startswith(layout.LOADS)} <= loose
         desk.later(2 * DAY)
         done = (await desk.run("ontology"))["kinds"]["ontology"]
@@ -45,7 +45,7 @@ async def test_what_a_killed_sink_leaves_is_told_and_collected() -> None:
 
 
 async def test_what_a_first_load_leaves_that_was_killed_is_collected_too() -> None:
-    """Nobody has ever committed: there is neither a head nor a commit."""
+    """Before the first commit: there is neither a head nor a commit."""
     desk = GcDesk()
     key = f"{layout.load_prefix('first')}part"
     await desk.store.put(key, b"rows")

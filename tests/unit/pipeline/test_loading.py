@@ -19,7 +19,7 @@ from holdfast.ontology.types.errors import InvalidValue
 from holdfast.pipeline.compaction import compact
 from holdfast.pipeline.engine import Inline
 from holdfast.pipeline.gc import ontology as garbage
-from holdfast.pipeline.loading import Staged, Typed, Wishes, imported, known_type, land, staged
+from holdfast.pipeline.loading import LoadOptions, Staged, Typed, imported, known_type, land, staged
 from tests.unit.ontology.bulk_kit import CUSTOMER_ID, Customer, customers, table
 from tests.unit.pipeline.gc_desk import GcDesk
 
@@ -31,7 +31,7 @@ async def loaded(store: Client, typed: Typed, rows: pa.Table, *, tasks: int = 2,
         some = rows.take(pa.array(range(task, rows.num_rows, tasks), pa.int64()))
         done = await staged(store, load, typed.type_info(), some.to_batches())
         parts.append(Staged.parse(done.document()))
-    return await land(store, typed.type_info(), load, parts, Wishes(**wanted), Inline(store))
+    return await land(store, typed.type_info(), load, parts, LoadOptions(**wanted), Inline(store))
 
 
 async def test_a_load_leaves_nothing_staged_whatever_came_of_it() -> None:

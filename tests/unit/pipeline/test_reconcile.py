@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from holdfast import pipeline
+from holdfast.base import codec
 from holdfast.base.clock import SystemClock
 from holdfast.base.config import Settings
 from holdfast.base.errors import Invalid, NotFound
@@ -22,7 +23,7 @@ from holdfast.objects.client import Client
 from holdfast.objects.open import open_store
 from holdfast.objects.store import OVERWRITE
 from holdfast.objects.uri import StoreSpec
-from holdfast.pipeline import Inline, Options, discover, drive, problems, sources
+from holdfast.pipeline import Inline, Options, drive, problems, sources
 from holdfast.pipeline.checkpoint import Checkpoints
 from holdfast.pipeline.options import Env
 from holdfast.pipeline.reconcile import Reconcile
@@ -30,6 +31,7 @@ from holdfast.pipeline.status import status
 from holdfast.sim.scenarios.pipeline import Straight
 from holdfast.telemetry.accept import layout as ingest
 from holdfast.telemetry.accept.quarantine import record_conflict
+from holdfast.telemetry.discover import Rule, new_since, reconciled
 from holdfast.telemetry.frame import Limits
 from holdfast.telemetry.query.metrics import Metrics
 from holdfast.telemetry.records import Gauge
@@ -62,14 +64,31 @@ class TestReferences:
     async def test_a_batch_without_references_is_found_by_a_full_scan_and_gets_them(self) -> None:
         async with open_store("memory:") as store:
             field = Field(store)
+            assert await reconcile(store) == {}
             manifest = await field.accept("agent", "boot", gauges(0), refer=False)
-            assert (await reconcile(store)).get("batches", 0) == 0
+            assert await reconcile(store) == {}
             summary = await reconcile(store, FULL)
             assert (summary["batches"], summary["references_written"]) == (1, 3)
             keys = {key async for key in store.keys("")}
             assert ingest.accepted_by_time_key(manifest.accepted_at_unix_ns, manifest.identity) in keys
             assert ingest.accepted_by_blob_key(manifest.frame_sha256, manifest.identity) in keys
             assert ingest.blob_by_time_key(manifest.accepted_at_unix_ns, manifest.frame_sha256) in keys
+            await pipeline.run(store)
+            await agrees(store, field.batches)
+
+    async def test_the_first_run_on_a_store_scans_everything_once(self) -> None:
+        """Also on a store that other code has written: its checkpoint is of an older version, and has no position."""
+        async with open_store("memory:") as store:
+            old = {"format": "holdfast.pipeline.reconcile", "version": 1, "through_unix_ns": 7, "cursor_ns": 7}
+            await store.put(ingest.RECONCILED, codec.encode(old))
+            field = Field(store)
+            for number in range(5):
+                await field.accept("agent", "boot", gauges(10 * number), refer=number == 0)
+            ran = await pipeline.run(store, ["reconcile"], options=Options(batches_at_once=2))
+            assert [each.summary["batches"] for each in ran] == [2, 2, 1]
+            assert await reconcile(store) == {}  # nor are the references that it wrote looked at again
+            await field.accept("agent", "boot", gauges(100), at_ns=SystemClock().wall_ns())
+            assert (await reconcile(store))["looked_at"] == 1
             await pipeline.run(store)
             await agrees(store, field.batches)
 
@@ -135,22 +154,19 @@ class TestReferences:
             field = Field(store)
             for number in range(6):
                 await field.accept("agent", "boot", gauges(10 * number, at=START + number // 2 * HOUR))
-            gathered = [
-                await field.accept("agent", "boot", gauges(10 * number, at=START + HOUR), refer=False)
-                for number in range(6, 9)
-            ]
-            await field.gather(*gathered)
+            for number in range(6, 9):
+                await field.accept("agent", "boot", gauges(10 * number, at=START + HOUR))
             await field.accept("agent", "boot", gauges(100, at=START + 9 * HOUR))
             asked = {"since_ns": START, "until_ns": START + 8 * HOUR}
             options = Options(batches_at_once=2)
             planned = await drive.preview(store, ["reconcile"], options=options, request=asked)
             ran = await pipeline.run(store, ["reconcile"], request=asked, options=options)
             looked_at = [each.summary["looked_at"] for each in ran]
-            assert looked_at == [2, 2, 3, 2]  # a slice may end with a whole gathering
+            assert looked_at == [2, 2, 2, 2, 1]
             assert [each.summary["batches"] for each in ran] == looked_at
             assert sum(each.inputs for each in planned) == 9
             ran = await pipeline.run(store, ["reconcile"], request=asked, options=options)
-            assert [each.summary["looked_at"] for each in ran] == [2, 2, 2, 1, 2]  # each once more, by its reference
+            assert [each.summary["looked_at"] for each in ran] == [2, 2, 2, 2, 1]
             await pipeline.run(store)
             await agrees(store, field.batches)
 
@@ -169,7 +185,7 @@ class TestBadInput:
             await store.put(corrupt.raw_blob_key, b"other bytes", OVERWRITE)
             document = {**json.loads((await store.get(newer.key)).body), "schema": "lightmetrics.accepted_batch.v9"}
             await store.put(newer.key, json.dumps(document).encode(), OVERWRITE)
-            foreign = f"{ingest.ACCEPTED_BY_TIME}{ingest.hour_path(START)}notes.txt"
+            foreign = f"{ingest.ACCEPTED}notes.txt"
             await store.put(foreign, b"left by somebody")
             ran = await pipeline.run(store)
             assert {each.status for each in ran} == {"success"}
@@ -245,16 +261,16 @@ class TestByTime:
             await field.accept("agent", "boot", gauges(0), at_ns=now)
             await reconcile(store)
             await field.accept("agent", "boot", gauges(10), at_ns=now - 6 * HOUR)
-            env = Env(store, store.ambient, Inline(store))
-            before = await Checkpoints(store, store.ambient).read()
-            assert before is not None
-            recent = await Checkpoints(store, store.ambient).read_recent(before.recent)
-            soon = await discover.by_time(store, before, recent, overlap_ns=600 * SECOND, now_ns=now, limit=10)
-            later = await discover.by_time(
-                store, before, recent, overlap_ns=600 * SECOND, now_ns=now + 2 * HOUR, limit=10
-            )
-            assert (len(soon.keys), soon.deep, len(later.keys), later.deep) == (0, False, 1, True)
-            assert (await Reconcile(env).run(Straight("x"), {"keys": later.keys}))["batches"] == 1
+            position = await reconciled(store)
+            assert position is not None
+            clock = store.ambient.clock
+            soon = await new_since(store, clock, Rule(), position, deep=False)
+            later = await new_since(store, clock, Rule(), position, deep=True)
+            assert (len(soon.batches), len(later.batches)) == (0, 1)
+            assert (await reconcile(store)) == {}  # a deep look is made once an hour
+            checkpoint = codec.decode((await store.get(ingest.RECONCILED)).body, key="")
+            await store.put(ingest.RECONCILED, codec.encode({**checkpoint, "deep_at_unix_ns": 0}))
+            assert (await reconcile(store))["batches"] == 1
 
     @pytest.mark.parametrize("hours", [2, 200])
     @pytest.mark.parametrize("next_driver", ["the same", "another"])
@@ -290,12 +306,12 @@ class TestByTime:
             before = dict(store.usage.by_verb)
             await job.run(Straight("second"), {})
             two = {verb: count - before.get(verb, 0) for verb, count in store.usage.by_verb.items()}
-            # Per batch: reference, manifest, bytes; two HEAD. Besides: checkpoint (twice), recent, coverage; a listing.
+            # Per batch: reference, manifest, bytes; two HEAD. Besides: checkpoint (twice), ids, coverage; a listing.
             assert (two["get"], two["head"]) == (3 * 2 + 4, 2 * 2 + 1)
             before = dict(store.usage.by_verb)
-            assert not await job.is_due()  # listed: gatherings, references, what is broken, marks of collectors
+            assert not await job.is_due()  # listed: references, what is broken
             idle = {verb: count - before.get(verb, 0) for verb, count in store.usage.by_verb.items()}
-            assert {verb: count for verb, count in idle.items() if count} == {"get": 3, "list": 4, "put": 1}
+            assert {verb: count for verb, count in idle.items() if count} == {"get": 2, "list": 2, "put": 1}
 
 
 def _sha(body: bytes) -> str:

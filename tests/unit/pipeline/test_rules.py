@@ -267,7 +267,7 @@ class CheckpointFirst(Reconcile):
 
     async def run(self, ctx: Any, request: Document) -> Document:
         plan = await self._plan(request)
-        await self._publish(plan, {"listings": []}, ctx.run_id)
+        await self._publish(plan, {"listings": [], "waiting": [], "given": []}, ctx.run_id)
         return await self._stage(plan, ctx.run_id)
 
 
@@ -275,6 +275,7 @@ class CheckpointFirst(Reconcile):
 @pytest.mark.parametrize("death", ["meta/pipeline/reconcile.json", "meta/pipeline/coverage/", "batches-by-hour/"])
 async def test_the_checkpoint_moves_last(kind: type[Reconcile], broken: set[str], death: str) -> None:
     ground = Ground()
+    await ground.reconcile()
     await ground.accept(EARLY)
     with pytest.raises(Died):
         await kind(ground.env(DiesAfter(ground.store, death))).run(Straight("mortal"), {})

@@ -27,13 +27,13 @@ def test_masters_of_spark_are_taken(master: str) -> None:
 
 @pytest.mark.parametrize("scheme", ["spark", "sc"])
 def test_a_master_that_does_not_answer_is_named_at_once(scheme: str, free_port: int) -> None:
-    with pytest.raises(WrongMaster, match="nobody answers there"):
+    with pytest.raises(WrongMaster, match="no Spark master answers there"):
         check_ready(f"{scheme}://127.0.0.1:{free_port}")
 
 
 @pytest.mark.parametrize("place", ["127.0.0.1:99999", "no..name:7077", "127.0.0.1:1,127.0.0.1:"])
 def test_where_nobody_can_be_is_named_in_one_line(place: str) -> None:
-    with pytest.raises(WrongMaster, match="nobody answers there"):
+    with pytest.raises(WrongMaster, match="no Spark master answers there"):
         check_ready(f"spark://{place}")
 
 
@@ -46,7 +46,7 @@ def test_of_several_masters_one_that_answers_is_enough(free_port: int) -> None:
 
 def test_a_session_whose_server_does_not_answer_is_lost(free_port: int) -> None:
     session = Spark(None, ours=True, remote=True, server=f"sc://127.0.0.1:{free_port}")
-    assert "nobody answers there" in str(session.lost())
+    assert "no Spark master answers there" in str(session.lost())
     assert Spark(None, ours=False, remote=True).lost() is None  # its owner may know
 
 

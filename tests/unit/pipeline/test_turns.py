@@ -18,15 +18,15 @@ LONG_MS = 3_600_000
 async def test_a_driver_that_waits_says_so() -> None:
     async with open_store("memory:") as store:
         lease = Lease(store, layout.lease_key("reconcile"), "driver-1", store.ambient, ttl_ms=LONG_MS)
-        told = io.StringIO()
-        watch = Watch(Output(as_json=False, stderr=told))
+        answer = io.StringIO()
+        watch = Watch(Output(as_json=False, stderr=answer))
         async with lease.hold():
             with pytest.raises(Conflict, match="is another driver's now"):
                 await pipeline.run(store, ["reconcile"], wait_ms=1, say=watch.say)
-            assert told.getvalue().startswith("reconcile is another driver's now (")
-            assert "driver-1" in told.getvalue()
-            with pytest.raises(Conflict):  # whoever does not wait has nothing to say but the error
+            assert answer.getvalue().startswith("reconcile is another driver's now (")
+            assert "driver-1" in answer.getvalue()
+            with pytest.raises(Conflict):  # without waiting there is nothing but the error
                 await pipeline.run(store, ["reconcile"], wait_ms=0, say=lambda *_: pytest.fail("said"))
-        told.truncate(0)
+        answer.truncate(0)
         assert await pipeline.run(store, ["reconcile"], say=watch.say) == []  # nothing was accepted
-        assert "another driver" not in told.getvalue()
+        assert "another driver" not in answer.getvalue()

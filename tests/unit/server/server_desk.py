@@ -65,9 +65,7 @@ class ServerDesk:
 
 
 @asynccontextmanager
-async def server_desk(
-    folder: Path, *, query: bool = False, overlap_s: int = 600, **settings: Any
-) -> AsyncIterator[ServerDesk]:
+async def server_desk(folder: Path, *, query: bool = False, **settings: Any) -> AsyncIterator[ServerDesk]:
     desk = AcceptDesk()
     ambient = desk.ambient()
     tokens = folder / "tokens.toml"
@@ -77,7 +75,7 @@ async def server_desk(
     retry = RetryPolicy(attempts=2, base_ms=0, max_ms=0)
     store = Client(script, ambient=ambient, retry=retry, usage=usage, spec=StoreSpec("memory", "desk"))
     section = IngestSection.model_validate({"tokens": tokens, "backfill": True, **settings})
-    async with open_service(store, section, query=query, overlap_s=overlap_s) as service:
+    async with open_service(store, section, query=query) as service:
         transports = [httpx.ASGITransport(app, False) for app in (ingest_app(service), private_app(service))]
         clients = [httpx.AsyncClient(transport=each, base_url="http://localhost") for each in transports]
         async with clients[0] as ingest, clients[1] as private:

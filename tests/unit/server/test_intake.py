@@ -27,19 +27,19 @@ from holdfast.telemetry.frame import FrameInvalid, Reason
 from tests.unit.server.server_desk import frame, server_desk
 
 
-async def test_a_batch_is_new_once_and_costs_two_puts_and_a_duplicate_one_put_and_one_get(tmp_path: Path) -> None:
+async def test_a_batch_is_new_once_and_costs_three_puts_and_a_duplicate_two_puts_and_two_gets(tmp_path: Path) -> None:
     async with server_desk(tmp_path) as desk:
         await asyncio.sleep(0)
         desk.usage.tallies.clear()
         first = await desk.post(frame())
-        paths = {family: desk.usage.requests("put", family) for family in ("raw-blobs", "accepted")}
+        paths = {family: desk.usage.requests("put", family) for family in ("raw-blobs", "accepted-by-time", "accepted")}
         assert (first.status_code, first.json()["duplicate"], first.json()["agent_id"]) == (200, False, "web-1")
-        assert paths == {"raw-blobs": 1, "accepted": 1}
+        assert paths == {"raw-blobs": 1, "accepted-by-time": 1, "accepted": 1}
         await asyncio.sleep(0.05)
         desk.usage.tallies.clear()
         second = await desk.post(frame())
         assert (second.status_code, second.json()["duplicate"]) == (200, True)
-        assert desk.usage.by_verb == {"put": 1, "get": 1}
+        assert desk.usage.by_verb == {"put": 2, "get": 2}
         assert first.json()["frame_sha256"] == second.json()["frame_sha256"]
 
 

@@ -14,7 +14,6 @@ from holdfast.objects.memory import MemoryStore
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Written
 from holdfast.server.readiness import Readiness
 from holdfast.sim.ingest_kit import submission
-from holdfast.telemetry.accept.marks import Mark
 from holdfast.telemetry.accept.notes import FILE, Notes
 from holdfast.telemetry.accept.spool import RESERVE_BYTES, TRIAL, TRIAL_BYTES, Spool
 from holdfast.telemetry.records import Log
@@ -31,42 +30,31 @@ async def problem(desk: ServerDesk) -> str:
 async def test_the_newest_write_counts(tmp_path: Path) -> None:
     async with server_desk(tmp_path) as desk:
         assert (await desk.get("/readyz"))["store_problem"] is None
-        desk.script.script += ["busy"] * 2
+        desk.script.script += ["busy"] * 4
         assert (await desk.post(frame())).status_code == 503
         assert "503" in await problem(desk)
         assert (await desk.post(frame())).status_code == 200
         assert (await desk.get("/readyz"))["store_problem"] is None
 
 
-async def test_without_batches_the_mark_tells_whether_the_store_takes_writes(tmp_path: Path) -> None:
+async def test_a_store_is_tried_with_as_much_as_it_refused(tmp_path: Path) -> None:
     async with server_desk(tmp_path) as desk:
-        marks = desk.service.marks
-        assert marks is not None
-        desk.script.script += ["busy"] * 2
-        await marks.renew()
-        assert "collectors/v1" in await problem(desk)
-        await marks.renew()
-        assert (await desk.get("/readyz"))["store_problem"] is None
-        desk.script.script += ["busy"] * 2
+        desk.script.script += ["busy"] * 4
         body = frame(Log("x" * 5_000, 1))
         assert (await desk.post(body)).status_code == 503
-        await marks.renew()
-        [key] = [key async for key in desk.service.store.keys("collectors/")]
-        kept = (await desk.service.store.get(key)).body
-        assert len(body) <= len(kept) <= len(body) + 500  # a store with room for no more than a short mark would not do
-        assert Mark.read(await desk.service.store.get(key)).session == marks.session
-        await marks.renew()
-        assert len((await desk.service.store.get(key)).body) < 500
-        desk.watch.advance(seconds=60)  # a write that hangs says nothing, and neither does the mark
-        assert "has not taken the mark" in await problem(desk)
-        await marks.renew()
+        desk.script.script += ["busy"] * 2
+        desk.watch.advance(seconds=3)
+        assert "collector-probes/v1" in await problem(desk)
+        desk.watch.advance(seconds=3)
         assert (await desk.get("/readyz"))["store_problem"] is None
+        [key] = [key async for key in desk.service.store.keys("collector-probes/")]
+        assert len((await desk.service.store.get(key)).body) == len(body)
 
 
 async def test_who_shows_no_token_is_told_no_address_and_no_path(tmp_path: Path) -> None:
     async with server_desk(tmp_path) as desk:
         assert (await desk.ingest.get("/readyz")).json() == {"status": "ready"}
-        desk.script.script += ["busy"] * 2
+        desk.script.script += ["busy"] * 4
         assert (await desk.post(frame())).status_code == 503
         assert "503" in await problem(desk)
         answer = await desk.ingest.get("/readyz")
@@ -103,7 +91,7 @@ async def test_a_spool_is_tried_with_as_much_as_it_refused(tmp_path: Path) -> No
     disk = TightDisk(desk.watch, tmp_path, room=RESERVE_BYTES + 10_000)
     spool = Spool(disk, disk.notes)
     await spool.load()
-    ready, collector = Readiness(desk.store(), desk.watch, spool, None), desk.spooler(spool)
+    ready, collector = Readiness(desk.store(), desk.watch, spool, "spooler"), desk.spooler(spool)
 
     async def said() -> str:
         desk.watch.advance(seconds=2)
@@ -145,7 +133,7 @@ async def test_of_a_disk_that_hangs_who_asks_is_told_so_and_it_is_not_asked_agai
     disk = HangingDisk(MemoryStore(clock=desk.watch))
     spool = Spool(disk, Notes(tmp_path / FILE, desk.watch))
     await spool.load()
-    ready = Readiness(desk.store(), desk.watch, spool, None, disk_s=0.01)
+    ready = Readiness(desk.store(), desk.watch, spool, "spooler", disk_s=0.01)
     silent = "the disk of the spool does not respond"
     try:
         for _ in range(3):

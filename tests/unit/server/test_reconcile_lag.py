@@ -12,6 +12,7 @@ from holdfast.objects.memory import MemoryStore
 from holdfast.objects.store import NotModified, Object, Version
 from holdfast.telemetry.accept import layout
 from holdfast.telemetry.accept.reconciled import NEVER, NOT_YET, Reconciled
+from holdfast.telemetry.discover import CHECKPOINT_FORMAT
 from tests.unit.server.server_desk import ServerDesk, frame, server_desk
 
 
@@ -50,11 +51,12 @@ async def test_a_checkpoint_that_says_nothing_changes_nothing(tmp_path: Path) ->
             assert layout.RECONCILED in ready["reconcile_problem"]
 
 
-async def test_a_full_scan_alone_says_no_time(tmp_path: Path) -> None:
+async def test_a_first_scan_that_has_not_ended_says_no_time(tmp_path: Path) -> None:
     async with server_desk(tmp_path) as desk:
         store, reconciled = desk.service.store, desk.service.reconciled
         assert (await desk.post(frame())).status_code == 200
-        await pipeline.run(store, ["reconcile"], request={"full": True})
+        checkpoint = {"format": CHECKPOINT_FORMAT, "version": 2, "through_unix_ns": 0}
+        await store.put(layout.RECONCILED, json.dumps(checkpoint).encode())
         await reconciled.look()
         ready = await desk.get("/readyz")
         assert (ready["reconcile_lag_s"], ready["reconcile_problem"]) == (None, NOT_YET)

@@ -21,13 +21,13 @@ async def test_a_store_that_does_not_answer_keeps_no_collector_from_ending(
         await asyncio.Event().wait()
 
     async with asyncio.timeout(60):
-        async with server_desk(tmp_path, drain_ms=0) as desk:
+        async with server_desk(tmp_path, drain_ms=0, acceptance="local_spool", spool=tmp_path / "spool") as desk:
             assert (await desk.post(frame())).status_code == 200
             monkeypatch.setattr(desk.script, "put", stall)
             desk.service.begin_draining()
     assert stalled.is_set()
     said = [record.getMessage() for record in caplog.records if "not finished in time" in record.getMessage()]
-    assert [line.partition(":")[0] for line in said] == ["outstanding references", "the mark"]
+    assert [line.partition(":")[0] for line in said] == ["landing"]
 
 
 async def test_an_end_that_takes_its_time_has_what_is_left_of_it(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ async def run(
     ] = None,
     older_than: Annotated[
         str | None,
-        typer.Option(metavar="SPAN", help="Judge what is older; default: pipeline.overlap_s, 10 minutes."),
+        typer.Option(metavar="SPAN", help="Judge what is older; default: 10 minutes."),
     ] = None,
     inventory: Annotated[
         str | None, typer.Option(metavar="LOCATION", help="Take manifests from an S3 Inventory: its manifest.json.")

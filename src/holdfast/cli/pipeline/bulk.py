@@ -83,7 +83,7 @@ async def load(
         rules = Rules(on_conflict, absent, latest_by, instead)
         metadata = {"load": {"files": source, "by": by}}
         name, term_ms = f"{by} {store.ambient.ids.attempt()}", shell.settings.ontology.s3_lease_ttl_ms
-        wanted = loading.Wishes(rules, load_id, 0, if_head, metadata, name, term_ms, allow_empty)
+        wanted = loading.LoadOptions(rules, load_id, 0, if_head, metadata, name, term_ms, allow_empty)
         async with engine_for(shell, store, master, conf or []) as engine:
             done = await _loaded(store, typed, wanted, engine, (source, style, retract_column), watch)
     tally = done.tally

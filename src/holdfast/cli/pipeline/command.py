@@ -388,7 +388,3 @@ def _table(shell: Shell, ended: "list[Ran]") -> None:
         return
     columns, rows = run_rows(ended)
     shell.out.table(columns, rows)
-    for each in ended:
-        if each.summary.get("untold"):
-            names = ", ".join(each.summary["untold"])
-            shell.out.note(f"{names}: killed, or its last acceptances are unknown; all manifests were scanned")

@@ -91,7 +91,6 @@ def options_of(shell: Shell, settle: str | None, *, service: bool) -> "Options":
     section, ingest = shell.settings.pipeline, shell.settings.ingest
     settle_ns = section.settle_s * 1_000_000_000 if service else 0
     return Options(
-        overlap_ns=section.overlap_s * 1_000_000_000,
         full_scan_every_ns=section.full_scan_every_s * 1_000_000_000,
         settle_ns=settle_ns if settle is None else parse_span(settle),
         merge_after_ns=section.merge_after_s * 1_000_000_000,

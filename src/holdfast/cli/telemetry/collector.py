@@ -128,7 +128,6 @@ async def _serve(shell: Shell, section: IngestSection, *, query: bool, unsafe_an
                         section,
                         query=query,
                         unsafe_any_place=unsafe_any_place,
-                        overlap_s=settings.pipeline.overlap_s,
                         on_serving=on_serving,
                     )
             except asyncio.CancelledError:
@@ -162,13 +161,11 @@ def figures(serving: "Serving") -> str:
     """One line on how things stand."""
     service = serving.service
     batches = service.metrics.batches
-    owed, dropped = service.references()
     parts = [
         f"{counted(batches('new'), 'batch', 'batches')} accepted",
         counted(batches("duplicate"), "duplicate"),
         counted(batches("conflict"), "conflict"),
         f"{service.limits.under_way} under way",
-        f"{counted(owed, 'reference')} owed" + (f" ({dropped:,} left out)" if dropped else ""),
         f"{counted(len(service.live), 'batch', 'batches')} live",
     ]
     return ", ".join(parts)

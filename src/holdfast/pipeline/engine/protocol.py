@@ -9,7 +9,7 @@ picklable and small: work travels as rows, never inside the kernel.
 
 **Tasks** are the older form, for jobs that have not moved to relational steps yet: a module-level async function of
 an open store and a payload of bytes, which gives small documents. Tasks and kernels may run twice, at once or one after
-the other: what they write they create, under names that follow from their input or that nobody else can have.
+the other: what they write they create, under names that follow from their input or that are unique.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence

@@ -7,7 +7,7 @@
         rows = await work.rows("SELECT rule, count(*) AS n FROM missing GROUP BY rule")
 
 The order of ``scan`` and ``map`` is the order in which the job reads the store: each is complete before the next one
-begins. A step that this run has already staged is not done again, whoever did it. ``rows`` refuses more than it is told
+begins. A step that this run has already staged is not done again. ``rows`` refuses more than it is given
 to expect: the driver holds counts and hours, not the rows of a job.
 """
 

@@ -377,7 +377,7 @@ def _ended(spark: Spark, group: str) -> int:
             for stage in info.stageIds if info is not None else ():
                 known: Any = tracker.getStageInfo(stage)
                 ended += known.numCompletedTasks if known is not None else 0
-    except unanswered() as error:  # whoever waits for the tasks is told
+    except unanswered() as error:  # raised where the tasks are awaited
         _log.debug("progress is not known: %s", error)
     return ended
 

@@ -143,7 +143,7 @@ async def _expire(store: Store, old: list[Old], closing: Closing, ask: Ask, out:
         await map_bounded(records, lambda each: expired.record(store, each), limit=READS)
     for each in chosen:
         await out.remove(layout.blob_key(each.manifest.frame_sha256), each.manifest.frame_bytes, EXPIRED)
-        for reference in list(references.of_accepted(each.manifest))[1:]:  # by time it is still found
+        for reference in references.of_bytes(each.manifest):  # by time it is still found
             await out.remove_derived(reference.key, len(reference.body), DERIVED)
     return len(chosen)
 

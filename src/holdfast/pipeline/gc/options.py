@@ -14,7 +14,6 @@ DAY_NS = 24 * HOUR_NS
 KINDS = {
     "orphans": "raw blobs that no manifest names",
     "derived": "chunks, units and generations that later ones have superseded",
-    "gatherings": "what collectors gathered, once each batch has its own reference; marks of those that are gone",
     "ontology": "superseded snapshots, and attempts at commits that lost",
     "runs": "what deleted runs and lost attempts have left behind",
     "records": "records of the pipeline's own work",

@@ -77,4 +77,4 @@ async def _settle(keeper: Keeper, judged: Judged, store: Store) -> None:
     """What was adopted is found by time, as any other batch."""
     treated = await keeper.settle(judged)
     if judged.fate is Fate.ADOPT and treated.accepted is not None:
-        await references.write(store, references.by_time(treated.accepted))
+        await references.refer(store, treated.accepted, (await store.head(treated.accepted.key)).modified_ns)

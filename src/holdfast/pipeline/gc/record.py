@@ -5,8 +5,8 @@
     meta/pipeline/gc/v1/{run}/{kind}/{digest}.done.json         they are gone
 
 An intent is named by the hash of what it says, so a task that is run again writes it again, deletes again what is gone
-already, and changes nothing. An intent without its end is one of a task that was cut short: whoever goes on with the
-run, or the next run, looks what became of its keys and says so (``settle``).
+already, and changes nothing. An intent without its end is one of a task that was cut short: the driver that goes on
+with the run, or the next run, looks up what became of its keys and records it (``settle``).
 """
 
 import hashlib
@@ -189,7 +189,7 @@ class Intent:
 
 
 async def intents(store: Store, run_id: str, *, unconcluded: bool = False) -> AsyncIterator[Intent]:
-    """What a run was about to remove, group by group; only what nobody has concluded, if that is asked for."""
+    """What a run was about to remove, group by group; only what is not concluded, if that is asked for."""
     folder = f"{GC}{run_id}/"
     keys = {key async for key in store.keys(folder)}
     for key in sorted(keys):
@@ -205,7 +205,7 @@ async def intents(store: Store, run_id: str, *, unconcluded: bool = False) -> As
 
 
 async def settle(store: Store, run_id: str) -> int:
-    """Look what became of intents that nobody has concluded, and put it on record; how many there were."""
+    """Look what became of intents that are not concluded, and put it on record; how many there were."""
     count = 0
     async for intent in intents(store, run_id, unconcluded=True):
         there = await map_bounded([key for key, *_ in intent.objects], lambda key: _there(store, key), limit=AT_ONCE)

@@ -30,7 +30,6 @@ from holdfast.ontology.format import layout as ontology
 from holdfast.pipeline import audited, layout, sources
 from holdfast.pipeline.audited import INVENTORY, KEPT, SCAN, Audited, Scope
 from holdfast.pipeline.checkpoint import Checkpoints
-from holdfast.pipeline.discover import DEEP_NS
 from holdfast.pipeline.engine import staged
 from holdfast.pipeline.engine.protocol import Spread
 from holdfast.pipeline.engine.relations import Relations, Step, relations
@@ -42,6 +41,7 @@ from holdfast.pipeline.options import Env
 from holdfast.pipeline.tables.objects import OBJECTS, ObjectsTable
 from holdfast.runs import layout as runs
 from holdfast.telemetry.accept import layout as ingest
+from holdfast.telemetry.discover import LATE_NS
 from holdfast.telemetry.rollup.audit_rules import RULES as DERIVED
 
 ONE_IN = 64
@@ -66,7 +66,7 @@ MANIFESTS = (ingest.ACCEPTED, ingest.CONFLICTS, ingest.RESOLUTIONS)
 NAMED = (*REFERENCES, ingest.BLOBS)
 """What manifests name: whatever lies here, one of them accounts for it."""
 PREFIXES: Mapping[str, tuple[str, ...]] = {
-    Scope.INGEST: (*MANIFESTS, *NAMED, ingest.GATHERINGS, ingest.EXPIRED),
+    Scope.INGEST: (*MANIFESTS, *NAMED, ingest.EXPIRED),
     Scope.RUNS: (runs.ROOT, runs.INDEX_OPEN, runs.INDEX_DONE),
     Scope.BUS: (bus.EVENTS, bus.CLAIMS, bus.DEAD_LETTERS),
 }
@@ -162,12 +162,12 @@ class Audit:
             return _Reconciled(findings=[Finding(DERIVED["corrupt_checkpoint"], layout.CHECKPOINT, str(error))])
         if found is None:
             return _Reconciled()
-        if found.cursor_ns > now_ns:
+        if found.newest_ns > now_ns:
             told = "its cursor is later than the store's own clock"
             return _Reconciled(findings=[Finding(DERIVED["checkpoint_ahead"], layout.CHECKPOINT, told)])
         # References that come later than a day after their batch are left to the full scan, which is a repair.
-        by_now_ns = min(found.through_unix_ns, now_ns) - DEEP_NS
-        return _Reconciled(max(found.cursor_ns, by_now_ns) - self._options.overlap_ns, found.cursor_ns)
+        by_now_ns = min(found.through_unix_ns, now_ns) - LATE_NS
+        return _Reconciled(max(found.newest_ns, by_now_ns) - self._options.overlap_ns, found.newest_ns)
 
     def _order(self, audit_id: str, request: Document, through_ns: int, reconciled_ns: int) -> Order:
         limits = self._options.limits
@@ -297,8 +297,7 @@ def define(work: Relations, through_ns: int) -> None:
     )
     work.view(
         "suspects",
-        "SELECT source AS key FROM unexcused UNION SELECT source FROM altered UNION SELECT key FROM unclaimed "
-        f"UNION SELECT key FROM judged WHERE {below(ingest.GATHERINGS)}",
+        "SELECT source AS key FROM unexcused UNION SELECT source FROM altered UNION SELECT key FROM unclaimed",
     )
     work.view(
         "chosen",
@@ -313,7 +312,7 @@ def define(work: Relations, through_ns: int) -> None:
         UNION ALL
         SELECT space, part, '', 0, 0, {DAY_WORK} FROM subjects""",
     )
-    work.view("by_time", f"SELECT * FROM objects WHERE {below(ingest.ACCEPTED_BY_TIME, ingest.GATHERINGS)}")
+    work.view("by_time", f"SELECT * FROM objects WHERE {below(ingest.ACCEPTED_BY_TIME)}")
     work.view("broken", "SELECT rule, severity, key, message, remedy, weight FROM findings WHERE rule IS NOT NULL")
     work.view(
         "kept",

@@ -31,7 +31,6 @@ from holdfast.runs.admin.audit import Folder, RunCheck
 from holdfast.telemetry.accept import layout, references
 from holdfast.telemetry.accept.audit import BLOB_BY_TIME, BY_BLOB, BY_TIME, CONFLICT_BY_BLOB, BatchCheck
 from holdfast.telemetry.accept.audit_back import Back
-from holdfast.telemetry.accept.audit_gatherings import GatheringCheck
 from holdfast.telemetry.accept.audit_rules import RULES
 from holdfast.telemetry.accept.manifest import AcceptedManifest
 from holdfast.telemetry.accept.resolutions import Resolutions
@@ -125,7 +124,7 @@ class Claims:
         expired = layout.expired_key(manifest.identity)
         yield _claim(key, blob, manifest.frame_bytes, expired)
         by_time, *of_bytes = references.of_accepted(manifest)
-        yield _claim(key, by_time.key, len(by_time.body))
+        yield _claim(key, by_time.key)  # attempts write references of different lengths
         for reference in of_bytes:  # these go with the bytes
             yield _claim(key, reference.key, len(reference.body), expired)
 
@@ -259,8 +258,6 @@ class Checks(Desk):
                 await back.evidence(Entry(blob, 0, 0), tally)
         elif key.startswith(layout.RESOLUTIONS):
             await self._batches.resolution(entry, tally)
-        elif key.startswith(layout.GATHERINGS):
-            await GatheringCheck(self.store, self.look).gathering(entry, tally)
         else:
             await (back.loose(entry, tally) if layout.blob_hash(key) is not None else _foreign(key, tally))
 

@@ -18,8 +18,7 @@ RULES = rules(
 
 PREFIXES = (
     *(ingest.ACCEPTED, ingest.ACCEPTED_BY_TIME, ingest.ACCEPTED_BY_BLOB, ingest.BLOBS, ingest.BLOBS_BY_TIME),
-    *(ingest.CONFLICTS, ingest.CONFLICTS_BY_BLOB, ingest.EXPIRED, ingest.GATHERINGS),
-    ingest.MARKS,
+    *(ingest.CONFLICTS, ingest.CONFLICTS_BY_BLOB, ingest.EXPIRED),
     *(metrics.ROLLUP, metrics.INDEX, metrics.MANIFESTS, metrics.BATCHES_BY_HOUR),
     *(ontology.COMMITS, ontology.SNAPSHOTS, ontology.INDICES),
     *(runs.ROOT, runs.INDEX),

@@ -28,7 +28,7 @@ from holdfast.objects.store import Entry, Store
 from holdfast.pipeline.engine import staged
 from holdfast.pipeline.engine.protocol import Spread
 from holdfast.pipeline.engine.relations import Relations, Step, relations
-from holdfast.pipeline.gc import batches, derived, gatherings, leftovers, ontology, orphans, record, windows
+from holdfast.pipeline.gc import batches, derived, leftovers, ontology, orphans, record, windows
 from holdfast.pipeline.gc.options import KINDS, Ask
 from holdfast.pipeline.gc.record import EXAMPLES, Sweep, latest_proof
 from holdfast.pipeline.job import Steps, latest
@@ -48,7 +48,6 @@ JOINED: Mapping[str, tuple[str, ...]] = {
 Parts = Callable[[Store], Awaitable[list[str]]]
 Sweeper = Callable[[Store, Ambient, Ask, Sweep], Awaitable[None]]
 SUBJECTS: Mapping[str, tuple[Parts, Sweeper]] = {
-    "gatherings": (gatherings.shards, gatherings.sweep),
     "ontology": (ontology.shards, ontology.sweep),
     "runs": (leftovers.run_ranges, leftovers.sweep_runs),
     "records": (leftovers.one_part, leftovers.expire_records),

@@ -1,7 +1,7 @@
 """Accepted batches, one row each, and conflicts that are in quarantine.
 
 Without a condition on the time of acceptance the manifests themselves are listed: nothing is missed. With one, the
-references by time of those hours are: the few batches whose reference is not written yet are not among them.
+references by time of those hours are.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -19,7 +19,7 @@ from holdfast.pipeline.tables.given import Given
 from holdfast.pipeline.tables.table import TIMESTAMP, Tables, Wanted, batch_of, groups, microseconds
 from holdfast.telemetry.accept import layout
 from holdfast.telemetry.accept.manifest import AcceptedManifest, ConflictManifest
-from holdfast.telemetry.query.fresh import manifest_in
+from holdfast.telemetry.discover import Stray, resolve
 
 KEYS_AT_ONCE = 2_000
 ROWS_AT_ONCE = 1_000
@@ -165,9 +165,13 @@ async def _below(store: Store, prefix: str, wanted: Wanted) -> list[str]:
 
 
 async def read_manifest(store: Store, key: str, unreadable: Unreadable) -> AcceptedManifest | None:
-    """By its own key, or by that of a reference. None for one that cannot be read and is passed over."""
+    """By its own key, or by that of a reference. None for a reference that leads to no batch, and for what cannot be
+    read and is skipped."""
     try:
-        return manifest_in(await store.get(key))
+        if not key.startswith(layout.ACCEPTED_BY_TIME):
+            return AcceptedManifest.read(await store.get(key))
+        found = await resolve(store, key)
+        return None if isinstance(found, Stray) else found.manifest
     except (Corrupt, Incompatible, Invalid, NotFound) as error:
         unreadable.met(key, error)
         return None
@@ -231,6 +235,6 @@ async def _make_quarantine(store: Store, given: Given) -> QuarantineTable:
 
 
 TABLES: Tables = {
-    "accepted": (_make_accepted, (UNREADABLE, "start", "late", "overlap", "max_batches_per_trigger")),
+    "accepted": (_make_accepted, (UNREADABLE, "start", "late", "max_batches_per_trigger")),
     "quarantine": (_make_quarantine, (UNREADABLE,)),
 }

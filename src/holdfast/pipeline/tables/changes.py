@@ -6,8 +6,8 @@
 With one type the columns of ``changes`` are those of the type, so that they can be written to another store; with
 several, or all, they are the kind, the type, the key, and the fields as JSON.
 
-A part of ``changes`` is some types and a range of commits: to tell an update from an insert somebody must know what was
-there before, and knows it of these types alone.
+A part of ``changes`` is some types and a range of commits: an update differs from an insert by what was there before,
+which a part knows of its types alone.
 """
 
 import json
@@ -231,8 +231,8 @@ def _types(ledger: Ledger, given: Given) -> frozenset[TypeId] | None:
         if not any(each.name == name for each in known):
             listed = sorted({each.name for each in known})
             near = get_close_matches(name, listed, n=1)
-            told = f"did you mean {near[0]}?" if near else f"the types are: {', '.join(listed) or 'none yet'}"
-            raise NotFound(f"there is no type {name!r} in this store", remedy=told)
+            answer = f"did you mean {near[0]}?" if near else f"the types are: {', '.join(listed) or 'none yet'}"
+            raise NotFound(f"there is no type {name!r} in this store", remedy=answer)
     return frozenset(each for each in known if each.name in names) if names else None
 
 

@@ -1,6 +1,6 @@
 """Conditions that a reader was asked for, as far as they help to leave something out. Pure.
 
-Whoever asked puts them to every row again, so to leave too much in is slow and never wrong; to leave a row out that
+The caller applies them to every row again, so to leave too much in is slow and never wrong; to leave a row out that
 fits would be. What is not understood here is therefore left out of the conditions, not guessed at.
 """
 
@@ -81,7 +81,7 @@ def _bounds(terms: Iterable[tuple[str, Any]]) -> tuple[int | None, int | None]:
 
 
 def _nanoseconds(value: Any) -> Any:
-    """Of a timestamp with a zone. Without one nobody knows which moment is meant."""
+    """Of a timestamp with a zone. Without one the moment is ambiguous."""
     if isinstance(value, tuple):
         return tuple(map(_nanoseconds, value))
     if not isinstance(value, datetime) or value.tzinfo is None:

@@ -1,6 +1,6 @@
 """The bus: events, claims of handlers, dead letters; of one namespace (``namespace``) or of all.
 
-``status`` of an event costs a look at its claims: whoever does not need it leaves it out of ``columns``.
+``status`` of an event costs a look at its claims: leave it out of ``columns`` if you do not need it.
 """
 
 import json

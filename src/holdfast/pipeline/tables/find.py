@@ -38,7 +38,7 @@ HOMES = {
     "claims": "events",
     "dead_letters": "events",
 }
-"""The tables that are always there, and the modules that have them. Each is loaded when somebody asks for its table:
+"""The tables that are always there, and the modules that have them. Each is loaded when its table is used:
 Spark plans in processes that live for one query."""
 
 
@@ -82,8 +82,8 @@ async def _typed(store: Store, given: Given, name: str) -> "TypeTable":
 def unknown(name: str, shapes: Mapping[str, object]) -> NotFound:
     names = [*HOMES, *shapes]
     near = get_close_matches(name, names, n=1) or get_close_matches(name.lower(), names, n=1)
-    told = f"did you mean {near[0]}? " if near else ""
-    return NotFound(f"there is no table {name!r} in this store", remedy=f"{told}the tables are: {', '.join(names)}")
+    answer = f"did you mean {near[0]}? " if near else ""
+    return NotFound(f"there is no table {name!r} in this store", remedy=f"{answer}the tables are: {', '.join(names)}")
 
 
 async def everything(store: Store, options: Mapping[str, str], wanted: Wanted | None = None) -> pa.Table:

@@ -20,7 +20,7 @@ from holdfast.pipeline.tables.table import Tables, Wanted
 
 OBJECTS = pa.schema([("key", pa.string()), ("size", pa.int64()), ("modified_ns", pa.int64())])
 MOST_CUTS = 1024
-"""Per prefix; the memory of whoever plans does not grow with the store."""
+"""Per prefix; the memory of the planner does not grow with the store."""
 TURNS = 8
 """Spans of a prefix for each task that runs at a time: they are not equally long."""
 

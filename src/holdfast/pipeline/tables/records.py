@@ -24,7 +24,7 @@ from holdfast.telemetry.accept import layout
 from holdfast.telemetry.accept.manifest import AcceptedManifest
 from holdfast.telemetry.frame import Limits
 from holdfast.telemetry.identity import BatchIdentity
-from holdfast.telemetry.query.fresh import OVERLAP_NS, Batches, Memory, fresh_manifests, is_reconciled, neighbour_keys
+from holdfast.telemetry.query.fresh import Batches, Memory, fresh_manifests, is_reconciled, neighbour_keys
 from holdfast.telemetry.query.question import moment_ns
 from holdfast.telemetry.rollup import layout as derived
 from holdfast.telemetry.rollup import listing
@@ -164,7 +164,7 @@ class RecordsTable:
         return [each for each in (*listed, *fresh) if agents(each.agent) and boots(each.boot)]
 
     async def _fresh(self, store: Store, since_ns: int) -> list[BatchRef]:
-        found = await fresh_manifests(store, OVERLAP_NS, since_ns, Unreadable(skip=self.skip).met)
+        found = await fresh_manifests(store, since_ns, Unreadable(skip=self.skip).met)
         others = await neighbour_keys(store, [each.identity for each in found])
         return [*map(BatchRef.of_manifest, found), *_of_keys(others)]
 
@@ -231,5 +231,5 @@ async def _records(store: Store, given: Given) -> RecordsTable:
     return RecordsTable(given.table, span_of(given), Unreadable.of(given))
 
 
-_OPTIONS = ("since", "until", UNREADABLE, "start", "late", "overlap", "max_batches_per_trigger")
+_OPTIONS = ("since", "until", UNREADABLE, "start", "late", "max_batches_per_trigger")
 TABLES: Tables = dict.fromkeys(decoded.SCHEMAS, (_records, _OPTIONS))

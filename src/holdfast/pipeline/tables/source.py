@@ -5,7 +5,7 @@ spec and closes it. What a query pins is pinned once, when its DataFrame is made
 
 Filters reach a source only where ``spark.sql.python.filterPushdown.enabled`` is true; then they leave out files, hours
 and chunks before a task starts. Elsewhere Spark filters what it gets: the same rows, read at a higher price. Spark
-refuses a reader that takes filters while the setting is off, so that nobody waits in vain for what they would save;
+refuses a reader that takes filters while the setting is off, so that no one relies on filters that have no effect;
 ours does not depend on them, and says so by ``_Pushing``.
 
 Errors leave as one line, ``holdfast-error:kind: what happened (hint)``, which stands in whatever Spark makes of it.
@@ -177,7 +177,7 @@ def with_store(spec: StoreSpec, use: Callable[[Client], Coroutine[Any, Any, T]])
 def batches(
     spec: StoreSpec, schema: StructType, read: Callable[[Client], AsyncIterator[pa.RecordBatch]]
 ) -> Iterator[pa.RecordBatch]:
-    """Batches as Spark wants them, one after the other, on a loop that lives as long as somebody takes them."""
+    """Batches as Spark wants them, one after the other, on a loop that lives until they are read."""
     wanted = to_arrow_schema(schema, timezone="UTC")
     with in_one_line(task=True), asyncio.Runner() as runner:
         store = runner.run(_opened(spec))

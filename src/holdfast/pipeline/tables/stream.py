@@ -28,11 +28,11 @@ from holdfast.pipeline.tables import references
 from holdfast.pipeline.tables.batches import KEYS_AT_ONCE, AcceptedTable, Unreadable
 from holdfast.pipeline.tables.changes import ChangesTable
 from holdfast.pipeline.tables.given import Given
-from holdfast.pipeline.tables.position import Position, Rule
 from holdfast.pipeline.tables.records import RecordsTable, in_parts
 from holdfast.pipeline.tables.source import batches, with_store
 from holdfast.pipeline.tables.table import Table, Wanted, groups
 from holdfast.pipeline.tables.types import moment_of
+from holdfast.telemetry.discover import Position, Rule, given_between, latest, look, new_since
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -145,12 +145,8 @@ class ReferencesStream(TableStream):
 
     def __init__(self, given: Given, table: AcceptedTable | RecordsTable, wanted: Wanted, schema: StructType) -> None:
         super().__init__(given, table, wanted, schema)
-        rule = Rule()
-        overlap, late = given.text("overlap"), given.text("late")
-        self._rule = Rule(
-            rule.overlap_ns if overlap is None else parse_span(overlap),
-            rule.late_ns if late is None else EVER_NS if late == "all" else parse_span(late),
-        )
+        late = given.text("late")
+        self._rule = Rule() if late is None else Rule(late_ns=EVER_NS if late == "all" else parse_span(late))
         self._clock = SystemClock()
         self._deep_at_ns: int | None = None
         self._bounded = False
@@ -161,8 +157,7 @@ class ReferencesStream(TableStream):
         if text == "earliest":
             return Position().document()
         if text == "latest":
-            position, _ = await references.look(store, self._clock, self._rule, Position(), deep=True)
-            return position.document()
+            return (await latest(store, self._clock, self._rule)).document()
         try:
             time_ns = parse_iso(text)
         except ValueError as error:
@@ -174,12 +169,12 @@ class ReferencesStream(TableStream):
     async def _latest(self, store: Store, start: Offset, most: int | None) -> Offset:
         position = Position.of(start)
         if self._bounded and self._target is None:
-            self._target, _ = await references.look(store, self._clock, self._rule, position, deep=True)
+            self._target = (await look(store, self._clock, self._rule, position, deep=True)).end
         now_ns = self._clock.monotonic_ns()
         first = self._deep_at_ns is None and not position.more
         due = self._deep_at_ns is None or now_ns - self._deep_at_ns >= DEEP_EVERY_NS
         deep = self._bounded or first or (self._rule.deep(position) and due)
-        end, fresh = await references.look(
+        found = await new_since(
             store,
             self._clock,
             self._rule,
@@ -188,13 +183,13 @@ class ReferencesStream(TableStream):
             limit=most,
             within=self._target,
         )
-        if deep and not end.more:
+        if deep and not found.end.more:
             self._deep_at_ns = now_ns
-        return end.document() if fresh else start
+        return found.end.document() if found.batches or found.unreadable or found.end.more else start
 
     async def _parts(self, store: Store, start: Offset, end: Offset) -> list[Any]:
         before, after = Position.of(start), Position.of(end)
-        keys = [] if start == end else await references.keys_between(store, before, after)
+        keys = [] if start == end else [each.reference for each in await given_between(store, before, after)]
         if isinstance(self._table, AcceptedTable):
             return groups(keys, worth=KEYS_AT_ONCE, most=self._wanted.partitions)
         table: RecordsTable = self._table

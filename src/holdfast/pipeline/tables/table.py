@@ -1,10 +1,10 @@
-"""What every table is: a schema, a plan that is made once, and parts that are read wherever somebody is free.
+"""What every table is: a schema, a plan that is made once, and parts that are read on any executor.
 
-``plan`` is run where the query is planned, at one pinned state of the store: what it finds out there, nobody looks up
+``plan`` is run where the query is planned, at one pinned state of the store: what it finds out there, no part looks up
 again. A part is data, small and picklable. ``read`` is run in a task, on a store of its own; it gives batches with the
 columns that are wanted, in their order, and holds no more than a few of them at a time.
 
-A row may be given though a condition is false of it: whoever asked looks again. No row for which all are true is
+A row may be given though a condition is false of it: the caller checks again. No row for which all are true is
 missing.
 """
 
@@ -58,8 +58,8 @@ def check_columns(table: str, schema: pa.Schema, names: Sequence[str]) -> tuple[
     for name in names:
         if name not in schema.names and name.lower() not in by_name:
             near = get_close_matches(name, schema.names, n=1)
-            told = f"did you mean {near[0]}?" if near else f"its columns are: {', '.join(schema.names)}"
-            raise NotFound(f"table {table} has no column {name!r}", remedy=told)
+            answer = f"did you mean {near[0]}?" if near else f"its columns are: {', '.join(schema.names)}"
+            raise NotFound(f"table {table} has no column {name!r}", remedy=answer)
         found.append(name if name in schema.names else by_name[name.lower()])
     return tuple(dict.fromkeys(found))
 

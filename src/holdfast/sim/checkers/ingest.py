@@ -1,7 +1,7 @@
 """Accepted batches, agents and spools, judged by objects and disks alone.
 
 Reads keys and JSON by itself and shares nothing with the code that it judges: which manifests landed, what they name,
-what senders were told; that agents lose and renumber nothing; that what a spool acknowledged is there, once, whatever
+the answers to senders; that agents lose and renumber nothing; that what a spool acknowledged is there, once, whatever
 was restarted.
 """
 
@@ -61,7 +61,7 @@ def accepted_once(ledger: Ledger, operations: Sequence[Operation]) -> Iterator[V
     won: dict[str, Operation] = {}
     for operation in operations:
         if operation.call == "accept" and isinstance(operation.outcome, Done):
-            yield from _told(ledger, operation, operation.outcome.value)
+            yield from _answered(ledger, operation, operation.outcome.value)
             if getattr(operation.outcome.value, "duplicate", None) is False:
                 if operation.key in won:
                     yield Violation(ONE_WINNER, f"[{operation}] and [{won[operation.key]}]")
@@ -95,20 +95,20 @@ def _blob(ledger: Ledger, landing: Landing) -> None:
             ledger.violations.append(Violation(RESOLVES, f"{landing.process} deleted {landing.key}, named by {key}"))
 
 
-def _told(ledger: Ledger, operation: Operation, told: Any) -> Iterator[Violation]:
+def _answered(ledger: Ledger, operation: Operation, reported: Any) -> Iterator[Violation]:
     document = ledger.manifests.get(operation.key)
     if document is None or ledger.landed_at[operation.key] > operation.returned:
         yield Violation(ACKNOWLEDGED, f"[{operation}], and there was no manifest")
         return
-    if told.sha256 != document["frame_sha256"]:
+    if reported.sha256 != document["frame_sha256"]:
         yield Violation(ACKNOWLEDGED, f"[{operation}], and {document['frame_sha256']} is accepted")
-    if told.duplicate is not None and operation.argument != document["frame_sha256"]:
+    if reported.duplicate is not None and operation.argument != document["frame_sha256"]:
         yield Violation(ACKNOWLEDGED, f"[{operation}], and other bytes are accepted")
-    if told.duplicate is None:
+    if reported.duplicate is None:
         if operation.argument == document["frame_sha256"]:
             yield Violation(TRUE_CONFLICT, f"[{operation}], and these very bytes are accepted")
-        if told.recorded is not None and told.recorded not in ledger.objects:
-            yield Violation(TRUE_CONFLICT, f"[{operation}], and {told.recorded} is not there")
+        if reported.recorded is not None and reported.recorded not in ledger.objects:
+            yield Violation(TRUE_CONFLICT, f"[{operation}], and {reported.recorded} is not there")
 
 
 def _effects(ledger: Ledger, operations: Sequence[Operation], won: dict[str, Operation]) -> Iterator[Violation]:
@@ -139,9 +139,9 @@ def _follows(ledger: Ledger, effect: Operation) -> bool:
 def _is_duplicate_of_own(ledger: Ledger, operation: Operation) -> bool:
     if operation.call != "accept" or not isinstance(operation.outcome, Done):
         return False
-    told: Any = operation.outcome.value
+    reported: Any = operation.outcome.value
     document = ledger.manifests.get(operation.key)
-    return told.duplicate is True and document is not None and document["collector_id"] == operation.process
+    return reported.duplicate is True and document is not None and document["collector_id"] == operation.process
 
 
 def _failed(ledger: Ledger, operations: Sequence[Operation]) -> Iterator[Violation]:
@@ -257,7 +257,7 @@ def _text(record: Any) -> str:
 
 SPOOL_KEPT = "what a spool acknowledged is on its disk or in the store"
 NEW_ONCE = "a spool calls a batch new once"
-NEW_FIRST = "what a spool calls a duplicate was new to somebody before"
+NEW_FIRST = "what a spool calls a duplicate was answered as new before"
 EFFECT_ONCE = "effects follow once from what a spool takes"
 ALWAYS = "a spool takes batches whatever the store does"
 SHOWN = "what was acknowledged is in live state once that was rebuilt"
@@ -272,7 +272,7 @@ def spooled_once(
     new: dict[str, Operation] = {}
     again: dict[str, Operation] = {}
     unheard: set[str] = set()
-    """Batches of which somebody never got an answer: it may have been told that they are new."""
+    """Batches of which a sender got no answer: the answer may have been that they are new."""
     effects: set[str] = set()
     for operation in operations:
         if operation.call == "effect":
@@ -286,12 +286,12 @@ def spooled_once(
         if not isinstance(operation.outcome, Done):
             unheard.add(operation.key)
             continue
-        told: Any = operation.outcome.value
-        if told.duplicate is None:
-            if told.sha256 == operation.argument:
+        reported: Any = operation.outcome.value
+        if reported.duplicate is None:
+            if reported.sha256 == operation.argument:
                 yield Violation(TRUE_SPOOL_CONFLICT, f"[{operation}] with itself")
             continue
-        if told.duplicate is False:
+        if reported.duplicate is False:
             if operation.key in new:
                 yield Violation(NEW_ONCE, f"[{operation}] and [{new[operation.key]}]")
             new[operation.key] = operation
@@ -322,6 +322,6 @@ def shown(operations: Sequence[Operation], *, beside_others: bool = False) -> It
             known: Any = rebuilt.outcome.value
             until = rebuilt.called if beside_others else rebuilt.returned
             for operation in operations:
-                told = operation.call == "accept" and isinstance(operation.outcome, Done)
-                if told and operation.returned < until and operation.key not in known:
+                reported = operation.call == "accept" and isinstance(operation.outcome, Done)
+                if reported and operation.returned < until and operation.key not in known:
                     yield Violation(SHOWN, f"[{operation}], and then [{rebuilt}]")

@@ -72,6 +72,15 @@ def counted(objects: Objects, expected: Mapping[str, Mapping[tuple[str, int], fl
             )
 
 
+def listed_ids(objects: Objects) -> set[str]:
+    """The manifests of all batches that any hour lists."""
+    found: set[str] = set()
+    for key, body in objects.items():
+        if key.startswith("batches-by-hour/v1/"):
+            found.update(pq.read_table(io.BytesIO(body), columns=["manifest_id"]).column("manifest_id").to_pylist())
+    return found
+
+
 def _inputs(objects: Objects, generation: dict[str, Any], hour: str) -> Iterator[str]:
     for unit in generation["units"]:
         manifest = json.loads(objects[f"manifests/v1/{hour}/unit-{unit['unit_id']}.json"])

@@ -150,7 +150,7 @@ class Road:
     lost_request: float = 0.0
     lost_answer: float = 0.0
     rival: float = 0.0
-    """How often somebody else has had other bytes accepted under an identity before."""
+    """How often another sender has had other bytes accepted under an identity before."""
     resolved: float = 0.0
     """How often an operator says, on a later offer, that those count."""
 
@@ -410,7 +410,7 @@ class IngestSpool(Scenario):
     variants: int = 1
     rounds: int = 1
     rivals: int = 0
-    """Batches that somebody else accepts in the store, against the rules."""
+    """Batches that another collector accepts in the store, against the rules."""
     disk_ms: float = 1.0
     stalls: float = 0.0
     outage: kit.Outage = kit.Outage()  # noqa: RUF009  # frozen

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
-from holdfast.base.errors import HoldfastError
 from holdfast.base.ids import Ambient
 from holdfast.objects.client import Client
 from holdfast.objects.place import Place
@@ -23,7 +22,6 @@ from holdfast.telemetry.accept.authority import Acceptance, Authority, open_auth
 from holdfast.telemetry.accept.collector import Collector, CollectorOptions
 from holdfast.telemetry.accept.layout import AUTHORITY
 from holdfast.telemetry.accept.manifest import AcceptedManifest, ConflictManifest
-from holdfast.telemetry.accept.marks import Marked, Marks
 from holdfast.telemetry.accept.orphans import OrphanKeeper
 from holdfast.telemetry.accept.submit import submission_of
 from holdfast.telemetry.frame import Limits, decode, encode, pack
@@ -55,8 +53,6 @@ class IngestAccept(Scenario):
     resolved: bool = False
     """Conflicts count as resolved at once, so that the bytes that lost may go."""
     idle_ms: float = 0.0
-    references: bool = False
-    """Derived references are written too."""
     outage: kit.Outage = kit.Outage()  # noqa: RUF009  # frozen
 
     @classmethod
@@ -72,7 +68,6 @@ class IngestAccept(Scenario):
             rounds=rng.randint(1, 3),
             resolved=rng.random() < 0.5,
             idle_ms=rng.choice((0.0, 50.0, 400.0)),
-            references=rng.random() < 0.5,
             faults=Faults.drawn(rng, lost_response=0.15),
             troubles=Troubles.drawn(rng),
             retry=retries(rng),
@@ -103,8 +98,6 @@ class IngestAccept(Scenario):
                 if isinstance(outcome, Done):
                     break
                 await self._rest(process)
-            if self.references:
-                await collector.references.flush()
             await self._rest(process)
 
     def submission(self, process: Process, turn: int) -> Submission:
@@ -198,27 +191,22 @@ class IngestLive(Scenario):
     """Live state has all that any collector acknowledged before this one began, once it says that it is rebuilt."""
 
     name: ClassVar[str] = "ingest-live"
-    rebuild: ClassVar[type[Rebuild]] = Rebuild
+    collector: ClassVar[type[Collector]] = Collector
 
     collectors: int = 2
     batches: int = 4
     sends: int = 4
-    every_ms: int = 500
     rest_ms: float = 100.0
-    lingers_ms: float = 0.0
-    """How long a collector goes on telling after its last batch."""
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
-        # What a collector acknowledged before is told by its own clock: here all clocks are right.
+        # The window is measured by each process's own clock: here all clocks are right.
         troubles = replace(Troubles.drawn(rng), skew_ms=0.0, drift_ppm=0.0, jumps=0)
         return cls(
             collectors=rng.randint(1, 3),
             batches=rng.choice((4, 40, 400)),
             sends=rng.randint(4, 16),
-            every_ms=rng.choice((100, 500)),
             rest_ms=rng.choice((20.0, 200.0)),
-            lingers_ms=rng.choice((0.0, 2_000.0)),
             faults=Faults.drawn(rng, lost_response=0.15),
             troubles=replace(troubles, crashes=rng.randint(1, 3), restarts=True),
             retry=retries(rng),
@@ -234,43 +222,24 @@ class IngestLive(Scenario):
         def show(manifest: AcceptedManifest, submitted: Submission) -> None:
             live.add(manifest, submitted.batch)
 
-        def owe(manifest: AcceptedManifest, submitted: Submission) -> None:
-            if not live.knows(manifest.identity.manifest_id):
-                collector.references.owe(manifest)
-
-        collector = Collector(
-            process.store,
-            process.ambient,
-            kit.authority(),
-            CollectorOptions(process.name),
-            on_accepted=show,
-            on_duplicate=owe,
-        )
-        marks = Marks(
-            process.store, process.ambient, collector.references, collector_id=process.name, every_ms=self.every_ms
-        )
-        follower = Follower(process.store, live, process.ambient.clock, Limits(), own=marks.session)
+        options = CollectorOptions(process.name)
+        collector = self.collector(process.store, process.ambient, kit.authority(), options, on_accepted=show)
+        follower = Follower(process.store, live, process.ambient.clock, Limits())
 
         def known(_: int) -> list[str]:
             return sorted(layout.accepted_key(kept.identity) for kept in live.kept())
 
-        try:
-            async with marks, collector:
-                rebuilding = self.rebuild(follower).run()
-                performing = process.perform("rebuild", rebuilding, key=layout.ACCEPTED, show=known)
-                await asyncio.gather(performing, self.send(process, Marked(collector, marks)))
-        except HoldfastError:
-            return  # its mark could not be begun: it has accepted nothing
+        rebuilding = process.perform("rebuild", Rebuild(follower).run(), key=layout.ACCEPTED, show=known)
+        await asyncio.gather(rebuilding, self.send(process, collector))
 
-    async def send(self, process: Process, acceptor: Marked) -> None:
+    async def send(self, process: Process, collector: Collector) -> None:
         for _ in range(self.sends):
             number = process.rng.randrange(self.batches)
             body = encode(pack("agent", "boot", [Gauge("load", number, 1)], seq_start=number))
             submitted = submission_of(body, decode(body, Limits()))
             key = layout.accepted_key(submitted.identity)
-            await kit.send(process, submitted, acceptor.accept(submitted), key=key)
+            await kit.send(process, submitted, collector.accept(submitted), key=key)
             await asyncio.sleep(process.rng.uniform(0, self.rest_ms) / 1_000)
-        await asyncio.sleep(self.lingers_ms / 1_000)
 
     def check(self, world: World) -> Iterator[Violation]:
         yield from shown(world.operations, beside_others=True)

@@ -1,17 +1,15 @@
-"""Drivers of the pipeline on one store: deriving, and finding what dead collectors left.
+"""Drivers of the pipeline on one store: deriving, and finding what collectors accepted, however they end.
 
 Batches come in late, overlapping, and with or without references.
 """
 
 import asyncio
-import json
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from itertools import count
 from typing import Any, ClassVar, Self
 
-from holdfast.base.errors import Ambiguous, HoldfastError, Unavailable
 from holdfast.objects.layer import Layer
 from holdfast.objects.store import ADDRESSED, CREATE, OVERWRITE, Lost, Mode, Store, Written
 from holdfast.pipeline.checkpoint import Checkpoints
@@ -20,21 +18,19 @@ from holdfast.pipeline.jobs.derive import Derive
 from holdfast.pipeline.options import Env, Options
 from holdfast.pipeline.reconcile import Reconcile
 from holdfast.sim import ingest_kit as kit
-from holdfast.sim.checkers.pipeline import counted, generations
+from holdfast.sim.checkers.pipeline import counted, generations, listed_ids
 from holdfast.sim.faults import Faults, Troubles
 from holdfast.sim.history import Done, Violation
 from holdfast.sim.scenario import Scenario, retries
 from holdfast.sim.world import Process, World
 from holdfast.telemetry.accept import layout, references
-from holdfast.telemetry.accept.accept import Answer, Submission
 from holdfast.telemetry.accept.collector import Collector, CollectorOptions
-from holdfast.telemetry.accept.heard import SKEW_NS
-from holdfast.telemetry.accept.layout import GATHERINGS
 from holdfast.telemetry.accept.manifest import AcceptedManifest
-from holdfast.telemetry.accept.marks import Marked, Marks
 from holdfast.telemetry.accept.record_times import RecordTimes
+from holdfast.telemetry.accept.references import HORIZON_NS
 from holdfast.telemetry.accept.submit import submission_of
 from holdfast.telemetry.frame import Sequenced, decode, encode, pack_sequenced
+from holdfast.telemetry.identity import BatchIdentity
 from holdfast.telemetry.records import Gauge
 from holdfast.telemetry.rollup.layout import hour_path
 from holdfast.telemetry.rollup.windows import Windows
@@ -72,28 +68,27 @@ class Small:
         )
 
     @property
+    def id(self) -> str:
+        return BatchIdentity(self.agent, BOOT, self.start, self.end).manifest_id
+
+    @property
     def key(self) -> str:
         path = layout.boot_path(self.agent, BOOT)
         return f"{layout.ACCEPTED}{path}{self.start:020d}-{self.end:020d}.json"
 
 
 async def accept(store: Store, batch: Small, manifest: AcceptedManifest, *, refer: bool) -> AcceptedManifest:
-    """As a collector does; without ``refer``, as one that dies right after. The manifest that stands."""
+    """As a collector does; without ``refer``, as a plain writer that writes no references. The manifest that stands."""
     await store.put(manifest.raw_blob_key, batch.body(), ADDRESSED)
+    if refer:
+        reference = references.by_time(manifest, write_id=manifest.write_id or "")
+        await store.put(reference.key, reference.body, CREATE)
     outcome = await store.put(manifest.key, manifest.encode(), CREATE)
     if isinstance(outcome, Lost):  # an earlier life had accepted it
         manifest = AcceptedManifest.read(outcome.current or await store.get(manifest.key))
     if refer:
-        for reference in references.of_accepted(manifest):
-            await references.write(store, reference)
+        await references.refer(store, manifest, (await store.head(manifest.key)).modified_ns)
     return manifest
-
-
-async def gather(store: Store, manifests: Sequence[AcceptedManifest], now_ns: int) -> None:
-    """What a collector writes of batches that it accepted within a moment."""
-    for piece in references.pieces(manifests):
-        for reference in references.made_from(piece, max(0, now_ns)):
-            await references.write(store, reference)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +102,12 @@ class Straight:
 
 
 NEVER = 1 << 62
+FOUND = "what was acknowledged is found without a full scan"
 QUIET_S = 60
+TRIES_TO_SEND = 2
 TRIES = 200
 """How often the last driver goes on against a store that fails it."""
-OPTIONS = Options(windows=Windows.of(["1h"]), records_per_unit=8, overlap_ns=600 * 1_000_000_000)
+OPTIONS = Options(windows=Windows.of(["1h"]), records_per_unit=8)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,8 +125,6 @@ class PipelineDerive(Scenario):
     unreferred: bool = False
     """Some batches have no references: the last driver lists every manifest."""
     idle_ms: float = 50.0
-    gathered: int = 1
-    """How many batches the acceptor gathers before it refers to them; what it holds when it dies nobody refers to."""
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
@@ -142,7 +137,6 @@ class PipelineDerive(Scenario):
             faults=Faults.drawn(rng, lost_response=0.05),
             troubles=Troubles.drawn(rng),
             retry=retries(rng),
-            gathered=rng.randint(1, 3),
         )
 
     def small(self, number: int) -> Small:
@@ -159,23 +153,15 @@ class PipelineDerive(Scenario):
         world.start("last", self.closing)
 
     async def accepting(self, process: Process) -> None:
-        owed: list[AcceptedManifest] = []
         for number in range(self.batches):
             batch = self.small(number)
             refer = not (self.unreferred and number % 2)
-            await process.perform("accept", self.accept(process, batch, owed, refer=refer), key=batch.key)
-            if len(owed) >= self.gathered or (owed and number == self.batches - 1):
-                now_ns = process.ambient.clock.wall_ns()
-                outcome = await process.perform("gather", gather(process.store, owed, now_ns), key=GATHERINGS)
-                owed = [] if isinstance(outcome, Done) else owed
+            await process.perform("accept", self.accept(process, batch, refer=refer), key=batch.key)
             await self._rest(process)
 
-    async def accept(self, process: Process, batch: Small, owed: list[AcceptedManifest], *, refer: bool) -> None:
+    async def accept(self, process: Process, batch: Small, *, refer: bool) -> None:
         manifest = batch.manifest(process.ambient.clock.wall_ns(), process.ambient.ids.write_id())
-        alone = self.gathered == 1
-        stands = await accept(process.store, batch, manifest, refer=refer and alone)
-        if refer and not alone:
-            owed.append(stands)
+        await accept(process.store, batch, manifest, refer=refer)
 
     async def driving(self, process: Process) -> None:
         for turn in range(self.rounds):
@@ -217,82 +203,71 @@ class PipelineDerive(Scenario):
 
     def check(self, world: World) -> Iterator[Violation]:
         yield from generations(world.landings)
-        closed = any(each.call == "close" and isinstance(each.outcome, Done) for each in world.operations)
-        if closed:
-            objects = {landing.key: landing.body for landing in world.landings}
-            there = {key: body for key, body in objects.items() if body is not None}
-            yield from counted(there, self._expected(there))
+        if not any(each.call == "close" and isinstance(each.outcome, Done) for each in world.operations):
+            return
+        objects = {landing.key: landing.body for landing in world.landings}
+        there = {key: body for key, body in objects.items() if body is not None}
+        accepted, found = self._accepted(there), listed_ids(there)
+        acknowledged = {
+            each.key for each in world.operations if each.call == "accept" and isinstance(each.outcome, Done)
+        }
+        for batch in accepted:
+            if batch.key in acknowledged and batch.id not in found:
+                yield Violation(FOUND, f"{batch.key} was acknowledged, and no hour lists it")
+        # A batch that was accepted and never acknowledged may have been found, or not.
+        yield from counted(there, self._expected(there))
+
+    def _accepted(self, objects: dict[str, bytes]) -> list[Small]:
+        return [each for each in map(self.small, range(self.batches)) if each.key in objects]
 
     def _expected(self, objects: dict[str, bytes]) -> dict[str, dict[tuple[str, int], float]]:
-        """Records of batches that were accepted, and can be found: by hour, each number once, in the hour that the
-        lowest range gives it.
-
-        A collector that died between manifest and reference left a batch that only a full scan finds, or the look at
-        what overlaps.
-        """
+        """Records of batches that can be found: by hour, each number once, in the hour that the lowest range gives."""
+        found = listed_ids(objects)
+        batches = [each for each in self._accepted(objects) if self.unreferred or each.id in found]
         winners: dict[tuple[str, int], int] = {}
-        for batch in sorted(map(self.small, range(self.batches)), key=lambda each: (each.agent, each.start)):
-            if batch.key in objects and (self.unreferred or self._referred(objects, batch)):
-                for seq, hour in batch.hours.items():
-                    winners.setdefault((batch.agent, seq), hour)
+        for batch in sorted(batches, key=lambda each: (each.agent, each.start)):
+            for seq, hour in batch.hours.items():
+                winners.setdefault((batch.agent, seq), hour)
         expected: dict[str, dict[tuple[str, int], float]] = {}
         for (agent, seq), hour in winners.items():
             expected.setdefault(hour_path(hour).rstrip("/"), {})[agent, seq] = float(seq)
         return expected
 
-    def _referred(self, objects: dict[str, bytes], batch: Small) -> bool:
-        ident = batch.manifest(0, "").identity.manifest_id
-        if any(key.startswith("accepted-by-time/") and key.endswith(f"{ident}.json") for key in objects):
-            return True
-        bodies = [body for key, body in objects.items() if key.startswith("acceptances/")]
-        return (batch.agent, batch.start, batch.end) in {
-            (each["agent_id"], each["seq_start"], each["seq_end"])
-            for body in bodies
-            for each in json.loads(body)["accepted_manifests"]
-        }
 
-
-FOUND = "what was acknowledged is found without a full scan"
-AWAY_S = 1.5 * SKEW_NS / 1_000_000_000
+PAUSE_S = 3 * HORIZON_NS / 1_000_000_000
 LOOKS_S = 60
-"""How often drivers look while somebody is cut off."""
+"""How often drivers look while collectors work."""
 
 
-class Severed(Layer):
-    """The way to the store of one that may be cut off: then a batch still gets there, but no answer comes back."""
+class Delayed(Layer):
+    """The way to the store of a collector that is paused before it writes a manifest."""
 
-    cut = False
+    def __init__(self, inner: Store, pause_s: Callable[[], float]) -> None:
+        super().__init__(inner)
+        self._pause_s = pause_s
 
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
-        if self.cut and not key.startswith((layout.BLOBS, layout.ACCEPTED)):
-            raise Unavailable(f"{key}: cut off")
-        outcome = await super().put(key, body, mode)
-        if self.cut and key.startswith(layout.ACCEPTED):
-            raise Ambiguous(f"{key}: cut off")
-        return outcome
+        if key.startswith(layout.ACCEPTED):
+            await asyncio.sleep(self._pause_s())
+        return await super().put(key, body, mode)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineSilence(PipelineDerive):
-    """What any collector acknowledged is derived by a plain run, however the collector ended."""
+    """What any collector acknowledged is derived by runs without a full scan, however the collector ended, and however
+    long it was paused between its writes."""
 
     name: ClassVar[str] = "pipeline-silence"
-    marks: ClassVar[type[Marks]] = Marks
+    collector: ClassVar[type[Collector]] = Collector
     collectors: int = 2
-    every_ms: int = 5_000
-    lingers_ms: float = 0.0
-    """How long a collector goes on telling after its last batch."""
-    severed: bool = False
-    """The first collector is cut off before its last batch."""
+    slow: bool = False
+    """Collectors are paused before manifests, and rest for minutes between batches."""
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
         base = PipelineDerive.drawn(rng)
         settings = {each.name: getattr(base, each.name) for each in fields(base)}
-        settings |= {"unreferred": False, "collectors": rng.randint(1, 3), "every_ms": rng.choice((500, 5_000))}
-        settings |= {"lingers_ms": rng.choice((0.0, 3_000.0)), "severed": rng.random() < 0.2}
-        if settings["severed"]:
-            settings |= {"collectors": 2, "troubles": replace(base.troubles, crashes=0)}
+        settings |= {"unreferred": False, "collectors": rng.randint(1, 3), "slow": rng.random() < 0.5}
         return cls(**settings)
 
     def begin(self, world: World) -> None:
@@ -303,81 +278,30 @@ class PipelineSilence(PipelineDerive):
         world.start("last", self.closing)
 
     async def accepting(self, process: Process) -> None:
-        def owe(manifest: AcceptedManifest, _: Submission) -> None:
-            if manifest.accepted_at_unix_ns >= process.ambient.clock.wall_ns() - SKEW_NS:
-                collector.references.owe(manifest)
+        def pause_s() -> float:
+            paused = self.slow and process.rng.random() < 0.5
+            process.world.tally["paused before a manifest"] += paused
+            return process.rng.uniform(0, PAUSE_S) if paused else 0.0
 
-        store = Severed(process.store)
         options = CollectorOptions(process.name, RecordTimes(max_age_ns=None))  # records are of 1970
-        collector = Collector(store, process.ambient, kit.authority(), options, on_duplicate=owe)
-        marks = self.marks(
-            store,
-            process.ambient,
-            collector.references,
-            collector_id=process.name,
-            every_ms=self.every_ms,
-        )
-        try:
-            async with marks:
-                telling = asyncio.create_task(collector.references.run())
-                await self.serve(process, Marked(collector, marks), marks, store)
-                telling.cancel()
-        except HoldfastError:
-            return  # its mark could not be begun: it has accepted nothing
-
-    async def serve(self, process: Process, acceptor: Marked, marks: Marks, way: Severed) -> None:
+        collector = self.collector(Delayed(process.store, pause_s), process.ambient, kit.authority(), options)
         first = int(process.family.removeprefix("collector")) - 1
-        numbers = range(first, self.batches, self.collectors)
-        for number in numbers:
-            if self.severed and first == 0 and number == numbers[-1]:
-                way.cut = True
-                process.world.tally["severed"] += 1
-                await asyncio.sleep(process.rng.uniform(0, 2 * LOOKS_S))
-            await self.send(process, acceptor, marks, number)
+        for number in range(first, self.batches, self.collectors):
+            batch = self.small(number)
+            body = batch.body()
+            sent = submission_of(body, decode(body))
+            for _ in range(TRIES_TO_SEND):
+                outcome = await process.perform("accept", collector.accept(sent), key=batch.key)
+                if isinstance(outcome, Done):
+                    break
+            await asyncio.sleep(process.rng.uniform(0, PAUSE_S) if self.slow else 0)
             await self._rest(process)
-        if way.cut:
-            await asyncio.sleep(AWAY_S)
-            way.cut = False
-            while marks.lapsed:
-                await marks.renew()
-        elif self.severed:
-            await asyncio.sleep(AWAY_S + 3 * LOOKS_S)  # the other is back
-            for number in range(0, self.batches, self.collectors):
-                await self.send(process, acceptor, marks, number)
-        await asyncio.sleep(self.lingers_ms / 1_000)
-
-    async def send(self, process: Process, acceptor: Marked, marks: Marks, number: int) -> None:
-        batch = self.small(number)
-        body = batch.body()
-        work = self.answer(acceptor, marks, submission_of(body, decode(body)))
-        await process.perform("accept", work, key=batch.key)
 
     async def driving(self, process: Process) -> None:
         await super().driving(process)
         for turn in count(self.rounds):
             collectors = [each for each in process.world.processes if each.family.startswith("collector")]
-            if not self.severed or not any(each.working for each in collectors):
+            if not self.slow or not any(each.working for each in collectors):
                 return
             await asyncio.sleep(LOOKS_S)
             await process.perform("drive", self.round(process, f"{process.name}-{turn}"), key="manifests/")
-
-    async def answer(self, acceptor: Marked, marks: Marks, submission: Submission) -> Answer:
-        """One that others may have given up, and that cannot say otherwise, answers nobody here. A real one does: that
-        batches are accepted counts for more."""
-        answer = await acceptor.accept(submission)
-        if marks.lapsed:
-            raise Unavailable("its mark cannot be written", maybe_applied=True)
-        return answer
-
-    def check(self, world: World) -> Iterator[Violation]:
-        yield from super().check(world)
-        if not any(each.call == "close" and isinstance(each.outcome, Done) for each in world.operations):
-            return
-        objects = {landing.key: landing.body for landing in world.landings}
-        there = {key: body for key, body in objects.items() if body is not None}
-        acknowledged = {
-            each.key for each in world.operations if each.call == "accept" and isinstance(each.outcome, Done)
-        }
-        for batch in map(self.small, range(self.batches)):
-            if batch.key in acknowledged and not self._referred(there, batch):
-                yield Violation(FOUND, f"{batch.key} was acknowledged, and nothing refers to it")

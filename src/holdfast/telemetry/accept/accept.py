@@ -6,7 +6,7 @@ never names bytes that are not there), and whatever must happen once per accepte
     blob created            create the manifest
     blob was there          read the manifest: most likely this is a duplicate, which then costs one PUT and one GET
     manifest created        accepted
-    manifest is ours        accepted: an earlier attempt landed and nobody was told
+    manifest is ours        accepted: an earlier attempt landed and was not answered
     manifest, same bytes    duplicate
     manifest, other bytes   identity conflict
     no manifest             create it
@@ -51,7 +51,7 @@ class Submission:
     accepted_at_unix_ns: int | None = None
     """When a spool accepted it, before it came here; None if it is accepted here or nowhere."""
     batch: Any = field(default=None, compare=False, repr=False)
-    """The decoded batch, for those who are told of its acceptance; acceptance itself never looks inside."""
+    """The decoded batch, for callbacks on its acceptance; acceptance itself never looks inside."""
     blob_key: str = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -127,8 +127,8 @@ Answer = Accepted | IdentityConflict
 class Standing(Enum):
     """What the manifest of an identity says of a submission."""
 
-    FREE = "nobody has accepted this identity"
-    OURS = "an earlier attempt of this collector accepted it, and its sender was never told"
+    FREE = "no collector has accepted this identity"
+    OURS = "an earlier attempt of this collector accepted it, and its sender got no answer"
     SAME = "the same bytes were accepted"
     OTHER = "other bytes were accepted"
 

@@ -8,7 +8,7 @@ Errors: whatever is wrong with one batch is a finding about it; only a store tha
 """
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from holdfast.base import codec
 from holdfast.base.aio import blocking
@@ -18,7 +18,6 @@ from holdfast.objects.store import Entry, Object, Store
 from holdfast.telemetry.accept import layout, references
 from holdfast.telemetry.accept.audit_rules import RULES
 from holdfast.telemetry.accept.expired import find_expired
-from holdfast.telemetry.accept.gathering import Gathered
 from holdfast.telemetry.accept.manifest import AcceptedManifest, ConflictManifest
 from holdfast.telemetry.accept.references import Reference
 from holdfast.telemetry.accept.resolutions import Resolutions
@@ -47,10 +46,6 @@ class BatchCheck:
     resolutions: Resolutions
     reconciled_ns: int = 0
     """What the store had of references by time before then, the reconciler has followed."""
-    gathered: Gathered = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.gathered = Gathered(self.store)
 
     async def accepted(self, entry: Entry, tally: Tally) -> Seen:
         """One accepted manifest, and what hangs on it."""
@@ -125,12 +120,10 @@ class BatchCheck:
         """Whether the reconciler has followed the batch. Its own two references are asked for only then."""
         by_time, by_blob, blob_by_time = references.of_accepted(manifest)
         found = await self._reference(by_time, manifest.key, tally)
-        # The reference by time of a batch that was gathered is the reconciler's to write.
-        known_ns = found.modified_ns if found is not None else await self.gathered.at_ns(manifest)
-        followed = known_ns is not None and known_ns < self.reconciled_ns
-        if found is None and (known_ns is None or followed):
+        followed = found is not None and found.modified_ns < self.reconciled_ns
+        if found is None:
             tally.find(RULES["missing_by_time"], manifest.key, f"there is no {by_time.key}")
-        tally.checked["not reconciled yet"] += known_ns is not None and not followed
+        tally.checked["not reconciled yet"] += found is not None and not followed
         for reference, rule in ((by_blob, "missing_by_blob"), (blob_by_time, "missing_blob_by_time")):
             missing = await self._reference(reference, manifest.key, tally) is None
             if missing and followed and await find_expired(self.store, manifest.identity) is None:
@@ -168,7 +161,7 @@ class BatchCheck:
             tally.find(RULES["corrupt_conflict"], key, str(error))
             return
         await self._contested(conflict, tally)
-        (wanted,) = references.of_conflict(conflict)
+        wanted = references.of_conflict(conflict)
         if await self._reference(wanted, key, tally) is None:
             tally.find(RULES["missing_conflict_by_blob"], key, f"there is no {wanted.key}")
 

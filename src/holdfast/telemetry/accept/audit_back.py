@@ -9,18 +9,17 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from holdfast.base import codec
 from holdfast.base.aio import blocking
 from holdfast.base.audit import Look, Tally
-from holdfast.base.errors import Corrupt, HoldfastError, NotFound
+from holdfast.base.errors import Corrupt, HoldfastError, Incompatible, NotFound
 from holdfast.objects.store import Entry, Store
 from holdfast.telemetry.accept import layout
 from holdfast.telemetry.accept.audit import BY_BLOB
 from holdfast.telemetry.accept.audit_rules import RULES
 from holdfast.telemetry.accept.manifest import AcceptedManifest
+from holdfast.telemetry.accept.references import named_manifest
 from holdfast.telemetry.accept.submit import inspect_frame
 
-_BY_TIME = re.compile(re.escape(layout.ACCEPTED_BY_TIME) + r"date=\d{4}-\d\d-\d\d/hour=\d\d/[0-9a-f]{64}\.json")
 _BLOB_BY_TIME = re.compile(
     re.escape(layout.BLOBS_BY_TIME) + r"date=\d{4}-\d\d-\d\d/hour=\d\d/sha256=([0-9a-f]{64})\.json"
 )
@@ -38,7 +37,7 @@ class Back:
         """Whether the name is that of such a reference."""
         match kind:
             case "by-time":
-                return _BY_TIME.fullmatch(key) is not None
+                return layout.is_by_time(key)
             case "blob-by-time":
                 return _BLOB_BY_TIME.fullmatch(key) is not None
         found, identity = _BY_BLOB.fullmatch(key), layout.identity_in(key)
@@ -53,7 +52,7 @@ class Back:
         match kind:
             case "by-time":
                 told = await self._by_time(key)
-                rule = "dangling_by_time"
+                rule = "corrupt_by_time"
             case "blob-by-time":
                 told = await self._blob_by_time(key)
                 rule = "dangling_blob_by_time"
@@ -67,21 +66,14 @@ class Back:
             tally.find(RULES[rule], key, told)
 
     async def _by_time(self, key: str) -> str | None:
+        """One that names a manifest and leads to no batch is what a failed attempt left, or one that came second."""
         found = await self.store.find(key)
-        if found is None:
-            return None
         try:
-            named = codec.decode(found.body, key=key).get("accepted_manifest_key")
-        except Corrupt as error:
+            if found is not None:
+                named_manifest(found)
+        except (Corrupt, Incompatible) as error:
             return str(error)
-        identity = layout.identity_in(named) if isinstance(named, str) else None
-        if identity is None or layout.accepted_key(identity) != named:
-            return "it names no manifest"
-        return await self._led(
-            str(named),
-            lambda manifest: layout.accepted_by_time_key(manifest.accepted_at_unix_ns, identity) == key,
-            "was accepted at another time",
-        )
+        return None
 
     async def _by_blob(self, key: str) -> str | None:
         identity, sha256 = layout.identity_in(key), _sha256_in(key)

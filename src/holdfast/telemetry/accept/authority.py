@@ -139,7 +139,7 @@ async def open_authority(
         return found
     created = await _create(store, ambient, place, acceptance, spool_id)
     problem = objection(created, created.place if unsafe_any_place else place, acceptance, **pinned)
-    if problem is not None:  # somebody else has begun one at the same time
+    if problem is not None:  # another collector has begun one at the same time
         raise problem
     return created
 

@@ -1,44 +1,49 @@
-"""A collector in ``s3_manifest`` mode: bytes first, then the manifest, whose creation is the acceptance.
+"""A collector in ``s3_manifest`` mode: bytes and reference first, then the manifest, whose creation is the acceptance.
 
 Any number of collectors share one authority and know nothing of each other: the store lets one of them create the
 manifest of an identity. ``accept`` answers ``Accepted`` or ``IdentityConflict``, and raises
 
 * ``Unavailable`` before acceptance: this submission was not accepted, the sender tries again later;
-* ``Ambiguous`` if the manifest may or may not have landed: sending the same batch again resolves it;
+* ``Ambiguous`` if the manifest may or may not have landed, or cannot be found by time yet: sending the same batch again
+  resolves it;
 * ``Corrupt`` or ``Incompatible`` if the manifest found cannot be read.
 
-On the path of a batch that is new: two PUTs. A duplicate: one PUT and one GET. What follows from an acceptance (live
-state by ``on_accepted``, derived references) follows after the manifest, once, at the collector that created it; what
-a crash leaves out the reconciler repairs.
+The order of writes: the bytes and the reference by time at once, then the manifest, then the answer. So a manifest
+never names bytes that are not there, and every accepted batch can be found by time. A new batch is three PUTs in two
+round trips. A batch is acknowledged only when its reference counts (``references``): usually that is known from how
+long this took; otherwise the reference is read, and written again if necessary.
 """
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
-from types import TracebackType
-from typing import ClassVar, Protocol, Self
+from functools import partial
+from typing import ClassVar, Protocol
 
 from holdfast.base.errors import Ambiguous, HoldfastError, Refused, Unavailable
 from holdfast.base.ids import Ambient
 from holdfast.base.telemetry import logger
-from holdfast.objects.store import ADDRESSED, CREATE, Store, Written
+from holdfast.objects.store import ADDRESSED, CREATE, Lost, Object, Store, Written
 from holdfast.telemetry.accept import layout
 from holdfast.telemetry.accept.accept import Accepted, Answer, IdentityConflict, Standing, Submission, standing
 from holdfast.telemetry.accept.authority import Acceptance, Authority
-from holdfast.telemetry.accept.doubts import Doubts
-from holdfast.telemetry.accept.lasting import lasting
 from holdfast.telemetry.accept.manifest import AcceptedManifest, ConflictManifest
 from holdfast.telemetry.accept.quarantine import record_conflict
 from holdfast.telemetry.accept.record_times import BY_DEFAULT, RecordTimes
-from holdfast.telemetry.accept.references import References, of_blob
+from holdfast.telemetry.accept.references import SLOW_NS, Reference, by_time, of_conflict, refer, write
 from holdfast.telemetry.identity import BatchIdentity
+
+MOST_DOUBTS = 10_000
+"""Identities of unknown outcome that are remembered; a forgotten one only misses its effects in this process."""
 
 _log = logger("ingest")
 
+Put = Callable[[], Awaitable[Written | Lost]]
+Outcome = Written | Lost | BaseException
 OnAccepted = Callable[[AcceptedManifest, Submission], None]
-"""Told once of every batch that this collector has accepted, or of those that it acknowledges although another attempt
-has accepted them. It must not fail; the batch is accepted already."""
+"""Called once for every batch that this collector has accepted, or for those that it acknowledges although another
+attempt has accepted them. It must not fail; the batch is accepted already."""
 
 
 class Acceptor(Protocol):
@@ -51,13 +56,46 @@ class Acceptor(Protocol):
 class CollectorOptions:
     collector_id: str
     record_times: RecordTimes = BY_DEFAULT
-    references_owed: int = 10_000
-    """How many accepted batches may wait for their derived references."""
+
+
+class Doubts:
+    """Write ids of attempts of this process that ended without an answer: such a manifest, found later, was ours.
+
+    Otherwise a collector that accepted a batch without knowing would call the sender's next try a duplicate, and
+    nothing that follows from an acceptance would ever happen in it.
+    """
+
+    def __init__(self, most: int = MOST_DOUBTS) -> None:
+        self._most = most
+        self._attempts: OrderedDict[BatchIdentity, set[str]] = OrderedDict()
+
+    def add(self, attempt: AcceptedManifest) -> None:
+        """``attempt`` has ended, and may have landed."""
+        if attempt.write_id is not None:
+            self._attempts.setdefault(attempt.identity, set()).add(attempt.write_id)
+        while len(self._attempts) > self._most:
+            self._attempts.popitem(last=False)
+
+    def of(self, identity: BatchIdentity) -> Collection[str]:
+        return self._attempts.get(identity, ())
+
+    def settle(self, identity: BatchIdentity) -> None:
+        """A manifest of this identity was seen. It is never changed, so no other attempt matters any more."""
+        self._attempts.pop(identity, None)
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """One submission on its way, and when it began by both clocks: one of them may stand still during a pause."""
+
+    submission: Submission
+    draft: AcceptedManifest
+    reference: Reference
+    began: tuple[int, int]
+    referred: Written | Lost | None = None
 
 
 class Collector:
-    """``async with Collector(...)`` also writes derived references as they come, and the rest of them at the end."""
-
     acceptance: ClassVar[Acceptance] = Acceptance.S3_MANIFEST
 
     def __init__(
@@ -78,66 +116,100 @@ class Collector:
         self.store = store
         self.authority = authority
         self.options = options
-        self.references = References(store, ambient.clock, most=options.references_owed)
         self._ambient = ambient
         self._on_accepted = on_accepted
         self._on_duplicate = on_duplicate
         self._doubts = Doubts()
-        self._writer: asyncio.Task[None] | None = None
 
     async def accept(self, submission: Submission) -> Answer:
-        found = await self._prepare(submission)
+        began = self._now()
+        draft = self._draft(submission)
+        attempt = _Attempt(submission, draft, by_time(draft, write_id=draft.write_id or ""), began)
+        found = await self._prepare(attempt) or await self._claim(draft)
         if found is None:
-            draft = self._draft(submission)
-            found = await self._claim(draft, submission)
-            if found is draft:
-                return self._won(draft, submission)
-        return await self._answer(found, submission)
+            await self._make_findable(attempt, draft, None)
+            return self._won(draft, submission)
+        return await self._answer(attempt, AcceptedManifest.read(found), found.modified_ns)
 
-    async def _prepare(self, submission: Submission) -> AcceptedManifest | None:
-        """Bring the bytes into the store. If they were there, the manifest may be too: look before writing it."""
-        try:
-            created = isinstance(await self.store.put(submission.blob_key, submission.body, ADDRESSED), Written)
-        except Ambiguous as error:
-            raise Unavailable(f"batch {submission.identity}: its bytes are not in the store yet ({error})") from error
-        return None if created else await self._find(submission.identity)
+    async def _prepare(self, attempt: _Attempt) -> Object | None:
+        """Bring bytes and reference into the store. If the bytes were there, the manifest may be too."""
+        submission = attempt.submission
+        blob, referred = await self._both(
+            partial(self.store.put, submission.blob_key, submission.body, ADDRESSED),
+            partial(self.store.put, attempt.reference.key, attempt.reference.body, CREATE),
+        )
+        for outcome in (blob, referred):
+            if isinstance(outcome, Ambiguous):
+                raise Unavailable(f"batch {submission.identity}: not in the store yet ({outcome})") from outcome
+            if isinstance(outcome, BaseException):
+                raise outcome
+        attempt.referred = referred if not isinstance(referred, BaseException) else None
+        return None if isinstance(blob, Written) else await self.store.find(attempt.draft.key)
 
-    async def _claim(self, draft: AcceptedManifest, submission: Submission) -> AcceptedManifest:
-        """The manifest that stands under the identity: the draft, or what was there before it."""
+    async def _both(self, blob: Put, reference: Put) -> tuple[Outcome, Outcome]:
+        """At once: neither needs the other."""
+        return await asyncio.gather(blob(), reference(), return_exceptions=True)
+
+    async def _claim(self, draft: AcceptedManifest) -> Object | None:
+        """Create the manifest; if another is there, that one."""
         try:
             outcome = await self.store.put(draft.key, draft.encode(), CREATE)
         except Ambiguous as error:
-            self._doubt(draft)
-            self._leave(submission)
+            self._doubts.add(draft)
             raise Ambiguous(
                 f"batch {draft.identity}: may or may not be accepted ({error})", remedy="send the same batch again"
             ) from error
         except asyncio.CancelledError:
-            self._doubt(draft)
-            raise
-        except Unavailable:
-            self._leave(submission)
+            self._doubts.add(draft)
             raise
         if isinstance(outcome, Written):
-            return draft
-        if outcome.current is not None:
-            return AcceptedManifest.read(outcome.current)
-        found = await self._find(draft.identity)
+            return None
+        found = outcome.current or await self.store.find(draft.key)
         if found is None:
             raise Unavailable(f"{draft.key}: was there and is gone; manifests are never deleted")
         return found
 
-    async def _answer(self, found: AcceptedManifest, submission: Submission) -> Answer:
+    async def _answer(self, attempt: _Attempt, found: AcceptedManifest, found_ns: int) -> Answer:
+        submission = attempt.submission
         match standing(found, submission.frame_sha256, self._doubts.of(submission.identity)):
             case Standing.OURS:
+                await self._make_findable(attempt, found, found_ns)
                 self._doubts.settle(submission.identity)
                 return self._won(found, submission)
             case Standing.OTHER:
                 return await self._conflict(found, submission)
             case _:
+                await self._make_findable(attempt, found, found_ns)
                 if self._on_duplicate is not None:
                     self._on_duplicate(found, submission)
                 return Accepted(found, duplicate=True)
+
+    async def _make_findable(self, attempt: _Attempt, manifest: AcceptedManifest, manifest_ns: int | None) -> None:
+        """Make sure that the reference counts, before the batch is acknowledged. ``manifest_ns`` is when the manifest
+        was written, by the store's clock; None if it was created just now.
+        """
+        try:
+            key = by_time(manifest).key
+        except (ValueError, OverflowError) as error:  # another writer's manifest may hold any number for its time
+            _log.error("%s: cannot be found by time: its time of acceptance is invalid (%s)", manifest.key, error)
+            return
+        own = key == attempt.reference.key
+        if own and isinstance(attempt.referred, Written) and self._took_ns(attempt) <= SLOW_NS:
+            return
+        try:
+            if manifest_ns is None:
+                manifest_ns = (await self.store.head(manifest.key)).modified_ns
+            known = attempt.referred.current if own and isinstance(attempt.referred, Lost) else None
+            await refer(self.store, manifest, manifest_ns, known)
+        except BaseException as error:
+            if manifest is attempt.draft:
+                self._doubts.add(manifest)
+            if not isinstance(error, HoldfastError):
+                raise
+            raise Ambiguous(
+                f"batch {manifest.identity}: accepted, but its reference by time could not be written ({error})",
+                remedy="send the same batch again",
+            ) from error
 
     async def _conflict(self, accepted: AcceptedManifest, submission: Submission) -> IdentityConflict:
         record: ConflictManifest | None = None
@@ -149,25 +221,15 @@ class Collector:
                 submission.frame_sha256,
                 collector_id=self.options.collector_id,
             )
-            self.references.owe(record)
+            await write(self.store, of_conflict(record))
         except HoldfastError as error:  # the verdict stands whether or not it can be recorded now
-            _log.warning("conflict over %s: not put on record now: %s", submission.identity, error)
+            _log.warning("conflict over %s: not recorded completely: %s", submission.identity, error)
         return IdentityConflict(accepted, record)
 
     def _won(self, manifest: AcceptedManifest, submission: Submission) -> Accepted:
-        self.references.owe(manifest)
         if self._on_accepted is not None:
             self._on_accepted(manifest, submission)
         return Accepted(manifest, duplicate=False)
-
-    def _doubt(self, draft: AcceptedManifest) -> None:
-        self._doubts.add(draft)
-        self.references.doubted += 1
-
-    def _leave(self, submission: Submission) -> None:
-        """The blob may stay without a manifest: let it be found by time."""
-        now = self._ambient.clock.wall_ns()
-        self.references.owe(of_blob(submission.frame_sha256, len(submission.body), now))
 
     def _draft(self, submission: Submission) -> AcceptedManifest:
         accepted_at = submission.accepted_at_unix_ns
@@ -181,24 +243,11 @@ class Collector:
             time_limits=self.options.record_times.limits(accepted_at),
         )
 
-    async def _find(self, identity: BatchIdentity) -> AcceptedManifest | None:
-        return await find_accepted(self.store, identity)
+    def _now(self) -> tuple[int, int]:
+        return self._ambient.clock.wall_ns(), self._ambient.clock.monotonic_ns()
 
-    async def __aenter__(self) -> Self:
-        self._writer = asyncio.create_task(
-            lasting("the writer of references", self.references.run), name="derived references"
-        )
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._writer is not None:
-            self._writer.cancel()
-            await asyncio.gather(self._writer, return_exceptions=True)
-            self._writer = None
-        with suppress(HoldfastError):
-            await self.references.flush()
+    def _took_ns(self, attempt: _Attempt) -> int:
+        return max(now - began for now, began in zip(self._now(), attempt.began, strict=True))
 
 
 async def find_accepted(store: Store, identity: BatchIdentity) -> AcceptedManifest | None:

@@ -37,7 +37,7 @@ class Guarded:
             async with asyncio.timeout(RESOLUTION_S):
                 decisions = await self._resolutions.of(submission.identity, submission.frame_sha256)
         except (HoldfastError, TimeoutError) as error:
-            # The verdict stands; the resolution is told with the next offer.
+            # The verdict stands; the resolution is answered to the next offer.
             _log.warning("conflict over %s: its resolution could not be read: %r", submission.identity, error)
             return answer
         return replace(answer, resolution=decisions[-1].resolution.value) if decisions else answer

@@ -1,9 +1,10 @@
 """A collector in ``local_spool`` mode: accepts on its own disk, and lands what it accepted in the object store.
 
 One collector per authority. Landing goes through the same blob and manifest as in the other mode, every
-``object_landing_interval_ms``, with the time of the acceptance here. What has landed is listed by time before it leaves
-the disk: no crash leaves a batch that is found neither here nor there. If other bytes stand in the store under an
-identity that was accepted here, the conflict is put on record there, and the store's manifest counts from then on.
+``object_landing_interval_ms``, with the time of the acceptance here. What has landed can be found by time in the store
+before it leaves the disk: no crash leaves a batch that is found neither here nor there. If other bytes stand in the
+store under an identity that was accepted here, the conflict is recorded there, and the store's manifest counts from
+then on.
 
 ``accept`` needs no object store. It raises what the disk raises: ``Unavailable`` if it is full, ``Ambiguous`` if bytes
 could not be forced to it.
@@ -29,7 +30,6 @@ from holdfast.telemetry.accept.collector import Collector, CollectorOptions, OnA
 from holdfast.telemetry.accept.lasting import lasting
 from holdfast.telemetry.accept.manifest import AcceptedManifest
 from holdfast.telemetry.accept.notes import check_noteworthy
-from holdfast.telemetry.accept.references import list_accepted
 from holdfast.telemetry.accept.spool import Spool, Spooled, Taken
 from holdfast.telemetry.frame import Batch
 from holdfast.telemetry.identity import BatchIdentity
@@ -81,13 +81,9 @@ class _Unrecorded(Exception):
 
 
 class _Lander(Collector):
-    """Writes blobs and manifests of what a spool has accepted. It owes no references of these: whoever lets something
-    leave the spool lists it first."""
+    """Writes what a spool has accepted into the store. What it has landed can be found by time there."""
 
     acceptance: ClassVar[Acceptance] = Acceptance.LOCAL_SPOOL
-
-    def _won(self, manifest: AcceptedManifest, submission: Submission) -> Accepted:
-        return Accepted(manifest, duplicate=False)
 
 
 class SpoolCollector:
@@ -124,8 +120,6 @@ class SpoolCollector:
         self._worker: asyncio.Task[None] | None = None
         self._all_landed_ns = ambient.clock.monotonic_ns()
         self._forgot_ns: int | None = None
-        self._listed: set[BatchIdentity] = set()
-        """Landed and listed, and still here."""
         self._stuck: dict[BatchIdentity, None] = {}
         """Those that could not land; the latest that were tried are the last."""
 
@@ -184,14 +178,9 @@ class SpoolCollector:
                 await self._settle(standing)
 
     async def _settle(self, standing: list[AcceptedManifest]) -> None:
-        """What is listed and cannot leave the disk, which may refuse that, is not listed again in every round."""
-        fresh = [each for each in standing if each.identity not in self._listed]
-        await list_accepted(self.lander.store, fresh, self._ambient.clock.wall_ns())
-        self._listed.update(each.identity for each in fresh)
         await self.spool.have_landed(standing)
         self.settled += 1
         self._tell_landed(standing)
-        self._listed.difference_update(each.identity for each in standing)
 
     async def _landed(self, standing: list[AcceptedManifest], spooled: Spooled) -> str:
         """What became of it: the name of a count. One that cannot land keeps no other from landing."""
@@ -211,12 +200,10 @@ class SpoolCollector:
     async def _put_on_record(self, identity: BatchIdentity, body: bytes) -> str:
         submission = Submission.of(identity, body)
         try:
-            answer = await self._recorded(submission)
+            await self._recorded(submission)
         except (Corrupt, Incompatible, _Unrecorded) as error:
             _log.error("conflict over %s: cannot be put on record, and is kept: %s", identity, error)
             return "stuck"
-        if isinstance(answer, Accepted):  # these bytes stand there, and may be listed nowhere
-            await list_accepted(self.lander.store, [answer.manifest], self._ambient.clock.wall_ns())
         await self.spool.conflict_landed(identity, submission.frame_sha256)
         return "conflicts"
 
@@ -233,7 +220,6 @@ class SpoolCollector:
                 await self.spool.keep_reserve()  # whatever the store does: room may have come back by itself
                 await self._round()
                 await self.spool.keep_reserve()
-                await self.lander.references.flush()
                 await self._forget()
             except HoldfastError as error:
                 _log.warning("landing goes on in %d ms: %s", self.spooling.object_landing_interval_ms, error)
@@ -327,4 +313,3 @@ class SpoolCollector:
             self._worker = None
         with suppress(HoldfastError):  # what has not landed is safe in the spool
             await self._round()
-            await self.lander.references.flush()

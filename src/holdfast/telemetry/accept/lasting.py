@@ -1,4 +1,4 @@
-"""Work beside requests that must not end: an error that nobody foresaw is logged, and the work begins again.
+"""Work beside requests that must not end: an unforeseen error is logged, and the work begins again.
 
 Without this a task that failed would be gone without a word, and what it did would never be done again.
 """

@@ -9,9 +9,8 @@
     quarantine/v1/resolutions/agent={hex}/boot={hex}/{start}-{end}/{sha256}.json          what was decided about it
     expired/v1/agent={hex}/boot={hex}/{start}-{end}.json  its bytes were expired; see ``expired``
     raw-blobs-by-time/v1/date={day}/hour={hour}/sha256={sha256}.json                      derived
-    accepted-by-time/v1/date={day}/hour={hour}/{manifest_id}.json                         derived
-    acceptances/v1/date={day}/hour={hour}/{written_at}-{batches}-{id}.json                derived; see ``gathering``
-    collectors/v1/{session}.json                          up to when a collector has told of all; see ``marks``
+    accepted-by-time/v1/date={day}/hour={hour}/{manifest_id}.json    written before the manifest; see ``references``
+    collector-probes/v1/{collector}                       written while a store takes no batches (``server.readiness``)
     accepted-by-blob/v1/sha256/{hh}/{hh}/{sha256}/agent={hex}/boot={hex}/{start}-{end}.json     derived
     quarantine-by-blob/v1/sha256/{hh}/{hh}/{sha256}/agent={hex}/boot={hex}/{start}-{end}.json   derived
 
@@ -20,7 +19,6 @@ the order of keys is the order of numbers. By-time keys use the time of acceptan
 """
 
 import re
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from holdfast.base.errors import Invalid
@@ -36,29 +34,15 @@ RESOLUTIONS = "quarantine/v1/resolutions/"
 EXPIRED = "expired/v1/"
 BLOBS_BY_TIME = "raw-blobs-by-time/v1/"
 ACCEPTED_BY_TIME = "accepted-by-time/v1/"
-GATHERINGS = "acceptances/v1/"
-MARKS = "collectors/v1/"
+PROBES = "collector-probes/v1/"
 ACCEPTED_BY_BLOB = "accepted-by-blob/v1/sha256/"
 CONFLICTS_BY_BLOB = "quarantine-by-blob/v1/sha256/"
 
 _NANOSECONDS = 1_000_000_000
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _IDENTITY = re.compile(r"agent=((?:[0-9a-f]{2})+)/boot=((?:[0-9a-f]{2})+)/(\d{20})-(\d{20})")
-_GATHERING = re.compile(
-    re.escape(GATHERINGS) + r"date=\d{4}-\d\d-\d\d/hour=\d\d/(\d{20})-(\d{1,9})-([0-9a-f]{32})\.json"
-)
-_MARK = re.compile(re.escape(MARKS) + r"([0-9a-f]{32})\.json")
+_BY_TIME = re.compile(re.escape(ACCEPTED_BY_TIME) + r"date=\d{4}-\d\d-\d\d/hour=\d\d/[0-9a-f]{64}\.json")
 _BLOB = re.compile(re.escape(BLOBS) + r"([0-9a-f]{2})/([0-9a-f]{2})/([0-9a-f]{64})\.lmbatch")
-
-
-@dataclass(frozen=True, slots=True)
-class Gathering:
-    """The name of an object that holds many manifests."""
-
-    written_at_ns: int
-    """By the clock of the collector that wrote it: in the order of keys, those that were written since come last."""
-    batches: int
-    id: str
 
 
 def identity_path(identity: BatchIdentity) -> str:
@@ -117,26 +101,13 @@ def accepted_by_time_key(accepted_at_ns: int, identity: BatchIdentity) -> str:
     return f"{ACCEPTED_BY_TIME}{hour_path(accepted_at_ns)}{identity.manifest_id}.json"
 
 
-def gathering_key(accepted_at_ns: int, gathering: "Gathering") -> str:
-    """In the hour in which all its batches were accepted."""
-    name = f"{gathering.written_at_ns:020d}-{gathering.batches}-{gathering.id}"
-    return f"{GATHERINGS}{hour_path(accepted_at_ns)}{name}.json"
+def is_by_time(key: str) -> bool:
+    """Whether this is the key of a reference by time."""
+    return _BY_TIME.fullmatch(key) is not None
 
 
-def gathering_in(key: str) -> "Gathering | None":
-    """What the name of a gathering says; None if the key is none's."""
-    found = _GATHERING.fullmatch(key)
-    return None if found is None else Gathering(int(found[1]), int(found[2]), found[3])
-
-
-def mark_key(session: str) -> str:
-    return f"{MARKS}{session}.json"
-
-
-def session_in(key: str) -> str | None:
-    """The session of a collector whose mark has this key; None if the key is no mark's."""
-    found = _MARK.fullmatch(key)
-    return None if found is None else found[1]
+def probe_key(collector_id: str) -> str:
+    return f"{PROBES}{collector_id.encode().hex()[:200]}"
 
 
 def blob_by_time_key(time_ns: int, sha256: str) -> str:

@@ -3,7 +3,7 @@
 Schemas and field names are the specification's. What is ours besides (``write_id``, ``authority_id``, ``records``) a
 plain reader passes over, and a manifest by a plain writer is read without them. Both are written once and never
 changed. ``write_id`` makes every attempt's bytes its own, so that a collector recognises the manifest that it wrote
-even if nobody told it that the write had landed (correction 1).
+even if the answer to its write was lost (correction 1).
 
 Errors: ``Corrupt`` for a manifest that cannot be read or stands under another batch's key; ``Incompatible`` for a
 schema that this client does not know.

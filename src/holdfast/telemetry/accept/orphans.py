@@ -1,8 +1,8 @@
 """Blobs that no manifest names, and what may be done with them while collectors are at work.
 
-A collector that writes a manifest reads nothing afterwards, so nobody can take its blob away in time: whoever audits
-manifests and then deletes can always be overtaken by a manifest whose writer was paused, or whose request was late. No
-age is great enough, and no marker helps a collector that does not look (nor a plain one of the specification).
+A collector that writes a manifest reads nothing afterwards, so its blob cannot be taken away in time: a process that
+audits manifests and then deletes can always be overtaken by a manifest whose writer was paused, or whose request was
+late. No age is great enough, and no marker helps a collector that does not look (nor a plain one of the specification).
 
 But a frame says who it is. Its bytes carry its identity, so one manifest alone could ever come to name a blob, and what
 that manifest says is final once it exists. So nothing is deleted while it can still become accepted: the question is
@@ -11,9 +11,9 @@ closed first, by creating that manifest.
     identity free           adopt: create the manifest, as the collector would have that stored these validated bytes
     accepted, same bytes    nothing to do: it is no orphan
     accepted, other bytes   it lost a conflict, for ever: put that on record, as its collector should have
-    ... on record           evidence: kept until somebody has resolved the conflict and its bytes may go
+    ... on record           evidence: kept until the conflict is resolved and its bytes may go
     ... which may go        remove; a DELETE that is late or comes twice does no harm, for the verdict is final
-    accepted, and expired   remove: its bytes were let go, and somebody has sent them again
+    accepted, and expired   remove: its bytes were let go, and sent again since
     no identity in it       keep and report: bytes of a newer client, or of none
 
 ``look`` judges and changes nothing; ``treat`` does what follows. Ages and audits only save work. Every step is a
@@ -50,8 +50,8 @@ class Fate(Enum):
     FOREIGN = "its bytes are no frame that this client can read, or not those of its name"
     REFERENCED = "the manifest of its identity names it"
     HELD = "its agent and boot are in quarantine"
-    ADOPT = "nobody has accepted its identity"
-    RECORD = "other bytes were accepted, and nobody has recorded the conflict"
+    ADOPT = "no collector has accepted its identity"
+    RECORD = "other bytes were accepted, and the conflict is not recorded"
     EVIDENCE = "it is part of a conflict that is not resolved"
     REMOVE = "it lost a conflict that is resolved"
     EXPIRED = "its batch was expired, and sent again since"

@@ -29,14 +29,11 @@ RUNS = ("runs/", "runs-index/v1/")
 """These and the prefixes below belong to packages that this one may not import, so they are repeated."""
 ASKED = (
     *(layout.ACCEPTED, RAW_BLOBS, layout.CONFLICTS, layout.RESOLUTIONS, layout.EXPIRED),
-    *(layout.ACCEPTED_BY_TIME, layout.GATHERINGS, ROLLUP, INDEX, MANIFESTS, BATCHES_BY_HOUR),
+    *(layout.ACCEPTED_BY_TIME, ROLLUP, INDEX, MANIFESTS, BATCHES_BY_HOUR),
     *(f"{PIPELINE}recent/", f"{PIPELINE}coverage/", layout.RECONCILED, layout.HOLDS, layout.AUTHORITY),
 )
 """What questions about metrics, logs, conflicts and holds read."""
-REFERENCES = (
-    *(layout.BLOBS_BY_TIME, layout.ACCEPTED_BY_TIME, layout.ACCEPTED_BY_BLOB, layout.CONFLICTS_BY_BLOB),
-    layout.GATHERINGS,
-)
+REFERENCES = (*(layout.BLOBS_BY_TIME, layout.ACCEPTED_BY_TIME, layout.ACCEPTED_BY_BLOB, layout.CONFLICTS_BY_BLOB),)
 GARBAGE = (ROLLUP, INDEX, MANIFESTS, "snapshots/", "commits/", "meta/loads/", *RUNS, "events/", "claims/", "bus/")
 """Where garbage collection deletes, besides raw blobs and references."""
 EVERYTHING = ""
@@ -119,11 +116,11 @@ def role_policies(bucket: Bucket) -> dict[str, Policy]:
     return {
         "collector": _role(
             bucket,
-            read=[FORMAT_KEY, *ASKED, layout.MARKS, CERTIFICATE_KEY, START_CHECK_PREFIX],
+            read=[FORMAT_KEY, *ASKED, CERTIFICATE_KEY, START_CHECK_PREFIX],
             # The first collector creates the authority; the check at start writes and deletes a key of its own.
             write=[
-                *(layout.ACCEPTED, RAW_BLOBS, layout.CONFLICTS, layout.AUTHORITY, layout.MARKS, START_CHECK_PREFIX),
-                *(layout.ACCEPTED_BY_TIME, layout.GATHERINGS, layout.BLOBS_BY_TIME, layout.CONFLICTS_BY_BLOB),
+                *(layout.ACCEPTED, RAW_BLOBS, layout.CONFLICTS, layout.AUTHORITY, layout.PROBES, START_CHECK_PREFIX),
+                *(layout.ACCEPTED_BY_TIME, layout.CONFLICTS_BY_BLOB),
             ],
             delete=[START_CHECK_PREFIX],
         ),
@@ -145,7 +142,7 @@ def role_policies(bucket: Bucket) -> dict[str, Policy]:
                 *(layout.ACCEPTED, layout.CONFLICTS, layout.EXPIRED, *REFERENCES),
                 *(MANIFESTS, *RUNS, "bus/", PIPELINE),
             ],
-            delete=[RAW_BLOBS, *REFERENCES, layout.MARKS, *GARBAGE, PIPELINE],
+            delete=[RAW_BLOBS, *REFERENCES, *GARBAGE, PIPELINE],
         ),
         "operator": _role(
             bucket,

@@ -1,7 +1,7 @@
 """Conflicts of identity, on record: two frames claimed one identity, and one of them was accepted.
 
-The record is created once per identity and submitted hash, so its time is that of the first sight, whoever meets the
-conflict again. The submitted bytes are in the store before the record that names them.
+The record is created once per identity and submitted hash, so its time is that of the first sight, also when another
+collector sees the conflict again. The submitted bytes are in the store before the record that names them.
 """
 
 from collections.abc import AsyncIterator

@@ -16,7 +16,7 @@ from holdfast.telemetry.accept import layout
 
 EVERY_S = 10.0
 NEVER = "no reconciler has run"
-NOT_YET = "the reconciler has scanned everything, and not said yet through which time it is done"
+NOT_YET = "the first scan of the reconciler has not ended"
 _SECOND = 1_000_000_000
 _log = logger("ingest")
 

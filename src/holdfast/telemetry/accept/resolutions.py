@@ -4,7 +4,7 @@
 
 Two decisions, as the specification names them. *Existing is authoritative*: the accepted batch stands, the other may be
 dropped by the agent that parked it, and its bytes may be removed; that is final. *Quarantine identity*: the agent and
-boot are held (see ``holds``) until somebody has looked into it; the other decision may follow.
+boot are held (see ``holds``) until an operator has looked into it; the other decision may follow.
 """
 
 from collections.abc import AsyncIterator

@@ -4,23 +4,18 @@ In this order. A batch leaves the spool only after the store lists it (``landing
 the other way round, one that lands in between would be in neither. What is accepted from now on is told to live state
 by whoever accepts it.
 
-Without a spool collectors list what they acknowledged some moments later, or never, if they are killed. So the marks
-come first (``heard``), and those who are alive are waited for until they have told all from before the start, which
-takes them two or three intervals and costs a LIST now and then. Only if somebody does not, all manifests are listed,
-once; those since its mark are read. A query collector does the same all the time, and need not do it here.
+Without a spool everything that any collector acknowledged before has its reference in the store, so one look finds it.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import partial
 from heapq import heappop, heappush
 from typing import TypeVar
 
 from holdfast.base.aio import blocking
 from holdfast.base.errors import HoldfastError, Invalid
 from holdfast.base.telemetry import logger
-from holdfast.telemetry.accept.heard import SKEW_NS, Voice
 from holdfast.telemetry.accept.landing import SpoolCollector
 from holdfast.telemetry.accept.manifest import AcceptedManifest
 from holdfast.telemetry.accept.spool import Spool, Spooled
@@ -30,13 +25,8 @@ from holdfast.telemetry.live.follow import Follower
 from holdfast.telemetry.live.state import PER_BATCH, size_of
 
 AGAIN_S = 1.0
-LOOKS = 4
-"""At marks, in an interval of theirs."""
-SOONEST_S, PATIENCE_S = 0.1, 60
-"""Others are waited for within these, whatever their marks say of their intervals."""
 
 T = TypeVar("T")
-_SECOND = 1_000_000_000
 _log = logger("ingest")
 
 
@@ -44,43 +34,11 @@ _log = logger("ingest")
 class Rebuild:
     follower: Follower
     spooling: SpoolCollector | None = None
-    follows: bool = False
-    """It will be followed what others have accepted, and accept."""
 
     async def run(self) -> int:
         """How many batches were brought in, once all were, however long that takes."""
-        if self.spooling is not None:
-            return await _insist(self._from_spool) + await _insist(self.follower.rebuild)
-        if self.follows:
-            return await _insist(self.follower.rebuild)
-        began_ns = self.follower.clock.wall_ns()
-        met = await _insist(self._meet)
-        count = await _insist(self.follower.rebuild)
-        if self.follower.heard.untold(met):
-            await _insist(partial(self._wait, met))
-            count += await _insist(partial(self.follower.rebuild, began_ns - SKEW_NS))
-            count += await _insist(partial(self._find_untold, met))
-        return count
-
-    async def _meet(self) -> dict[str, Voice]:
-        await self.follower.heard.look()
-        return self.follower.heard.met()
-
-    async def _wait(self, met: dict[str, Voice]) -> None:
-        """For those who are likely to tell the rest of what is from before the start."""
-        heard, clock = self.follower.heard, self.follower.clock
-        since_ns = clock.monotonic_ns()
-        while marks := heard.speaking(heard.untold(met)):
-            longest_ns = min(2 * max(mark.silent_after_ns for mark in marks), PATIENCE_S * _SECOND)
-            if clock.monotonic_ns() - since_ns > longest_ns:
-                return
-            every_s = min(mark.every_ms for mark in marks) / 1_000
-            await asyncio.sleep(min(max(every_s, SOONEST_S), PATIENCE_S) / LOOKS)
-            await heard.look()
-
-    async def _find_untold(self, met: dict[str, Voice]) -> int:
-        untold = self.follower.heard.untold(met)
-        return await self.follower.audit_all(min(each.told_ns for each in untold)) if untold else 0
+        count = 0 if self.spooling is None else await _insist(self._from_spool)
+        return count + await _insist(self.follower.poll)
 
     async def _from_spool(self) -> int:
         """What was accepted on this disk and has not landed, however long ago; what is being sent again just now too.

@@ -44,7 +44,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """Samples or histograms of one batch; their values are made when somebody looks at them."""
+    """Samples or histograms of one batch; their values are made when they are read."""
 
     samples: Samples
     histograms: Histograms | None = None
@@ -132,7 +132,7 @@ def select(kept: list[Kept], wanted: Wanted) -> dict[str, Any]:
 
 
 def _latest(records: list[_Record], most: int) -> list[dict[str, Any]]:
-    """By their times, but none later than its batch was accepted: a clock that is ahead crowds nobody out."""
+    """By their times, but none later than its batch was accepted: a clock that is ahead crowds out no other batch."""
     ordered = sorted(records, key=lambda each: (min(each[0], each[1]["time_ns"]), each[1]["seq"]))
     return [record for _, record in ordered[-most:]]
 

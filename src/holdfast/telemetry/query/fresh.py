@@ -20,26 +20,21 @@ from holdfast.base import codec
 from holdfast.base.aio import blocking, map_bounded
 from holdfast.base.errors import Corrupt, HoldfastError, Incompatible, Invalid, NotFound
 from holdfast.base.telemetry import logger
-from holdfast.objects.store import Object, Store
+from holdfast.objects.store import Store
 from holdfast.telemetry.accept import layout
 from holdfast.telemetry.accept.expired import find_expired
-from holdfast.telemetry.accept.gathering import manifests_in
 from holdfast.telemetry.accept.manifest import AcceptedManifest
 from holdfast.telemetry.accept.reconcile import FUTURE_NS, Coverage, neighbours_after, overlapping, shares
+from holdfast.telemetry.discover import not_given, reconciled, resolved
 from holdfast.telemetry.frame import Batch, FrameInvalid, Limits, decode
 from holdfast.telemetry.identity import BatchIdentity
 from holdfast.telemetry.live.state import size_of
 from holdfast.telemetry.rollup.counted import identity_of_row
-from holdfast.telemetry.rollup.layout import CHECKPOINT, CHECKPOINT_FORMAT, HOUR_NS, coverage_key
+from holdfast.telemetry.rollup.layout import coverage_key
 from holdfast.telemetry.rollup.listing import Listed
 
 AT_ONCE = 16
 DECODERS = 2
-OVERLAP_NS = 600 * 1_000_000_000
-"""How far before its cursor a checkpoint says less than that all was followed: ``pipeline.overlap_s``."""
-LOOKBACK_NS = HOUR_NS
-"""How far behind the others a collector's clock may be."""
-SHORT = 12
 
 _log = logger("metrics")
 
@@ -80,7 +75,6 @@ class Batches:
 
     store: Store
     limits: Limits
-    overlap_ns: int = OVERLAP_NS
     memory: Memory = field(default_factory=Memory)
     unreadable: set[str] = field(default_factory=set)
     """Manifest ids; of a reference that cannot be read, its key."""
@@ -129,63 +123,31 @@ def _decode(body: bytes, sha256: str, key: str, limits: Limits) -> Batch:
     return decode(body, limits)
 
 
-@dataclass(frozen=True, slots=True)
-class _Checkpoint:
-    follow_ns: int
-    """Of hours before, references were followed."""
-    floor_ns: int
-    """By the store's clock: what was written before has been followed."""
-    recent: frozenset[bytes]
-
-
 async def fresh(store: Store, batches: Batches, since_ns: int, wants_agent: Callable[[str], bool]) -> list[Known]:
     """Batches that no listing has, as far as anybody knows, and that may have records from ``since`` on."""
 
     def lost(key: str, error: HoldfastError) -> None:
         batches.lost(key, key, error)
 
-    found = await fresh_manifests(store, batches.overlap_ns, since_ns, lost)
+    found = await fresh_manifests(store, since_ns, lost)
     known = await map_bounded(found, lambda each: _looked_into(batches, each, wants_agent), limit=AT_ONCE)
     return [each for each in known if each is not None]
 
 
 async def is_reconciled(store: Store) -> bool:
     """Whether a reconciler has ever run, so that there are listings."""
-    return await store.find(CHECKPOINT) is not None
+    return await store.find(layout.RECONCILED) is not None
 
 
 async def fresh_manifests(
-    store: Store, overlap_ns: int, since_ns: int, lost: Callable[[str, HoldfastError], None]
+    store: Store, since_ns: int, lost: Callable[[str, HoldfastError], None]
 ) -> list[AcceptedManifest]:
-    """Their manifests; nothing is read of the batches. ``lost`` is told of what cannot be read."""
-    checkpoint = await _checkpoint(store, overlap_ns)
-    begin_ns = max(0, since_ns - FUTURE_NS)
-    if checkpoint is not None:
-        begin_ns = max(begin_ns, checkpoint.follow_ns - overlap_ns - LOOKBACK_NS)
-    gathered = await _since(store, layout.GATHERINGS, begin_ns, checkpoint)
-    referred = await _since(store, layout.ACCEPTED_BY_TIME, begin_ns, checkpoint)
-    recent = frozenset[bytes]() if checkpoint is None else checkpoint.recent
-    manifests: dict[bytes, AcceptedManifest] = {}
-    for several in await map_bounded(gathered.values(), lambda key: _read(store, key, lost), limit=AT_ONCE):
-        fresh_ones = {bytes.fromhex(each.identity.manifest_id)[:SHORT]: each for each in several}
-        manifests |= {short: each for short, each in fresh_ones.items() if short not in recent}
-    keys = [key for short, key in referred.items() if short not in manifests]
-    alone = await map_bounded(keys, lambda key: _read(store, key, lost), limit=AT_ONCE)
-    return [*manifests.values(), *(each for several in alone for each in several)]
-
-
-async def _since(store: Store, family: str, begin_ns: int, checkpoint: _Checkpoint | None) -> dict[bytes, str]:
-    """Keys that nobody has followed, by the short form of the id in each; of hours from that time on."""
-    found: dict[bytes, str] = {}
-    async for page in store.list(family, after=f"{family}{layout.hour_path(begin_ns)}".rstrip("/")):
-        for entry in page.entries:
-            short = _short(entry.key)
-            followed = checkpoint is not None and (
-                entry.modified_ns < checkpoint.floor_ns or short in checkpoint.recent
-            )
-            if short is not None and not followed:
-                found[short] = entry.key
-    return found
+    """Their manifests; nothing is read of the batches. ``lost`` is called for what cannot be read."""
+    seen = await not_given(store, await reconciled(store), since_ns - FUTURE_NS)
+    batches, _, unreadable = await resolved(store, seen)
+    for key, error in unreadable:
+        lost(key, error)
+    return [manifest for _, manifest in batches]
 
 
 async def neighbours(store: Store, batches: Batches, found: Iterable[Known]) -> list[Known]:
@@ -230,37 +192,14 @@ async def _around(store: Store, identity: BatchIdentity, longest: int) -> set[st
     return {layout.accepted_key(each) for each in overlapping(identity, found)}
 
 
-async def _checkpoint(store: Store, overlap_ns: int) -> _Checkpoint | None:
-    found = await store.find(CHECKPOINT)
-    if found is None:
-        return None
-    document = codec.decode(found.body, key=CHECKPOINT)
-    codec.expect(document, format_name=CHECKPOINT_FORMAT, newest=1, key=CHECKPOINT)
-    through, cursor, recent = (document.get(name) for name in ("through_unix_ns", "cursor_ns", "recent"))
-    follow = document.get("follow_ns")
-    follow = through if follow is None else follow
-    if not isinstance(cursor, int) or not isinstance(recent, str | None) or not isinstance(follow, int):
-        raise Corrupt(f"{CHECKPOINT}: not the checkpoint of a reconciler")
-    seen = await store.find(recent) if recent is not None else None
-    body = b"" if seen is None else seen.body
-    ids = frozenset(body[at : at + SHORT] for at in range(0, len(body), SHORT))
-    return _Checkpoint(follow, cursor - overlap_ns, ids)
-
-
 async def _known(store: Store, batches: Batches, key: str) -> Known | None:
-    """By the key of its manifest, or of its reference."""
-    found = await _read(store, key, lambda key, error: batches.lost(key, key, error))
-    return await _looked_into(batches, found[0], lambda _: True) if found else None
-
-
-async def _read(store: Store, key: str, lost: Callable[[str, HoldfastError], None]) -> list[AcceptedManifest]:
-    """The manifests at this key; none if it cannot be read."""
+    """By the key of its manifest."""
     try:
-        found = await store.get(key)
-        return [manifest_in(found)] if key.startswith(layout.ACCEPTED) else manifests_in(found)
+        manifest = AcceptedManifest.read(await store.get(key))
     except (NotFound, Corrupt, Incompatible, Invalid) as error:
-        lost(key, error)
-        return []
+        batches.lost(key, key, error)
+        return None
+    return await _looked_into(batches, manifest, lambda _: True)
 
 
 async def _looked_into(
@@ -275,11 +214,6 @@ async def _looked_into(
     own, _ = shares(batch, manifest.limits)
     rows = {each.hour: listed(manifest, each.records, each.first_ns, each.last_ns) for each in own}
     return Known(manifest, rows)
-
-
-def manifest_in(found: Object) -> AcceptedManifest:
-    """The manifest, or the one that a reference by time holds."""
-    return AcceptedManifest.read(found) if found.key.startswith(layout.ACCEPTED) else manifests_in(found)[0]
 
 
 def row_of(known: Known) -> Listed:
@@ -304,15 +238,3 @@ def listed(manifest: AcceptedManifest, records: int, first_ns: int | None, last_
         first_ns,
         last_ns,
     )
-
-
-def _short(key: str) -> bytes | None:
-    """Of the id in a key, of a manifest or of a gathering; None if there is none."""
-    gathering = layout.gathering_in(key)
-    if gathering is not None:
-        return bytes.fromhex(gathering.id)[:SHORT]
-    name = key.rpartition("/")[2].removesuffix(".json")
-    try:
-        return bytes.fromhex(name)[:SHORT] if len(name) == 64 else None
-    except ValueError:
-        return None

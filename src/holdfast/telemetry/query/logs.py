@@ -19,7 +19,7 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
 from holdfast.telemetry.frame import Limits
 from holdfast.telemetry.query.found import Listing, Read
-from holdfast.telemetry.query.fresh import OVERLAP_NS, Batches, Memory
+from holdfast.telemetry.query.fresh import Batches, Memory
 from holdfast.telemetry.query.known import Hour, Looked, Overtaken, resolved
 from holdfast.telemetry.query.metrics import Matching, agent_test, matchers_of
 from holdfast.telemetry.query.question import Moment, moment_ns, wants_bucket
@@ -40,12 +40,11 @@ MOST = 10_000
 
 
 class Logs:
-    def __init__(self, store: Store, ambient: Ambient, limits: Limits, *, overlap_ns: int = OVERLAP_NS) -> None:
-        """``limits`` are those of frames that are read, ``overlap_ns`` is the reconciler's."""
+    def __init__(self, store: Store, ambient: Ambient, limits: Limits) -> None:
+        """``limits`` are those of frames that are read."""
         self._store = store
         self._ambient = ambient
         self._limits = limits
-        self._overlap_ns = overlap_ns
         self._memory = Memory()
 
     async def search(
@@ -81,7 +80,7 @@ class Logs:
         async def attempt() -> Listing:
             search = _Search(
                 self._store,
-                Batches(self._store, self._limits, self._overlap_ns, self._memory),
+                Batches(self._store, self._limits, self._memory),
                 since_ns,
                 until_ns,
                 wanted,

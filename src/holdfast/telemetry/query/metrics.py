@@ -23,7 +23,7 @@ from holdfast.sql.duck import OutOfMemory
 from holdfast.telemetry.frame import Limits
 from holdfast.telemetry.query.answer import answer
 from holdfast.telemetry.query.found import Answer, Listing
-from holdfast.telemetry.query.fresh import OVERLAP_NS, Batches, Memory
+from holdfast.telemetry.query.fresh import Batches, Memory
 from holdfast.telemetry.query.known import Hour, Looked, is_ours, resolved
 from holdfast.telemetry.query.question import Moment, Question, ask, moment_ns, span_ns, wants_bucket
 from holdfast.telemetry.query.reading import Reading, reading
@@ -72,14 +72,12 @@ class Metrics:
         ambient: Ambient,
         limits: Limits,
         *,
-        overlap_ns: int = OVERLAP_NS,
         memory_limit: str = "256MB",
     ) -> None:
-        """``limits`` are those of frames, ``overlap_ns`` is the reconciler's, ``memory_limit`` is DuckDB's."""
+        """``limits`` are those of frames, ``memory_limit`` is DuckDB's."""
         self._store = store
         self._ambient = ambient
         self._limits = limits
-        self._overlap_ns = overlap_ns
         self._memory_limit = memory_limit
         self._memory = Memory()
 
@@ -151,7 +149,7 @@ class Metrics:
         return Listing(rows, workshop.told())
 
     def _batches(self) -> Batches:
-        return Batches(self._store, self._limits, self._overlap_ns, self._memory)
+        return Batches(self._store, self._limits, self._memory)
 
     async def _series(
         self, text: str, params: dict[str, Any], since: Moment, until: Moment | None, agent: str | None

@@ -32,7 +32,7 @@ MOST_STEPS = 11_000
 """Of one answer."""
 LONGEST_STEP = 36_500 * DAY_NS
 AIM = 60
-"""Steps of an answer for which nobody has said how long they are, about."""
+"""Steps of an answer whose length is not given, about."""
 NICE_SECONDS = (10, 30, 60, 300, 600, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86_400)
 
 

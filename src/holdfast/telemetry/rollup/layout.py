@@ -24,9 +24,6 @@ ROLLUP = "rollup/v1/"
 INDEX = "index/v1/"
 MANIFESTS = "manifests/v1/"
 BATCHES_BY_HOUR = "batches-by-hour/v1/"
-CHECKPOINT = "meta/pipeline/reconcile.json"
-"""How far the reconciler has come; the pipeline writes it, and whoever answers reads it."""
-CHECKPOINT_FORMAT = "holdfast.pipeline.reconcile"
 COVERAGE = "meta/pipeline/coverage/"
 SHARDS = 64
 

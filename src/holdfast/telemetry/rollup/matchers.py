@@ -19,7 +19,7 @@ from holdfast.base.errors import Invalid
 from holdfast.telemetry.rollup.columns import Flags
 
 AGENT = "agent"
-_NOTHING = pa.array([""], pa.string())
+_NOTHING = pa.nulls(1, pa.string())  # made without ``pa.array``, which imports pandas
 
 
 class Operator(StrEnum):

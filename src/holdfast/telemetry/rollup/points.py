@@ -80,7 +80,7 @@ class Source(NamedTuple):
     boot: str
 
 
-NO_TEXTS = pa.array([], pa.string())
+NO_TEXTS = pa.nulls(0, pa.string())
 
 
 @dataclass(frozen=True, slots=True, eq=False)

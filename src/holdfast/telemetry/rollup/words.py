@@ -1,6 +1,6 @@
 """The words of a message: runs of letters, digits and underscores, in lower case, cut after 64 characters.
 
-Whoever writes the index and whoever searches takes messages apart here: what one finds the other does.
+The index and searches split messages here: what one finds the other does.
 """
 
 import numpy as np

@@ -9,7 +9,7 @@ from holdfast.telemetry.accept.submit import submission_of
 from holdfast.telemetry.frame import Limits, decode
 from holdfast.telemetry.live.follow import Follower
 from holdfast.telemetry.live.state import Live
-from tests.unit.server.server_desk import ServerDesk, frame, server_desk
+from tests.unit.server.server_desk import frame, server_desk
 
 EVERYTHING = (
     Gauge("load", float("nan"), 1_000, {"host": "a"}),
@@ -51,20 +51,26 @@ async def test_filters_narrow_it_down(tmp_path: Path) -> None:
         assert (await desk.get("/api/v1/live?series=100000&points=100000", 400))["error"]["kind"] == "invalid"
 
 
-async def test_a_query_collector_finds_what_others_accepted_even_without_references(tmp_path: Path) -> None:
-    async with server_desk(tmp_path, query=True, follow_interval_ms=1) as desk:
-        await desk.post(frame())
-        store, follower = desk.service.store, desk.service.follower
-        while not desk.service.completeness()["complete"]:
+async def test_a_query_collector_finds_what_others_accepted(tmp_path: Path) -> None:
+    body = frame()
+    async with server_desk(tmp_path, query=True) as desk:
+        service = desk.service
+        while not service.completeness()["complete"]:
             await asyncio.sleep(0.001)
-        kept = desk.service.live
-        kept.max_bytes = 0
-        assert kept.kept() == []  # everything went, as after a restart
-        kept.max_bytes = 10**9
-        async for key in store.keys("accepted-by-time/"):
-            await store.delete(key)
-        assert await follower.poll() == 0
-        assert await follower.audit() == 1
+        other = Collector(service.store, service.ambient, service.authority, CollectorOptions("other"))
+        await other.accept(submission_of(body, decode(body)))
+        assert await service.follower.poll() == 1
+        assert await service.follower.poll() == 0
+        assert [each["name"] for each in (await desk.get("/api/v1/live"))["series"]] == ["load"]
+
+
+async def test_a_batch_that_a_collector_acknowledges_as_a_duplicate_is_in_its_live_state(tmp_path: Path) -> None:
+    body = frame()
+    async with server_desk(tmp_path) as desk:
+        service = desk.service
+        other = Collector(service.store, service.ambient, service.authority, CollectorOptions("other"))
+        await other.accept(submission_of(body, decode(body)))
+        assert (await desk.post(body)).json()["duplicate"] is True
         assert [each["name"] for each in (await desk.get("/api/v1/live"))["series"]] == ["load"]
 
 
@@ -78,7 +84,9 @@ async def test_bytes_that_are_missing_are_counted_and_said(tmp_path: Path) -> No
         desk.service.live.max_bytes, desk.service.live._lacks_since_ns = 10**9, None
         async for key in desk.service.store.keys("raw-blobs/"):
             await desk.service.store.delete(key)
-        assert await desk.service.follower.audit() == 0
+        follower = Follower(desk.service.store, desk.service.live, desk.service.ambient.clock, Limits())
+        desk.service.follower = follower
+        assert await follower.poll() == 0
         assert desk.service.follower.problems >= 1
         assert "could not be read" in (await desk.get("/api/v1/live"))["partial_because"]
 
@@ -91,53 +99,10 @@ async def test_a_rebuild_fetches_no_more_than_memory_holds_once_it_is_unpacked(t
             body = frame(*samples, seq=number * 5_000)
             assert len(body) < 1_000
             assert (await desk.post(body, seqs=(number * 5_000, number * 5_000 + 4_999))).status_code == 200
-        collector = desk.service.acceptor
-        assert isinstance(collector, Collector)
-        await collector.references.flush()
         small = Live(desk.service.ambient.clock, max_bytes=1_000_000, window_ns=desk.service.live.window_ns)
         desk.usage.tallies.clear()
         follower = Follower(desk.service.store, small, desk.service.ambient.clock, Limits())
-        await follower.rebuild()
+        await follower.poll()
         assert 0 < len(small) < 10
         assert small.missing
         assert desk.usage.requests("get", "raw-blobs") < 20
-
-
-async def flushed(desk: ServerDesk) -> None:
-    collector = desk.service.acceptor
-    assert isinstance(collector, Collector)
-    await collector.references.flush()
-
-
-async def test_who_acknowledges_a_duplicate_tells_others_of_it(tmp_path: Path) -> None:
-    """The collector that accepted it may never announce it: it was killed, or still waits for the store."""
-    body = frame()
-    async with server_desk(tmp_path) as desk:
-        silent = Collector(desk.service.store, desk.service.ambient, desk.service.authority, CollectorOptions("silent"))
-        await silent.accept(submission_of(body, decode(body)))
-        for _ in range(3):
-            assert (await desk.post(body)).json()["duplicate"] is True
-            await flushed(desk)
-            assert desk.usage.requests("put", "accepted-by-time") == 1
-        await desk.service.follower.rebuild()
-        assert [each["name"] for each in (await desk.get("/api/v1/live"))["series"]] == ["load"]
-
-
-async def test_who_keeps_nothing_live_tells_of_its_own_batches_once(tmp_path: Path) -> None:
-    body = frame()
-    async with server_desk(tmp_path, live_bytes=0) as desk:
-        for duplicate in (False, True, True):
-            assert (await desk.post(body)).json()["duplicate"] is duplicate
-            await flushed(desk)
-        families = ("raw-blobs", "accepted", "accepted-by-time")
-        spent = {verb: sum(desk.usage.requests(verb, each) for each in families) for verb in ("put", "get")}
-        assert spent == {"put": (2 + 1) + 1 + 1, "get": 0 + 1 + 1}
-
-
-async def test_a_query_collector_has_what_it_acknowledges_as_a_duplicate(tmp_path: Path) -> None:
-    body = frame()
-    async with server_desk(tmp_path, query=True) as desk:
-        silent = Collector(desk.service.store, desk.service.ambient, desk.service.authority, CollectorOptions("silent"))
-        await silent.accept(submission_of(body, decode(body)))
-        assert (await desk.post(body)).json()["duplicate"] is True
-        assert [each["name"] for each in (await desk.get("/api/v1/live"))["series"]] == ["load"]

@@ -6,13 +6,10 @@ from urllib.parse import quote
 
 import pytest
 
-from holdfast.base import codec
 from holdfast.base.clock import iso
 from holdfast.server.app import private_app
 from holdfast.telemetry import Counter, Gauge, Log
-from holdfast.telemetry.accept.collector import Collector
 from holdfast.telemetry.records import Record
-from holdfast.telemetry.rollup.layout import CHECKPOINT, CHECKPOINT_FORMAT
 from tests.tidy.tree import ROOT
 from tests.unit.server.server_desk import ServerDesk, frame, server_desk
 
@@ -32,9 +29,6 @@ async def filled(desk: ServerDesk) -> tuple[int, str]:
     ]
     body = frame(*records, *more)
     assert (await desk.post(body, seqs=(0, 6))).status_code == 200
-    acceptor = desk.service.acceptor
-    assert isinstance(acceptor, Collector)
-    await acceptor.references.flush()
     return start, f"since={quote(iso(start))}&until={quote(iso(start + 10 * MINUTE))}"
 
 
@@ -80,9 +74,6 @@ async def test_ten_thousand_series_over_twenty_steps_are_answered_within_the_mem
             records = [Counter("requests", step, start + step * MINUTE, labels) for labels in paths]
             seqs = step * len(paths), (step + 1) * len(paths) - 1
             assert (await desk.post(frame(*records, seq=seqs[0]), seqs=seqs)).status_code == 200
-        acceptor = desk.service.acceptor
-        assert isinstance(acceptor, Collector)
-        await acceptor.references.flush()
         span = f"since={quote(iso(start))}&until={quote(iso(start + 20 * MINUTE))}"
         for aggregate in ("rate", "last"):
             found = await desk.get(f"/api/v1/metrics/query?metric=requests&{span}&step=1m&aggregate={aggregate}")
@@ -179,18 +170,3 @@ async def test_a_metric_of_an_agent_that_has_none_is_not_found_wherever_it_is_as
         assert (await desk.get(f"/api/v1/logs/search?agent=unknown&{span}"))["logs"] == []
         refused = await desk.get(f"/api/v1/metrics/query?metric=load&step=99999999999w&{span}", 400)
         assert refused["error"]["message"] == "'99999999999w' is longer than 100 years"
-
-
-async def test_answers_trust_a_checkpoint_as_far_as_the_reconciler_does(tmp_path: Path) -> None:
-    """A reference of twenty minutes before the cursor: a reconciler with an overlap of an hour has yet to follow it."""
-    for overlap_s, status in ((3_600, 200), (600, 404)):
-        folder = tmp_path / str(overlap_s)
-        folder.mkdir()
-        async with server_desk(folder, overlap_s=overlap_s) as desk:
-            _, span = await filled(desk)
-            later = desk.service.ambient.clock.wall_ns() + 20 * MINUTE
-            checkpoint = {"through_unix_ns": later, "cursor_ns": later, "recent": None, "write_id": "w"}
-            body = codec.encode({"format": CHECKPOINT_FORMAT, "version": 1, **checkpoint})
-            await desk.service.store.put(CHECKPOINT, body)
-            answer = await desk.get(f"/api/v1/metrics/query?metric=load&step=10m&{span}", status)
-            assert ("series" in answer) == (status == 200)

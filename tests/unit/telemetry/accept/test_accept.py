@@ -1,8 +1,6 @@
 """Acceptance, answer by answer."""
 
-import asyncio
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,10 +13,8 @@ from holdfast.telemetry.accept import layout
 from holdfast.telemetry.accept.accept import Accepted, IdentityConflict, Standing, Submission, standing
 from holdfast.telemetry.accept.authority import Acceptance
 from holdfast.telemetry.accept.collector import Collector, CollectorOptions
-from holdfast.telemetry.accept.gathering import manifests_in
 from holdfast.telemetry.accept.manifest import AcceptedManifest, ConflictManifest
 from holdfast.telemetry.accept.quarantine import conflicts
-from holdfast.telemetry.accept.references import MOST_GATHERED, made_from, pieces
 from tests.unit.telemetry.accept.accept_desk import AcceptDesk
 
 VARYING = ("write_id", "accepted_at_unix_ns", "records_from_unix_ns", "records_until_unix_ns")
@@ -79,13 +75,13 @@ async def test_a_conflict_is_on_record_with_the_time_of_its_first_sight() -> Non
 async def test_a_conflict_that_cannot_be_recorded_is_a_conflict_all_the_same() -> None:
     desk = AcceptDesk()
     await desk.collector().accept(submission(1))
-    collector = desk.collector("collector-2", "ok", "ok", "busy", "busy", "busy")
+    collector = desk.collector("collector-2", "ok", "ok", "ok", "busy", "busy", "busy")
     answer = await collector.accept(submission(1, 1))
     assert isinstance(answer, IdentityConflict)
     assert answer.quarantine is None
 
 
-@pytest.mark.parametrize("script", [("busy",) * 3, ("drop",) * 9, ("ok", "busy", "busy", "busy")])
+@pytest.mark.parametrize("script", [("busy",) * 6, ("drop",) * 18, ("ok", "ok", "busy", "busy", "busy")])
 async def test_a_store_that_fails_before_the_manifest_has_accepted_nothing(script: tuple[str, ...]) -> None:
     desk = AcceptDesk()
     with pytest.raises(Unavailable) as caught:
@@ -110,7 +106,7 @@ async def test_trouble_at_either_put_ends_in_one_acceptance_that_is_known(word: 
 
 async def test_an_attempt_in_doubt_is_known_again_when_it_turns_out_to_have_landed() -> None:
     desk = AcceptDesk()
-    collector = desk.collector("collector-1", "ok", "late", attempts=1)
+    collector = desk.collector("collector-1", "ok", "ok", "late", attempts=1)
     with pytest.raises(Ambiguous, match="may or may not be accepted") as caught:
         await collector.accept(submission(1))
     assert caught.value.remedy == "send the same batch again"
@@ -122,81 +118,6 @@ async def test_an_attempt_in_doubt_is_known_again_when_it_turns_out_to_have_land
     assert isinstance(again, Accepted)
     assert again.duplicate
     assert len(desk.effects) == 1
-
-
-async def test_references_of_what_a_failure_left_behind_are_owed_too() -> None:
-    desk = AcceptDesk()
-    collector = desk.collector("collector-1", "ok", "busy", "busy", "busy")
-    with pytest.raises(Unavailable):
-        await collector.accept(submission(1))
-    await collector.references.flush()
-    assert desk.families() == {"raw-blobs": 1, "raw-blobs-by-time": 1}
-
-
-async def test_references_are_written_in_the_background_and_at_the_end() -> None:
-    desk = AcceptDesk()
-    async with desk.collector() as collector:
-        await collector.accept(submission(1))
-        while len(collector.references):
-            await asyncio.sleep(0)
-        await collector.accept(submission(2))
-    assert desk.families()["accepted-by-time"] == 2
-    assert collector.references.dropped == 0
-
-
-async def test_a_steady_load_is_gathered_hour_by_hour_and_in_objects_that_do_not_grow_without_end() -> None:
-    desk = AcceptDesk()
-    collector = desk.collector()
-    answer = await collector.accept(submission(1))
-    assert isinstance(answer, Accepted)
-    hour_ns = 3_600 * 1_000_000_000
-    sources = [
-        replace(answer.manifest, accepted_at_unix_ns=(1_000 + number % 2) * hour_ns, write_id=f"w{number}")
-        for number in range(2 * MOST_GATHERED + 3)
-    ]
-    made = [reference for piece in pieces(sources) for reference in made_from(piece, 7)]
-    names = [layout.gathering_in(each.key) for each in made]
-    assert [name and (name.batches, name.written_at_ns) for name in names[:1]] == [(MOST_GATHERED, 7)]
-    assert sorted(name.batches if name else 1 for name in names) == [1, 2, MOST_GATHERED, MOST_GATHERED]
-    held = [each for made_one in made for each in manifests_in(Object(made_one.key, made_one.body, 0, Version("")))]
-    assert sorted(held, key=lambda each: str(each.write_id)) == sorted(sources, key=lambda each: str(each.write_id))
-    hours = {layout.hour_path(1_000 * hour_ns), layout.hour_path(1_001 * hour_ns)}
-    assert {each.key.split("/", 2)[2].rpartition("/")[0] + "/" for each in made} == hours
-
-
-@pytest.mark.parametrize(
-    "body",
-    [b"{}", b'{"schema":"holdfast.acceptances.v1"}', b'{"schema":"holdfast.acceptances.v1","accepted_manifests":[3]}'],
-)
-def test_a_gathering_that_cannot_be_read_is_told_from_an_empty_one(body: bytes) -> None:
-    key = layout.gathering_key(0, layout.Gathering(1, 2, "ab" * 16))
-    with pytest.raises((Corrupt, Incompatible), match="acceptances/v1"):
-        manifests_in(Object(key, body, 0, Version("")))
-
-
-async def test_who_is_stopped_while_it_writes_references_still_owes_them() -> None:
-    desk = AcceptDesk()
-    collector = desk.collector("collector-1")
-    for number in range(3):
-        await collector.accept(submission(number))
-    writing = asyncio.create_task(collector.references.flush())
-    await asyncio.sleep(0)
-    writing.cancel()
-    await asyncio.gather(writing, return_exceptions=True)
-    assert len(collector.references) in (0, 3)
-    await collector.references.flush()
-    assert (len(collector.references), collector.references.dropped) == (0, 0)
-    assert desk.families()["acceptances"] >= 1
-
-
-async def test_references_beyond_what_may_be_owed_are_left_to_the_reconciler() -> None:
-    desk = AcceptDesk()
-    collector = Collector(
-        desk.store(), desk.ambient(), kit.authority(), CollectorOptions("collector-1", references_owed=1)
-    )
-    await collector.accept(submission(1))
-    await collector.accept(submission(2))
-    assert (len(collector.references), collector.references.dropped) == (1, 1)
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,12 @@ from holdfast.objects.layer import Layer
 from holdfast.objects.store import CREATE, OVERWRITE, Lost, Mode, Store, Written
 from holdfast.sim.ingest_kit import submission
 from holdfast.telemetry.accept import layout
-from holdfast.telemetry.accept.gathering import manifests_in
 from holdfast.telemetry.accept.landing import GROUP, Landed
 from holdfast.telemetry.accept.manifest import AcceptedManifest
 from holdfast.telemetry.accept.notes import FILE
 from holdfast.telemetry.accept.references import by_time
 from holdfast.telemetry.accept.spool import open_spool
+from holdfast.telemetry.discover import Stray, resolve
 from tests.unit.telemetry.accept.spool_desk import SpoolDesk
 
 ROUNDS = 5
@@ -60,12 +60,12 @@ async def test_a_disk_that_lets_nothing_go_is_no_reason_to_list_a_batch_again(
                 sizes.add((tmp_path / FILE).stat().st_size + (tmp_path / f"{FILE}-wal").stat().st_size)
             assert len(sizes) == 1  # nor are notes of it taken again
         assert len(spool) == 3
-        assert sum(key.startswith(layout.GATHERINGS) for key in desk.shelf.objects) == 1
+        assert sum(key.startswith(layout.ACCEPTED_BY_TIME) for key in desk.shelf.objects) == 3
         assert await collector.land() == Landed(3, 0, 0, 0)
         await spool.keep_reserve()
         await collector.accept(submission(9))
-        assert await collector.land() == Landed(1, 0, 0, 0)  # which is listed, as ever
-        assert sum(key.startswith(layout.ACCEPTED_BY_TIME) for key in desk.shelf.objects) == 1
+        assert await collector.land() == Landed(1, 0, 0, 0)
+        assert sum(key.startswith(layout.ACCEPTED_BY_TIME) for key in desk.shelf.objects) == 4
 
 
 async def test_a_manifest_without_a_possible_time_keeps_no_other_batch_from_landing(tmp_path: Path) -> None:
@@ -80,8 +80,9 @@ async def test_a_manifest_without_a_possible_time_keeps_no_other_batch_from_land
         await desk.store().put(odd.key, odd.encode(), CREATE)
         assert await collector.land() == Landed(4, 0, 0, 0)
         assert len(spool) == 0
-        [key] = [key for key in desk.shelf.objects if key.startswith(layout.GATHERINGS)]
-        assert len(manifests_in(await desk.store().get(key))) == 3
+        keys = [key for key in desk.shelf.objects if key.startswith(layout.ACCEPTED_BY_TIME)]
+        found = [await resolve(desk.store(), key) for key in keys]
+        assert sum(not isinstance(each, Stray) for each in found) == 3
 
 
 async def test_a_conflict_that_cannot_be_put_on_record_holds_no_other_batch_up(tmp_path: Path) -> None:

@@ -77,8 +77,8 @@ def test_a_manifest_keeps_its_limits_and_one_without_allows_a_day_ahead() -> Non
     plain = AcceptedManifest.read(Object(key, body % (NOW, b""), 0, Version("1")))
     assert plain.time_limits is None
     assert plain.limits == TimeLimits(None, START + 37 * HOUR_NS)
-    told = b',"records_from_unix_ns":0,"records_until_unix_ns":7'
-    ours = AcceptedManifest.read(Object(key, body % (NOW, told), 0, Version("1")))
+    answer = b',"records_from_unix_ns":0,"records_until_unix_ns":7'
+    ours = AcceptedManifest.read(Object(key, body % (NOW, answer), 0, Version("1")))
     assert ours.limits == TimeLimits(0, 7)
     assert AcceptedManifest.read(Object(key, ours.encode(), 0, Version("1"))) == ours
 

@@ -106,9 +106,9 @@ async def test_only_conflicts_cost_a_request_more() -> None:
     usage = Usage()
     collector, _ = desk.guarded(usage=usage)
     await collector.accept(FIRST)
-    assert usage.by_verb == Counter({"put": 2})
+    assert usage.by_verb == Counter({"put": 3})
     await collector.accept(OTHER)
-    assert usage.by_verb == Counter({"put": 5, "get": 2})
+    assert usage.by_verb == Counter({"put": 8, "get": 3})
 
 
 async def test_bytes_that_lost_may_go_once_that_is_decided() -> None:

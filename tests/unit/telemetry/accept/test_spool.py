@@ -24,7 +24,6 @@ from holdfast.telemetry.accept.landing import Landed, SpoolCollector, SpoolOptio
 from holdfast.telemetry.accept.lasting import lasting
 from holdfast.telemetry.accept.manifest import AcceptedManifest
 from holdfast.telemetry.accept.notes import FILE
-from holdfast.telemetry.accept.references import References
 from holdfast.telemetry.accept.spool import ABOUT, FOLDER, FORMAT, RESERVE, RESERVE_BYTES, Spool, open_spool
 from tests.unit.telemetry.accept.spool_desk import SpoolDesk, TightDisk
 
@@ -78,7 +77,13 @@ async def test_other_bytes_are_refused_and_put_on_record_when_the_first_have_lan
         assert isinstance(after, IdentityConflict)
         assert await collector.land() == Landed(conflicts=1)
         assert await collector.land() == Landed()
-    assert desk.families() == {"raw-blobs": 3, "accepted": 1, "accepted-by-time": 1, "quarantine": 2}
+    assert desk.families() == {
+        "raw-blobs": 3,
+        "accepted": 1,
+        "accepted-by-time": 2,
+        "quarantine": 2,
+        "quarantine-by-blob": 2,
+    }
 
 
 async def test_a_conflict_met_on_landing_is_quarantined_and_the_store_s_manifest_counts(tmp_path: Path) -> None:
@@ -251,23 +256,6 @@ async def test_landing_goes_on_after_errors_that_are_no_outage(tmp_path: Path) -
             while not desk.families()["accepted"]:
                 await asyncio.sleep(0.001)
     assert desk.families()["accepted"] == 1
-
-
-async def test_references_go_on_after_errors_that_are_no_outage() -> None:
-    desk = SpoolDesk()
-    store = Forbidden(desk.store())
-    references = References(store, desk.ambient().clock)
-    manifests = [
-        submission(number).manifest(accepted_at_unix_ns=1, collector_id="c", authority_id=None, write_id=None)
-        for number in (1, 2)
-    ]
-    references.owe(manifests[0])
-    await references.flush()
-    assert (references.dropped, len(references)) == (1, 0)
-    store.denied = False
-    references.owe(manifests[1])
-    await references.flush()
-    assert desk.families() == {"accepted-by-time": 1}
 
 
 async def test_work_that_fails_in_an_unforeseen_way_begins_again() -> None:

@@ -371,9 +371,9 @@ async def test_on_a_disk_that_is_full_to_the_last_byte_what_is_accepted_can_stil
 async def test_no_file_of_a_queue_is_opened_through_a_link(
     tmp_path: Path, name: str, link: Callable[[Path, Path], None]
 ) -> None:
-    """Whoever may write to the folder must not make the agent read or overwrite other files of its user."""
+    """A user who may write to the folder must not make the agent read or overwrite other files of its user."""
     victim, folder = tmp_path / "victim", tmp_path / "queue"
-    victim.write_text("of somebody else")
+    victim.write_text("of another user")
     folder.mkdir()
     link(folder / name, victim)
     disk = DiskFolder(folder)
@@ -390,7 +390,7 @@ async def test_no_file_of_a_queue_is_opened_through_a_link(
             await disk.read(name)
         await disk.replace(name, b"{}")
         assert not (folder / name).is_symlink()
-    assert victim.read_text() == "of somebody else"
+    assert victim.read_text() == "of another user"
 
 
 async def test_files_of_a_queue_are_private(tmp_path: Path) -> None:

@@ -89,8 +89,8 @@ def test_rotation_by_renaming_loses_nothing(desk: Desk, dies: bool) -> None:
         desk.die()
     desk.log.touch()
     with desk.log.with_name("app.log.1").open("a") as old:
-        old.write("three, by whoever has it open still\n")
-    assert desk.read() == ["two", "three, by whoever has it open still"]
+        old.write("three, by a process that has it open\n")
+    assert desk.read() == ["two", "three, by a process that has it open"]
     desk.write("four\n")
     assert desk.read() == ["four"]
     assert desk.read() == []

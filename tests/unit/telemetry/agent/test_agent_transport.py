@@ -1,4 +1,4 @@
-"""What an answer of a collector means to an agent, and what an answer of somebody else does not."""
+"""What an answer of a collector means to an agent, and what an answer of another server does not."""
 
 import hashlib
 import json

@@ -20,7 +20,7 @@ AMBIENT = Ambient(SystemClock(), random.Random(3))
 
 
 class Collector:
-    """Answers as it is told to, and keeps what it took; a conflict stays one, in whatever order batches come."""
+    """Answers as the test says, and keeps what it took; a conflict stays one, in whatever order batches come."""
 
     def __init__(self, *answers: Answer) -> None:
         self.answers = list(answers)

@@ -1,4 +1,4 @@
-"""The client against a scripted collector: the same bytes until somebody takes them, and what it raises."""
+"""The client against a scripted collector: the same bytes until a collector accepts them, and what it raises."""
 
 import json
 import ssl

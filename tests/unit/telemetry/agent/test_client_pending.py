@@ -59,10 +59,10 @@ class Door:
             await send({"type": "http.response.body", "body": self.instead[1]})
             return
         said: list[Any] = []
-        told = iter([{"type": "http.request", "body": body, "more_body": False}])
+        answer = iter([{"type": "http.request", "body": body, "more_body": False}])
 
         async def again() -> Any:
-            return next(told)
+            return next(answer)
 
         async def hear(word: Any) -> None:
             said.append(word)

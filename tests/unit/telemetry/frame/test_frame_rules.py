@@ -1,4 +1,4 @@
-"""Each rule of a batch, broken alone: encoding refuses it, and so does decoding when somebody else encoded it."""
+"""Each rule of a batch, broken alone: encoding refuses it, and so does decoding when another program encoded it."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -86,7 +86,7 @@ BROKEN: dict[str, tuple[Callable[[], Batch], Reason]] = {
     "a name that is no text": (lambda: series(name=ints(SAMPLES.series.name, 0, 99)), Reason.COLUMN),
     "a negative name": (lambda: series(name=ints(SAMPLES.series.name, 0, -1)), Reason.COLUMN),
     "a label set that is none": (lambda: series(labels=ints(SAMPLES.series.labels, 0, 99)), Reason.COLUMN),
-    "a text that nobody uses": (lambda: replace(BATCH, texts=(*BATCH.texts, "unused")), Reason.COLUMN),
+    "an unused text": (lambda: replace(BATCH, texts=(*BATCH.texts, "unused")), Reason.COLUMN),
     "a text twice": (lambda: replace(BATCH, texts=(*BATCH.texts[:-1], BATCH.texts[0])), Reason.TEXT),
     "an empty name": (lambda: replace(BATCH, texts=("", *(text or "x" for text in BATCH.texts[1:]))), Reason.TEXT),
     "a label twice": (lambda: labels(names=ints(SETS.names, 1, int(SETS.names[0]))), Reason.COLUMN),

@@ -193,7 +193,7 @@ async def test_days_are_answered_from_the_chunks_of_days() -> None:
             assert (found.read.hours, found.read.chunks) == (3, 3)
         requests = hf.store.usage.requests()
         await hf.metrics().query("c", **span)
-        assert hf.store.usage.requests() - requests == 2 + 4 + 3 + 3
+        assert hf.store.usage.requests() - requests == 2 + 3 + 3 + 3
         # A late sample: its day is answered from its hours, and the others as before.
         await field.accept("a", "0", {100: Counter("c", 5, day + 30 * HOUR + 1)})
         expected = answers(field.batches, "c", day, day + 72 * HOUR, 24 * HOUR, "sum")
@@ -202,7 +202,7 @@ async def test_days_are_answered_from_the_chunks_of_days() -> None:
 
 
 async def test_requests_of_a_query_do_not_grow_with_batches() -> None:
-    """A checkpoint and what it names, listings of gatherings, references, manifests and batches, and per hour a
+    """A checkpoint and what it names, listings of references, manifests and batches, and per hour a
     generation and the chunk."""
     counted = []
     for batches in (1, 30):
@@ -213,7 +213,7 @@ async def test_requests_of_a_query_do_not_grow_with_batches() -> None:
             before = hf.store.usage.requests()
             await hf.metrics().query("load", since=START, until=START + HOUR, step=MINUTE)
             counted.append(hf.store.usage.requests() - before)
-    assert counted == [8, 8]
+    assert counted == [7, 7]
 
 
 async def test_matchers_choose_series() -> None:

@@ -49,7 +49,7 @@ class Interrupted(Layer):
             await self._event()
 
 
-async def filled(store: Client, *, gathered: bool) -> None:
+async def filled(store: Client) -> None:
     """Some batches are rolled up; others, late and over the same numbers, are not."""
     field, now = Field(store), time.time_ns()
     await field.accept("a", "0", {n: Counter("c", n, START + n * SECOND) for n in range(4, 9)}, at_ns=now)
@@ -57,10 +57,8 @@ async def filled(store: Client, *, gathered: bool) -> None:
     await pipeline.run(store)
     counters = {n: Counter("c", 50 + n, START + n * SECOND) for n in range(2, 7)}
     others = {7: Gauge("g", 5.0, START + HOUR), 8: Log("two is here", START + SECOND)}
-    late = await field.accept("a", "0", counters, at_ns=now, refer=not gathered)
-    last = await field.accept("b", "0", others, at_ns=now, refer=not gathered)
-    if gathered:
-        await field.gather(late, last)
+    await field.accept("a", "0", counters, at_ns=now)
+    await field.accept("b", "0", others, at_ns=now)
 
 
 async def asked(store: Any, ambient: Any) -> list[Any]:
@@ -70,19 +68,12 @@ async def asked(store: Any, ambient: Any) -> list[Any]:
 
 
 @pytest.mark.timeout(600)  # a pipeline at each of some dozens of places
-@pytest.mark.parametrize(
-    ("jobs", "gathered"),
-    [
-        pytest.param((), False, marks=pytest.mark.soak),
-        (("reconcile",), False),
-        (("reconcile",), True),
-    ],
-)
-async def test_an_answer_does_not_depend_on_when_the_pipeline_runs(jobs: tuple[str, ...], gathered: bool) -> None:
+@pytest.mark.parametrize("jobs", [pytest.param((), marks=pytest.mark.soak), ("reconcile",)])
+async def test_an_answer_does_not_depend_on_when_the_pipeline_runs(jobs: tuple[str, ...]) -> None:
     total = 52.0 + 53 + 54 + 55 + 56 + 7 + 8
     expected = [[({"agent": "a"}, [total])], ["two is here", "one is here"]]
     async with open_store("memory:") as store:
-        await filled(store, gathered=gathered)
+        await filled(store)
         objects = {key: (await store.get(key)).body async for key in store.keys("")}
     for at in range(MOST):
         async with open_store("memory:") as store:

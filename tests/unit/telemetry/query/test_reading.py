@@ -11,7 +11,7 @@ from holdfast.base.errors import Corrupt, Invalid
 from holdfast.objects.store import OVERWRITE
 from holdfast.platform.open import open_platform
 from holdfast.telemetry.frame import Limits
-from holdfast.telemetry.query.fresh import OVERLAP_NS, Batches, Memory
+from holdfast.telemetry.query.fresh import Batches, Memory
 from holdfast.telemetry.query.reading import reading
 from holdfast.telemetry.records import Gauge
 from holdfast.telemetry.rollup import layout
@@ -25,7 +25,7 @@ async def test_a_chunk_that_duckdb_alone_cannot_read_is_named() -> None:
         await pipeline.run(hf.store)
         [key] = [key async for key in hf.store.keys(layout.rollup_folder(HOUR, START // HOUR))]
         ref = ChunkRef(Table.ROLLUP, key, 1, len((await hf.store.get(key)).body), 1, "g", HOUR)
-        async with reading(hf.store, Batches(hf.store, Limits(), OVERLAP_NS, Memory()), "64MB") as workshop:
+        async with reading(hf.store, Batches(hf.store, Limits(), Memory()), "64MB") as workshop:
             [path] = await workshop.fetch([ref])
             other = Invalid("something else")
             assert await workshop.blame(other) is other

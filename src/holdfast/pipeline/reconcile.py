@@ -99,7 +99,7 @@ class Reconcile:
             async for _ in self._store.keys(prefix):
                 return True
         to = await self._to(before, Position.at(scan["from_ns"]), scan["began_ns"], deep=True)
-        await self._checkpoints.advance(self._ambient.ids.unique(), replace(to, full_at_unix_ns=scan["began_ns"]))
+        await self._checkpoints.advance(self._ambient.ids.unique(), replace(to, full_at_unix_ns=scan["store_ns"]))
         return False
 
     async def split(self, request: Document) -> list[Document]:
@@ -184,12 +184,13 @@ class Reconcile:
         if found.next is not None:
             return found, Checkpoint(through, scan={**scan, "after": found.next}), recent, scan["from_ns"]
         ends = await self._to(before, Position.at(scan["from_ns"]), scan["began_ns"], deep=True)
-        return found, replace(ends, full_at_unix_ns=scan["began_ns"]), recent, scan["from_ns"]
+        return found, replace(ends, full_at_unix_ns=scan["store_ns"]), recent, scan["from_ns"]
 
     async def _begin_scan(self) -> Document:
         """A manifest that comes after this scan has passed its place comes too late for an older reference to count."""
-        from_ns = await self._checkpoints.store_now() - self._rule.horizon_ns
-        return {"from_ns": max(0, from_ns), "began_ns": self._ambient.clock.wall_ns()}
+        store_ns = await self._checkpoints.store_now()
+        from_ns = max(0, store_ns - self._rule.horizon_ns)
+        return {"from_ns": from_ns, "began_ns": self._ambient.clock.wall_ns(), "store_ns": store_ns}
 
     async def _to(self, before: Checkpoint | None, end: Position, now_ns: int, deep: bool) -> Checkpoint:
         """The checkpoint at the end of a look that began at ``now_ns``. Its ids are those of ``before``: this is for a

@@ -29,9 +29,10 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.client import Client, Usage
 from holdfast.objects.open import open_store
 from holdfast.objects.uri import StoreSpec
-from holdfast.pipeline import Engine, Inline, audited
+from holdfast.pipeline import Engine, Inline
 from holdfast.pipeline.engine.spark import SparkEngine
 from holdfast.pipeline.gc import GcOptions
+from holdfast.pipeline.jobs import audited
 from holdfast.pipeline.jobs.gc import Gc
 from holdfast.pipeline.options import Env
 from holdfast.runs.admin.delete import delete

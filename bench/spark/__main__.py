@@ -14,7 +14,7 @@ from typing import Any
 
 from bench.lib import RESULTS, facts, write_results
 from bench.spark import read
-from holdfast.pipeline.session import start
+from holdfast.pipeline.engine.session import start
 
 
 def main() -> None:

@@ -22,9 +22,9 @@ from bench.lib import table
 from holdfast.objects.open import open_store
 from holdfast.ontology import Entity, Field
 from holdfast.ontology.session import Ontology
-from holdfast.pipeline.datasource import frame
 from holdfast.pipeline.tables import Wanted, find
 from holdfast.pipeline.tables.conditions import Condition, Conditions
+from holdfast.pipeline.tables.datasource import frame
 from holdfast.pipeline.tables.given import Given
 
 COMMITS = 10

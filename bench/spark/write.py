@@ -23,7 +23,7 @@ from bench.lib import table
 from bench.spark.read import Customer, rows_of
 from holdfast.objects.open import open_store
 from holdfast.pipeline import load
-from holdfast.pipeline.datasource import frame
+from holdfast.pipeline.tables.datasource import frame
 
 CHANGED = 10
 """One row in so many is in the second frame; every other of them is as it was."""

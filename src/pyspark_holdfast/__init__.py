@@ -3,6 +3,6 @@
 So ``spark.read.format("holdfast")`` needs no import where this package is installed beside Spark's own Python.
 """
 
-from holdfast.pipeline.datasource import HoldfastSource as DefaultSource
+from holdfast.pipeline.tables.datasource import HoldfastSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import pipeline
 from holdfast.objects.open import open_store
-from holdfast.pipeline import audited
+from holdfast.pipeline.jobs import audited
 from tests.tidy.tree import ROOT
 from tests.unit.pipeline.field import Field
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from holdfast import pipeline
-from holdfast.pipeline import audited
+from holdfast.pipeline.jobs import audited
 from tests.integration.run_places import Place
 from tests.unit.pipeline.audit_desk import wrong
 from tests.unit.pipeline.field import Field

@@ -13,9 +13,9 @@ import pytest
 from holdfast import pipeline
 from holdfast.objects.client import Client
 from holdfast.objects.store import ADDRESSED, CREATE
-from holdfast.pipeline import audited
-from holdfast.pipeline.audited import Audited
 from holdfast.pipeline.gc.record import intents
+from holdfast.pipeline.jobs import audited
+from holdfast.pipeline.jobs.audited import Audited
 from holdfast.telemetry.accept import layout
 from holdfast.telemetry.accept.manifest import ConflictManifest
 from holdfast.telemetry.accept.quarantine import conflicts

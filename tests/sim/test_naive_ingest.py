@@ -39,7 +39,7 @@ LOST_ANSWER = Limits(crashes=0, lost_responses=1)
 
 @dataclass(frozen=True, kw_only=True)
 class EchoIsDuplicate(IngestAccept):
-    """A 412 against one's own write, whose answer was lost, is taken for somebody else's."""
+    """A 412 against one's own write, whose answer was lost, is taken for another collector's."""
 
     collectors: int = 1
 
@@ -71,11 +71,11 @@ class EffectsFirst(Collector):
     async def accept(self, submission: Submission) -> Answer:
         if await find_accepted(self.store, submission.identity) is None and self._on_accepted is not None:
             self._on_accepted(self._draft(submission), submission)
-        self._on_accepted, told = None, self._on_accepted
+        self._on_accepted, reported = None, self._on_accepted
         try:
             return await super().accept(submission)
         finally:
-            self._on_accepted = told
+            self._on_accepted = reported
 
 
 class LooksThenWrites(Collector):
@@ -211,7 +211,7 @@ class NoteLast(Spool):
 
 
 class LandsUnanswered(Spool):
-    """Lands what is on the disk, whether its sender was told or not."""
+    """Lands what is on the disk, whether its sender was answered or not."""
 
     async def take(self, submission: Submission) -> Taken:
         return await self._take(submission)
@@ -264,7 +264,7 @@ class LandsUnseen(Collector):
 
 
 class ListsLater(SpoolCollector):
-    """Clears its disk, and refers after: a reader in between finds nothing, and after a crash nobody ever does."""
+    """Clears its disk, and refers after: a reader in between finds nothing, and after a crash none ever does."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -277,7 +277,7 @@ class ListsLater(SpoolCollector):
 
 
 class PassesOver(Spool):
-    """What is being sent again need not be read: its sender will be told of it."""
+    """What is being sent again need not be read: its sender will be answered."""
 
     def pending(self) -> AsyncIterator[Spooled]:
         return self.to_land()

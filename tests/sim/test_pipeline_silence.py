@@ -8,7 +8,7 @@ import pytest
 from holdfast.base.codec import Document
 from holdfast.objects.store import ADDRESSED, CREATE, Object, Written
 from holdfast.pipeline.checkpoint import Checkpoint
-from holdfast.pipeline.reconcile import Reconcile
+from holdfast.pipeline.jobs.reconcile import Reconcile
 from holdfast.sim.run import simulate
 from holdfast.sim.scenarios.pipeline import FOUND, PipelineSilence
 from holdfast.telemetry.accept.collector import Collector

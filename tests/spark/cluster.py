@@ -45,7 +45,7 @@ class Server:
     process: "subprocess.Popen[bytes]"
     log: Path
 
-    def told(self, pattern: str) -> str:
+    def logged(self, pattern: str) -> str:
         """What it says of itself, once it has said it."""
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline and self.process.poll() is None:
@@ -154,14 +154,14 @@ class Driver:
 def driver_at_a_cluster(folder: Path) -> Iterator[Driver]:
     with ExitStack() as stack:
         master = stack.enter_context(daemon(folder, "master", HOSTS[0], "org.apache.spark.deploy.master.Master"))
-        address = master.told(r"Starting Spark master at (spark://\S+)")
+        address = master.logged(r"Starting Spark master at (spark://\S+)")
         workers = []
         for number, host in enumerate(HOSTS):
             words = ("org.apache.spark.deploy.worker.Worker", address, "-c", "1", "-m", "1g")
             place = ("-d", str(folder / f"work{number}"))
             workers.append(stack.enter_context(daemon(folder, f"worker{number}", host, *words, *place)))
         for worker in workers:
-            worker.told(r"(Successfully registered with master)")
+            worker.logged(r"(Successfully registered with master)")
         driver = Driver(folder, address)
         try:
             yield driver

@@ -22,12 +22,12 @@ from holdfast import pipeline
 from holdfast.base.codec import Document
 from holdfast.objects.open import open_store
 from holdfast.objects.store import Store
-from holdfast.pipeline.datasource import frame as table
 from holdfast.pipeline.engine import Progress, Task
 from holdfast.pipeline.engine.protocol import Planner
+from holdfast.pipeline.engine.session import Spark, start
 from holdfast.pipeline.engine.spark import SparkEngine
-from holdfast.pipeline.frameload import load
-from holdfast.pipeline.session import Spark, start
+from holdfast.pipeline.tables.datasource import frame as table
+from holdfast.pipeline.write.frame import load
 from tests.spark.readings import PYTHONPATH, Reading, frame, wait
 from tests.spark.test_spark_write import written
 

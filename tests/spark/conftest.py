@@ -10,8 +10,8 @@ import psutil
 import pytest
 
 from holdfast.objects.uri import StoreSpec
+from holdfast.pipeline.engine.session import Spark, start
 from holdfast.pipeline.engine.spark import SparkEngine
-from holdfast.pipeline.session import Spark, start
 from tests.integration.conftest import bucket, ministack, s3_server
 from tests.leftovers import adopt
 from tests.spark.readings import PYTHONPATH

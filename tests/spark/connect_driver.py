@@ -13,10 +13,10 @@ from holdfast import pipeline
 from holdfast.base.codec import Document
 from holdfast.objects.open import open_store
 from holdfast.objects.store import Store
-from holdfast.pipeline.datasource import frame
 from holdfast.pipeline.engine import unwatched
 from holdfast.pipeline.engine.spark import SparkEngine
 from holdfast.pipeline.errors import SparkFailed
+from holdfast.pipeline.tables.datasource import frame
 
 
 async def answering(store: Store, payload: bytes) -> list[Document]:

@@ -4,18 +4,26 @@ import random
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
+from bench.pipeline.memory import watched
 from holdfast import pipeline
 from holdfast.base.codec import Document
 from holdfast.objects.client import Client
 from holdfast.objects.open import open_store
 from holdfast.objects.store import ADDRESSED, OVERWRITE
 from holdfast.objects.uri import StoreSpec
-from holdfast.pipeline import Engine, Inline, audited
-from holdfast.pipeline.audited import Audited
+from holdfast.pipeline import Engine, Inline
+from holdfast.pipeline import layout as pipeline_layout
+from holdfast.pipeline.engine import unwatched
+from holdfast.pipeline.engine.relations import relations
 from holdfast.pipeline.gc.options import GcOptions
+from holdfast.pipeline.jobs import audited
+from holdfast.pipeline.jobs.audited import Audited
 from holdfast.pipeline.jobs.gc import Gc
+from holdfast.pipeline.jobs.reconcile import BY_HOUR, COUNTS, TABLES, define
+from holdfast.pipeline.jobs.reconcile_kernels import WriteListings
 from holdfast.pipeline.options import Env
 from holdfast.telemetry.accept import layout
 from holdfast.telemetry.rollup import layout as rollup
@@ -23,6 +31,7 @@ from tests.spark.conftest import Engines
 from tests.unit.pipeline.audit_desk import wrong
 from tests.unit.pipeline.field import Field, agrees
 from tests.unit.pipeline.gc_desk import frame
+from tests.unit.pipeline.generated import LookedBatches
 
 NOW = replace(pipeline.Options(overlap_ns=0), gc=GcOptions(horizon_ns=0, grace_ns=0))
 KINDS = ["orphans", "derived", "ontology", "runs"]
@@ -99,3 +108,50 @@ async def test_garbage_goes_by_tasks_on_spark_and_what_is_current_stays(engine: 
         assert (await planned(store, Inline(store)))["derived"]["removed"].keys() <= {
             "a later generation has taken its place"
         }
+
+
+@pytest.mark.parametrize("seed", [3, 4])
+async def test_reconcile_gives_the_same_on_both_engines(engine: Engines, tmp_path: Path, seed: int) -> None:
+    """Overlaps, batches that were listed before, conflicts, and objects that cannot be read."""
+    rng = random.Random(seed)
+    spec = StoreSpec.parse(f"file:{tmp_path / 'store'}")
+    async with open_store(spec) as store, open_store("memory:") as other:
+        field = Field(store)
+        await field.season(rng.randrange(1000), agents=2, batches=4)
+        await pipeline.run(store)
+        await field.season(rng.randrange(1000), agents=2, batches=3)
+        await damage(store, field, rng)
+        async for key in store.keys(""):
+            await other.put(key, (await store.get(key)).body)
+        full = {"full": True}
+        (there,) = await pipeline.run(store, ["reconcile"], engine=engine(spec), request=full, takeover=True)
+        (here,) = await pipeline.run(other, ["reconcile"], request=full, takeover=True)
+        assert there.summary == here.summary
+        assert here.summary["overlaps"] > 0
+        for prefix in (rollup.BATCHES_BY_HOUR, pipeline_layout.PROBLEMS, pipeline_layout.DUE):
+            assert [key async for key in store.keys(prefix)] == [key async for key in other.keys(prefix)]
+
+
+async def test_the_memory_of_the_driver_does_not_grow_with_the_work(engine: Engines, tmp_path: Path) -> None:
+    spec = StoreSpec.parse(f"file:{tmp_path / 'store'}")
+    async with open_store(spec) as store:
+        assert await listed(store, engine(spec), 1_000) == 1
+        before = psutil.Process().memory_info().rss
+        with watched() as peak:
+            assert await listed(store, engine(spec), 100_000) == 2
+        assert peak.driver - before < 32 * 2**20
+
+
+async def listed(store: Client, engine: Engine, batches: int) -> int:
+    """List generated batches of one hour; in how many listings."""
+    async with relations(store, engine, f"run-{batches}", lambda step: unwatched) as work:
+        for name, schema in TABLES.items():
+            work.empty(name, schema)
+        await work.scan("looked", LookedBatches(batches))
+        define(work)
+        (counted,) = await work.rows(COUNTS)
+        assert int(counted["batches"]) == batches
+        await work.map("written", "SELECT * FROM unlisted", WriteListings(), BY_HOUR)
+        found = await work.rows("SELECT key FROM written")
+        await work.remove()
+    return len(found)

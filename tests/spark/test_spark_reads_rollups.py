@@ -5,7 +5,7 @@ from pathlib import Path
 
 from holdfast import pipeline
 from holdfast.objects.uri import StoreSpec
-from holdfast.pipeline.session import Spark
+from holdfast.pipeline.engine.session import Spark
 from holdfast.platform.open import open_platform
 from holdfast.telemetry.rollup import layout
 from holdfast.telemetry.rollup.manifest import Kind, Table
@@ -29,7 +29,8 @@ async def test_spark_and_duckdb_agree(spark: Spark, engine: Engines, tmp_path: P
     async with open_platform(f"file:{folder}") as hf:
         field = Field(hf.store)
         await field.season(9, agents=4, batches=8)
-        await pipeline.run(hf.store, engine=engine(StoreSpec.parse(f"file:{folder}")))
+        await pipeline.run(hf.store, ["reconcile"])
+        await pipeline.run(hf.store, ["rollup"], engine=engine(StoreSpec.parse(f"file:{folder}")))
         for metric, aggregate in (("load", "last"), ("requests", "increase"), ("latency", "rate")):
             reported = await hf.metrics().query(metric, since=START, until=UNTIL, step=STEP, aggregate=aggregate)
             assert reported.read.batches == 0

@@ -20,9 +20,9 @@ from holdfast.ontology.maintain.compact import Compactor
 from holdfast.ontology.query.sqltables import SqlTables
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.types.refs import TypeId
-from holdfast.pipeline.datasource import frame
-from holdfast.pipeline.session import PUSHDOWN, Spark
+from holdfast.pipeline.engine.session import PUSHDOWN, Spark
 from holdfast.pipeline.tables import everything
+from holdfast.pipeline.tables.datasource import frame
 from holdfast.telemetry.accept import references
 from holdfast.telemetry.records import Gauge
 from tests.integration.servers import S3Server

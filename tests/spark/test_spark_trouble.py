@@ -15,7 +15,7 @@ from holdfast import pipeline
 from holdfast.base.scratch import sweep
 from holdfast.objects.open import open_store
 from holdfast.objects.uri import StoreSpec
-from holdfast.pipeline.session import FOLDER, Spark
+from holdfast.pipeline.engine.session import FOLDER, Spark
 from holdfast.telemetry.rollup.manifest import Kind
 from tests.integration.run_places import folder
 from tests.integration.test_pipeline_kill import QUICK, killed
@@ -71,7 +71,7 @@ async def test_a_jvm_that_dies_ends_a_service_with_one_line(when: str, tmp_path:
 
 FINDS = """
 from pyspark.sql import SparkSession
-from holdfast.pipeline.datasource import register
+from holdfast.pipeline.tables.datasource import register
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
 try:
     register(spark)

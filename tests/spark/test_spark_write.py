@@ -23,11 +23,11 @@ from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.types.errors import InvalidValue
 from holdfast.ontology.types.model import Mixin
-from holdfast.pipeline.compaction import compact
-from holdfast.pipeline.datasource import frame as table
-from holdfast.pipeline.frameload import load
-from holdfast.pipeline.session import Spark
-from holdfast.pipeline.sink import batch_writer, foreach_batch
+from holdfast.pipeline.engine.session import Spark
+from holdfast.pipeline.jobs.compact import compact
+from holdfast.pipeline.tables.datasource import frame as table
+from holdfast.pipeline.write.frame import load
+from holdfast.pipeline.write.sink import batch_writer, foreach_batch
 from tests.integration.servers import S3Server
 from tests.spark.conftest import Engines
 from tests.spark.mortal_reading import mark

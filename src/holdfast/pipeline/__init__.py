@@ -1,6 +1,6 @@
 """The pipeline: what is derived from accepted batches, and what Spark reads, writes and compacts.
 
-Importing this room needs neither PySpark nor Java; starting Spark does (``session``). Names are looked up when
+Importing this room needs neither PySpark nor Java; ``start`` and what works on frames do. Names are looked up when
 they are first used: Spark imports this room in many small processes, most of which need little of it.
 ``design/0050-pipeline.md`` has the plan.
 """
@@ -9,25 +9,46 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from holdfast.pipeline.compaction import compact
     from holdfast.pipeline.drive import run, serve
     from holdfast.pipeline.engine import Engine, Inline
-    from holdfast.pipeline.frameload import load
+    from holdfast.pipeline.engine.session import start
     from holdfast.pipeline.job import Ran, history
+    from holdfast.pipeline.jobs.compact import compact
     from holdfast.pipeline.options import Options
+    from holdfast.pipeline.tables.datasource import frame, register
+    from holdfast.pipeline.write.frame import load
+    from holdfast.pipeline.write.sink import foreach_batch
 
-__all__ = ["Engine", "Inline", "Options", "Ran", "compact", "history", "load", "run", "serve"]
+__all__ = [
+    "Engine",
+    "Inline",
+    "Options",
+    "Ran",
+    "compact",
+    "foreach_batch",
+    "frame",
+    "history",
+    "load",
+    "register",
+    "run",
+    "serve",
+    "start",
+]
 
 _HOMES = {
     "Engine": "engine",
     "Inline": "engine",
     "Options": "options",
     "Ran": "job",
-    "compact": "compaction",
+    "compact": "jobs.compact",
+    "foreach_batch": "write.sink",
+    "frame": "tables.datasource",
     "history": "job",
-    "load": "frameload",
+    "load": "write.frame",
+    "register": "tables.datasource",
     "run": "drive",
     "serve": "drive",
+    "start": "engine.session",
 }
 
 

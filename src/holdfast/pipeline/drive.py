@@ -28,8 +28,8 @@ from holdfast.pipeline.job import Job, Ran, Relational
 from holdfast.pipeline.jobs.audit import Audit
 from holdfast.pipeline.jobs.derive import Derive
 from holdfast.pipeline.jobs.gc import Gc
+from holdfast.pipeline.jobs.reconcile import Reconcile
 from holdfast.pipeline.options import Env, Options, Say, unsaid
-from holdfast.pipeline.reconcile import Reconcile
 from holdfast.runs.engine.workflow import ambient_of
 
 JOBS: dict[str, Callable[[Env], Job]] = {
@@ -225,8 +225,6 @@ async def _until_done(env: Env, job: Job, request: Document) -> list[Ran]:
         summary = ended[-1].summary
         if ended[-1].status != "success" or not (summary.get("more") or summary.get("superseded")):
             break
-        if summary.get("next") is not None:
-            request = {**request, "after": summary["next"]}
     return ended
 
 

@@ -14,7 +14,7 @@ from holdfast.telemetry.rollup.windows import Windows
 MINUTE_NS = 60 * 1_000_000_000
 
 Say = Callable[[str, int, int], None]
-"""Told which step a job is at, how many of its tasks have ended, and of how many; none of none while it waits."""
+"""Called with the step of a job, how many of its tasks have ended, and of how many; none of none while it waits."""
 
 
 def unsaid(step: str, done: int, total: int) -> None:

@@ -108,8 +108,8 @@ async def _read(store: Store, keys: list[str]) -> list[Seen]:
             document = codec.decode(found.body, key=key)
             return Seen(Problem.of(document), str(document["first_seen"]))
         except (Corrupt, *MALFORMED) as error:  # it is shown, and hides no other
-            answer = f"not a problem on record ({error})"
-            return Seen(Problem(Finding.FOREIGN_OBJECT, key, answer), iso(found.modified_ns))
+            detail = f"not a problem on record ({error})"
+            return Seen(Problem(Finding.FOREIGN_OBJECT, key, detail), iso(found.modified_ns))
 
     return [each for each in await map_bounded(keys, one, limit=AT_ONCE) if each is not None]
 

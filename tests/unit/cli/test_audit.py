@@ -11,7 +11,7 @@ import pytest
 from holdfast.cli.main import run
 from holdfast.cli.pipeline.audit import page_of
 from holdfast.objects.open import open_store
-from holdfast.pipeline.audited import Audited
+from holdfast.pipeline.jobs.audited import Audited
 from tests.unit.pipeline.field import Field
 
 

@@ -13,8 +13,8 @@ from holdfast.cli.main import run
 from holdfast.cli.pipeline.engines import as_collector_of_garbage
 from holdfast.objects.open import open_store
 from holdfast.objects.store import ADDRESSED, CREATE
-from holdfast.pipeline import audited
-from holdfast.pipeline.audited import Audited
+from holdfast.pipeline.jobs import audited
+from holdfast.pipeline.jobs.audited import Audited
 from holdfast.telemetry.accept.manifest import ConflictManifest
 from holdfast.telemetry.accept.quarantine import conflicts
 from holdfast.telemetry.accept.resolutions import Resolution, Resolutions

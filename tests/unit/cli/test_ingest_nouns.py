@@ -108,12 +108,12 @@ class TestPolicy:
         resources = [each["Resource"] for each in policy["Statement"]]
         assert ["arn:aws:s3:::telemetry/fleet/accepted/v1/*"] in resources
         assert run(["--store", "s3://telemetry", "--json", "policy", "--sse", "AES256"]) == 0
-        assert {"bucket", "collector", "gc", "reader", "operator", "lifecycle", "encryption"} == set(
+        assert {"bucket", "collector", "pipeline", "gc", "reader", "operator", "lifecycle", "encryption"} == set(
             json.loads(capsys.readouterr().out)
         )
 
     def test_a_folder_has_no_policy_and_enforces_none(self, desk: Desk) -> None:
-        assert "no bucket" in desk.json("policy", code=2)["error"]["message"]
+        assert "is not a bucket of aws" in desk.json("policy", code=2)["error"]["message"]
         assert "6 of 11 rules do not hold" in desk.json("policy", "check", code=1)["error"]["message"]
         assert not (desk.root / "store" / "accepted" / "v1" / "policy-check.json").exists()
-        assert "no role" in desk.json("policy", "check", "--role", "king", code=2)["error"]["message"]
+        assert "unknown role" in desk.json("policy", "check", "--role", "king", code=2)["error"]["message"]

@@ -115,6 +115,15 @@ def test_the_plan_of_garbage_collection_is_its_queries(desk: Desk) -> None:
     assert desk.json("history") == []
 
 
+def test_the_plan_of_reconcile_is_its_queries(desk: Desk) -> None:
+    desk.fill(2)
+    steps = {each["step"]: each for each in desk.json("plan", "reconcile", "--master", "local")}
+    assert list(steps) == ["found", "looked", "again", "around", "others", "listed", "written"]
+    assert "max(seq_end) OVER" in steps["others"]["sql"]
+    assert {"WINDOW", "JOIN"} <= set(steps["others"]["plan"].replace("_", " ").split())
+    assert desk.json("history") == []
+
+
 def test_a_dry_run_looks_where_the_run_would(desk: Desk, tmp_path: Path) -> None:
     keys = desk.fill(2, refer=False)
     [planned] = desk.json("run", "--dry-run")

@@ -75,13 +75,6 @@ async def test_reaching_and_cleaning_cost_five_requests() -> None:
     assert examination.usage.by_verb == {"get": 2, "put": 1, "delete": 1, "list": 1}
 
 
-async def test_a_law_s_own_requests_come_on_top() -> None:
-    examination, findings = await Hospital().run(*(each for each in LAWS if each.name == "ranges"))
-    assert [finding.figure for finding in findings] == ["9 ranges"]
-    # Two puts and nine ranges by the law; one bulk delete and one more listing by the clean-up.
-    assert examination.usage.by_verb == {"get": 2, "put": 3, "range": 9, "delete": 2, "list": 2}
-
-
 async def test_every_client_has_a_backend_of_its_own() -> None:
     hospital = Hospital()
     await hospital.run()
@@ -92,12 +85,6 @@ async def test_a_store_that_no_other_backend_sees_has_one() -> None:
     hospital = Hospital()
     await hospital.run(spec=StoreSpec("memory", ""))
     assert len(hospital.clients) == 1
-
-
-async def test_two_examinations_never_share_a_prefix() -> None:
-    ambient = Ambient.system()
-    first, second = (Examination(SPEC, [MemoryStore()], EFFORT, ambient) for _ in range(2))
-    assert first.prefix != second.prefix
 
 
 async def test_a_store_out_of_reach_is_one_error_and_no_laws() -> None:

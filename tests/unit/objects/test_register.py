@@ -1,6 +1,5 @@
 """Register: each operation once, at one request without contention."""
 
-import asyncio
 import random
 
 import pytest
@@ -201,21 +200,6 @@ async def test_losing_every_race_is_a_conflict_and_applies_nothing() -> None:
     final = await desk.register().read()
     assert final is not None
     assert final.value == 6
-
-
-async def test_many_editors_add_up() -> None:
-    desk = Desk()
-    patient = RetryPolicy(attempts=500, base_ms=1, max_ms=5)
-
-    async def work(number: int) -> None:
-        register = desk.register(seed=number, policy=patient)
-        for turn in range(20):
-            await register.edit(f"{number}-{turn}", plus_one)
-
-    await asyncio.gather(*(work(number) for number in range(8)))
-    final = await desk.register().read()
-    assert final is not None
-    assert final.value == 160
 
 
 async def test_unknown_fields_survive_an_edit() -> None:

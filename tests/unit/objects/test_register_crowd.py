@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from holdfast.base.errors import Ambiguous, Conflict
+from holdfast.base.errors import Conflict
 from holdfast.base.ids import Ambient
 from holdfast.objects.client import Client, Usage
 from holdfast.objects.memory import MemoryStore, Shelf
@@ -89,14 +89,6 @@ async def test_an_editor_overtaken_again_and_again_is_not_confused() -> None:
     assert await desk.value() == edited.value
 
 
-async def test_one_try_overtaken_by_more_than_the_register_remembers_is_ambiguous() -> None:
-    desk = Desk()
-    await desk.rivals(1)
-    with pytest.raises(Ambiguous, match=f"{KEEP + 1} operations were applied since the last try"):
-        await desk.register(Crowded(desk, KEEP + 1)).edit("ours", plus_one)
-    assert await desk.value() == KEEP + 2
-
-
 async def test_an_idle_editor_reads_before_it_writes() -> None:
     desk = Desk()
     editor = desk.register(MemoryStore(desk.shelf))
@@ -106,15 +98,6 @@ async def test_an_idle_editor_reads_before_it_writes() -> None:
     before = dict(desk.usage.by_verb)
     assert (await editor.edit("second", plus_one)).value == 10 * KEEP + 2
     assert {verb: count - before[verb] for verb, count in desk.usage.by_verb.items()} == {"get": 1, "put": 1}
-
-
-async def test_a_busy_editor_pays_one_request() -> None:
-    desk = Desk()
-    editor = desk.register(MemoryStore(desk.shelf))
-    for turn in range(20):
-        await editor.edit(f"turn-{turn}", plus_one)
-        desk.clock.pass_ms(150)
-    assert desk.usage.by_verb == {"get": 1, "put": 20}
 
 
 async def test_after_the_second_loss_it_looks_again_before_it_writes() -> None:

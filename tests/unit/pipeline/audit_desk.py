@@ -12,8 +12,8 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.client import Client, Usage
 from holdfast.objects.memory import MemoryStore, Shelf
 from holdfast.objects.uri import StoreSpec
-from holdfast.pipeline import audited
-from holdfast.pipeline.audited import Audited
+from holdfast.pipeline.jobs import audited
+from holdfast.pipeline.jobs.audited import Audited
 from holdfast.pipeline.options import Options
 from tests.unit.pipeline.field import HOUR, SECOND, START, Field
 

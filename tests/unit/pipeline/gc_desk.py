@@ -12,10 +12,10 @@ from holdfast.objects.layer import Layer
 from holdfast.objects.memory import MemoryStore, Shelf
 from holdfast.objects.store import ADDRESSED, CREATE, OVERWRITE, Lost, Mode, Object, Store, Written
 from holdfast.objects.uri import StoreSpec
-from holdfast.pipeline import audited
-from holdfast.pipeline.audited import Audited
 from holdfast.pipeline.engine import Inline
 from holdfast.pipeline.gc.options import DAY_NS, GcOptions
+from holdfast.pipeline.jobs import audited
+from holdfast.pipeline.jobs.audited import Audited
 from holdfast.pipeline.jobs.gc import Gc
 from holdfast.pipeline.options import Env, Options
 from holdfast.sim.scenarios.pipeline import Straight

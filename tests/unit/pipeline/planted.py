@@ -143,7 +143,7 @@ async def lengthened_reference(store: Store) -> Expected:
 
 @fault(deep=True)
 async def lying_reference(store: Store) -> Expected:
-    """It is as long as the one that follows from the manifest: nobody sees that in a listing."""
+    """It is as long as the one that follows from the manifest: a listing does not show that."""
     manifest = await a_manifest(store)
     key = ingest.accepted_by_blob_key(manifest.frame_sha256, manifest.identity)
     await rewrite(store, key, raw_blob_key=ingest.blob_key("0" * 64))

@@ -14,13 +14,12 @@ from holdfast.base.errors import NotFound
 from holdfast.objects.layer import Layer
 from holdfast.objects.memory import MemoryStore, Shelf
 from holdfast.objects.store import OVERWRITE, Entry, Meta, Object, Page, Store
-from holdfast.pipeline import audited
-from holdfast.pipeline.audited import KEPT, Scope
 from holdfast.pipeline.engine import relations, staged
 from holdfast.pipeline.engine.staged import Part, Staged, Target
-from holdfast.pipeline.jobs import audit
+from holdfast.pipeline.jobs import audit, audited
 from holdfast.pipeline.jobs.audit import Audit
-from holdfast.pipeline.tables.objects import MOST_CUTS, ObjectsTable, divided
+from holdfast.pipeline.jobs.audited import KEPT, Scope
+from holdfast.pipeline.tables.objects import MOST_CUTS, ObjectsTable, Span, divided
 from holdfast.pipeline.tables.table import Wanted
 from holdfast.telemetry.accept import layout as ingest
 from holdfast.telemetry.accept.audit import BatchCheck
@@ -173,7 +172,7 @@ def test_only_some_bytes_are_read_and_others_each_time() -> None:
 
 
 class Lister(MemoryStore):
-    """A million runs that nobody has to store: only folders are listed."""
+    """A million runs that need not be stored: only folders are listed."""
 
     TOTAL = 1_000_000
 
@@ -188,7 +187,7 @@ class Lister(MemoryStore):
 
 async def test_a_million_keys_are_planned_in_a_bounded_number_of_spans() -> None:
     store = Lister(Shelf())
-    spans = await divided(store, "runs/")
+    spans = await divided(store, Span("runs/"))
     assert MOST_CUTS // 2 <= len(spans) <= MOST_CUTS + 1
     for number in (0, 1, 499_999, 999_999, *range(0, Lister.TOTAL, 77_777)):
         key = f"runs/run-{number:07d}/journal.jsonl"
@@ -223,7 +222,7 @@ async def test_what_is_young_is_not_judged_yet() -> None:
 
 
 async def test_what_is_seen_once_is_not_believed() -> None:
-    """A blob that is missed by the first look and found by the second: somebody was at work."""
+    """A blob that is missed by the first look and found by the second: a writer was at work."""
 
     class Blinks(Layer):
         async def head(self, key: str) -> Meta:

@@ -3,7 +3,7 @@
 import re
 
 from holdfast.bus.audit import RULES as BUS
-from holdfast.pipeline.jobs.audit_rules import RULES as STORE
+from holdfast.pipeline.jobs.audit import RULES as STORE
 from holdfast.runs.admin.audit import RULES as RUNS
 from holdfast.telemetry.accept.audit_rules import RULES as INGEST
 from holdfast.telemetry.rollup.audit_rules import RULES as METRICS

@@ -7,8 +7,8 @@ import pytest
 from holdfast.base.errors import Corrupt, NotFound
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.store import CREATE
-from holdfast.pipeline import audited
-from holdfast.pipeline.audited import Audited, Scope, latest_complete
+from holdfast.pipeline.jobs import audited
+from holdfast.pipeline.jobs.audited import Audited, Scope, latest_complete
 
 FINDING = {"rule": "missing_blob", "severity": "error", "key": "k", "message": "m", "remedy": "r"}
 RECORD = Audited(

@@ -14,8 +14,8 @@ from holdfast.objects.store import OVERWRITE, Lost, Mode, Store, Written
 from holdfast.pipeline.engine import Inline
 from holdfast.pipeline.gc import derived
 from holdfast.pipeline.jobs.derive import Derive
+from holdfast.pipeline.jobs.reconcile import Reconcile
 from holdfast.pipeline.options import Env, Options
-from holdfast.pipeline.reconcile import Reconcile
 from holdfast.sim.scenarios.pipeline import Small, Straight, accept
 from holdfast.telemetry.frame import Limits
 from holdfast.telemetry.query.metrics import Metrics

@@ -14,15 +14,15 @@ from holdfast.base.codec import Document
 from holdfast.base.errors import HoldfastError, NotFound
 from holdfast.objects.layer import Layer
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Store, Written
-from holdfast.pipeline.audited import latest_complete
 from holdfast.pipeline.checkpoint import Checkpoints
 from holdfast.pipeline.engine import Inline
 from holdfast.pipeline.gc import batches, windows
 from holdfast.pipeline.gc.options import rollup_ages
+from holdfast.pipeline.jobs.audited import latest_complete
 from holdfast.pipeline.jobs.derive import Derive
+from holdfast.pipeline.jobs.reconcile import Reconcile
 from holdfast.pipeline.options import Env, Options
 from holdfast.pipeline.publish import close
-from holdfast.pipeline.reconcile import Reconcile
 from holdfast.sim.scenarios.pipeline import Straight
 from holdfast.telemetry.accept import layout as ingest
 from holdfast.telemetry.accept import references

@@ -16,10 +16,10 @@ from holdfast.ontology.maintain.leftovers import DEAD_NS
 from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.ontology.session import Ontology, Options
 from holdfast.ontology.types.errors import InvalidValue
-from holdfast.pipeline.compaction import compact
 from holdfast.pipeline.engine import Inline
 from holdfast.pipeline.gc import ontology as garbage
-from holdfast.pipeline.loading import LoadOptions, Staged, Typed, imported, known_type, land, staged
+from holdfast.pipeline.jobs.compact import compact
+from holdfast.pipeline.write.rows import LoadOptions, Staged, Typed, imported, known_type, land, staged
 from tests.unit.ontology.bulk_kit import CUSTOMER_ID, Customer, customers, table
 from tests.unit.pipeline.gc_desk import GcDesk
 

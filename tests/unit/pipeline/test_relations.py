@@ -12,7 +12,7 @@ from holdfast.objects.store import Store
 from holdfast.pipeline.engine import Inline, staged, unwatched
 from holdfast.pipeline.engine.protocol import Spread
 from holdfast.pipeline.engine.relations import Relations, relations
-from holdfast.pipeline.tables.objects import MOST_CUTS, ObjectsTable, divided
+from holdfast.pipeline.tables.objects import MOST_CUTS, ObjectsTable, Span, divided
 from tests.unit.pipeline.audit_desk import Place, place
 from tests.unit.pipeline.field import HOUR
 
@@ -141,7 +141,7 @@ async def test_a_listing_is_divided_between_folders_and_nothing_is_listed_twice(
         for key in keys:
             await here.store.put(key, b"")
         for most in (1, 3, 8, 1000):
-            spans = await divided(here.store, "many/", most)
+            spans = await divided(here.store, Span("many/"), most)
             assert len(spans) <= most + 1
             assert all(sum(span.holds(key) for span in spans) == 1 for key in keys)
-        assert await divided(here.store, "nothing/", MOST_CUTS) == []
+        assert await divided(here.store, Span("nothing/"), MOST_CUTS) == []

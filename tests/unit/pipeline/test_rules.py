@@ -17,9 +17,9 @@ from holdfast.objects.store import OVERWRITE, Lost, Mode, Page, Store, Version, 
 from holdfast.pipeline import due
 from holdfast.pipeline.engine import Inline
 from holdfast.pipeline.jobs.derive import Derive, Outcome
+from holdfast.pipeline.jobs.reconcile import Reconcile
 from holdfast.pipeline.options import Env
 from holdfast.pipeline.publish import Draft
-from holdfast.pipeline.reconcile import Reconcile
 from holdfast.sim.checkers.pipeline import COUNTED, GROWING, ONCE, WHOLE, counted, generations
 from holdfast.sim.history import Landing
 from holdfast.sim.scenarios.pipeline import OPTIONS, Small, Straight, accept
@@ -266,16 +266,16 @@ class CheckpointFirst(Reconcile):
     """Moves the checkpoint before it has listed what it found."""
 
     async def run(self, ctx: Any, request: Document) -> Document:
-        plan = await self._plan(request)
+        plan = await self._plan(request, ctx.run_id)
         await self._publish(plan, {"listings": [], "waiting": [], "given": []}, ctx.run_id)
-        return await self._stage(plan, ctx.run_id)
+        return await self._list(plan, ctx.run_id)
 
 
 @pytest.mark.parametrize(("kind", "broken"), [(Reconcile, set()), (CheckpointFirst, {COUNTED})], ids=str)
 @pytest.mark.parametrize("death", ["meta/pipeline/reconcile.json", "meta/pipeline/coverage/", "batches-by-hour/"])
 async def test_the_checkpoint_moves_last(kind: type[Reconcile], broken: set[str], death: str) -> None:
     ground = Ground()
-    await ground.reconcile()
+    await ground.reconcile()  # the first scan of a store leaves what is young to the next run
     await ground.accept(EARLY)
     with pytest.raises(Died):
         await kind(ground.env(DiesAfter(ground.store, death))).run(Straight("mortal"), {})
@@ -287,8 +287,8 @@ async def test_the_checkpoint_moves_last(kind: type[Reconcile], broken: set[str]
 class Blind(Reconcile):
     """Does not look for batches that share numbers."""
 
-    async def _pairs(self, again: Any) -> dict[Any, Any]:
-        return {}
+    async def _overlaps(self, work: Any, verify: Any, *, known: bool) -> None:
+        await super()._overlaps(work, verify, known=False)
 
 
 @pytest.mark.parametrize(("kind", "broken"), [(Reconcile, set()), (Blind, {COUNTED})], ids=str)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.base.errors import Invalid
+from holdfast.pipeline.engine.session import Spark, _settings, check_master, check_ready, read_conf
 from holdfast.pipeline.errors import NoJava, WrongMaster
-from holdfast.pipeline.session import Spark, _settings, check_master, check_ready, read_conf
 
 
 @pytest.mark.parametrize("master", ["nowhere", "local[x]", "local[0]", "spark://host", "http://host:1", "local[2"])
@@ -92,7 +92,7 @@ import asyncio
 import holdfast
 from holdfast import pipeline
 from holdfast.pipeline.errors import NoSpark
-from holdfast.pipeline.session import start
+from holdfast.pipeline.engine.session import start
 
 async def main():
     async with holdfast.open("memory:") as hf:

@@ -23,10 +23,10 @@ from holdfast.ontology.query.sqltables import SqlTables
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.types.refs import TypeId
 from holdfast.ontology.types.typeinfo import type_info
-from holdfast.pipeline.loading import READ_COLUMNS
 from holdfast.pipeline.tables import Wanted, everything, find
 from holdfast.pipeline.tables.conditions import Condition, Conditions
 from holdfast.pipeline.tables.given import Given
+from holdfast.pipeline.write.rows import READ_COLUMNS
 from holdfast.platform.open import open_platform
 from holdfast.telemetry.records import Gauge
 from tests.unit.ontology.plain import PlainWriter

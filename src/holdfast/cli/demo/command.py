@@ -35,7 +35,7 @@ async def demo(
     The store is a temporary folder, which is removed at the end. Spark needs Java 17 or newer.
     """
     if (master or shell.settings.pipeline.master).startswith("local"):
-        from holdfast.pipeline.session import check_installed  # noqa: PLC0415  # an extra
+        from holdfast.pipeline.engine.session import check_installed  # noqa: PLC0415  # an extra
 
         check_installed()
     if folder is not None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

@@ -24,7 +24,7 @@ from holdfast.cli.shell import Shell, noun_app
 
 if TYPE_CHECKING:
     from holdfast.objects.client import Client
-    from holdfast.pipeline.audited import Audited
+    from holdfast.pipeline.jobs.audited import Audited
 
 app = noun_app()
 
@@ -78,7 +78,7 @@ async def run(
     }
 
     from holdfast import pipeline  # noqa: PLC0415  # loads Arrow, which takes a while
-    from holdfast.pipeline import audited  # noqa: PLC0415  # as above
+    from holdfast.pipeline.jobs import audited  # noqa: PLC0415  # as above
     from holdfast.pipeline.jobs.audit import check_scopes  # noqa: PLC0415  # as above
 
     check_scopes(scope or ())
@@ -107,7 +107,7 @@ async def show(
 
 
 async def _recorded(shell: Shell, audit_id: str | None) -> "Audited":
-    from holdfast.pipeline import audited  # noqa: PLC0415  # loads Arrow, which takes a while
+    from holdfast.pipeline.jobs import audited  # noqa: PLC0415  # loads Arrow, which takes a while
 
     async with _open(shell) as store:
         if audit_id is not None:
@@ -124,7 +124,7 @@ async def list_audits(
 ) -> None:
     """List audits on record, the latest first."""
 
-    from holdfast.pipeline import audited  # noqa: PLC0415  # loads Arrow, which takes a while
+    from holdfast.pipeline.jobs import audited  # noqa: PLC0415  # loads Arrow, which takes a while
 
     found: list[Audited] = []
     async with _open(shell) as store:

@@ -75,7 +75,7 @@ async def load(
     """Commit rows of files, however many, in one piece: checked and compared by tasks, one commit by the driver."""
 
     from holdfast.ontology.bulk.decide import Rules  # noqa: PLC0415  # loads Arrow, which takes a while
-    from holdfast.pipeline import loading  # noqa: PLC0415  # as above
+    from holdfast.pipeline.write import rows as loading  # noqa: PLC0415  # as above
 
     async with open_pipeline(shell, new=True) as store, Watch(shell.out).shown() as watch:
         typed = loading.Typed(named=target) if ":" in target else await loading.known_type(store, target)
@@ -111,7 +111,7 @@ async def _loaded(
     watch: Watch,
 ) -> "Landed":
     from holdfast.pipeline.engine import Inline  # noqa: PLC0415  # as above
-    from holdfast.pipeline.loading import Columns, land, staged  # noqa: PLC0415  # as above
+    from holdfast.pipeline.write.rows import Columns, land, staged  # noqa: PLC0415  # as above
 
     name, info, latest_by = store.ambient.ids.unique(), typed.type_info(), wanted.rules.latest_by
     source, style, retract_column = files
@@ -122,7 +122,7 @@ async def _loaded(
         parts = [await staged(store, name, info, chain(first, batches), columns)]
     else:
         from holdfast.objects.open import carried  # noqa: PLC0415  # as above
-        from holdfast.pipeline.frameload import Staging, staged_files  # noqa: PLC0415  # as above
+        from holdfast.pipeline.write.frame import Staging, staged_files  # noqa: PLC0415  # as above
 
         watch.say("stage", 0, 0)
         staging = Staging(carried(store.spec), name, typed, Columns(latest_by=latest_by))
@@ -171,7 +171,7 @@ async def compact(
     Safe beside writers, readers and other compactors.
     """
 
-    from holdfast.pipeline.compaction import compact as compacted  # noqa: PLC0415  # as above
+    from holdfast.pipeline.jobs.compact import compact as compacted  # noqa: PLC0415  # as above
 
     async with (
         open_pipeline(shell) as store,

@@ -135,7 +135,7 @@ async def plan(
     until: Until = None,
     settle: Settle = None,
     master: Annotated[
-        str | None, typer.Option(metavar="URL", help="With audit: whose plan; local: DuckDB's, of this process.")
+        str | None, typer.Option(metavar="URL", help="Explain the steps of one job; local: as DuckDB runs them.")
     ] = None,
 ) -> None:
     """Show what a run would do now, hour by hour; of audit and gc, or with --master, the engine's plan. Reads alone."""
@@ -247,7 +247,7 @@ class Named:
 
     async def keys(self, spec: "StoreSpec", settings: "Settings") -> AsyncIterator[list[str]]:
         """In groups, of which each is a run."""
-        from holdfast.pipeline import sources  # noqa: PLC0415  # as above
+        from holdfast.pipeline.tables import reports as sources  # noqa: PLC0415  # as above
 
         prefix = spec.prefix
         groups = [sources.event_keys(each, prefix, settings, self.refused.append) for each in self.events]

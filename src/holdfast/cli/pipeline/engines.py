@@ -61,8 +61,8 @@ async def engine_for(shell: Shell, store: "Client", master: str | None, conf: li
         raise Invalid(
             "a store in memory is this process's alone, and Spark's workers are others", remedy="--master local"
         )
+    from holdfast.pipeline.engine.session import check_ready, read_conf  # noqa: PLC0415  # as above
     from holdfast.pipeline.engine.spark import SparkEngine  # noqa: PLC0415  # as above
-    from holdfast.pipeline.session import check_ready, read_conf  # noqa: PLC0415  # as above
 
     settings = {name: value for each in conf for name, value in read_conf(each).items()}
     hush_py4j()

@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from holdfast.base.errors import check
+from holdfast.base.errors import Corrupt, check
 from holdfast.objects.store import Store
 from holdfast.pipeline.engine.protocol import Engine, Kernel, Planner, Progress, Query, Spread
 from holdfast.pipeline.engine.staged import Staged, Target, find_staged, publish, remove, write_parts
@@ -74,6 +74,14 @@ class Relations:
         self._tables[name] = staged
         return staged
 
+    async def bind(self, name: str, schema: pa.Schema) -> Staged:
+        """A table that an earlier step of this run has staged."""
+        staged = await find_staged(self._store, Target(self._run_id, name, schema))
+        if staged is None:
+            raise Corrupt(f"run {self._run_id} has not staged {name}")
+        self._tables[name] = staged
+        return staged
+
     async def put(self, name: str, schema: pa.Schema, batches: AsyncIterator[pa.RecordBatch]) -> Staged:
         """Stage rows that the driver passes on, such as the keys of a report; it holds a part of them at a time."""
         target = Target(self._run_id, name, schema)
@@ -84,7 +92,11 @@ class Relations:
         return staged
 
     def declare(self, name: str, schema: pa.Schema) -> None:
-        """A table without rows, to explain queries over it. Nothing is read, and nothing written."""
+        """A table of any size, to explain queries over it. Nothing is read, and nothing written."""
+        self._tables[name] = Staged(name, schema, (), declared=True)
+
+    def empty(self, name: str, schema: pa.Schema) -> None:
+        """A table without rows. Nothing is written."""
         self._tables[name] = Staged(name, schema, ())
 
     def view(self, name: str, select: str) -> None:

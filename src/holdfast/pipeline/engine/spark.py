@@ -32,10 +32,10 @@ from holdfast.objects.open import carried, open_store
 from holdfast.objects.store import Store
 from holdfast.objects.uri import StoreSpec
 from holdfast.pipeline.engine.protocol import Kernel, Progress, Query, Spread, Task, unwatched
+from holdfast.pipeline.engine.session import Spark, check_master, start, unanswered
 from holdfast.pipeline.engine.staged import Part, Staged, Target, read_part, write_parts
 from holdfast.pipeline.errors import FAILED, SparkFailed, in_one_line
 from holdfast.pipeline.partition import TURNS
-from holdfast.pipeline.session import Spark, check_master, start, unanswered
 from holdfast.pipeline.tables.table import Table, Wanted
 
 _log = logger("pipeline")
@@ -47,6 +47,8 @@ ROWS = pa.schema([pa.field("row", pa.binary(), nullable=False)])
 PARTS = pa.schema([("key", pa.string()), ("rows", pa.int64()), ("bytes", pa.int64())])
 WATCH_S = 0.2
 DECLARED_ROWS = 1_000_000_000
+SMALL_BYTES = 64 * 1024
+"""A staged table of no more, compressed, is passed to Spark as rows."""
 T = TypeVar("T")
 
 Work = Callable[[Store, AsyncIterator[pa.RecordBatch]], AsyncIterator[pa.RecordBatch]]
@@ -289,23 +291,33 @@ class SparkPlanner:
         spark = await self._engine.spark()
         for name, staged in query.tables.items():
             if name not in self._bound or self._bound[name][0] != staged:
-                frame = await blocking(self._table, spark.session, name, staged)
+                rows = await self._few(staged)
+                frame = await blocking(self._table, spark.session, staged, rows)
+                await blocking(frame.createOrReplaceTempView, f"{self._views}{name}")
                 self._bound[name] = staged, frame
-                if staged.parts:
+                if rows is None and not staged.declared:
                     # Spark knows how large a table is once it is cached; before, it would broadcast any table.
                     await self._engine.collect(f"{self._name} read {name}", _counting(frame), 1, unwatched)
         return query.text({name: f"{self._views}{name}" for name in query.tables})
 
-    def _table(self, session: "SparkSession", name: str, staged: Staged) -> "DataFrame":
+    async def _few(self, staged: Staged) -> pa.Table | None:
+        """The rows of a small table; None of others. To read them here costs less than a job that caches them."""
+        if staged.declared or sum(part.bytes for part in staged.parts) > SMALL_BYTES:
+            return None
+        async with await open_store(self._spec) as store:
+            batches = [batch for part in staged.parts async for batch in read_part(store, part.key)]
+        return pa.Table.from_batches(batches, staged.schema)
+
+    def _table(self, session: "SparkSession", staged: Staged, rows: pa.Table | None) -> "DataFrame":
         from pyspark import StorageLevel  # noqa: PLC0415  # an extra, and slow to import
 
+        if rows is not None:
+            return session.createDataFrame(rows)
         keys = pa.table({"key": pa.array([part.key for part in staged.parts], pa.string())})
-        # A table that is only declared stands for a large one: its queries are explained, and never run.
-        parts = numbered(session, keys, len(staged.parts)) if staged.parts else session.range(DECLARED_ROWS)
+        # The queries over a declared table are explained, and never run.
+        parts = session.range(DECLARED_ROWS) if staged.declared else numbered(session, keys, len(staged.parts))
         read = InTask(carried(self._spec), read_parts)
-        frame = parts.mapInArrow(read, _ddl(staged.schema)).persist(StorageLevel.DISK_ONLY)
-        frame.createOrReplaceTempView(f"{self._views}{name}")
-        return frame
+        return parts.mapInArrow(read, _ddl(staged.schema)).persist(StorageLevel.DISK_ONLY)
 
     async def close(self) -> None:
         """Drop the views and what is cached of them."""

@@ -47,7 +47,9 @@ class Staged:
     name: str
     schema: pa.Schema
     parts: tuple[Part, ...]
-    """At least one, which may be empty; none if the table is only declared."""
+    """None of a table without rows that no step has staged."""
+    declared: bool = False
+    """It has no rows yet, and stands for a large table in plans that are shown."""
 
     @property
     def rows(self) -> int:

@@ -20,8 +20,8 @@ from holdfast.base.aio import map_bounded
 from holdfast.base.codec import MALFORMED, Document
 from holdfast.base.errors import Corrupt, NotFound
 from holdfast.objects.store import ADDRESSED, Store
-from holdfast.pipeline.audited import Scope, latest_complete
 from holdfast.pipeline.gc.options import Ask
+from holdfast.pipeline.jobs.audited import Scope, latest_complete
 
 GC = "meta/pipeline/gc/v1/"
 INTENT = "holdfast.gc.intent"

@@ -20,28 +20,30 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.base import codec
-from holdfast.base.audit import WEIGHT, Finding
+from holdfast.base.audit import WEIGHT, Finding, Severity, rules
 from holdfast.base.codec import Document
 from holdfast.base.errors import Corrupt, Invalid, check
 from holdfast.bus import layout as bus
-from holdfast.objects.client import Client
+from holdfast.objects.client import START_CHECK_PREFIX, Client
 from holdfast.objects.store import CREATE, Store
 from holdfast.ontology.format import layout as ontology
-from holdfast.pipeline import audited, layout, sources
-from holdfast.pipeline.audited import INVENTORY, KEPT, SCAN, Audited, Scope
+from holdfast.pipeline import layout
 from holdfast.pipeline.checkpoint import Checkpoints
 from holdfast.pipeline.engine import staged
 from holdfast.pipeline.engine.protocol import Spread
 from holdfast.pipeline.engine.relations import Relations, Step, relations
 from holdfast.pipeline.job import PREFIX, Steps
+from holdfast.pipeline.jobs import audited
 from holdfast.pipeline.jobs.audit_checks import CLAIMS, FINDINGS, REFERENCES, Claims, Judge, Order, WriteLists
 from holdfast.pipeline.jobs.audit_hours import days
-from holdfast.pipeline.jobs.audit_rules import strangers
+from holdfast.pipeline.jobs.audited import INVENTORY, KEPT, SCAN, Audited, Scope
 from holdfast.pipeline.options import Env
+from holdfast.pipeline.tables import reports as sources
 from holdfast.pipeline.tables.objects import OBJECTS, ObjectsTable
 from holdfast.runs import layout as runs
 from holdfast.telemetry.accept import layout as ingest
 from holdfast.telemetry.discover import LATE_NS
+from holdfast.telemetry.rollup import layout as metrics
 from holdfast.telemetry.rollup.audit_rules import RULES as DERIVED
 
 ONE_IN = 64
@@ -80,6 +82,23 @@ MANIFESTS_READ = "SELECT key FROM manifests"
 CHOSEN = "SELECT * FROM chosen"
 BY_KEY = Spread(by=("key",), worth=2_000)
 BY_PART = Spread(by=("space", "part"), worth=500, order=("key",), work="work")
+
+
+RULES = rules(
+    Severity.INFORMATION,
+    unknown_prefix=("objects of another program beside ours", "nothing: registers of your own may lie anywhere"),
+)
+
+OURS = (
+    *(ingest.ACCEPTED, ingest.ACCEPTED_BY_TIME, ingest.ACCEPTED_BY_BLOB, ingest.BLOBS, ingest.BLOBS_BY_TIME),
+    *(ingest.CONFLICTS, ingest.CONFLICTS_BY_BLOB, ingest.EXPIRED),
+    *(metrics.ROLLUP, metrics.INDEX, metrics.MANIFESTS, metrics.BATCHES_BY_HOUR),
+    *(ontology.COMMITS, ontology.SNAPSHOTS, ontology.INDICES),
+    *(runs.ROOT, runs.INDEX),
+    *(bus.EVENTS, bus.CLAIMS, bus.DEAD_LETTERS, bus.SESSIONS, bus.BUS),
+)
+ROOTS = frozenset(prefix.partition("/")[0] for prefix in OURS)
+"""Where objects of ours lie."""
 
 
 class Audit:
@@ -163,8 +182,8 @@ class Audit:
         if found is None:
             return _Reconciled()
         if found.newest_ns > now_ns:
-            told = "its cursor is later than the store's own clock"
-            return _Reconciled(findings=[Finding(DERIVED["checkpoint_ahead"], layout.CHECKPOINT, told)])
+            detail = "its cursor is later than the store's own clock"
+            return _Reconciled(findings=[Finding(DERIVED["checkpoint_ahead"], layout.CHECKPOINT, detail)])
         # References that come later than a day after their batch are left to the full scan, which is a repair.
         by_now_ns = min(found.through_unix_ns, now_ns) - LATE_NS
         return _Reconciled(max(found.newest_ns, by_now_ns) - self._options.overlap_ns, found.newest_ns)
@@ -241,8 +260,8 @@ class Audit:
         findings = [*plan["findings"], *found["kept"]]
         latest_ns = found["latest_reference_ns"]
         if latest_ns is not None and plan["cursor_ns"] > latest_ns:
-            told = "its cursor is later than the latest reference by time"
-            findings.append(Finding(DERIVED["checkpoint_ahead"], layout.CHECKPOINT, told).document())
+            detail = "its cursor is later than the latest reference by time"
+            findings.append(Finding(DERIVED["checkpoint_ahead"], layout.CHECKPOINT, detail).document())
         counts = dict(found["found"])
         for each in findings[: len(plan["findings"])] + findings[len(plan["findings"]) + len(found["kept"]) :]:
             counts[each["rule"]] = counts.get(each["rule"], 0) + 1
@@ -346,6 +365,14 @@ def below(*prefixes: str, column: str = "key") -> str:
     return "(" + " OR ".join(f"{column} LIKE '{prefix}%'" for prefix in prefixes) + ")"
 
 
+async def strangers(store: Store) -> AsyncIterator[Finding]:
+    """What lies at the root of the store and is not ours. One LIST, unless it has more than a thousand names."""
+    async for page in store.list("", delimiter=True):
+        for name in (*page.folders, *(entry.key for entry in page.entries)):
+            if name.rstrip("/") not in ROOTS and not name.startswith(START_CHECK_PREFIX):
+                yield Finding(RULES["unknown_prefix"], name, "nothing of Holdfast has such a name")
+
+
 async def namespaces(store: Store) -> list[str]:
     found: set[str] = set()
     for prefix in (bus.EVENTS, bus.CLAIMS, bus.DEAD_LETTERS, bus.BUS):
@@ -378,8 +405,8 @@ def first_of_each(findings: Iterable[Document]) -> list[Document]:
 
 def blind(found: Mapping[str, int]) -> Iterable[tuple[str, str]]:
     """Scopes of which something could not be read that decides about the rest: an audit is no proof about them."""
-    for scope, rules in BLINDING.items():
-        seen = {rule: found[rule] for rule in rules if found.get(rule)}
+    for scope, blinding in BLINDING.items():
+        seen = {rule: found[rule] for rule in blinding if found.get(rule)}
         if seen:
             yield scope, ", ".join(f"{count} {rule}" for rule, count in seen.items())
 

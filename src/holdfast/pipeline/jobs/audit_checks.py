@@ -1,7 +1,7 @@
 """Kernels of an audit: what manifests name (``Claims``), and the checks of single things (``Judge``).
 
 The SQL of the job finds what may be wrong; a check here reads the objects themselves and decides. So a suspicion costs
-requests, and never a wrong finding: somebody may have been at work between two listings.
+requests, and never a wrong finding: a writer may have been at work between two listings.
 
 Errors: whatever is wrong with one object is a finding about it; only a store that does not answer fails a task.
 """
@@ -24,8 +24,8 @@ from holdfast.bus.audit import NamespaceCheck
 from holdfast.objects.store import OVERWRITE, Entry, Store
 from holdfast.ontology.maintain.verify.findings import Finding as OntologyFinding
 from holdfast.ontology.maintain.verify.verify import verify
-from holdfast.pipeline.audited import list_key
 from holdfast.pipeline.jobs.audit_hours import Desk, Hours, check_day, check_listed
+from holdfast.pipeline.jobs.audited import list_key
 from holdfast.runs import layout as runs
 from holdfast.runs.admin.audit import Folder, RunCheck
 from holdfast.telemetry.accept import layout, references

@@ -94,8 +94,8 @@ class Gc:
         settled = await ctx.step("settle", self._settle, begun, ctx.run_id)
         removed = sum(sum(found["removed"].values()) for found in kinds.values())
         size = sum(found["bytes"] for found in kinds.values())
-        told = {"apply": begun["apply"], "off": begun.get("off", {})}
-        return {**told, "removed": removed, "bytes": size, "kinds": kinds, **settled}
+        asked = {"apply": begun["apply"], "off": begun.get("off", {})}
+        return {**asked, "removed": removed, "bytes": size, "kinds": kinds, **settled}
 
     async def preview(self, request: Document) -> Document:
         """What a run would do. Ages are judged by this machine's clock."""

@@ -14,8 +14,8 @@ from holdfast.base.aio import stream_bounded
 from holdfast.base.errors import Corrupt, HoldfastError, Incompatible, Invalid, NotFound
 from holdfast.base.telemetry import logger
 from holdfast.objects.store import Store
-from holdfast.pipeline import discover
 from holdfast.pipeline.tables.given import Given
+from holdfast.pipeline.tables.objects import Span, entries, past
 from holdfast.pipeline.tables.table import TIMESTAMP, Tables, Wanted, batch_of, groups, microseconds
 from holdfast.telemetry.accept import layout
 from holdfast.telemetry.accept.manifest import AcceptedManifest, ConflictManifest
@@ -87,6 +87,12 @@ class Unreadable:
         _log.warning("%s: left out: %s", key, error)
 
 
+def referred(since_ns: int, until_ns: int) -> Span:
+    """Where the references by time of these hours are."""
+    begin = f"{layout.ACCEPTED_BY_TIME}{layout.hour_path(since_ns)}".rstrip("/")
+    return Span(layout.ACCEPTED_BY_TIME, begin, past(f"{layout.ACCEPTED_BY_TIME}{layout.hour_path(until_ns - 1)}"))
+
+
 @dataclass(frozen=True)
 class AcceptedTable:
     skip: bool = False
@@ -100,7 +106,9 @@ class AcceptedTable:
         else:
             since = max(0, low or 0)
             until = _LAST_NS if high is None else high + 1
-            keys = (await discover.between(store, since, until)).keys if until > since else []
+            pages = entries(store, referred(since, until))
+            listed = [each.key async for page in pages for each in page] if until > since else []
+            keys = [key for key in listed if layout.is_by_time(key)]
         return groups(keys, worth=KEYS_AT_ONCE, most=wanted.partitions)
 
     async def read(self, store: Store, part: tuple[str, ...], wanted: Wanted) -> AsyncIterator[pa.RecordBatch]:

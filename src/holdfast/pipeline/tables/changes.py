@@ -231,8 +231,8 @@ def _types(ledger: Ledger, given: Given) -> frozenset[TypeId] | None:
         if not any(each.name == name for each in known):
             listed = sorted({each.name for each in known})
             near = get_close_matches(name, listed, n=1)
-            answer = f"did you mean {near[0]}?" if near else f"the types are: {', '.join(listed) or 'none yet'}"
-            raise NotFound(f"there is no type {name!r} in this store", remedy=answer)
+            hint = f"did you mean {near[0]}?" if near else f"the types are: {', '.join(listed) or 'none yet'}"
+            raise NotFound(f"there is no type {name!r} in this store", remedy=hint)
     return frozenset(each for each in known if each.name in names) if names else None
 
 

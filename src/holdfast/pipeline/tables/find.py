@@ -82,8 +82,8 @@ async def _typed(store: Store, given: Given, name: str) -> "TypeTable":
 def unknown(name: str, shapes: Mapping[str, object]) -> NotFound:
     names = [*HOMES, *shapes]
     near = get_close_matches(name, names, n=1) or get_close_matches(name.lower(), names, n=1)
-    answer = f"did you mean {near[0]}? " if near else ""
-    return NotFound(f"there is no table {name!r} in this store", remedy=f"{answer}the tables are: {', '.join(names)}")
+    hint = f"did you mean {near[0]}? " if near else ""
+    return NotFound(f"there is no table {name!r} in this store", remedy=f"{hint}the tables are: {', '.join(names)}")
 
 
 async def everything(store: Store, options: Mapping[str, str], wanted: Wanted | None = None) -> pa.Table:

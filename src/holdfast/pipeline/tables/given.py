@@ -102,5 +102,5 @@ class Given:
         for name in self.options:
             if name not in names:
                 near = get_close_matches(name, names, n=1)
-                answer = f"did you mean {near[0]}?" if near else f"those of {table} are: {', '.join(names)}"
-                raise Invalid(f"{table} has no option {name!r}", remedy=answer)
+                hint = f"did you mean {near[0]}?" if near else f"those of {table} are: {', '.join(names)}"
+                raise Invalid(f"{table} has no option {name!r}", remedy=hint)

@@ -41,23 +41,26 @@ def past(folder: str) -> str:
     return folder[:-1] + "0"  # the character after the slash
 
 
-async def divided(store: Store, prefix: str, most: int = MOST_CUTS) -> list[Span]:
-    """Spans of one prefix, cut between its folders; none if there is nothing. One LIST per thousand folders."""
+async def divided(store: Store, span: Span, most: int = MOST_CUTS) -> list[Span]:
+    """A span cut between the folders of its prefix; none if there is nothing. One LIST per thousand folders."""
     cuts: list[str] = []
     stride, since, there = 1, 0, False
-    async for page in store.list(prefix, delimiter=True):
+    async for page in store.list(span.prefix, delimiter=True):
         there = there or bool(page.entries or page.folders)
-        for folder in page.folders:
+        for cut in map(past, page.folders):
+            if cut <= (span.after or "") or (span.until is not None and cut >= span.until):
+                continue
             since += 1
             if since >= stride:
-                cuts.append(past(folder))
+                cuts.append(cut)
                 since = 0
             if len(cuts) > most:
                 cuts, stride = cuts[1::2], stride * 2
     if not there:
         return []
-    bounds: list[str | None] = [None, *cuts[:-1], None] if not since else [None, *cuts, None]
-    return [Span(prefix, after, until) for after, until in pairwise(bounds)]
+    inner = cuts[:-1] if not since and span.until is None else cuts
+    bounds: list[str | None] = [span.after, *inner, span.until]
+    return [Span(span.prefix, after, until) for after, until in pairwise(bounds)]
 
 
 async def entries(store: Store, span: Span) -> AsyncIterator[list[Entry]]:
@@ -72,21 +75,22 @@ async def entries(store: Store, span: Span) -> AsyncIterator[list[Entry]]:
 
 @dataclass(frozen=True)
 class ObjectsTable:
-    prefixes: tuple[str, ...] = ("",)
+    prefixes: tuple[str | Span, ...] = ("",)
+    """Prefixes, or parts of them."""
     name: str = "objects"
     schema: pa.Schema = OBJECTS
 
     async def plan(self, store: Store, wanted: Wanted) -> list[Span]:
         most = min(MOST_CUTS, max(1, wanted.partitions or 1) * TURNS)
-        prefixes = [_narrowed(prefix, wanted.conditions) for prefix in self.prefixes]
-        return [span for prefix in prefixes if prefix is not None for span in await divided(store, prefix, most)]
+        spans = [each if isinstance(each, Span) else _narrowed(each, wanted.conditions) for each in self.prefixes]
+        return [part for span in spans if span is not None for part in await divided(store, span, most)]
 
     async def read(self, store: Store, part: Span, wanted: Wanted) -> AsyncIterator[pa.RecordBatch]:
         async for page in entries(store, part):
             yield _batch(page, wanted.columns)
 
 
-def _narrowed(prefix: str, conditions: Conditions) -> str | None:
+def _narrowed(prefix: str, conditions: Conditions) -> Span | None:
     """The folder below ``prefix`` that conditions on the key ask for; None if nothing under ``prefix`` can fit."""
     for each in conditions.of("key"):
         if each.operator not in ("=", "startswith") or not isinstance(each.value, str):
@@ -95,7 +99,7 @@ def _narrowed(prefix: str, conditions: Conditions) -> str | None:
             prefix = each.value[: each.value.rfind("/") + 1]
         elif each.operator == "=" or not prefix.startswith(each.value):
             return None
-    return prefix
+    return Span(prefix)
 
 
 def _batch(page: Sequence[Entry], columns: Sequence[str]) -> pa.RecordBatch:

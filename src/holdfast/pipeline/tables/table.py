@@ -58,8 +58,8 @@ def check_columns(table: str, schema: pa.Schema, names: Sequence[str]) -> tuple[
     for name in names:
         if name not in schema.names and name.lower() not in by_name:
             near = get_close_matches(name, schema.names, n=1)
-            answer = f"did you mean {near[0]}?" if near else f"its columns are: {', '.join(schema.names)}"
-            raise NotFound(f"table {table} has no column {name!r}", remedy=answer)
+            hint = f"did you mean {near[0]}?" if near else f"its columns are: {', '.join(schema.names)}"
+            raise NotFound(f"table {table} has no column {name!r}", remedy=hint)
         found.append(name if name in schema.names else by_name[name.lower()])
     return tuple(dict.fromkeys(found))
 

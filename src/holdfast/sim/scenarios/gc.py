@@ -9,12 +9,12 @@ from typing import ClassVar, Self
 from holdfast.objects.store import CREATE, Store
 from holdfast.ontology.format import layout as ontology_layout
 from holdfast.ontology.maintain.compact import GRACE_NS
-from holdfast.pipeline import audited
-from holdfast.pipeline.audited import Audited, Scope
 from holdfast.pipeline.engine import Inline
 from holdfast.pipeline.gc import leftovers, ontology, orphans
 from holdfast.pipeline.gc.options import Ask, GcOptions
 from holdfast.pipeline.gc.record import Proof, Sweep, begin, latest_proof, settle
+from holdfast.pipeline.jobs import audited
+from holdfast.pipeline.jobs.audited import Audited, Scope
 from holdfast.pipeline.jobs.gc import Gc, Sweeper
 from holdfast.pipeline.options import Env, Options
 from holdfast.runs import layout as runs_layout

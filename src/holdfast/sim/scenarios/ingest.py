@@ -33,7 +33,7 @@ from holdfast.telemetry.records import Gauge
 
 @dataclass(frozen=True, kw_only=True)
 class IngestAccept(Scenario):
-    """Collectors accept each batch once, whoever sends it where and however often; every manifest has its bytes."""
+    """Collectors accept each batch once, wherever and however often it is sent; every manifest has its bytes."""
 
     name: ClassVar[str] = "ingest-accept"
     collector: ClassVar[type[Collector]] = Collector
@@ -135,7 +135,7 @@ ONE_AUTHORITY = "all who accept do so under one authority, in one mode, at one p
 
 @dataclass(frozen=True, kw_only=True)
 class IngestAuthority(Scenario):
-    """Collectors that begin together found one authority; whoever wants another mode or place is refused."""
+    """Collectors that begin together found one authority; one that wants another mode or place is refused."""
 
     name: ClassVar[str] = "ingest-authority"
 
@@ -169,9 +169,9 @@ class IngestAuthority(Scenario):
         served: dict[tuple[Any, ...], str] = {}
         for operation in world.operations:
             if isinstance(operation.outcome, Done):
-                told: Any = operation.outcome.value
-                served[told] = str(operation)
-                if told[1:] != operation.argument:
+                answer: Any = operation.outcome.value
+                served[answer] = str(operation)
+                if answer[1:] != operation.argument:
                     yield Violation(ONE_AUTHORITY, f"[{operation}]")
         if len(served) > 1:
             yield Violation(ONE_AUTHORITY, " and ".join(served.values()))

@@ -15,8 +15,8 @@ from holdfast.objects.store import ADDRESSED, CREATE, OVERWRITE, Lost, Mode, Sto
 from holdfast.pipeline.checkpoint import Checkpoints
 from holdfast.pipeline.engine import Inline
 from holdfast.pipeline.jobs.derive import Derive
+from holdfast.pipeline.jobs.reconcile import Reconcile
 from holdfast.pipeline.options import Env, Options
-from holdfast.pipeline.reconcile import Reconcile
 from holdfast.sim import ingest_kit as kit
 from holdfast.sim.checkers.pipeline import counted, generations, listed_ids
 from holdfast.sim.faults import Faults, Troubles

@@ -87,8 +87,8 @@ class BatchCheck:
                 tally.find(RULES["missing_blob"], key, f"its bytes are not at {blob}")
             return None
         if size != manifest.frame_bytes:
-            told = f"{blob} has {size} bytes, and {manifest.frame_bytes} were accepted"
-            tally.find(RULES["wrong_length"], key, told)
+            detail = f"{blob} has {size} bytes, and {manifest.frame_bytes} were accepted"
+            tally.find(RULES["wrong_length"], key, detail)
             return None
         if body is None:
             return None
@@ -173,16 +173,16 @@ class BatchCheck:
             try:
                 stands = AcceptedManifest.read(accepted).frame_sha256
             except (Corrupt, Incompatible):
-                stands = conflict.accepted_frame_sha256  # told of the manifest itself
+                stands = conflict.accepted_frame_sha256  # reported of the manifest itself
             if stands != conflict.accepted_frame_sha256 or stands == conflict.submitted_frame_sha256:
-                told = f"{stands} was accepted, and it says that {conflict.accepted_frame_sha256} was"
-                tally.find(RULES["conflict_without_accepted"], conflict.key, told)
+                detail = f"{stands} was accepted, and it says that {conflict.accepted_frame_sha256} was"
+                tally.find(RULES["conflict_without_accepted"], conflict.key, detail)
         try:
             await self.store.head(layout.blob_key(conflict.submitted_frame_sha256))
         except NotFound:
             if not await self.resolutions.may_go(conflict):
-                told = f"{conflict.submitted_raw_blob_key} is not there, and nobody has decided"
-                tally.find(RULES["missing_evidence"], conflict.key, told)
+                detail = f"{conflict.submitted_raw_blob_key} is not there, and there is no decision"
+                tally.find(RULES["missing_evidence"], conflict.key, detail)
 
     async def resolution(self, entry: Entry, tally: Tally) -> None:
         """A decision: its conflict is on record."""

@@ -51,19 +51,19 @@ class Back:
         tally.checked["references followed"] += 1
         match kind:
             case "by-time":
-                told = await self._by_time(key)
+                detail = await self._by_time(key)
                 rule = "corrupt_by_time"
             case "blob-by-time":
-                told = await self._blob_by_time(key)
+                detail = await self._blob_by_time(key)
                 rule = "dangling_blob_by_time"
             case "by-blob":
-                told = await self._by_blob(key)
+                detail = await self._by_blob(key)
                 rule = "dangling_by_blob"
             case _:
-                told = await self._conflict_by_blob(key)
+                detail = await self._conflict_by_blob(key)
                 rule = "dangling_conflict_by_blob"
-        if told is not None:
-            tally.find(RULES[rule], key, told)
+        if detail is not None:
+            tally.find(RULES[rule], key, detail)
 
     async def _by_time(self, key: str) -> str | None:
         """One that names a manifest and leads to no batch is what a failed attempt left, or one that came second."""
@@ -140,7 +140,7 @@ class Back:
                 if AcceptedManifest.read(manifest).frame_sha256 == sha256:
                     return
             except HoldfastError:
-                return  # told of the manifest itself
+                return  # reported of the manifest itself
         tally.find(RULES["orphan_blob"], entry.key, f"the bytes of {head.identity}, which no manifest names")
 
 

@@ -64,7 +64,7 @@ class Landed:
 
 
 class Landings(Protocol):
-    """Whoever shows what waits here."""
+    """Live state, which shows what waits here."""
 
     def add(self, manifest: AcceptedManifest, batch: Batch, *, waits: bool) -> bool:
         """This was accepted, and is in no store yet. It may be known already."""
@@ -128,9 +128,9 @@ class SpoolCollector:
         taken = await self.spool.take(submission)
         if taken.frame_sha256 == submission.frame_sha256:
             manifest = taken.landed or self.manifest(submission, taken.accepted_at_unix_ns)
-            told = self._on_accepted if taken.new else self._on_duplicate
-            if told is not None:
-                told(manifest, submission)
+            callback = self._on_accepted if taken.new else self._on_duplicate
+            if callback is not None:
+                callback(manifest, submission)
             if taken.landed is None:
                 await self._tell_waiting(manifest, submission, since=None if taken.new else settled)
             return Accepted(manifest, duplicate=not taken.new)
@@ -244,7 +244,7 @@ class SpoolCollector:
                 self._landings.all_landed(began_ns)
 
     async def _tell_waiting(self, manifest: AcceptedManifest, submission: Submission, *, since: int | None) -> None:
-        """One that was here before may have landed after it was found, which was told before this."""
+        """One that was here before may have landed after it was found, which was reported before this."""
         if self._landings is None or submission.batch is None:
             return
         self._landings.add(manifest, submission.batch, waits=True)

@@ -1,6 +1,6 @@
-"""Does the live store enforce what the policy says? Each rule is tried, as the caller, under throwaway keys.
+"""Check whether the live store enforces the policy: each rule is tried, with the caller's credentials, on test keys.
 
-The keys are no manifests and no blobs of anybody's: readers pass over them. Where the store refuses deletes, as it
+The keys are not those of manifests or blobs, so readers ignore them. Where the store refuses deletes, as it
 should, two small objects stay behind for good, always the same ones. What a store let us do that it should have refused
 is *not enforced*; what cannot be tried through this client is *not tried*, and says how to look for it.
 """

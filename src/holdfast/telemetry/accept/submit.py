@@ -9,7 +9,7 @@ from holdfast.telemetry.frame import VERSION, Batch, FrameInvalid, Identity, Lim
 from holdfast.telemetry.identity import BatchIdentity
 
 TOTAL = "total"
-"""The count in the manifest of a batch that was not decoded: the kinds of its records are not known."""
+"""The count in the manifest of a batch that was not decoded: the kinds of its records are unknown."""
 
 
 def submission_of(

@@ -1,8 +1,8 @@
 """Live state when a collector starts: what waits in its spool, and then what the store lists.
 
 In this order. A batch leaves the spool only after the store lists it (``landing``), and landing goes on meanwhile: read
-the other way round, one that lands in between would be in neither. What is accepted from now on is told to live state
-by whoever accepts it.
+the other way round, one that lands in between would be in neither. What is accepted from now on is added to live state
+by the collector that accepts it.
 
 Without a spool everything that any collector acknowledged before has its reference in the store, so one look finds it.
 """

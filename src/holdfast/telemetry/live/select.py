@@ -37,14 +37,14 @@ class Wanted:
     def __post_init__(self) -> None:
         if self.series < 1 or self.points < 1 or self.series * self.points > MOST_VALUES:
             raise Invalid(
-                f"{self.series} series of {self.points} points are no number from 1 to {MOST_VALUES:,} values",
+                f"{self.series} series of {self.points} points are not between 1 and {MOST_VALUES:,} values",
                 remedy="ask for fewer series or fewer points",
             )
 
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """Samples or histograms of one batch; their values are made when they are read."""
+    """Samples or histograms of one batch; values are converted when they are read."""
 
     samples: Samples
     histograms: Histograms | None = None
@@ -132,7 +132,7 @@ def select(kept: list[Kept], wanted: Wanted) -> dict[str, Any]:
 
 
 def _latest(records: list[_Record], most: int) -> list[dict[str, Any]]:
-    """By their times, but none later than its batch was accepted: a clock that is ahead crowds out no other batch."""
+    """By their times, but none later than its batch was accepted: a clock that is ahead displaces no others."""
     ordered = sorted(records, key=lambda each: (min(each[0], each[1]["time_ns"]), each[1]["seq"]))
     return [record for _, record in ordered[-most:]]
 

@@ -1,15 +1,15 @@
-"""What is known of some hours: which chunks may be used, and which batches must be read instead.
+"""For each hour of a question: which chunks may be used, and which batches must be read instead.
 
-A unit's chunks answer for its bucket if they were made from exactly the batches that are known of it. Whatever else
-there is, listed since or fresh, makes its bucket one that is read from batches. So an answer is the same whatever has
-been derived, and complete without waiting for it.
+The chunks of a unit are used for its bucket of agents if they were made from exactly the batches of that bucket. If
+another batch is listed or fresh, the bucket is read from batches. So an answer does not depend on what has been
+derived, and does not wait for it.
 
 A closed hour counts for ever what it counts: its chunks are used whatever else is known, and batches that came later
 are left out. Numbers that it has counted count in no other hour.
 
-The order of reading: fresh batches, then which generations there are, then listings. Listings only grow and generations
-are made from listings before them, so what is listed contains what a generation was made from; a batch that is listed
-between two of these reads is met as fresh, and counts once.
+Order of reading: fresh batches, then the names of generations, then listings. Listings only grow, and a generation is
+made from listings that exist before it, so the listings contain what the generation was made from. A batch that is
+listed between two of these reads was read as fresh, and counts once.
 """
 
 from collections import defaultdict
@@ -31,11 +31,11 @@ T = TypeVar("T")
 AT_ONCE = 16
 DAY_HOURS = 24
 LOOKS = 4
-"""How often an answer is begun anew because what it was to be made from was superseded and removed."""
+"""How often an answer is started again because an object that it needed was superseded and removed."""
 
 
 class Overtaken(Corrupt):
-    """An object that was current is gone. Others may be current by now; if the same one is, it is lost."""
+    """An object that was current does not exist. Another may be current now; if the same one still is, it is lost."""
 
     def __init__(self, key: str) -> None:
         super().__init__(f"{key}: an object that is current is missing", remedy=manifest.MAKE_ANEW)
@@ -43,7 +43,7 @@ class Overtaken(Corrupt):
 
 
 async def resolved(answer: Callable[[], Awaitable[T]]) -> T:
-    """What an answer gives. One that was overtaken is begun anew, with whatever is current by then."""
+    """The result of ``answer``, which is called again if an object that it needed was superseded and removed."""
     missed: str | None = None
     for looks_left in reversed(range(LOOKS)):
         try:
@@ -52,7 +52,7 @@ async def resolved(answer: Callable[[], Awaitable[T]]) -> T:
             if error.key == missed or not looks_left:
                 raise Corrupt(str(error), remedy=error.remedy) from error
             missed = error.key
-    raise Corrupt("answers are overtaken again and again")
+    raise Corrupt("objects that an answer needs are superseded faster than they can be read")
 
 
 @dataclass(slots=True)
@@ -67,21 +67,21 @@ class Raw:
 
 @dataclass(slots=True)
 class Hour:
-    """One hour as a reader may use it."""
+    """What is used to answer for one hour."""
 
     hour: int
     units: list[Current] = field(default_factory=list)
-    """Whose chunks say all about their buckets."""
+    """Their chunks cover their buckets."""
     buckets: int = 1
-    """Into how many the agents are divided."""
+    """How many buckets the agents are divided into."""
     raw: list[Raw] = field(default_factory=list)
     """The batches of each other bucket."""
     listed: list[Listed] | None = None
-    """Every batch of the hour, where it had to be read."""
+    """Every batch of the hour, if the listings had to be read."""
     keys: list[str] = field(default_factory=list)
-    """Of the listings, merged ones too."""
+    """Of the listings, including merged ones."""
     lost: list[str] = field(default_factory=list)
-    """Of listings from which its generation was made, and which are gone."""
+    """Of listings from which its generation was made and which do not exist any more."""
 
     closed: bool = False
     """Whether its raw bytes may be gone: its numbers are final, and known by its kept windows alone."""
@@ -93,7 +93,7 @@ def is_ours(generation: Generation) -> bool:
 
 
 class Looked:
-    """One look at the store, for one answer."""
+    """What one answer reads to find chunks and batches."""
 
     def __init__(self, store: Store, batches: Batches) -> None:
         self.store = store
@@ -112,11 +112,11 @@ class Looked:
         usable: Callable[[Generation], bool] = is_ours,
         by_day: bool = False,
     ) -> list[Hour]:
-        """The hours that have a part in [since, until) and anything in them, the earliest first.
+        """The hours that overlap [since, until) and have data, the earliest first.
 
-        ``by_day``, a day whose own chunks say all stands for its hours, as its first."""
+        With ``by_day``, a day whose chunks cover it replaces its hours and is returned as the first of them."""
         wanted = layout.hours_between(since_ns, until_ns)
-        # Not for the batches of other agents: a number is taken away by a batch of the same.
+        # Batches of other agents are not needed: only batches of the same agent share numbers.
         self._fresh = await fresh(self.store, self.batches, since_ns, wants_agent)
         self._fresh += await neighbours(self.store, self.batches, self._fresh)
         touched = {hour for each in self._fresh for hour in each.rows if hour in wanted}
@@ -149,11 +149,11 @@ class Looked:
         return await map_bounded(hours, one, limit=AT_ONCE)
 
     async def read_listed(self, hour: Hour) -> list[Listed]:
-        """Every batch of the hour. Errors: ``Corrupt`` if it is known that a listing is missing."""
+        """Every batch of the hour. ``Corrupt`` if a listing is missing."""
         if hour.lost:
             raise Corrupt(
-                f"{hour.lost[0]}: a list of batches that are accepted is missing",
-                remedy="holdfast pipeline run --full makes it anew",
+                f"{hour.lost[0]}: a listing of accepted batches is missing",
+                remedy="run: holdfast pipeline run --full",
             )
         if hour.listed is None:
             hour.listed = self._with_fresh(hour.hour, await listing.read(self.store, hour.keys))
@@ -197,7 +197,7 @@ class Looked:
             hour.raw.append(Raw(bucket, chosen, found.taken(rows)))
 
     def _touched(self, hour: Hour) -> bool:
-        """Whether a fresh batch has records in the hour, or a batch from which a fresh one may take numbers away."""
+        """Whether a fresh batch, or one that shares numbers with a fresh batch, has records in the hour."""
         return any(hour.hour in each.rows for each in self._fresh)
 
     def _with_fresh(self, hour: int, listed: Sequence[Listed]) -> list[Listed]:
@@ -249,7 +249,7 @@ def _days_within(hours: range, keys: Mapping[int, str]) -> dict[int, str]:
 
 
 def _whole(day: int, generation: Generation, listings: Mapping[int, list[str]], touched: set[int]) -> bool:
-    """Whether a day's generation was made from all that is known of its hours."""
+    """Whether the generation of a day was made from all batches of its hours."""
     hours = _day(day)
     known = [key for hour in hours for key in listings.get(hour, ())]
     return touched.isdisjoint(hours) and _covers(generation, known)
@@ -264,7 +264,7 @@ def _overlap(one: Listed, other: Listed) -> bool:
 
 
 async def _between(store: Store, prefix: str, hours: range) -> AsyncIterator[str]:
-    """Keys of these hours below a prefix whose keys go on with date and hour."""
+    """The keys of these hours, below a prefix after which keys have date and hour."""
     begin, end = f"{prefix}{layout.hour_path(hours.start)}", f"{prefix}{layout.hour_path(hours.stop)}"
     async for page in store.list(prefix, after=begin.rstrip("/")):
         for entry in page.entries:

@@ -69,7 +69,7 @@ class Logs:
         if until_ns <= since_ns:
             raise Invalid("the range ends before it begins", remedy="give a time for until that is after since")
         if not 1 <= limit <= MOST:
-            raise Invalid(f"{limit} is no number of logs from 1 to {MOST:,}")
+            raise Invalid(f"limit is {limit}; it must be from 1 to {MOST:,}")
         wanted = Wanted(tuple(words_in(words)), contains, check_pattern(regex))
         if words.strip() and not wanted.words:
             raise Invalid(
@@ -277,7 +277,7 @@ def severity_of(given: int | str) -> int:
     number = names.get(text, int(text) if text.isdecimal() else -1)
     if not 0 <= number <= HIGHEST_SEVERITY:
         raise Invalid(
-            f"{given!r} is no severity",
+            f"{given!r} is not a severity",
             remedy=f"use a number from 0 to {HIGHEST_SEVERITY}, or one of {', '.join(names)}",
         )
     return number

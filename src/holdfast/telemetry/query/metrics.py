@@ -136,7 +136,7 @@ class Metrics:
     ) -> Listing:
         """The metrics that have samples in the range, by name; ``pattern`` is one as of the shell."""
         rows, workshop = await self._series(METRICS, {"pattern": of_glob(pattern)}, since, until, agent)
-        return Listing(rows, workshop.told())
+        return Listing(rows, workshop.finished())
 
     async def labels(
         self, metric: str, *, since: Moment = "1h", until: Moment | None = None, agent: str | None = None
@@ -145,8 +145,8 @@ class Metrics:
         rows, workshop = await self._series(LABELS, {"metric": metric}, since, until, agent)
         if not rows:
             known, _ = await self._series(METRICS, {"pattern": of_glob("*")}, since, until, agent)
-            raise unknown(metric, [row["metric"] for row in known], len(workshop.told().unreadable))
-        return Listing(rows, workshop.told())
+            raise unknown(metric, [row["metric"] for row in known], len(workshop.finished().unreadable))
+        return Listing(rows, workshop.finished())
 
     def _batches(self) -> Batches:
         return Batches(self._store, self._limits, self._memory)
@@ -204,7 +204,7 @@ class _TooFine(Exception):
 
 
 class _Asked:
-    """One question on its way."""
+    """One question while it is answered."""
 
     def __init__(self, question: Question, workshop: Reading, looked: Looked) -> None:
         self._question = question
@@ -229,7 +229,7 @@ class _Asked:
         files = await self._workshop.fetch([ref for hour in hours for unit in hour.units for ref in self._refs(unit)])
         for hour in hours:
             files += await self._raw(hour)
-        if self._coarse_ns > 1 and self._workshop.told().expired:
+        if self._coarse_ns > 1 and self._workshop.finished().expired:
             raise _TooFine(self._coarse_ns)
         self._workshop.read.hours = len(hours)
         self._workshop.lacks(hours)
@@ -242,8 +242,8 @@ class _Asked:
         except HoldfastError as error:
             raise await self._workshop.blame(error) from error
         if not files and question.metric not in self._names:
-            told = self._workshop.told()
-            raise unknown(question.metric, self._names, len(told.unreadable), len(told.expired))
+            read = self._workshop.finished()
+            raise unknown(question.metric, self._names, len(read.unreadable), len(read.expired))
         if not series and files and question.aggregate.grows:
             await self._refuse_gauge(files)
         if agents:
@@ -251,7 +251,7 @@ class _Asked:
                 f"several senders use one agent id at the same time: {', '.join(agents)}. Their counters are added up, "
                 "and of gauges the one that began last counts. Give each sender an id of its own"
             )
-        return Answer(question, series, self._workshop.told())
+        return Answer(question, series, self._workshop.finished())
 
     def _usable(self, generation: Generation) -> bool:
         """Whether its rows are those of this version, if they can be made anew, and its windows divide the step."""
@@ -299,7 +299,7 @@ class _Asked:
 
 
 def _only(metric: str, found: Telemetry, names: set[str]) -> tuple[Points, HistogramPoints]:
-    """What is said about one metric; the names of all are noted."""
+    """The records of one metric; the names of all metrics are added to ``names``."""
     points, histograms = found.points, found.histograms
     names |= {key.name for key in points.series} | {key.name for key in histograms.series}
     low, high = _span(metric, points.series)
@@ -313,7 +313,7 @@ def _only(metric: str, found: Telemetry, names: set[str]) -> tuple[Points, Histo
 
 
 def _span(metric: str, series: Sequence[SeriesKey]) -> tuple[int, int]:
-    """From where to where the series of a metric stand."""
+    """The places of the series of a metric: first, and one after the last."""
     return bisect_left(series, metric, key=lambda key: key.name), bisect_right(series, metric, key=lambda key: key.name)
 
 
@@ -332,7 +332,7 @@ def matchers_of(where: Matching, agent: str | None = None) -> tuple[Matcher, ...
 
 
 def agent_test(matchers: Iterable[Matcher]) -> Callable[[str], bool]:
-    """Whether the batches of an agent can be meant."""
+    """Whether the batches of an agent can fulfil the conditions."""
     conditions = [each for each in matchers if each.name == AGENT]
     return lambda agent: all(bool(each.fits([agent])[0]) for each in conditions)
 
@@ -351,5 +351,5 @@ def unknown(metric: str, names: Iterable[str], unreadable: int = 0, expired: int
             f"{unreadable}",
             remedy="holdfast pipeline run reconcile --full, then holdfast pipeline status, say what is wrong with them",
         )
-    told = f"did you mean {' or '.join(near)}?" if near else "holdfast metrics list shows what there is"
-    return NotFound(f"no metric {metric!r} has samples in this range", remedy=told)
+    remedy = f"did you mean {' or '.join(near)}?" if near else "holdfast metrics list shows what there is"
+    return NotFound(f"no metric {metric!r} has samples in this range", remedy=remedy)

@@ -1,10 +1,9 @@
-"""A question about one metric over a range of time, and from which windows it can be answered. Pure.
+"""A question about one metric over a range of time, and which windows can answer it. Pure.
 
-Answers stand on a grid: steps begin at multiples of the step's length since 1970, and the range is widened to whole
-steps. A value of a step says what was seen in it:
+Steps begin at multiples of their length since 1970, and the range is widened to whole steps. The value of a step is:
 
     avg, sum, min, max, count   of all samples; of histograms avg, sum and count, of their observations
-    last                        the latest sample; of several series, of the one that was seen last
+    last                        the latest sample; of several series, that of the series with the latest one
     increase, rate              of counters, what they grew by across resets, and that per second; of histograms, how
                                 many observations there were; of several series, the sum
     quantile                    the part ``q`` of samples does not exceed it, within 1 %; of histograms, by linear
@@ -32,7 +31,7 @@ MOST_STEPS = 11_000
 """Of one answer."""
 LONGEST_STEP = 36_500 * DAY_NS
 AIM = 60
-"""Steps of an answer whose length is not given, about."""
+"""Steps of an answer, about, if the question has no length of a step."""
 NICE_SECONDS = (10, 30, 60, 300, 600, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86_400)
 
 
@@ -51,7 +50,7 @@ def moment_ns(moment: Moment, now_ns: int) -> int:
     else:
         found = int(moment)
     if not _EARLIEST < found < _LATEST:
-        raise Invalid(f"{moment!r} is no time that samples can have", remedy="give nanoseconds since 1970, or 2h")
+        raise Invalid(f"{moment!r} is not a time that samples can have", remedy="give nanoseconds since 1970, or 2h")
     return found
 
 
@@ -86,7 +85,7 @@ class Question:
     aggregate: Aggregate = Aggregate.AVG
     matchers: tuple[Matcher, ...] = ()
     by: tuple[str, ...] | None = None
-    """Labels by which series are put together; None keeps every series on its own, nothing makes one of all."""
+    """Labels by which series are grouped; None keeps every series apart, an empty tuple groups all of them."""
     q: float = 0.5
     now_ns: int | None = None
     """When it was asked: a step that has not ended by then is unfinished. None if every step is taken as finished."""
@@ -103,7 +102,7 @@ class Question:
 
     @property
     def to_ns(self) -> int:
-        """Where it ends, exclusive: the last step of a counter goes on to the sample after it."""
+        """Where reading ends, exclusive: the last step of a counter needs the sample after it."""
         return self.until_ns + self._steps_of_reach if self.aggregate.grows else self.until_ns
 
     @property
@@ -132,7 +131,7 @@ class Question:
 
 
 def wants_bucket(matchers: Iterable[Matcher], bucket: int, buckets: int) -> bool:
-    """Whether agents of this bucket can be meant."""
+    """Whether the question can be about agents of this bucket."""
     named = [each.value for each in matchers if each.name == AGENT and each.operator is Operator.IS]
     return all(bucket_of(agent, buckets) == bucket for agent in named)
 
@@ -148,20 +147,20 @@ def ask(
     q: float | None = None,
     now_ns: int | None = None,
 ) -> Question:
-    """A question that can be answered, or ``Invalid``."""
+    """A valid question; raises ``Invalid``."""
     if not metric:
-        raise Invalid("which metric?", remedy="holdfast metrics list shows what there is")
+        raise Invalid("the name of the metric is missing", remedy="holdfast metrics list shows the names")
     if until_ns <= since_ns:
         raise Invalid("the range ends before it begins", remedy="give a time for until that is after since")
     try:
         chosen = Aggregate(aggregate)
     except ValueError:
         names = ", ".join(Aggregate)
-        raise Invalid(f"{aggregate!r} is no way to aggregate", remedy=f"use one of {names}") from None
+        raise Invalid(f"{aggregate!r} is not an aggregate", remedy=f"use one of {names}") from None
     if (q is not None) != (chosen is Aggregate.QUANTILE):
-        raise Invalid("a quantile needs its part, and nothing else does", remedy="such as quantile with 0.95")
+        raise Invalid("q is for the aggregate quantile, which needs it", remedy="ask for quantile with q = 0.95")
     if q is not None and not 0.0 <= q <= 1.0:
-        raise Invalid(f"{q} is no part of a whole", remedy="give a quantile from 0 to 1, such as 0.95")
+        raise Invalid(f"q is {q}; it must be from 0 to 1", remedy="such as 0.95 for the 95th percentile")
     step = default_step(until_ns - since_ns) if step_ns is None else step_ns
     if step > LONGEST_STEP:
         longest = LONGEST_STEP // DAY_NS
@@ -179,7 +178,7 @@ def ask(
 
 
 def default_step(length_ns: int) -> int:
-    """The shortest nice step that gives no more than about ``AIM`` of them; days beyond."""
+    """The shortest of ``NICE_SECONDS`` that gives about ``AIM`` steps at most; whole days for longer ranges."""
     for seconds in NICE_SECONDS:
         if length_ns <= AIM * seconds * SECOND_NS:
             return seconds * SECOND_NS

@@ -63,7 +63,7 @@ class Reading:
         start_ns = hour_start_ns(hour)
         return await blocking(telemetry_of, batches, start_ns, start_ns + HOUR_NS, raw.taken)
 
-    def told(self) -> Read:
+    def finished(self) -> Read:
         """What was read, with the batches that could not be."""
         self.read.unreadable = tuple(sorted({*self.read.unreadable, *self._batches.unreadable}))
         self.read.expired = tuple(sorted(self._batches.expired))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.base.errors import Ambiguous, Invalid, NotFound, Unavailable
+from holdfast.base.errors import Ambiguous, Invalid, Unavailable
 from holdfast.objects.local import LocalStore
 from holdfast.objects.local import store as local
 from holdfast.objects.local.tree import Folders
@@ -20,7 +20,6 @@ from holdfast.objects.store import (
     OVERWRITE,
     Entry,
     IfMatch,
-    Lost,
     Mode,
     NotModified,
     Object,
@@ -74,54 +73,12 @@ async def test_versions_are_content_hashes_whoever_computes_them(store: LocalSto
         assert await store.get_unless("a", Version("another")) == await store.get("a")
 
 
-async def test_a_large_body_round_trips(store: LocalStore) -> None:
-    body = os.urandom(LARGE // 64) * 64
-    await store.put("large", body)
-    assert (await store.get("large")).body == body
-    assert (await store.range("large", LARGE - 10, LARGE + 10)).body == body[-10:]
-
-
-async def test_a_range_is_cut_at_the_end(store: LocalStore) -> None:
-    await store.put("a", b"0123456789")
-    assert (await store.range("a", 2, 5)).body == b"234"
-    assert (await store.range("a", 8, 2**40)).body == b"89"
-    assert (await store.range("a", 10, 12)).body == b""
-    assert (await store.range("a", 5, 5)).body == b""
-    with pytest.raises(NotFound):
-        await store.range("b", 0, 1)
-    with pytest.raises(Invalid):
-        await store.range("a", -1, 1)
-
-
-async def test_conditions(store: LocalStore) -> None:
-    missing = IfMatch(content_version(b"1"))
-    assert await store.put("a", b"1", missing) == Lost()
-    first = await store.put("a", b"1", CREATE)
-    assert first == Written(content_version(b"1"))
-    assert await store.put("a", b"2", CREATE) == Lost()
-    assert await store.put("a", b"2", ADDRESSED) == Lost()
-    assert isinstance(await store.put("a", b"2", missing), Written)
-    assert await store.put("a", b"3", missing) == Lost()
-    await store.delete("a")
-    assert await store.put("a", b"3", IfMatch(content_version(b"2"))) == Lost()
-    assert isinstance(await store.put("a", b"3", ADDRESSED), Written)
-
-
 @pytest.mark.parametrize("key", ["", "/a", "a/", "a//b", ".", "a/../b", "a\nb", "x" * 1025, "\ud800"])
 async def test_keys_are_checked(store: LocalStore, root: Path, key: str) -> None:
     for call in (store.get(key), store.head(key), store.put(key, b""), store.delete(key), store.range(key, 0, 1)):
         with pytest.raises(Invalid):
             await call
     assert not root.exists()
-
-
-async def test_a_prefix_is_a_folder(store: LocalStore) -> None:
-    for key in ("a", "a/1", "ab/1", "a-b"):
-        await store.put(key, b"")
-    assert await keys(store, "a/") == ["a/1"]
-    assert await keys(store, "b/") == []
-    with pytest.raises(Invalid):
-        await keys(store, "a")
 
 
 async def test_listing_is_in_key_order_not_in_path_order(store: LocalStore) -> None:

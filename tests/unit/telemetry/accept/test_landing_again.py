@@ -75,7 +75,7 @@ async def test_a_manifest_without_a_possible_time_keeps_no_other_batch_from_land
         for number in range(4):
             await collector.accept(submission(number))
         odd = submission(2).manifest(
-            accepted_at_unix_ns=10**21, collector_id="somebody", authority_id="a", write_id="w" * 8
+            accepted_at_unix_ns=10**21, collector_id="another", authority_id="a", write_id="w" * 8
         )
         await desk.store().put(odd.key, odd.encode(), CREATE)
         assert await collector.land() == Landed(4, 0, 0, 0)

@@ -91,11 +91,11 @@ async def test_a_conflict_met_on_landing_is_quarantined_and_the_store_s_manifest
     async with open_spool(tmp_path, desk.ambient()) as spool:
         collector = desk.spooler(spool)
         await collector.accept(submission(1))
-        await desk.collector("somebody").accept(submission(1, 1))
+        await desk.collector("another").accept(submission(1, 1))
         assert await collector.land() == Landed(conflicts=1)
         mine = await collector.accept(submission(1))
         assert isinstance(mine, IdentityConflict)
-        assert mine.accepted.collector_id == "somebody"
+        assert mine.accepted.collector_id == "another"
         theirs = await collector.accept(submission(1, 1))
         assert isinstance(theirs, Accepted)
         assert theirs.duplicate
@@ -136,8 +136,8 @@ async def test_everybody_is_told_of_one_time_of_acceptance(tmp_path: Path) -> No
         await collector.land()
         after = await collector.accept(submission(1))
     landed = AcceptedManifest.read(await desk.store().get(layout.accepted_key(submission(1).identity)))
-    told = [answer.manifest for answer in (first, before, after) if isinstance(answer, Accepted)]
-    assert [each.accepted_at_unix_ns for each in (*told, landed)] == [waiting.accepted_at_unix_ns] * 4
+    reported = [answer.manifest for answer in (first, before, after) if isinstance(answer, Accepted)]
+    assert [each.accepted_at_unix_ns for each in (*reported, landed)] == [waiting.accepted_at_unix_ns] * 4
 
 
 async def test_a_file_that_is_no_frame_is_kept_and_does_not_stop_the_others(tmp_path: Path) -> None:

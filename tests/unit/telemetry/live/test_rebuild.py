@@ -246,7 +246,7 @@ async def test_batches_that_wait_are_counted_over_restarts_and_failed_writes(tmp
     assert (len(collector.spool), collector.problem) == (2, None)
     again, _ = await desk.start()
     assert len(again.spool) == 2
-    await desk.disk.put(pending_key(submission(3).identity), submission(3).body)  # its writer was told of an error
+    await desk.disk.put(pending_key(submission(3).identity), submission(3).body)  # its writer got an error
     assert len([one async for one in again.spool.pending()]) == len(again.spool) == 3
     assert await again.land() == Landed(batches=3)
     assert len(again.spool) == 0

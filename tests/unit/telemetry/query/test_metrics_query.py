@@ -269,7 +269,7 @@ async def test_questions_that_make_no_sense_are_refused() -> None:
         for asked in wrong:
             with pytest.raises(Invalid):
                 await metrics.query("node_load1", **{**span, **asked})
-        with pytest.raises(Invalid, match="which metric"):
+        with pytest.raises(Invalid, match="name of the metric is missing"):
             await metrics.query("", **span)
 
 
@@ -392,7 +392,7 @@ def test_times_may_be_given_in_several_ways() -> None:
     assert moment_ns("2h", 5 * HOUR) == 3 * HOUR
     assert moment_ns(7, 0) == 7
     assert span_ns("5m") == 5 * MINUTE
-    with pytest.raises(Invalid, match="no time"):
+    with pytest.raises(Invalid, match="not a time"):
         moment_ns(2**63, 0)
 
 

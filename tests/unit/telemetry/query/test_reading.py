@@ -1,4 +1,4 @@
-"""A chunk is read only as it was written; an error of DuckDB is told as that of the chunk which caused it."""
+"""A chunk is read only as it was written; an error of DuckDB is reported as that of the chunk which caused it."""
 
 import time
 import zlib

@@ -22,7 +22,7 @@ from holdfast.ontology.maintain.compact import (
 )
 from holdfast.ontology.types.refs import TypeId
 from holdfast.pipeline.engine import Engine
-from holdfast.pipeline.loading import run_tasks
+from holdfast.pipeline.write.rows import run_tasks
 from holdfast.runs.engine.workflow import ambient_of
 
 Say = Callable[[str, int, int], None]

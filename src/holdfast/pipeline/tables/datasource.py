@@ -19,8 +19,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from holdfast.pipeline.engine.session import PUSHDOWN, is_remote
 from holdfast.pipeline.errors import NoSpark, in_one_line
-from holdfast.pipeline.session import PUSHDOWN, is_remote
 from holdfast.pipeline.tables.given import Given
 from holdfast.pipeline.tables.source import found_table, schema_of, table_reader, wanted_of
 from holdfast.pipeline.tables.table import Table
@@ -52,12 +52,12 @@ class HoldfastSource(DataSource):
             return stream_reader(given, table, wanted_of(given, table, schema), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from holdfast.pipeline.sink import batch_writer  # noqa: PLC0415  # a reader needs nothing of it
+        from holdfast.pipeline.write.sink import batch_writer  # noqa: PLC0415  # a reader needs nothing of it
 
         return batch_writer(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802  # Spark's name
-        from holdfast.pipeline.sink import stream_writer  # noqa: PLC0415  # as above
+        from holdfast.pipeline.write.sink import stream_writer  # noqa: PLC0415  # as above
 
         return stream_writer(self.options, schema, overwrite)
 

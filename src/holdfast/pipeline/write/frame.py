@@ -25,10 +25,10 @@ from holdfast.ontology.format.data.intake import check_columns
 from holdfast.ontology.types.model import Mixin
 from holdfast.ontology.types.typeinfo import TypeInfo
 from holdfast.pipeline.engine import Engine
+from holdfast.pipeline.engine.session import Spark, is_remote
 from holdfast.pipeline.engine.spark import ROWS, SparkEngine, reason
 from holdfast.pipeline.errors import SparkFailed
-from holdfast.pipeline.loading import Columns, LoadOptions, Staged, Typed, known_type, land, stage
-from holdfast.pipeline.session import Spark, is_remote
+from holdfast.pipeline.write.rows import Columns, LoadOptions, Staged, Typed, known_type, land, stage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

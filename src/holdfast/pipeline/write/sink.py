@@ -35,11 +35,11 @@ from holdfast.ontology.bulk.decide import Policy, Rules
 from holdfast.ontology.bulk.load import Landed
 from holdfast.ontology.types.model import Mixin
 from holdfast.pipeline.engine import Inline
+from holdfast.pipeline.engine.session import is_remote
 from holdfast.pipeline.errors import in_one_line
-from holdfast.pipeline.frameload import columns_of, load, policy
-from holdfast.pipeline.loading import Columns, LoadOptions, Staged, Typed, imported, known_type, land, stage
-from holdfast.pipeline.session import is_remote
 from holdfast.pipeline.tables.given import Given
+from holdfast.pipeline.write.frame import columns_of, load, policy
+from holdfast.pipeline.write.rows import Columns, LoadOptions, Staged, Typed, imported, known_type, land, stage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -78,8 +78,8 @@ class BatchWriter(DataSourceArrowWriter):
         self._plan = plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        plan, answer = self._plan, _local_property
-        if answer(QUERY) is None and answer(EXECUTION) != answer(ROOT):
+        plan, local = self._plan, _local_property
+        if local(QUERY) is None and local(EXECUTION) != local(ROOT):
             return Message(Staged(plan.load), part_of_another=True)
         with in_one_line(task=True):
             return Message(stage(plan.spec, plan.load, plan.typed, iterator, plan.columns))

@@ -1,0 +1,67 @@
+"""Rows of accepted batches that no store holds, as a data source, to see what relational steps cost by themselves."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.objects.store import Store
+from holdfast.pipeline import layout
+from holdfast.pipeline.jobs.reconcile_kernels import LOOKED
+from holdfast.pipeline.tables.table import Wanted
+
+PART = 20_000
+PER_AGENT = 200
+HOUR = 490_000
+HOUR_NS = 3_600_000_000_000
+
+
+@dataclass(frozen=True)
+class LookedBatches:
+    """So many verified batches of one hour, of agents that sent 200 each."""
+
+    batches: int
+    name: str = "looked"
+    schema: pa.Schema = LOOKED
+
+    async def plan(self, store: Store, wanted: Wanted) -> list[tuple[int, int]]:
+        return [(first, min(first + PART, self.batches)) for first in range(0, self.batches, PART)]
+
+    async def read(self, store: Store, part: tuple[int, int], wanted: Wanted) -> AsyncIterator[pa.RecordBatch]:
+        numbers = pa.array(range(*part), pa.int64())
+        agents = [f"agent-{number // PER_AGENT:06d}" for number in range(*part)]
+        digits = pc.utf8_lpad(pc.cast(numbers, pa.string()), 64, "0")
+        inside = pa.array([number % PER_AGENT for number in range(*part)], pa.int64())
+        times = pa.array([HOUR * HOUR_NS + number * 3_000 for number in range(*part)], pa.int64())
+        same = {
+            "place": 0,
+            "boot": "boot",
+            "frame_bytes": 400,
+            "hour": HOUR,
+            "records": 10,
+            "waiting": False,
+            "expired": False,
+            "broken": False,
+            "problems": 0,
+            "wrote": 0,
+            "read_bytes": 400,
+        }
+        columns = {
+            "key": digits,
+            "manifest_id": digits,
+            "frame_sha256": digits,
+            "blob_key": digits,
+            "agent": pa.array(agents, pa.string()),
+            "shard": pa.array([layout.shard_of(agent) for agent in agents], pa.int64()),
+            "seq_start": inside,
+            "seq_end": inside,
+            "accepted_at_ns": times,
+            "first_ns": times,
+            "last_ns": times,
+        }
+        columns |= {
+            name: pa.repeat(pa.scalar(value, LOOKED.field(name).type), len(numbers)) for name, value in same.items()
+        }
+        columns["reference"] = pa.nulls(len(numbers), pa.string())
+        yield pa.RecordBatch.from_arrays([columns[name] for name in LOOKED.names], schema=LOOKED)

@@ -53,40 +53,26 @@ EDGES = (
     "src/holdfast/sim/",
 )
 
-# Words that the style guide replaces by the field's own. More places are added as they are rewritten. After a dot they
-# are names of attributes and modules, which are renamed with their own places.
+# Words that the style guide replaces by the field's own. After a dot they are names of attributes and modules.
 RIDDLES = re.compile(
     r"(?<!\.)\b(?:whoever|somebody|nobody|wish(?:es|ed)?|told|heard|at hand|let no|what is taken|the short way)\b",
     re.IGNORECASE,
 )
-REWRITTEN = (
-    "CHANGELOG.md",
-    "CONTRIBUTING.md",
-    "Makefile",
-    "README.md",
-    "design/0001-workshop.md",
-    "docs/",
-    "src/holdfast/base/",
-    "src/holdfast/cli/",
-    "src/holdfast/objects/",
-    "src/holdfast/ontology/feed.py",
-    "src/holdfast/ontology/filters/",
-    "src/holdfast/ontology/query/",
-    "src/holdfast/ontology/session.py",
-    "src/holdfast/ontology/types/",
-    "src/holdfast/platform/",
-    "src/holdfast/runs/",
-    "src/holdfast/server/",
-    "src/holdfast/sql/",
-    "tests/conftest.py",
-    "tests/leftovers.py",
-    "tests/temporary.py",
-    "tests/tidy/console.py",
-    "tests/tidy/docs.py",
-    "tests/tidy/source.py",
-    "tests/tidy/tree.py",
-    "tools/",
+WORDED = (".importlinter", ".md", ".py", ".service", ".toml", "Makefile")
+UNCHECKED = (
+    "design/0050-pipeline.md",
+    "design/0052-garbage-and-retention.md",
+    "src/holdfast/pipeline/",
+    "src/holdfast/sim/checkers/gc.py",
+    "src/holdfast/sim/scenarios/pipeline.py",
+    "src/holdfast/telemetry/query/",
+    "src/holdfast/telemetry/rollup/",
+    "tests/golden/freeze.py",  # frozen
+    "tests/spark/",
+    "tests/tidy/rules.py",  # it names the words
+    "tests/unit/pipeline/",
 )
+"""Places that are still to be reworded, or that cannot be."""
 
 # A lint exception is followed by a second comment that gives the reason.
 UNEXPLAINED = re.compile(r"#\s*(?:(?:ruff:\s*|flake8:\s*)?noqa\b|type:\s*ignore\b|mypy:|pragma:)[^#]*$")
@@ -188,7 +174,7 @@ RULES = (
     Rule("idle_test", in_tests, idle_test),
     Rule("skipped_test", in_tests, skipped_test),
     Rule("unexplained", lambda path: is_python(path) and not path.startswith("tests/"), unexplained),
-    Rule("riddle", lambda path: path.startswith(REWRITTEN), riddle),
+    Rule("riddle", lambda path: path.endswith(WORDED) and not path.startswith(UNCHECKED), riddle),
 )
 
 

@@ -302,15 +302,18 @@ class Reconcile:
         """Ids of references that led to no batch, and of those that a first scan has covered or written. Beyond so many
         of the latter, the next runs look at their batches once more.
         """
-        waiting = await work.rows("SELECT key FROM looked WHERE waiting", most=plan["keys"])
-        given = await work.rows(f"SELECT reference FROM looked WHERE reference IS NOT NULL LIMIT {MOST_GIVEN}")
-        return [reference_id(row["key"]).hex() for row in waiting], [row["reference"] for row in given]
+        given = f"SELECT key, reference FROM looked WHERE reference IS NOT NULL LIMIT {MOST_GIVEN}"
+        waiting = "SELECT key, CAST(NULL AS STRING) FROM looked WHERE waiting"
+        rows = await work.rows(f"({given}) UNION ALL {waiting}", most=plan["keys"] + MOST_GIVEN)
+        led_nowhere = [reference_id(row["key"]).hex() for row in rows if row["reference"] is None]
+        return led_nowhere, [row["reference"] for row in rows if row["reference"] is not None]
 
     async def _overlaps(self, work: Relations, verify: Verify, *, known: bool) -> None:
         """Batches that share numbers with those of this run, and what the hours of these list already."""
         if not known:
             for name in TOUCHING:
                 work.empty(name, TABLES[name])
+            work.view("unlisted", ALONE)
             return
         await work.map("around", "SELECT * FROM known", Around(), BY_BOOT)
         await work.map("others", "SELECT * FROM unseen", verify, BY_KEY)
@@ -386,6 +389,11 @@ COUNTED = (
 )
 KNOWN = """
     SELECT count(CASE WHEN failed THEN 1 END) AS failed, count(CASE WHEN NOT failed THEN 1 END) AS covered FROM again"""
+ALONE = (
+    f"SELECT DISTINCT hour, {OWN}, records, first_ns, last_ns, CAST(NULL AS STRING) AS listing "
+    "FROM batches WHERE hour IS NOT NULL"
+)
+"""``unlisted`` in a run whose batches share numbers with no others, and are in no listing yet."""
 MENDED = "SELECT DISTINCT retried.key, batches.hour FROM retried JOIN batches ON batches.key = retried.key"
 
 

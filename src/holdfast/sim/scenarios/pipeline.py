@@ -174,7 +174,9 @@ class PipelineDerive(Scenario):
         env = Env(process.store, process.ambient, Inline(process.store), options)
         began_ns = await Checkpoints(process.store, process.ambient).store_now() if full else 0
         request = {"full": True, "began_ns": began_ns} if full else {}
-        await type(self).reconcile(env).run(Straight(f"{name}-reconcile"), request)
+        job = type(self).reconcile(env)
+        if full or await job.is_due():
+            await job.run(Straight(f"{name}-reconcile"), request)
         while True:
             run_id = f"{name}-{process.ambient.ids.unique()}"
             summary = await type(self).derive(env).run(Straight(run_id), {})

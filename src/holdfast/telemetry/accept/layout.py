@@ -1,4 +1,4 @@
-"""Where everything of ingest lies. Pure: from identities, hashes and times to keys, and back where somebody lists.
+"""Where everything of ingest lies. Pure: from identities, hashes and times to keys, and back where keys are listed.
 
     meta/authority.json                                   who may accept here; see ``authority``
     meta/ingest-holds.json                                agents and boots in quarantine; see ``holds``

@@ -153,7 +153,7 @@ def role_policies(bucket: Bucket) -> dict[str, Policy]:
 
 
 def lifecycle(bucket: Bucket) -> Policy:
-    """The only rule there may be over these prefixes: nothing expires, uploads that nobody finishes are given up."""
+    """The only rule there may be over these prefixes: nothing expires, unfinished uploads are given up."""
     return {
         "Rules": [
             {

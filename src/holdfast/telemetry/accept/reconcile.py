@@ -5,7 +5,7 @@ clocks that are ahead, ranges that overlap. It stops nothing: the rest goes on.
 
 **Coverage** knows which sequence numbers of each (agent, boot) have been seen. It may say yes of a number that was not
 seen (many gaps become one stretch), never no of one that was. So a batch that it does not know overlaps no other, and
-of one that it does know somebody must look closely.
+one that it does know must be looked at closely.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ class Finding(StrEnum):
     FUTURE_CLOCK = "future_clock"
     """Records outside of the times that were allowed when they were accepted; they are in no hour."""
     NOT_COVERED = "not_covered"
-    """What is known of its agent's numbers cannot be read, so nobody can tell whether it overlaps another batch."""
+    """What is known of its agent's numbers cannot be read, so it is unknown whether it overlaps another batch."""
     CORRUPT_DERIVED = "corrupt_derived"
     """Something that was derived for an hour cannot be read; the hour stays as it is."""
     TOO_LATE = "too_late"

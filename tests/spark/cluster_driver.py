@@ -100,7 +100,7 @@ async def do_pipeline(spark: Spark, store: str, gate: str) -> Any:
     async with open_store(store) as opened:
         engine = GatedEngine(spark, opened.spec)
         engine.gate = gate
-        ran = await pipeline.run(opened, ["reconcile", "rollup"], engine=engine)
+        ran = await pipeline.run(opened, ["reconcile", "derive"], engine=engine)
     rows = table(spark.session, store, "rollup").collect()
     return {"statuses": sorted({each.status for each in ran}), "rows": len(rows)}
 

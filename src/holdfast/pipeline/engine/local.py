@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from holdfast.base.aio import blocking, map_bounded
-from holdfast.base.codec import Document
 from holdfast.base.scratch import Scratch
 from holdfast.objects.store import Store
 from holdfast.pipeline.engine.staged import Part, Staged, Target, write_parts
 from holdfast.pipeline.tables.table import Table, Wanted
 
 if TYPE_CHECKING:
-    from holdfast.pipeline.engine.protocol import Kernel, Progress, Query, Spread, Task
+    from holdfast.pipeline.engine.protocol import Kernel, Progress, Query, Spread
     from holdfast.sql.duck import Duck
 
 MEMORY = "256MB"
@@ -38,19 +37,6 @@ class Inline:
 
     async def cores(self) -> int:
         return self._cores
-
-    async def run(self, name: str, task: "Task", payloads: Sequence[bytes], progress: "Progress") -> list[Document]:
-        done = 0
-
-        async def one(payload: bytes) -> list[Document]:
-            nonlocal done
-            rows = await task(self._store, payload)
-            done += 1
-            progress(done, len(payloads))
-            return rows
-
-        parts = await map_bounded(payloads, one, limit=self._cores)
-        return [row for rows in parts for row in rows]
 
     @asynccontextmanager
     async def planner(self, name: str) -> "AsyncIterator[LocalPlanner]":

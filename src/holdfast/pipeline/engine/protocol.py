@@ -7,24 +7,20 @@ statement, twice or in any order, it sees one snapshot. The same text runs on Sp
 A **kernel** works on rows inside a task, with the store open: it reads manifests, checks objects, decodes frames. It is
 picklable and small: work travels as rows, never inside the kernel.
 
-**Tasks** are the older form, for jobs that have not moved to relational steps yet: a module-level async function of
-an open store and a payload of bytes, which gives small documents. Tasks and kernels may run twice, at once or one after
-the other: what they write they create, under names that follow from their input or that are unique.
+A kernel may run twice, at once or one after the other: what it writes it creates, under names that follow from its
+input or that nobody else can have.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import pyarrow as pa
 
-from holdfast.base.codec import Document
 from holdfast.objects.store import Store
 from holdfast.pipeline.engine.staged import Part, Staged, Target
 from holdfast.pipeline.tables.table import Table, Wanted
-
-Task = Callable[[Store, bytes], Awaitable[list[Document]]]
 
 Progress = Callable[[int, int], None]
 """Called with how many tasks have ended, and of how many."""
@@ -116,10 +112,6 @@ class Planner(Protocol):
 class Engine(Protocol):
     async def cores(self) -> int:
         """How many tasks run at the same time. What has to be started is started by the first call."""
-        ...
-
-    async def run(self, name: str, task: Task, payloads: Sequence[bytes], progress: Progress) -> list[Document]:
-        """The rows of all tasks. A task that fails for good fails the call."""
         ...
 
     def planner(self, name: str) -> AbstractAsyncContextManager[Planner]: ...

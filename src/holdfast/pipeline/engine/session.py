@@ -360,7 +360,7 @@ def _lost_server(session: Any, master: str) -> SparkFailed | None:
 
     try:
         check_reachable(master)
-        session.version  # noqa: B018  # which the server is asked for
+        session.conf.get("spark.sql.session.timeZone")  # the server answers; `version` would be remembered
     except WrongMaster as error:
         return SparkFailed(f"the Spark session is gone: {error}", remedy="the next job connects again")
     except (PySparkException, RpcError, ValueError) as error:  # the last: a channel that was closed

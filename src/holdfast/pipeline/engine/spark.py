@@ -13,7 +13,6 @@ ended: the next call starts another. ``SparkLost`` if the JVM has ended.
 """
 
 import asyncio
-import json
 import os
 import pickle
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -24,15 +23,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from holdfast.base import codec
 from holdfast.base.aio import blocking
-from holdfast.base.codec import Document
 from holdfast.base.telemetry import logger
 from holdfast.objects.client import Client
 from holdfast.objects.open import carried, open_store
 from holdfast.objects.store import Store
 from holdfast.objects.uri import StoreSpec
-from holdfast.pipeline.engine.protocol import Kernel, Progress, Query, Spread, Task, unwatched
+from holdfast.pipeline.engine.protocol import Kernel, Progress, Query, Spread, unwatched
 from holdfast.pipeline.engine.session import Spark, check_master, start, unanswered
 from holdfast.pipeline.engine.staged import Part, Staged, Target, read_part, write_parts
 from holdfast.pipeline.errors import FAILED, SparkFailed, in_one_line
@@ -88,20 +85,6 @@ async def _given(first: pa.RecordBatch, others: Iterator[pa.RecordBatch]) -> Asy
     yield first
     for batch in others:
         yield batch
-
-
-@dataclass(frozen=True)
-class Payloads:
-    """Run a task for each payload."""
-
-    task: Task
-
-    async def __call__(self, store: Store, given: AsyncIterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:
-        async for batch in given:
-            for payload in batch.column("payload").to_pylist():
-                rows = await self.task(store, payload)
-                encoded = pa.array([codec.encode(row) for row in rows], pa.binary())
-                yield pa.RecordBatch.from_arrays([encoded], schema=ROWS)
 
 
 @dataclass(frozen=True)
@@ -173,18 +156,6 @@ class SparkEngine:
         if self._started is None:
             raise SparkFailed("this engine was closed")
         return self._started
-
-    async def run(self, name: str, task: Task, payloads: Sequence[bytes], progress: Progress) -> list[Document]:
-        if not payloads:
-            return []
-        spark = await self.spark()
-        work = InTask(carried(self._spec), Payloads(task))
-
-        def frame() -> "DataFrame":
-            return spread_payloads(spark.session, payloads, len(payloads)).mapInArrow(work, "row binary")
-
-        table = await self.collect(name, frame, len(payloads), progress)
-        return [json.loads(row) for row in table.column(0).to_pylist()]
 
     async def collect(self, name: str, frame: "Callable[[], DataFrame]", tasks: int, progress: Progress) -> pa.Table:
         """The rows of a DataFrame, which is made in a worker thread. Cancelling the caller cancels the Spark job."""

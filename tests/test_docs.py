@@ -27,7 +27,7 @@ def reference() -> str:
     return "\n".join(page.read_text(encoding="utf-8") for page in sorted(REFERENCE.rglob("*.md")))
 
 
-SPARK_PAGES = [name for name in EXAMPLES if "pipeline.session" in (ROOT / name).read_text(encoding="utf-8")]
+SPARK_PAGES = [name for name in EXAMPLES if "pipeline import start" in (ROOT / name).read_text(encoding="utf-8")]
 """In tests/spark, where there is a session."""
 
 

@@ -210,7 +210,7 @@ async def test_metrics_and_logs_are_answered(copied: Path) -> None:
 async def test_the_pipeline_goes_on_with_what_was_not_derived(copied: Path) -> None:
     answer = expected(copied)
     async with opened(copied / "store", ns=answer["now_ns"] + 7200 * SECOND) as hf:
-        ran = await run_pipeline(hf.store, ["reconcile", "rollup", "index"])
+        ran = await run_pipeline(hf.store, ["reconcile", "derive"])
         assert {each.status for each in ran} == {"success"}
         answers = await story.telemetry_answers(hf)
         assert totals(answers) == totals({name: answer[name] for name in answers})
@@ -224,7 +224,7 @@ async def test_everything_is_derived_again_from_the_batches_alone(copied: Path) 
         if path.name not in kept:
             shutil.rmtree(path)
     async with opened(copied / "store", ns=answer["now_ns"]) as hf:
-        ran = await run_pipeline(hf.store, ["reconcile", "rollup", "index"], request={"full": True})
+        ran = await run_pipeline(hf.store, ["reconcile", "derive"], request={"full": True})
         assert {each.status for each in ran} == {"success"}
         answers = await story.telemetry_answers(hf)
         assert totals(answers) == totals({name: answer[name] for name in answers})

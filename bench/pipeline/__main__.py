@@ -69,7 +69,7 @@ async def rolled(engine: Engine, folder: Path, fleet: Fleet) -> float:
     """Roll the hour up from nothing; the seconds that it took."""
     place.forget_rollups(folder)
     hour_ns = {"since_ns": HOUR * HOUR_NS, "until_ns": (HOUR + 1) * HOUR_NS}
-    seconds, ran = await run(engine, folder, "rollup", **hour_ns)
+    seconds, ran = await run(engine, folder, "derive", **hour_ns)
     if ran.summary["records"] != fleet.samples:
         raise RuntimeError(f"{fleet.samples} samples were sent, {ran.summary['records']} counted")
     return seconds

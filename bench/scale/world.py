@@ -126,7 +126,7 @@ class _Fleet:
     async def _drive(self, store: Client, stop: asyncio.Event) -> None:
         options = Options(settle_ns=SETTLE_S * 1_000_000_000)
         while not stop.is_set():
-            ran = await pipeline.run(store, ["reconcile", "rollup", "index"], options=options)
+            ran = await pipeline.run(store, ["reconcile", "derive"], options=options)
             if any(each.status != "success" for each in ran):
                 raise RuntimeError(f"a job failed: {[each.document() for each in ran]}")
             self._rounds += 1

@@ -276,7 +276,7 @@ async def telemetry(folder: Path) -> dict[str, Any]:
         for mark in marks:
             await mark.write()
         fleet.watch.advance(seconds=3600)
-        for ran in await run_pipeline(one.store, ["reconcile", "rollup", "index"], options=PIPELINE):
+        for ran in await run_pipeline(one.store, ["reconcile", "derive"], options=PIPELINE):
             assert ran.status == "success", ran
         late = fleet.watch.ns
         await second.accept(submitted(frame("web-3", "boot-c", 0, late, 50)))  # is in nothing derived

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
 
@@ -19,7 +18,6 @@ from holdfast.telemetry.rollup.manifest import Kind
 from tests.integration.run_places import Place
 from tests.tidy.tree import ROOT
 from tests.unit.pipeline.field import Field, agrees, generations
-from tests.unit.pipeline.merge_desk import inputs
 from tests.unit.pipeline.test_feed import emit
 
 QUICK = pipeline.Options(lease_ttl_ms=300, merge_after_ns=0)
@@ -28,7 +26,8 @@ SOAK = pytest.mark.soak
 POINTS = [
     pytest.param("runs/", 2, "after", marks=SOAK),  # the plan is recorded
     pytest.param("batches-by-hour/", 1, "after", marks=SOAK),
-    pytest.param("meta/pipeline/due/index/", 1, "before", marks=SOAK),
+    pytest.param("meta/pipeline/due/rollup/", 1, "before", marks=SOAK),
+    pytest.param("meta/pipeline/due/daily/", 1, "before", marks=SOAK),  # published, and the day is not due
     pytest.param("meta/pipeline/reconcile.json", 1, "before", marks=SOAK),
     pytest.param("rollup/", 3, "after", marks=SOAK),
     ("manifests/v1/", 3, "before"),  # of the first generation
@@ -75,38 +74,6 @@ def test_the_next_driver_goes_on_where_a_killed_one_stood(place: Place, prefix: 
     field = asyncio.run(prepare())
     killed(place, prefix, nth, when)
     asyncio.run(resumed(place, lives=2))
-    asyncio.run(check(field))
-
-
-@pytest.mark.parametrize(
-    ("prefix", "nth", "when"),
-    [
-        pytest.param("manifests/v1/", 3, "before", marks=SOAK),  # the first generation, of two hours
-        pytest.param("meta/pipeline/due/daily/", 1, "before", marks=SOAK),  # published, and the day does not know
-    ],
-)
-def test_hours_are_merged_to_the_end_whoever_is_killed(place: Place, prefix: str, nth: int, when: str) -> None:
-    async def prepare() -> Field:
-        async with place.open() as store:
-            field = Field(store)
-            for gap in (0, 100):
-                await field.season(9, agents=4, batches=4, gap=gap)
-                options = replace(QUICK, records_per_unit=20)
-                await pipeline.run(store, ["reconcile", "rollup"], options=options, request={"full": True})
-            assert all(each.buckets > 1 for each in await generations(store, Kind.ROLLUP))
-            return field
-
-    async def check(field: Field) -> None:
-        async with place.open() as store:
-            assert await agrees(store, field.batches) > 20
-            assert all(each.buckets == 1 for each in await generations(store, Kind.ROLLUP))
-            days = {ident for each in await generations(store, Kind.DAILY) for ident in await inputs(store, each)}
-            hours = {unit.unit_id for each in await generations(store, Kind.ROLLUP) for unit in each.units}
-            assert days == hours
-
-    field = asyncio.run(prepare())
-    killed(place, prefix, nth, when, "local", "merge")
-    asyncio.run(resumed(place, "merge", lives=2))
     asyncio.run(check(field))
 
 

@@ -5,6 +5,7 @@ The pipeline runs in this process here; ``tests/spark/test_spark_reads_rollups.p
 
 import math
 import time
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
@@ -53,9 +54,9 @@ async def act_on(hf: Holdfast, act: str) -> None:
             await pipeline.run(hf.store, options=SMALL)
         case "merges":
             await pipeline.run(hf.store, options=SMALL)
-            await pipeline.run(hf.store, ["merge"], options=SMALL)
+            await pipeline.run(hf.store, options=replace(SMALL, merge_after_ns=0))
         case "again":
-            await pipeline.run(hf.store, ["reconcile", "rollup", "index"], request={"full": True}, options=SMALL)
+            await pipeline.run(hf.store, ["reconcile", "derive"], request={"full": True}, options=SMALL)
 
 
 def in_live_state(live: Live, metric: str) -> list[Any]:

@@ -51,7 +51,7 @@ async def test_other_windows_give_a_new_generation_of_every_hour_that_is_asked_f
         await field.season(11)
         await pipeline.run(store)
         options = Options(windows=Windows.of(["30s", "1h"]))
-        await pipeline.run(store, ["rollup"], options=options, request={"since_ns": START})
+        await pipeline.run(store, ["derive"], options=options, request={"since_ns": START})
         assert await agrees(store, field.batches, ["30s", "1h"]) > 0
 
 

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from holdfast.telemetry.frame import Batch
 from holdfast.telemetry.records import Counter, Gauge, Histogram
-from holdfast.telemetry.rollup import chunk, derive, rollup, sketch
+from holdfast.telemetry.rollup import chunk, kernel, rollup, sketch
 from holdfast.telemetry.rollup.extract import telemetry_of
-from holdfast.telemetry.rollup.manifest import Kind, Unit
+from holdfast.telemetry.rollup.kernel import Derived
+from holdfast.telemetry.rollup.manifest import Kind, Unit, UnitManifest
 from holdfast.telemetry.rollup.points import HistogramPoints, Points
 from holdfast.telemetry.rollup.rollup import Rows
 from holdfast.telemetry.rollup.windows import Windows
@@ -64,7 +65,7 @@ def some_batches(draw: st.DrawFn) -> list[Batch]:
 def test_rows_are_those_of_the_reference_in_every_window(batches: list[Batch]) -> None:
     telemetry = telemetry_of(batches)
     found: dict[int, dict] = {window: {} for window in WINDOWS}
-    for rows in derive.rolled(telemetry.points, telemetry.histograms, WINDOWS):
+    for rows in kernel.rolled(telemetry.points, telemetry.histograms, WINDOWS):
         found[rows.window_ns] |= as_dict(rows)
     for window in WINDOWS:
         expected = plain.windows(batches, window)
@@ -83,7 +84,7 @@ def test_bytes_do_not_depend_on_the_order_of_batches(batches: list[Batch], order
 @given(some_batches())
 def test_chunks_give_back_their_rows(batches: list[Batch]) -> None:
     telemetry = telemetry_of(batches)
-    for rows in derive.rolled(telemetry.points, telemetry.histograms, (MINUTE, HOUR)):
+    for rows in kernel.rolled(telemetry.points, telemetry.histograms, (MINUTE, HOUR)):
         parts = []
         for metric, own in chunk.by_metric(rows):
             back = chunk.decode(chunk.encode(own), key="k")
@@ -145,22 +146,20 @@ def _sketch(rows: Rows, place: int) -> dict[int, int]:
 
 
 def _bytes(points: Points, histograms: HistogramPoints) -> list[bytes]:
-    found = derive.rolled(points, histograms, WINDOWS)
+    found = kernel.rolled(points, histograms, WINDOWS)
     return [chunk.encode(own) for rows in found for _, own in chunk.by_metric(rows)]
 
 
 @given(batches=some_batches())
 def test_shares_of_agents_give_the_bytes_of_all_at_once(batches: list[Batch]) -> None:
-    unit = Unit(Kind.ROLLUP, 0, 1, 0, (), "v")
-
-    def chunks(shares: list[list[Batch]]) -> tuple[dict[str, bytes], derive.Counted]:
-        found, counted = derive.Rolled(Windows.of(["10s", "1m", "1h"])), derive.Counted()
+    def made(shares: list[list[Batch]]) -> tuple[dict[str, bytes], UnitManifest]:
+        found = Derived(Unit(Kind.ROLLUP, 0, 1, 0, (), "v"), Windows.of(["10s", "1m", "1h"]))
         for share in shares:
-            telemetry = telemetry_of(share)
-            found.add(telemetry)
-            counted.add(telemetry)
-        return {each.ref.key: each.body for each in found.chunks(unit)}, counted
+            found.add(share)
+        return {each.ref.key: each.body for each in found.chunks()}, found.manifest([])
 
-    agents = sorted({each.identity.agent_id for each in batches}, reverse=True)
+    agents = sorted({each.identity.agent_id for each in batches})
     shares = [[each for each in batches if each.identity.agent_id == agent] for agent in agents]
-    assert chunks(shares) == chunks([batches])
+    assert made(shares) == made([batches])
+    counted = made([batches])[1]
+    assert sum(last - first + 1 for ranges in counted.numbers.values() for first, last in ranges) == counted.records

@@ -46,6 +46,9 @@ class WritesOnce(Collector):
 class LooksOnce(Reconcile):
     """A reference without a manifest leads nowhere, so it is done with."""
 
+    async def is_due(self) -> bool:
+        return True
+
     async def _reached(self, plan: Document, staged: Document) -> Checkpoint:
         return await super()._reached(plan, {**staged, "waiting": []})
 

@@ -30,7 +30,6 @@ FEWER = {
     "gc-derived": 6,
     "ontology-erase": 12,
     "pipeline-derive": 8,
-    "pipeline-merge": 6,
     "pipeline-silence": 6,
     "platform-handlers": 10,
 }

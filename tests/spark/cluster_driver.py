@@ -9,8 +9,8 @@ where there is one (see ``readings.wait``).
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,13 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from holdfast import pipeline
-from holdfast.base.codec import Document
 from holdfast.objects.open import open_store
 from holdfast.objects.store import Store
-from holdfast.pipeline.engine import Progress, Task
-from holdfast.pipeline.engine.protocol import Planner
+from holdfast.pipeline.engine import Progress
+from holdfast.pipeline.engine.protocol import Kernel, Planner, Query, Spread
 from holdfast.pipeline.engine.session import Spark, start
 from holdfast.pipeline.engine.spark import SparkEngine
+from holdfast.pipeline.engine.staged import Part, Target
 from holdfast.pipeline.tables.datasource import frame as table
 from holdfast.pipeline.write.frame import load
 from tests.spark.readings import PYTHONPATH, Reading, frame, wait
@@ -48,31 +48,38 @@ CONF = {
 
 
 @dataclass(frozen=True)
-class GatedTask:
-    task: Task
+class GatedKernel:
+    """A kernel that waits before its first row."""
+
+    kernel: Kernel
     gate: str
 
-    async def __call__(self, store: Store, payload: bytes) -> list[Document]:
+    @property
+    def schema(self) -> pa.Schema:
+        return self.kernel.schema
+
+    async def rows(self, store: Store, given: AsyncIterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:
         wait(self.gate, "task")
-        return await self.task(store, payload)
+        async for batch in self.kernel.rows(store, given):
+            yield batch
 
 
-class GatedEngine:
-    def __init__(self, engine: SparkEngine, gate: str) -> None:
-        self._engine = engine
+class GatedPlanner:
+    def __init__(self, planner: Planner, gate: str) -> None:
         self._gate = gate
+        self.scan, self.fetch, self.explain, self._map = planner.scan, planner.fetch, planner.explain, planner.map
 
-    async def cores(self) -> int:
-        return await self._engine.cores()
+    async def map(self, query: Query, kernel: Kernel, spread: Spread, target: Target, progress: Progress) -> list[Part]:
+        return await self._map(query, GatedKernel(kernel, self._gate), spread, target, progress)
 
-    async def run(self, name: str, task: Task, payloads: Sequence[bytes], progress: Progress) -> list[Document]:
-        return await self._engine.run(name, GatedTask(task, self._gate), payloads, progress)
 
-    def planner(self, name: str) -> AbstractAsyncContextManager[Planner]:
-        return self._engine.planner(name)
+class GatedEngine(SparkEngine):
+    gate = ""
 
-    async def close(self) -> None:
-        return
+    @asynccontextmanager
+    async def planner(self, name: str) -> AsyncIterator[Any]:
+        async with super().planner(name) as planner:
+            yield GatedPlanner(planner, self.gate)
 
 
 @dataclass(frozen=True)
@@ -91,8 +98,9 @@ class GatedRows:
 
 async def do_pipeline(spark: Spark, store: str, gate: str) -> Any:
     async with open_store(store) as opened:
-        engine = GatedEngine(SparkEngine(spark, opened.spec), gate)
-        ran = await pipeline.run(opened, ["reconcile", "rollup"], engine=engine)
+        engine = GatedEngine(spark, opened.spec)
+        engine.gate = gate
+        ran = await pipeline.run(opened, ["reconcile", "derive"], engine=engine)
     rows = table(spark.session, store, "rollup").collect()
     return {"statuses": sorted({each.status for each in ran}), "rows": len(rows)}
 

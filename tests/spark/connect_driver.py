@@ -11,16 +11,17 @@ import sys
 
 from holdfast import pipeline
 from holdfast.base.codec import Document
+from holdfast.base.ids import Ambient
 from holdfast.objects.open import open_store
 from holdfast.objects.store import Store
-from holdfast.pipeline.engine import unwatched
 from holdfast.pipeline.engine.spark import SparkEngine
 from holdfast.pipeline.errors import SparkFailed
 from holdfast.pipeline.tables.datasource import frame
+from holdfast.pipeline.write.rows import run_tasks
 
 
-async def answering(store: Store, payload: bytes) -> list[Document]:
-    return [{"said": payload.decode()}]
+async def answering(store: Store, ambient: Ambient, work: Document) -> list[Document]:
+    return [{"said": work["word"]}]
 
 
 async def main(uri: str, master: str) -> None:
@@ -35,9 +36,9 @@ async def main(uri: str, master: str) -> None:
                 {"statuses": sorted({each.status for each in ran}), "rows": len(rows), "good": good, "batches": batches}
             )
             sys.stdin.readline()
-            for word in (b"first", b"second"):
+            for word in ("first", "second"):
                 try:
-                    tell(await engine.run("answering", answering, [word], unwatched))
+                    tell(await run_tasks(store, engine, "answering", answering, [{"word": word}], lambda *_: None))
                 except SparkFailed as error:
                     tell(str(error))
         finally:

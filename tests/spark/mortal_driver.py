@@ -12,19 +12,20 @@ import psutil
 
 from holdfast import pipeline
 from holdfast.base.codec import Document
+from holdfast.base.ids import Ambient
 from holdfast.cli.pipeline.engines import hush_py4j
 from holdfast.objects.open import open_store
 from holdfast.objects.store import Store
-from holdfast.pipeline.engine import unwatched
 from holdfast.pipeline.engine.spark import SparkEngine
 from holdfast.pipeline.errors import SparkLost
+from holdfast.pipeline.write.rows import run_tasks
 from tests.unit.pipeline.field import HOUR, START, Field
 from tests.unit.pipeline.test_broken import accept
 
 
-async def dying(store: Store, payload: bytes) -> list[Document]:
+async def dying(store: Store, ambient: Ambient, work: Document) -> list[Document]:
     """A task that takes its Spark with it."""
-    os.kill(int(payload), signal.SIGKILL)
+    os.kill(work["pid"], signal.SIGKILL)
     return []
 
 
@@ -58,7 +59,7 @@ async def main(uri: str, when: str) -> None:
                     on_round=after,
                 )
             else:
-                await engine.run("dying", dying, [str((await jvm()).pid).encode()], unwatched)
+                await run_tasks(store, engine, "dying", dying, [{"pid": (await jvm()).pid}], lambda *_: None)
         except SparkLost as error:
             print(error)
         finally:

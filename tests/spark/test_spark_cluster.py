@@ -205,7 +205,7 @@ def test_spark_submit_runs_jobs_on_executors_whose_python_has_nothing(driver: Dr
     command = [str(SPARK_HOME / "bin/spark-submit"), "--master", driver.master, *options]
     command += ["--archives", f"{packed}#holdfast_env", str(ROOT / "deploy/spark/submit.py")]
     done = subprocess.run(
-        [*command, "--store", uri, "pipeline", "run", "reconcile", "rollup", "--json"],
+        [*command, "--store", uri, "pipeline", "run", "reconcile", "derive", "--json"],
         env={**os.environ, **java_options(tmp_path), "SPARK_HOME": str(SPARK_HOME)},
         cwd=tmp_path,
         capture_output=True,

@@ -48,7 +48,7 @@ async def test_a_run_of_a_killed_driver_is_gone_on_with(engine: Engines, tmp_pat
     spec = StoreSpec.parse(place.uri)
     async with open_store(spec) as store:
         ran = await pipeline.run(store, engine=engine(spec), options=QUICK)
-        assert [(each.job, each.resumed) for each in ran] == [("rollup", True), ("index", False), ("feed", False)]
+        assert [(each.job, each.resumed) for each in ran] == [("derive", True), ("feed", False)]
     await compared(place.uri, field)
     while not (swept := sweep(FOLDER, Path(tempfile.gettempdir()))):
         await asyncio.sleep(0.05)  # its JVM is about to end

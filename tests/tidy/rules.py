@@ -18,7 +18,6 @@ MODULE_LINES = 1_000
 FOLDER_MODULES = 15
 
 LARGE_FOLDERS = {
-    "src/holdfast/pipeline": "to be divided: derivation, merging and loads are still side by side",
     "src/holdfast/pipeline/tables": "one module per table",
     "src/holdfast/telemetry/accept": "to be divided: acceptance and spool are still side by side",
     "src/holdfast/telemetry/rollup": "to be divided: chunks and generations are still side by side",

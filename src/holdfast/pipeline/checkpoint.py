@@ -4,7 +4,7 @@
 backwards, unless it was ahead of the time.
 
 A store has no position before its first complete scan of all manifests, which also finds batches that no reference
-leads to. ``scan`` says where that scan stands. The ids that a position holds are in an object of their own; if it is
+leads to. The ids that a position holds are in an object of their own; if it is
 gone, some batches are looked at once more.
 
 Two reconcilers may run at once: the one that is further along is kept, and each follows what it has not seen.
@@ -22,7 +22,7 @@ from holdfast.objects.store import CREATE, OVERWRITE, Store
 from holdfast.pipeline import layout
 from holdfast.telemetry.discover import CHECKPOINT_FORMAT, CHECKPOINT_VERSION, Position, position_in
 
-_TYPES: dict[str, type] = {"recent": str, "broken_after": str, "position": dict, "scan": dict}
+_TYPES: dict[str, type] = {"recent": str, "broken_after": str, "position": dict}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,6 @@ class Checkpoint:
     """When the last full scan that was finished had begun."""
     broken_after: str | None = None
     """Of batches that cannot be read, which were looked at last; None if one run takes them all."""
-    scan: Document | None = None
-    """Of the first scan: when it began by the store's clock (``from_ns``) and by this one (``began_ns``), and the last
-    key that was taken (``after``)."""
 
     @property
     def newest_ns(self) -> int:

@@ -4,8 +4,8 @@
         await pipeline.run(hf.store)                       # in this process
         await pipeline.run(hf.store, engine=await SparkEngine.open(hf.store.spec))
 
-Jobs take what is there: reconcile finds what was accepted, rollup and index derive from what it found, merge puts small
-pieces of closed hours together, feed tells the ontology. Each run is on record (``job.history``).
+Jobs take what is there: reconcile finds what was accepted, derive makes rollups and indexes of it, feed updates the
+ontology. Each run is on record (``job.history``).
 """
 
 import asyncio
@@ -20,24 +20,21 @@ from holdfast.objects.store import Store
 from holdfast.pipeline import job as jobs
 from holdfast.pipeline import layout
 from holdfast.pipeline.checkpoint import Checkpoints
-from holdfast.pipeline.derive import index_job, rollup_job
 from holdfast.pipeline.engine import Engine, Inline
 from holdfast.pipeline.engine.relations import Step
 from holdfast.pipeline.errors import SparkLost
 from holdfast.pipeline.feed import Feed
 from holdfast.pipeline.job import Job, Ran, Relational
 from holdfast.pipeline.jobs.audit import Audit
+from holdfast.pipeline.jobs.derive import Derive
 from holdfast.pipeline.jobs.gc import Gc
 from holdfast.pipeline.jobs.reconcile import Reconcile
-from holdfast.pipeline.merge import Merge
 from holdfast.pipeline.options import Env, Options, Say, unsaid
 from holdfast.runs.engine.workflow import ambient_of
 
 JOBS: dict[str, Callable[[Env], Job]] = {
     "reconcile": Reconcile,
-    "rollup": rollup_job,
-    "merge": Merge,
-    "index": index_job,
+    "derive": Derive,
     "feed": Feed,
 }
 ASKED: dict[str, Callable[[Env], Job]] = {"audit": Audit, "gc": Gc}
@@ -45,16 +42,13 @@ ASKED: dict[str, Callable[[Env], Job]] = {"audit": Audit, "gc": Gc}
 _TIMES = {"since_ns", "until_ns"}
 _WANTED = {
     "reconcile": {*_TIMES, "full", "agents", "keys"},
-    "rollup": _TIMES,
-    "merge": _TIMES,
-    "index": _TIMES,
+    "derive": _TIMES,
     "feed": set[str](),
     "audit": {"scopes", "deep", "one_in", "older_than_ns", "inventory"},
     "gc": {"kinds", "apply", "limit"},
 }
 """What a job takes of a request."""
 MOST_ROUNDS = 100_000
-MERGE_EVERY_NS = 3600 * 1_000_000_000
 WAIT_MS = 120_000
 
 _log = logger("pipeline")
@@ -83,7 +77,7 @@ async def run(
         job = {**JOBS, **ASKED}[name](env)
         async with jobs.turn(env, job, owner_id, wait_ms=wait_ms, takeover=takeover):
             ended += await jobs.resume(env, job)
-            ended += await _rounds(env, job, _own(name, dict(request or {}), ambient.clock.wall_ns()))
+            ended += await _rounds(env, job, await _own(env, name, request or {}))
         if ended and ended[-1].status != "success":
             return ended
     return ended
@@ -101,21 +95,14 @@ async def serve(
     on_error: Callable[[HoldfastError], Awaitable[None]] | None = None,
     say: Say = unsaid,
 ) -> None:
-    """Run the jobs every so many seconds until told to stop. Another driver's turn, or a store that is away, is waited
-    out; what was due stays due. The reconciler scans everything when that is due; hours are closed one by one, so
-    merges beside other jobs are looked for once an hour.
+    """Run the jobs every so many seconds until ``stop`` is set. If another driver has the turn, or the store does not
+    answer, the round is skipped; what was due stays due. The reconciler scans everything when that is due.
     """
-    clock = ambient_of(store).clock
-    merged_ns = clock.monotonic_ns() - MERGE_EVERY_NS
     while not stop.is_set():
-        jobs_now = check_names(names)
-        if len(jobs_now) > 1 and clock.monotonic_ns() - merged_ns < MERGE_EVERY_NS:
-            jobs_now = [name for name in jobs_now if name != "merge"]
         try:
             request = {"full": True} if await _is_scan_due(store, names, options) else None
-            ran = await run(store, jobs_now, engine=engine, options=options, request=request, wait_ms=0, say=say)
+            ran = await run(store, names, engine=engine, options=options, request=request, wait_ms=0, say=say)
             await on_round(ran)
-            merged_ns = clock.monotonic_ns() if "merge" in jobs_now else merged_ns
         except SparkLost:
             raise  # no later round could start another JVM
         except (Conflict, Fenced, Unavailable, Ambiguous) as error:
@@ -161,7 +148,7 @@ async def preview(
     env = Env(store, ambient, Inline(store), options or Options())
     found: list[Preview] = []
     for name in check_names(names):
-        own = _own(name, dict(request or {}), ambient.clock.wall_ns())
+        own = _meant(name, request or {})
         if name == "reconcile":
             keys = await Reconcile(env).preview(own)
             found += [Preview(name, "", 0, 0, 0, keys)] if keys else []
@@ -173,16 +160,11 @@ async def preview(
                 Preview(name, layout.hour_name(hour), 0, 0, 0, inputs) for hour, inputs in await Feed(env).preview()
             ]
             continue
-        if name == "merge":
-            for each in await Merge(env).preview(own):
-                hour = layout.hour_name(each.hour)
-                found.append(Preview(name, hour, each.base, each.units, len(each.groups), each.listings))
-            continue
-        for plan in await (rollup_job(env) if name == "rollup" else index_job(env)).preview(own):
-            if plan.changed:
-                inputs = sum(len(work.unit.inputs) for work in plan.work)
-                hour = layout.hour_name(plan.hour)
-                found.append(Preview(str(plan.kind), hour, plan.base, len(plan.units), len(plan.work), inputs))
+        for plan in await Derive(env).preview(own):
+            place, to_make = plan.place, [each for each in plan.units if not each.is_current]
+            inputs = sum(len(each.unit.inputs) for each in to_make)
+            hour = layout.hour_name(place.hour)
+            found.append(Preview(str(place.kind), hour, place.base, len(plan.units), len(to_make), inputs))
     return found
 
 
@@ -246,7 +228,11 @@ async def _until_done(env: Env, job: Job, request: Document) -> list[Ran]:
     return ended
 
 
-def _own(name: str, request: Document, now_ns: int) -> Document:
-    """What of a request is meant for this job."""
-    own = {key: value for key, value in request.items() if key in _WANTED[name] and value is not None}
-    return {**own, "began_ns": now_ns} if own.get("full") else own
+async def _own(env: Env, name: str, request: Mapping[str, object]) -> Document:
+    """What of a request is meant for this job. A full scan begins now, by the store's clock."""
+    own = _meant(name, request)
+    return {**own, "began_ns": await Checkpoints(env.store, env.ambient).store_now()} if own.get("full") else own
+
+
+def _meant(name: str, request: Mapping[str, object]) -> Document:
+    return {key: value for key, value in request.items() if key in _WANTED[name] and value is not None}

@@ -1,21 +1,28 @@
-"""What has still to be derived: a mark per hour and listing, made by whoever changed the hour, and removed when a
-generation covers it.
+"""What has still to be derived: a mark per hour and listing, created after the listing, and removed when a generation
+covers it. And the hours that a request names.
 
-A mark is made after its listing, and removed only by a driver that saw it before it listed the hour: so a mark that is
-gone was covered. One that is made again only costs a look.
+A driver removes only marks that it saw before it listed the hour: so a mark that is gone was covered. A mark that is
+made again only costs a look. Marks of the kind ``finish`` name hours in several pieces: once no more batches of such an
+hour are expected, it is derived once more, in as few units as its records allow.
 """
 
 from collections import defaultdict
 
 from holdfast.base import codec
+from holdfast.base.codec import Document
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import CREATE, Store
 from holdfast.pipeline import layout
-from holdfast.pipeline.plan import DAY_HOURS
-from holdfast.telemetry.rollup.layout import HOUR_NS, hour_start_ns
+from holdfast.pipeline.units import DAY_HOURS
+from holdfast.telemetry.rollup.layout import BATCHES_BY_HOUR, HOUR_NS, hour_in, hour_path, hour_start_ns
 from holdfast.telemetry.rollup.manifest import Kind
 
-LENGTH = {Kind.ROLLUP: 1, Kind.INDEX: 1, Kind.DAILY: DAY_HOURS, layout.MERGE: 1}
+LENGTH = {Kind.ROLLUP: 1, Kind.DAILY: DAY_HOURS, layout.FINISH: 1}
+DAYS_AT_ONCE = 7
+"""Of a request that one run takes: fewer hours than it would take of those that are due."""
+
+Marks = dict[int, list[str]]
+"""Keys of marks, by hour, in order."""
 
 
 async def mark(store: Store, ambient: Ambient, kind: str, hour: int, ident: str) -> None:
@@ -23,24 +30,79 @@ async def mark(store: Store, ambient: Ambient, kind: str, hour: int, ident: str)
     await store.put(layout.due_key(kind, hour, ident), body, CREATE)
 
 
-async def marks(store: Store, kind: str) -> dict[int, list[str]]:
-    """Keys of marks, by hour, in order."""
-    found: dict[int, list[str]] = defaultdict(list)
+async def marks(store: Store, kind: str) -> Marks:
+    found: Marks = defaultdict(list)
     async for key in store.keys(layout.due_folder(kind)):
-        mark = layout.due_in(key)
-        if mark is not None:
-            found[mark[1]].append(key)
+        named = layout.due_in(key)
+        if named is not None:
+            found[named[1]].append(key)
     return dict(sorted(found.items()))
 
 
-def ripe(hours: dict[int, list[str]], kind: str, settle_ns: int, now_ns: int) -> dict[int, list[str]]:
-    """Those that have ended long enough ago; all, if nobody waits for them to settle."""
-    if not settle_ns:
-        return hours
+async def ripe(store: Store, kind: str, wait_ns: int, now_ns: int) -> Marks:
+    """Those whose hour or day ended so long ago; all, if nothing is to be waited for. Of finished hours, those that
+    were derived so long ago, too.
+    """
+    found: Marks = defaultdict(list)
+    young: set[int] = set()
+    async for page in store.list(layout.due_folder(kind)):
+        for entry in page.entries:
+            named = layout.due_in(entry.key)
+            if named is not None:
+                found[named[1]].append(entry.key)
+                if kind == layout.FINISH and entry.modified_ns + wait_ns > now_ns:
+                    young.add(named[1])
+    if not wait_ns:
+        return dict(sorted(found.items()))
     return {
-        hour: keys for hour, keys in hours.items() if hour_start_ns(hour) + LENGTH[kind] * HOUR_NS + settle_ns <= now_ns
+        hour: keys
+        for hour, keys in sorted(found.items())
+        if hour not in young and hour_start_ns(hour) + LENGTH[kind] * HOUR_NS + wait_ns <= now_ns
     }
 
 
-async def clear(store: Store, keys: list[str]) -> None:
-    await store.delete_many(keys)
+# --- hours that a request names ---
+
+
+async def split(store: Store, request: Document) -> list[Document]:
+    """A long time as several requests, each small enough for one run."""
+    since, until = request.get("since_ns"), request.get("until_ns")
+    if since is None and until is None:
+        return [request]
+    found = await _days(store, since, until)
+    parts: list[Document] = []
+    for start in range(0, len(found), DAYS_AT_ONCE):
+        group = found[start : start + DAYS_AT_ONCE]
+        first, last = hour_start_ns(group[0]), hour_start_ns(group[-1] + DAY_HOURS)
+        low = first if since is None else max(since, first)
+        parts.append({**request, "since_ns": low, "until_ns": last if until is None else min(until, last)})
+    return parts
+
+
+async def hours_between(store: Store, since: int | None, until: int | None, length: int = 1) -> list[int]:
+    """Hours with batches that have a part in this time; of ``length`` 24, the first hours of days with batches."""
+    found: set[int] = set()
+    for day in await _days(store, since, until):
+        if length == DAY_HOURS:
+            found.add(day)
+            continue
+        date = hour_path(day).partition("/")[0]
+        async for page in store.list(f"{BATCHES_BY_HOUR}{date}/", delimiter=True):
+            found |= {
+                hour for hour in map(hour_in, page.folders) if hour is not None and _within(hour, 1, since, until)
+            }
+    return sorted(found)
+
+
+async def _days(store: Store, since: int | None, until: int | None) -> list[int]:
+    """The first hours of days in this time that have any batches."""
+    found: set[int] = set()
+    async for page in store.list(BATCHES_BY_HOUR, delimiter=True):
+        named = [hour_in(f"{folder}hour=00/") for folder in page.folders]
+        found |= {day for day in named if day is not None and _within(day, DAY_HOURS, since, until)}
+    return sorted(found)
+
+
+def _within(hour: int, length: int, since: int | None, until: int | None) -> bool:
+    begins, ends = hour_start_ns(hour), hour_start_ns(hour + length)
+    return (since is None or ends > since) and (until is None or begins < until)

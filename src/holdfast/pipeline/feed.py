@@ -12,18 +12,19 @@ from collections.abc import Mapping
 
 from holdfast.base.aio import map_bounded
 from holdfast.base.codec import Document
-from holdfast.base.errors import Conflict, NotFound
+from holdfast.base.errors import Conflict, Corrupt, Incompatible, NotFound
+from holdfast.base.telemetry import logger
 from holdfast.ontology.commit.commit import Commit
 from holdfast.ontology.session import Options as SessionOptions
 from holdfast.pipeline.job import Steps
 from holdfast.pipeline.layout import hour_name
 from holdfast.pipeline.options import Env
-from holdfast.pipeline.plan import read_generation
 from holdfast.platform import census
 from holdfast.platform.census import Hour
 from holdfast.platform.session import Session
-from holdfast.telemetry.rollup import index, layout, manifest
-from holdfast.telemetry.rollup.manifest import Generation, Kind, Table
+from holdfast.telemetry.rollup import chunk, index, layout, manifest
+from holdfast.telemetry.rollup.kernel import is_current
+from holdfast.telemetry.rollup.manifest import ChunkRef, Generation, Kind, Table, read_generation
 from holdfast.telemetry.rollup.points import SeriesKey
 
 AT_ONCE = 16
@@ -33,6 +34,8 @@ SHORTEST_LEASE_MS = 2_000
 LOCK_TIMEOUT_MS = 5_000
 TRIES = 5
 """If others take the census at the same time."""
+
+log = logger("pipeline")
 
 
 class Feed:
@@ -58,11 +61,15 @@ class Feed:
         for hour in planned:
             counted.append(await ctx.step(f"count {hour['name']}", self._count, hour))
             self._env.say("feed: hours", len(counted), len(planned))
+            if counted[-1].get("broken"):
+                break  # hours are counted in order: those that follow wait for this one
+        broken = bool(counted and counted[-1].get("broken"))
         return {
-            "hours": [hour["name"] for hour in planned],
+            "hours": [hour["name"] for hour in planned[: len(counted) - broken]],
+            "broken_hours": int(broken),
             "commits": [each["commit"] for each in counted if each["commit"] is not None],
             "rows": sum(each["rows"] for each in counted),
-            "more": plan["more"],
+            "more": plan["more"] and not broken,
         }
 
     async def preview(self) -> list[tuple[int, int]]:
@@ -90,7 +97,7 @@ class Feed:
         """By hour that has ended, from ``first`` on: the number of the current generation of the index. One listing."""
         until_ns = self._env.ambient.clock.wall_ns() - self._options.settle_ns
         keys = [key async for key in self._store.keys(layout.MANIFESTS, after=layout.manifest_folder(first))]
-        named = {hour: layout.generation_in(key) for hour, key in manifest.current(keys, Kind.INDEX).items()}
+        named = {hour: layout.generation_in(key) for hour, key in manifest.current(keys, Kind.ROLLUP).items()}
         return {
             hour: found[1]
             for hour, found in named.items()
@@ -103,8 +110,12 @@ class Feed:
 
     async def _count(self, planned: Document) -> Document:
         hour = Hour(planned["hour"], dict(planned["window"]))
-        async with self._session() as onto:
-            made = await self._take(onto, hour)
+        try:
+            async with self._session() as onto:
+                made = await self._take(onto, hour)
+        except (Corrupt, Incompatible) as error:
+            log.warning("%s; the ontology waits for this hour", error)
+            return {"commit": None, "rows": 0, "broken": True}
         return {"commit": None if made is None else made.commit_id, "rows": 0 if made is None else made.rows}
 
     async def _take(self, onto: Session, hour: Hour) -> Commit | None:
@@ -121,7 +132,7 @@ class Feed:
 
     async def _seen(self, hour: Hour) -> list[SeriesKey]:
         """Series of the whole window."""
-        keys = [layout.generation_key(each, Kind.INDEX, number) for each, number in hour.generations.items()]
+        keys = [layout.generation_key(each, Kind.ROLLUP, number) for each, number in hour.generations.items()]
         missing = [key for key in keys if key not in self._series]
         read = await map_bounded(missing, self._read, limit=AT_ONCE)
         known = self._series | dict(zip(missing, read, strict=True))
@@ -134,19 +145,25 @@ class Feed:
             return await self._series_of(Generation.read(await self._store.get(key)))
         except NotFound:
             hour = layout.hour_in(key)
-            current = None if hour is None else await read_generation(self._store, Kind.INDEX, hour)
+            current = None if hour is None else await read_generation(self._store, Kind.ROLLUP, hour)
             if current is None:
                 raise
             return await self._series_of(current)
 
     async def _series_of(self, generation: Generation) -> list[SeriesKey]:
+        """Of the index; of a generation of an older version, which has none, of the rows of its largest window."""
         refs = [ref for unit in generation.units for ref in unit.chunks if ref.table is Table.SERIES]
+        if not is_current(generation.version):
+            rolled = [ref for unit in generation.units for ref in unit.chunks if ref.table is Table.ROLLUP]
+            refs = [ref for ref in rolled if ref.window_ns == max(each.window_ns for each in rolled)]
 
-        async def one(chunk_key: str) -> list[SeriesKey]:
-            body = (await self._store.get(chunk_key)).body
-            return index.series_of(index.decode(Table.SERIES, body, key=chunk_key))
+        async def one(ref: ChunkRef) -> list[SeriesKey]:
+            body = (await self._store.get(ref.key)).body
+            if ref.table is Table.SERIES:
+                return index.series_of(index.decode(Table.SERIES, body, key=ref.key))
+            return [key._replace(boot="") for key in chunk.decode(body, key=ref.key).series]
 
-        parts = await map_bounded([ref.key for ref in refs], one, limit=AT_ONCE)
+        parts = await map_bounded(refs, one, limit=AT_ONCE)
         return [series for part in parts for series in part]
 
     def _session(self) -> Session:

@@ -1,16 +1,16 @@
-"""Where the pipeline keeps its own state. Pure. What it derives lies where ``rollup.layout`` says.
+"""The keys of the pipeline's own state. Pure. What it derives lies where ``rollup.layout`` says.
 
     meta/pipeline/reconcile.json                     how far the reconciler has come; see ``checkpoint``
     meta/pipeline/recent/{id}.bin                    what it has seen lately; the checkpoint names the one that counts
-    meta/pipeline/clock.json                         written where somebody must know what time the store has
+    meta/pipeline/clock.json                         written to learn the time of the store's clock
     meta/pipeline/coverage/{shard}.json              sequence numbers that are known, by agent and boot
     meta/pipeline/due/{kind}/{hour}/{listing}.json   a listing that no generation of this kind covers yet
-    meta/pipeline/due/merge/{hour}/{id}.json         an hour that may have something to put together
+    meta/pipeline/due/finish/{hour}/{id}.json        an hour in several units, to be derived in fewer
     meta/pipeline/problems/v1/{finding}/{id}.json    what an operator should see
     meta/pipeline/lease/{job}.json                   which driver works on a job now: fairness, not safety
     meta/pipeline/audits/v1/{id}.json                audits on record; see ``audited``
 
-Hours stand as one word, ``2026-01-31T12``, in UTC.
+An hour is one word in a key, ``2026-01-31T12``, in UTC.
 """
 
 import hashlib
@@ -28,8 +28,8 @@ DUE = "meta/pipeline/due/"
 PROBLEMS = "meta/pipeline/problems/v1/"
 LEASES = "meta/pipeline/lease/"
 
-MERGE = "merge"
-"""Stands for a kind where it is marked what is due."""
+FINISH = "finish"
+"""The kind of a mark, beside those of derived data."""
 SHARDS = 64
 _DUE = re.compile(re.escape(DUE) + r"([a-z]+)/(\d{4}-\d\d-\d\dT\d\d)/([0-9a-f]{64})\.json")
 
@@ -69,7 +69,7 @@ def due_key(kind: str, hour: int, listing_id: str) -> str:
 def due_in(key: str) -> tuple[str, int, str] | None:
     """Kind, hour and listing of a mark; None if the key is none."""
     found = _DUE.fullmatch(key)
-    if found is None or found[1] not in {*Kind, MERGE}:
+    if found is None or found[1] not in {*Kind, FINISH}:
         return None
     try:
         return found[1], hour_named(found[2]), found[3]

@@ -61,13 +61,12 @@ def test_run_says_what_every_job_read_and_wrote(desk: Desk) -> None:
     ran = desk.json("run", "--master", "local")
     assert [(each["job"], each["status"]) for each in ran] == [
         ("reconcile", "success"),
-        ("rollup", "success"),
-        ("index", "success"),
+        ("derive", "success"),
         ("feed", "success"),
     ]
     assert ran[0]["batches"] == 6
-    assert ran[1]["records"] == ran[2]["records"] > 0
-    assert len(ran[1]["hours"]) == len(ran[2]["hours"]) > 0  # the day is none of the hours
+    assert ran[1]["records"] > 0
+    assert len(ran[1]["hours"]) > 0  # the day is none of the hours
     assert ran[1]["days"] >= 1
     code, out, err = desk("run", "--master", "local")
     assert (code, err) == (0, "nothing was due\n")
@@ -81,7 +80,7 @@ def test_plan_and_dry_run_show_what_would_be_done_and_do_nothing(desk: Desk) -> 
     ]
     assert desk.json("run", "--dry-run") == desk.json("plan")
     desk.json("run", "reconcile", "--master", "local")
-    planned = desk.json("plan", "rollup")
+    planned = desk.json("plan", "derive")
     assert {each["job"] for each in planned} == {"rollup"}
     assert all(each["to_make"] == 1 for each in planned)
     desk.json("run", "--master", "local")
@@ -166,24 +165,11 @@ def test_the_end_of_a_time_alone_is_a_time_too(desk: Desk) -> None:
     assert ran["batches"] == 6
 
 
-def test_listings_of_an_old_hour_are_merged_once(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    for gap in (0, 100):
-        desk.fill(4, gap)
-        desk.json("run", "reconcile", "rollup", "--full", "--master", "local")
-    code, _, err = desk("plan", "merge")
-    assert (code, err) == (0, "nothing is due\n")  # they were derived just now
-    monkeypatch.setenv("HOLDFAST_PIPELINE__MERGE_AFTER_S", "0")
-    planned = desk.json("plan", "merge")
-    assert {(each["job"], each["to_make"]) for each in planned} == {("merge", 0)}
-    assert max(each["inputs"] for each in planned) == 2
-    code, out, _ = desk("run", "merge", "--master", "local")
-    head, row = (line.split() for line in out.splitlines())
-    assert (code, row[0], row[2], head[-1]) == (0, "merge", "success", "listings")
-    assert (int(row[3]), int(row[-1])) == (len(planned), sum(each["inputs"] for each in planned))
-    _, out, _ = desk("history", "merge")
-    assert out.splitlines()[0].split()[-2:] == ["listings", "ended"]
-    code, _, err = desk("run", "merge", "--master", "local")
-    assert (code, err) == (0, "nothing was due\n")
+def test_the_plan_of_derive_is_its_queries_as_the_engine_would_run_them(desk: Desk) -> None:
+    steps = desk.json("plan", "derive", "--master", "local")
+    assert [each["step"] for each in steps] == ["current_units", "listed", "places", "units", "late", "day_units"]
+    assert "JOIN places ON batches.hour = places.hour" in steps[3]["sql"]
+    assert "JOIN" in steps[3]["plan"]
 
 
 def test_status_and_history(desk: Desk) -> None:
@@ -192,12 +178,12 @@ def test_status_and_history(desk: Desk) -> None:
     desk.json("run", "reconcile", "--master", "local")
     found = desk.json("status")
     assert found["lag_s"] >= 0
-    assert found["due"]["rollup"] == found["due"]["index"] != []
+    assert found["due"]["rollup"] != []
     desk.json("run", "--master", "local")
-    assert desk.json("status")["due"] == {"rollup": [], "index": [], "daily": []}
+    assert desk.json("status")["due"] == {"rollup": [], "daily": []}
     jobs = [each["job"] for each in desk.json("history")]
-    assert sorted(jobs) == ["feed", "index", "reconcile", "rollup"]
-    [rollup] = desk.json("history", "rollup")
+    assert sorted(jobs) == ["derive", "feed", "reconcile"]
+    [rollup] = desk.json("history", "derive")
     assert (rollup["status"], rollup["sessions"]) == ("success", 1)
     code, out, _ = desk("status")
     assert code == 0
@@ -214,7 +200,7 @@ def test_missing_java_is_one_clear_line_and_no_run_on_record(
     assert err.startswith(f"error: Java cannot be run at {tmp_path}")
     assert "--master local" in err
     assert desk.json("history") == []
-    assert [each["status"] for each in desk.json("run", "--master", "local")] == ["success"] * 4
+    assert [each["status"] for each in desk.json("run", "--master", "local")] == ["success"] * 3
 
 
 def test_a_store_in_memory_cannot_be_sparks(capsys: pytest.CaptureFixture[str]) -> None:
@@ -237,8 +223,8 @@ def test_as_a_service_it_serves_figures_and_ends_when_asked(desk: Desk, tmp_path
     try:
         address = re.search(r"http://(\S+)/metrics", service.stderr.readline())
         assert address is not None
-        lines = [service.stdout.readline() for _ in range(4)]  # the table of the first round: its head, and three jobs
-        assert [line.split()[0] for line in lines] == ["job", "reconcile", "rollup", "index"]
+        lines = [service.stdout.readline() for _ in range(3)]  # the table of the first round: its head, and two jobs
+        assert [line.split()[0] for line in lines] == ["job", "reconcile", "derive"]
         figures = ""
         while "holdfast_pipeline_lag_seconds " not in figures:  # the first round scans everything, the next by time
             time.sleep(0.1)
@@ -250,7 +236,7 @@ def test_as_a_service_it_serves_figures_and_ends_when_asked(desk: Desk, tmp_path
         service.send_signal(signal.SIGTERM)
         service.communicate(timeout=100)
     assert service.returncode == 0
-    assert 'holdfast_pipeline_runs_total{job="rollup",status="success"} 1.0' in figures
+    assert 'holdfast_pipeline_runs_total{job="derive",status="success"} 1.0' in figures
     counted = re.search(r'holdfast_pipeline_batches_total{job="reconcile"} ([0-9.]+)', figures)
     assert counted is not None
     assert float(counted[1]) >= 6

@@ -43,11 +43,11 @@ def test_gc_beside_other_jobs_is_refused_where_it_has_credentials_of_its_own(
 
 async def test_what_no_job_takes_of_a_request_is_refused() -> None:
     async with open_store("memory:") as store:
-        with pytest.raises(Invalid, match="sinc_ns means nothing to reconcile, rollup, merge, index, feed"):
+        with pytest.raises(Invalid, match="sinc_ns means nothing to reconcile, derive, feed"):
             await pipeline.run(store, request={"sinc_ns": 1})
-        with pytest.raises(Invalid, match="full means nothing to merge"):
-            await pipeline.run(store, ["merge"], request={"full": True})
-        assert await pipeline.run(store, ["merge"], request={"full": None}) == []
+        with pytest.raises(Invalid, match="full means nothing to derive"):
+            await pipeline.run(store, ["derive"], request={"full": True})
+        assert await pipeline.run(store, ["derive"], request={"full": None}) == []
 
 
 @pytest.mark.parametrize("setting", ["7s=30d", "10s=soon", "0s=1d", "90m=1d"])

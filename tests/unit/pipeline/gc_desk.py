@@ -10,7 +10,7 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.client import Client, Usage
 from holdfast.objects.layer import Layer
 from holdfast.objects.memory import MemoryStore, Shelf
-from holdfast.objects.store import ADDRESSED, CREATE, Object, Store
+from holdfast.objects.store import ADDRESSED, CREATE, OVERWRITE, Lost, Mode, Object, Store, Written
 from holdfast.objects.uri import StoreSpec
 from holdfast.pipeline.engine import Inline
 from holdfast.pipeline.gc.options import DAY_NS, GcOptions
@@ -88,6 +88,19 @@ class GcDesk:
 
     def keys(self, prefix: str) -> list[str]:
         return sorted(key for key in self.shelf.objects if key.startswith(prefix))
+
+
+class Before(Layer):
+    """Lets others work before the first object whose key has this part is written."""
+
+    def __init__(self, inner: Store, part: str, work: Callable[[], Awaitable[Any]]) -> None:
+        super().__init__(inner)
+        self._part, self._work = part, [work]
+
+    async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+        if self._part in key and self._work:
+            await self._work.pop()()
+        return await super().put(key, body, mode)
 
 
 class Once(Layer):

@@ -11,13 +11,21 @@ import pyarrow.parquet as pq
 from holdfast.base import codec
 from holdfast.objects.store import CREATE, OVERWRITE, Store
 from holdfast.pipeline.layout import due_key
-from holdfast.pipeline.plan import Work, read_generation
-from holdfast.pipeline.unit import make
+from holdfast.pipeline.units import Planned, make
 from holdfast.telemetry.accept import layout as ingest
 from holdfast.telemetry.frame import Limits
 from holdfast.telemetry.rollup import chunk, layout, listing
 from holdfast.telemetry.rollup.listing import Listed
-from holdfast.telemetry.rollup.manifest import Current, Generation, Kind, Table, Unit, UnitManifest, bucket_of
+from holdfast.telemetry.rollup.manifest import (
+    Current,
+    Generation,
+    Kind,
+    Table,
+    Unit,
+    UnitManifest,
+    bucket_of,
+    read_generation,
+)
 from holdfast.telemetry.rollup.windows import Windows
 from tests.unit.pipeline.planted import Expected, cut, fault, rewrite
 
@@ -44,8 +52,7 @@ async def divided(store: Store, base: Generation, parts: Sequence[Sequence[Liste
     manifests: list[UnitManifest] = []
     for bucket, own in enumerate(parts):
         unit = Unit(Kind.ROLLUP, base.hour, 2, bucket, tuple(row.input for row in own), base.version)
-        work = Work.of_batches(unit, own)
-        await make(store, work, Windows.of(), Limits())
+        await make(store, Planned(unit, own), Windows.of(), Limits())
         manifests.append(UnitManifest.read(await store.get(unit.key)))
     await publish(store, base, 2, manifests)
     return manifests
@@ -96,25 +103,15 @@ async def batch_left_out(store: Store) -> Expected:
     base = await an_hour(store)
     rows = (await listing.of_hour(store, base.hour))[1:]
     unit = Unit(Kind.ROLLUP, base.hour, 1, 0, tuple(row.input for row in rows), base.version)
-    await make(store, Work.of_batches(unit, rows), Windows.of(), Limits())
+    await make(store, Planned(unit, rows), Windows.of(), Limits())
     made = await publish(store, base, 1, [UnitManifest.read(await store.get(unit.key))])
     return {("left_out", made.key)}
 
 
 @fault()
-async def merged_listing_that_leaves_out_a_batch(store: Store) -> Expected:
-    base = await an_hour(store)
-    keys = await listing.listings(store, base.hour)
-    parts = listing.ids(keys)
-    key = layout.merged_key(base.hour, len(parts), listing.merged_id(base.hour, parts))
-    await store.put(key, listing.encode((await listing.read(store, keys))[1:], parts), CREATE)
-    return {("corrupt_listing", key)}
-
-
-@fault()
 async def dangling_index(store: Store) -> Expected:
-    base = await an_hour(store, Kind.INDEX)
-    key = base.units[0].chunks[0].key
+    base = await an_hour(store)
+    key = next(each.key for each in base.units[0].chunks if each.table is Table.WORDS)
     await store.delete(key)
     return {("missing_chunk", key)}
 
@@ -122,7 +119,7 @@ async def dangling_index(store: Store) -> Expected:
 @fault(deep=True)
 async def index_that_leads_elsewhere(store: Store) -> Expected:
     """An index, right in itself, of a unit that was made from other batches."""
-    base = await an_hour(store, Kind.INDEX)
+    base = await an_hour(store)
     manifest = UnitManifest.read(await store.get(layout.unit_key(base.hour, base.units[0].unit_id)))
     words = next(each for each in manifest.chunks if each.table is Table.WORDS)
     table = pq.read_table(pa.BufferReader((await store.get(words.key)).body))
@@ -193,7 +190,7 @@ async def generation_that_differs(store: Store) -> Expected:
 
 @fault()
 async def truncated_generation(store: Store) -> Expected:
-    base = await an_hour(store, Kind.INDEX)
+    base = await an_hour(store)
     await cut(store, base.key)
     return {("corrupt_generation", base.key)}
 
@@ -204,8 +201,7 @@ async def truncated_listing(store: Store) -> Expected:
     base = await an_hour(store)
     key = (await listing.listings(store, base.hour))[0]
     await cut(store, key)
-    index = await an_hour(store, Kind.INDEX)
-    units = [layout.unit_key(base.hour, unit.unit_id) for unit in (*base.units, *index.units)]
+    units = [layout.unit_key(base.hour, unit.unit_id) for unit in base.units]
     return {("corrupt_listing", key), *(("unlisted_input", unit) for unit in units)}
 
 

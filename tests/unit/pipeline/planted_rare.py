@@ -8,13 +8,12 @@ from dataclasses import replace
 
 from holdfast.bus import layout as bus
 from holdfast.objects.store import CREATE, OVERWRITE, Store
-from holdfast.pipeline.plan import read_generation
 from holdfast.runs import layout as runs
 from holdfast.telemetry.accept import layout as ingest
 from holdfast.telemetry.accept import references
 from holdfast.telemetry.accept.manifest import AcceptedManifest
 from holdfast.telemetry.rollup import layout, listing
-from holdfast.telemetry.rollup.manifest import Current, Kind, UnitManifest, bucket_of
+from holdfast.telemetry.rollup.manifest import Current, Kind, UnitManifest, bucket_of, read_generation
 from tests.unit.pipeline.planted import Expected, Fault, Plant, a_manifest, fault, first
 from tests.unit.pipeline.planted_hours import an_hour, divided
 from tests.unit.pipeline.planted_others import SHOP, claim_of, event_of
@@ -75,10 +74,10 @@ async def decision_about_nothing(store: Store) -> Expected:
 
 @fault()
 async def missing_listing(store: Store) -> Expected:
-    base, index = await an_hour(store), await an_hour(store, Kind.INDEX)
+    base = await an_hour(store)
     key = (await listing.listings(store, base.hour))[0]
     await store.delete(key)
-    units = [layout.unit_key(base.hour, unit.unit_id) for unit in (*base.units, *index.units)]
+    units = [layout.unit_key(base.hour, unit.unit_id) for unit in base.units]
     return {("missing_listing", key), *(("unlisted_input", unit) for unit in units)}
 
 

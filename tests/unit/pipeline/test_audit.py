@@ -69,6 +69,9 @@ async def test_what_was_collected_and_let_go_is_not_missed(healthy: tuple[Shelf,
                 await collect(here, collector, frame("web-3", number * 10, 6, at_ns, number))
         await here.derive()
         here.clock.pass_by(60 * DAY)
+        # Hours are closed after a full scan.
+        [*_, scanned] = await pipeline.run(here.store, ["reconcile"], request={"full": True}, options=here.options)
+        assert scanned.status == "success", scanned.error
         assert (await here.audit()).good
         days = 10 * DAY
         windows = {"10s": days, "1m": days}

@@ -118,7 +118,7 @@ async def test_a_driver_that_dies_after_its_commit_makes_no_second_one(monkeypat
         field = Field(store)
         await emit(field, 0, web_1=("load",))
         await emit(field, 1, web_1=("load", "disk"))
-        await pipeline.run(store, ["reconcile", "rollup", "index"], options=ONE_HOUR)
+        await pipeline.run(store, ["reconcile", "derive"], options=ONE_HOUR)
         count = Feed._count
 
         async def dies(self: Feed, planned: dict[str, Any]) -> dict[str, Any]:
@@ -141,12 +141,12 @@ async def test_two_drivers_count_an_hour_once() -> None:
     async with open_store("memory:") as store:
         field = Field(store)
         await emit(field, 0, web_1=("load",))
-        await pipeline.run(store, ["reconcile", "rollup", "index"], options=ONE_HOUR)
+        await pipeline.run(store, ["reconcile", "derive"], options=ONE_HOUR)
         env = Env(store, store.ambient, Inline(store), ONE_HOUR)
         paused, other = Feed(env), Feed(env)
         (planned,) = (await paused._plan())["hours"]
         await emit(field, 1, web_1=("disk",))
-        await pipeline.run(store, ["reconcile", "rollup", "index"], options=ONE_HOUR)
+        await pipeline.run(store, ["reconcile", "derive"], options=ONE_HOUR)
         for each in (await other._plan())["hours"]:
             await other._count(each)
         assert await paused._count(planned) == {"commit": None, "rows": 0}

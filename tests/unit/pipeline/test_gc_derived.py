@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -10,19 +11,18 @@ from holdfast.base.errors import Corrupt
 from holdfast.objects.client import Usage
 from holdfast.objects.layer import Layer
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Store, Written
-from holdfast.pipeline.derive import Derive
 from holdfast.pipeline.engine import Inline
 from holdfast.pipeline.gc import derived
+from holdfast.pipeline.jobs.derive import Derive
 from holdfast.pipeline.jobs.reconcile import Reconcile
 from holdfast.pipeline.options import Env, Options
-from holdfast.pipeline.plan import read_generation
 from holdfast.sim.scenarios.pipeline import Small, Straight, accept
 from holdfast.telemetry.frame import Limits
 from holdfast.telemetry.query.metrics import Metrics
 from holdfast.telemetry.rollup import layout
-from holdfast.telemetry.rollup.manifest import Generation, Kind
+from holdfast.telemetry.rollup.manifest import Generation, Kind, read_generation
 from holdfast.telemetry.rollup.windows import Windows
-from tests.unit.pipeline.gc_desk import DAY, HOUR, GcDesk, Once
+from tests.unit.pipeline.gc_desk import HOUR, Before, GcDesk, Once
 
 EARLY = Small("agent", 0, 4, 0)
 LATE = Small("agent", 10, 14, 0)
@@ -37,7 +37,7 @@ class Ground(GcDesk):
     def derive(self, store: Store | None = None, windows: tuple[str, ...] = ("1h",)) -> Derive:
         own = self.store if store is None else store
         options = Options(windows=Windows.of(windows), records_per_unit=8)
-        return Derive(Env(own, self.ambient, Inline(own), options), "rollup", (Kind.ROLLUP,))
+        return Derive(Env(own, self.ambient, Inline(own), options))
 
     async def add(self, batch: Small) -> None:
         manifest = batch.manifest(self.watch.wall_ns(), self.ambient.ids.write_id())
@@ -45,7 +45,7 @@ class Ground(GcDesk):
         await Reconcile(self.env()).run(Straight(f"reconcile-{batch.start}"), {})
 
     async def rollup(self, windows: tuple[str, ...] = ("1h",)) -> None:
-        await self.derive(windows=windows).run(Straight("rollup"), {})
+        await self.derive(windows=windows).run(Straight(self.ambient.ids.unique()), {})
 
     async def current(self) -> Generation:
         found = await read_generation(self.store, Kind.ROLLUP, 0)
@@ -81,7 +81,7 @@ async def test_what_was_superseded_goes_after_a_while_and_nothing_else() -> None
     assert await ground.collect("early") == {}
     ground.later(2 * HOUR)
     before = await ground.whole()
-    assert await ground.collect() == {derived.SUPERSEDED: 1, derived.UNNAMED: 2}
+    assert await ground.collect() == {derived.SUPERSEDED: 1, derived.UNNAMED: 3}
     assert before == (2, 10)
     assert await ground.whole() == (3, 10)  # the fence
     assert len(ground.keys(layout.ROLLUP)) == 1
@@ -105,7 +105,7 @@ async def test_an_hour_whose_generation_cannot_be_read_stays_and_stops_nothing_e
     assert before <= set(ground.shelf.objects)
     await ground.store.put(key, body, OVERWRITE)
     ground.later(2 * HOUR)
-    assert await ground.collect("mended") == {derived.SUPERSEDED: 1, derived.UNNAMED: 2}
+    assert await ground.collect("mended") == {derived.SUPERSEDED: 1, derived.UNNAMED: 3}
 
 
 async def test_late_data_after_a_fence_gets_units_of_another_name() -> None:
@@ -124,13 +124,13 @@ async def test_late_data_after_a_fence_gets_units_of_another_name() -> None:
 async def test_a_plan_from_before_a_fence_is_never_published() -> None:
     ground = await derived_twice()
     await ground.add(LATER)
-    zombie = ground.derive()
-    plan = await zombie._plan("rollup", {})
-    await zombie._stage(plan)
-    ground.later(2 * HOUR)
-    assert derived.UNNAMED in await ground.collect()  # what the zombie has made, too
-    published = await zombie._publish(plan)
-    assert published["superseded"] == [0]
+
+    async def others() -> None:
+        ground.later(2 * HOUR)
+        assert derived.UNNAMED in await ground.collect()  # what the zombie has made, too
+
+    zombie = ground.derive(Before(ground.store, "/rollup-", others))
+    assert (await zombie.run(Straight("zombie"), {}))["superseded"] == 1
     assert await ground.whole() == (3, 15)  # the last batch is read as it came
     await ground.rollup()
     assert await ground.whole() == (4, 15)
@@ -145,18 +145,11 @@ async def test_a_task_that_finds_its_unit_done_cannot_lose_it() -> None:
     request = {"since_ns": 0, "until_ns": HOUR}
     await ground.derive(windows=("10m", "1h")).run(Straight("other"), request)
     ground.later(2 * HOUR)
-    back = ground.derive()
-    plan = await back._plan("rollup", request)
-    staged = await back._stage(plan)
-    assert staged["units"] == 1
-    await ground.collect()
-    assert (await back._publish(plan))["superseded"] == [0]
-    assert (await ground.whole())[1] == 5
-    plan = await back._plan("rollup", request)
-    await back._stage(plan)
-    await ground.collect("again")
-    await back._publish(plan)
-    assert (await ground.whole())[1] == 5
+    for run_id in ("first", "second"):
+        back = ground.derive(Before(ground.store, "/rollup-", partial(ground.collect, f"gc-{run_id}")))
+        found = await back.run(Straight(run_id), request)
+        assert (found["units"], found["superseded"]) == (1, int(run_id == "first"))
+        assert (await ground.whole())[1] == 5
 
 
 def same_names(self: Generation, write_id: str) -> Generation:
@@ -200,7 +193,7 @@ async def test_a_driver_that_publishes_between_listing_and_fence_is_left_alone()
 
     found = (await ground.run("derived", store=Meanwhile(ground.store)))["kinds"]["derived"]
     assert found["removed"] == {}
-    assert found["kept"] == {derived.OVERTAKEN: 3}
+    assert found["kept"] == {derived.OVERTAKEN: 4}
     assert await ground.whole() == (3, 15)
 
 
@@ -213,18 +206,18 @@ async def test_two_fences_of_one_number_are_not_taken_for_each_other() -> None:
     assert not await derived.fence(ground.store, other, before)
 
 
-async def test_staged_units_of_a_kind_without_a_generation_are_nobodys_garbage() -> None:
+async def test_staged_units_of_an_hour_without_a_generation_are_kept() -> None:
     ground = Ground()
     await ground.add(EARLY)
-    await ground.rollup()
-    index = Derive(ground.derive()._env, "index", (Kind.INDEX,))
-    plan = await index._plan("index", {})
-    await index._stage(plan)
-    ground.later(30 * DAY)
-    found = (await ground.run("derived"))["kinds"]["derived"]
-    assert found["removed"] == {}
-    assert set(found["kept"]) == {derived.UNFENCED}
-    assert (await index._publish(plan))["superseded"] == []
+
+    async def others() -> None:
+        ground.later(2 * HOUR)
+        found = (await ground.run("derived"))["kinds"]["derived"]
+        assert (found["removed"], set(found["kept"])) == ({}, {derived.UNFENCED})
+
+    slow = ground.derive(Before(ground.store, "/rollup-", others))
+    assert (await slow.run(Straight("slow"), {}))["published"] == 1
+    assert await ground.whole() == (1, 5)
 
 
 @pytest.mark.parametrize("prefix", [layout.ROLLUP, layout.MANIFESTS])
@@ -245,7 +238,7 @@ async def test_a_reader_that_meets_a_removed_object_begins_anew(prefix: str) -> 
 
 async def test_a_chunk_that_is_current_and_lost_is_damage_still() -> None:
     ground = await derived_twice()
-    [key] = [ref.key for unit in (await ground.current()).units for ref in unit.chunks]
+    [key] = [ref.key for unit in (await ground.current()).units for ref in unit.chunks if ref.metric]
     await ground.store.delete(key)
     with pytest.raises(Corrupt, match="an object that is current is missing"):
         await Metrics(ground.store, ground.ambient, Limits()).query("m", since=0, until=HOUR, step="1h")
@@ -254,20 +247,19 @@ async def test_a_chunk_that_is_current_and_lost_is_damage_still() -> None:
 async def test_a_day_is_not_made_of_an_hour_whose_chunks_are_gone() -> None:
     ground = Ground()
     await ground.add(EARLY)
-    options = Options(windows=Windows.of(("1h", "1d")))
-    env = Env(ground.store, ground.ambient, Inline(ground.store), options)
-    hours, days = Derive(env, "rollup", (Kind.ROLLUP,)), Derive(env, "rollup", (Kind.DAILY,))
-    await hours.run(Straight("hour"), {})
-    request = {"since_ns": 0, "until_ns": 24 * HOUR}
-    plan = await days._plan("daily", request)
-    await ground.add(LATE)
-    await hours.run(Straight("hour"), {})
-    ground.later(2 * HOUR)
-    await ground.collect()
-    await days._stage(plan)
-    assert (await days._publish(plan))["superseded"] == [0]
-    summary: Document = await days.run(Straight("day"), request)
-    assert summary["published"] == 1
+    windows = ("1h", "1d")
+
+    async def others() -> None:
+        await ground.add(LATE)
+        await ground.derive().run(Straight("other"), {})  # which knows of no windows above an hour
+        ground.later(2 * HOUR)
+        await ground.collect()
+
+    slow = ground.derive(Before(ground.store, "/day_work.json", others), windows)
+    await slow.run(Straight("slow"), {})
+    assert await read_generation(ground.store, Kind.DAILY, 0) is None
+    summary: Document = await ground.derive(windows=windows).run(Straight("day"), {})
+    assert summary["days"] == 1
     found = await read_generation(ground.store, Kind.DAILY, 0)
     assert found is not None
     assert not found.units[0].unreadable
@@ -279,8 +271,8 @@ async def test_what_a_sweep_of_a_day_costs() -> None:
     ground.usage = Usage()
     await ground.collect()
     # Audits: 1 LIST. The run's record: 1 PUT, 1 HEAD. Staged tables of dead runs: 1 LIST. Manifests, rollups and
-    # index: 3 LIST for their folders, and 3 for what they hold. Two generations are read: what is named, and what
+    # index: 3 LIST for their folders, and 4 for what they hold. Two generations are read: what is named, and what
     # stands, with 1 LIST of the hour; 1 GET for the unit that none names. The fence: 1 PUT. Intent and end: 2 PUT.
     # Four staged tables: 4 GET that find none, 8 PUT, 4 GET of parts, and they go. Intents that are not concluded: 1
-    # LIST. One object is deleted with each of 8 staged ones, and 3 are garbage.
-    assert ground.usage.by_verb == {"list": 10, "get": 11, "head": 1, "put": 12, "delete": 11}
+    # LIST. One object is deleted with each of 8 staged ones, and 4 are garbage.
+    assert ground.usage.by_verb == {"list": 11, "get": 11, "head": 1, "put": 12, "delete": 12}

@@ -4,7 +4,7 @@ The right part and the naive one go through the same schedule, and the checkers 
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -15,16 +15,17 @@ from holdfast.objects.layer import Layer
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Page, Store, Version, Written
 from holdfast.pipeline import due
-from holdfast.pipeline.derive import Derive
 from holdfast.pipeline.engine import Inline
+from holdfast.pipeline.jobs.derive import Derive, Outcome
 from holdfast.pipeline.jobs.reconcile import Reconcile
 from holdfast.pipeline.options import Env
-from holdfast.pipeline.plan import HourPlan, plan_hour, read_generation
+from holdfast.pipeline.publish import Draft
 from holdfast.sim.checkers.pipeline import COUNTED, GROWING, ONCE, WHOLE, counted, generations
 from holdfast.sim.history import Landing
 from holdfast.sim.scenarios.pipeline import OPTIONS, Small, Straight, accept
 from holdfast.telemetry.rollup import layout
-from holdfast.telemetry.rollup.manifest import Kind
+from holdfast.telemetry.rollup.manifest import Kind, read_generation
+from tests.unit.pipeline.gc_desk import Before
 
 EARLY = Small("agent", 0, 4, 0)
 LATE = Small("agent", 10, 14, 0)
@@ -65,7 +66,7 @@ class Ground:
         await kind(self.env()).run(Straight(self.ambient.ids.unique()), {})
 
     async def rollup(self) -> None:
-        await derive(Derive, self.env()).run(Straight("right"), {})
+        await Derive(self.env()).run(Straight(self.ambient.ids.unique()), {})
 
     def broken(self) -> set[str]:
         """The rules that do not hold."""
@@ -81,26 +82,25 @@ class Ground:
         return {violation.rule for violation in told}
 
 
-def derive(kind: type[Derive], env: Env) -> Derive:
-    return kind(env, "rollup", (Kind.ROLLUP,))
+PUBLISHING = "/rollup-"
+"""In the key of a generation."""
 
 
 class OnTopOfAnything(Derive):
     """Publishes an old plan as the next number after whatever is current by then."""
 
-    async def _publish(self, plan: Document) -> Document:
-        for each in plan["plans"]:
-            current = await read_generation(self._store, Kind(each["kind"]), each["hour"])
-            each["base"] = 0 if current is None else current.number
-        return await super()._publish(plan)
+    async def _publish_one(self, draft: Draft, outcome: Outcome) -> int | None:
+        current = await read_generation(self._store, Kind.ROLLUP, draft.place.hour)
+        number = 0 if current is None else current.number
+        return await super()._publish_one(replace(draft, place=replace(draft.place, base=number)), outcome)
 
 
 class Overwriting(Derive):
     """Puts its generation over the one that is there."""
 
-    async def _publish(self, plan: Document) -> Document:
+    async def _publish_one(self, draft: Draft, outcome: Outcome) -> int | None:
         self._store = _Overwrites(self._store)
-        return await super()._publish(plan)
+        return await super()._publish_one(draft, outcome)
 
 
 class _Overwrites(Layer):
@@ -119,15 +119,16 @@ async def test_a_plan_is_published_on_top_of_what_it_was_made_from_or_not_at_all
     ground = Ground()
     await ground.accept(EARLY)
     await ground.reconcile()
-    paused = derive(kind, ground.env())
-    plan = await paused._plan("rollup", {})
-    await ground.accept(LATE)
-    await ground.reconcile()
-    await ground.rollup()
-    await paused._stage(plan)
-    published = await paused._publish(plan)
-    assert bool(published["superseded"]) == (kind is Derive)
-    await paused._verify(plan, published)
+
+    async def others() -> None:
+        await ground.accept(LATE)
+        await ground.reconcile()
+        await ground.rollup()
+
+    # The last object that is staged before anything is published.
+    paused = kind(ground.env(Before(ground.store, "/late.json", others)))
+    summary = await paused.run(Straight("paused"), {})
+    assert bool(summary["superseded"]) == (kind is Derive)
     assert broken <= ground.broken()
     assert broken or not ground.broken()
 
@@ -165,14 +166,11 @@ class Frozen(Layer):
 class ListingsFirst(Derive):
     """Lists an hour before it reads the generation that is current."""
 
-    async def _plans(self, kind: Kind, wanted: Any, found: Any) -> list[HourPlan]:
-        plans = []
-        for hour in wanted:
-            folder = layout.batches_folder(hour)
-            before = [page async for page in self._store.list(folder)]
-            windows, size = self._options.windows, self._options.records_per_unit
-            plans.append(await plan_hour(Frozen(self._store, folder, before), kind, hour, windows, size))
-        return plans
+    async def _hours(self, hours: Any, run_id: str) -> Document:
+        folder = layout.batches_folder(hours[0])
+        before = [page async for page in self._store.list(folder)]
+        frozen = Frozen(self._store, folder, before)
+        return await Derive(replace(self._env, store=frozen, engine=Inline(frozen)))._hours(hours, run_id)
 
 
 @pytest.mark.parametrize(("kind", "broken"), [(Derive, set()), (ListingsFirst, {GROWING})], ids=str)
@@ -187,20 +185,19 @@ async def test_a_planner_reads_the_generation_before_the_listings(kind: type[Der
         await ground.rollup()
 
     second = layout.manifest_folder(0) if kind is ListingsFirst else layout.batches_folder(0)
-    env = ground.env(Meanwhile(ground.store, second, others))
-    await derive(kind, env).run(Straight("paused"), {})
+    await kind(ground.env(Meanwhile(ground.store, second, others))).run(Straight("paused"), {})
     assert ground.broken() >= broken
     assert broken or not ground.broken()
 
 
 class ClearsEverything(Derive):
-    """Takes it that everything that is marked by then is covered."""
+    """Takes every mark that is there by then for covered."""
 
-    async def _verify(self, plan: Document, published: Document) -> Document:
-        for kind in self._kinds:
-            for keys in (await due.marks(self._store, kind)).values():
-                await due.clear(self._store, keys)
-        return {}
+    async def _publish(self, work: Any, kind: Kind) -> Document:
+        found = await super()._publish(work, kind)
+        for keys in (await due.marks(self._store, kind)).values():
+            await self._store.delete_many(keys)
+        return found
 
 
 @pytest.mark.parametrize(("kind", "broken"), [(Derive, set()), (ClearsEverything, {COUNTED})], ids=str)
@@ -208,12 +205,12 @@ async def test_only_marks_that_the_plan_saw_are_cleared(kind: type[Derive], brok
     ground = Ground()
     await ground.accept(EARLY)
     await ground.reconcile()
-    slow = derive(kind, ground.env())
-    plan = await slow._plan("rollup", {})
-    await ground.accept(LATE)
-    await ground.reconcile()
-    await slow._stage(plan)
-    await slow._verify(plan, await slow._publish(plan))
+
+    async def others() -> None:
+        await ground.accept(LATE)
+        await ground.reconcile()
+
+    await kind(ground.env(Before(ground.store, PUBLISHING, others))).run(Straight("slow"), {})
     await ground.rollup()
     assert ground.broken() == broken
 
@@ -244,7 +241,7 @@ class ManifestFirst(Layer):
         self._held: list[tuple[str, bytes, Mode]] = []
 
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
-        if key.startswith(layout.ROLLUP):
+        if key.startswith((layout.ROLLUP, layout.INDEX)):
             self._held.append((key, body, mode))
             return Written(Version("later"))
         outcome = await super().put(key, body, mode)
@@ -260,7 +257,7 @@ async def test_the_manifest_of_a_unit_is_written_last(naive: bool, broken: set[s
     await ground.reconcile()
     mortal = DiesAfter(ground.store, layout.MANIFESTS if naive else layout.ROLLUP)
     with pytest.raises(Died):
-        await derive(Derive, ground.env(ManifestFirst(mortal) if naive else mortal)).run(Straight("mortal"), {})
+        await Derive(ground.env(ManifestFirst(mortal) if naive else mortal)).run(Straight("mortal"), {})
     await ground.rollup()
     assert ground.broken() == broken
 

@@ -96,7 +96,7 @@ from holdfast.pipeline.engine.session import start
 
 async def main():
     async with holdfast.open("memory:") as hf:
-        await pipeline.run(hf.store, ["rollup"])
+        await pipeline.run(hf.store, ["derive"])
 asyncio.run(main())
 try:
     start("local[1]")

@@ -100,7 +100,7 @@ async def send_all(stage: Stage, fleet: Fleet, host: str, urls: list[str]) -> No
 
 
 async def derive(stage: Stage) -> None:
-    words = ["pipeline", "run", "reconcile", "rollup", "--json"]
+    words = ["pipeline", "run", "reconcile", "derive", "--json"]
     words += [] if stage.master is None else ["--master", stage.master]
     stage.wait_for("the pipeline's driver starts Spark")
     async with stage.process("driver", "holdfast", *words, "--full") as driver:

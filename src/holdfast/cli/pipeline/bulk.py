@@ -168,7 +168,7 @@ async def compact(
 ) -> None:
     """Merge the files of large types into few, in many tasks; the files of commits stay.
 
-    Safe beside writers, readers and other compactors. Chunks of rollups are merged by `holdfast pipeline run merge`.
+    Safe beside writers, readers and other compactors.
     """
 
     from holdfast.pipeline.jobs.compact import compact as compacted  # noqa: PLC0415  # as above

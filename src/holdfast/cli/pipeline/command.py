@@ -1,6 +1,6 @@
 """``holdfast pipeline``: derive rollups and indexes from what was accepted, on Spark or in this process.
 
-Jobs run in their order: reconcile, rollup, merge, index, feed. Each run is a durable run: a driver that is killed
+Jobs run in their order: reconcile, derive, feed. Each run is a durable run: a driver that is killed
 leaves it to the next one, which goes on where it stood.
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 app = noun_app()
 
 AUDIT, GC = "audit", "gc"
-SETTLING = {"rollup", "index", "feed"}
+SETTLING = {"derive", "feed"}
 """Jobs that leave an hour alone until some time after its end."""
 MOST_NAMED = 10
 """Files that an error names."""
@@ -37,7 +37,7 @@ SHORTEST_S = 1.0
 
 Jobs = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[JOB]...", help="reconcile, rollup, merge, index, feed (default: these); audit; gc."),
+    typer.Argument(metavar="[JOB]...", help="reconcile, derive, feed (default: these); audit; gc."),
 ]
 Since = Annotated[
     str | None, typer.Option(metavar="WHEN", help="Only from then on: 2h, 7d or a time. Accepted, or of samples.")

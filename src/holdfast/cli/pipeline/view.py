@@ -1,6 +1,6 @@
 """How the pipeline is shown: a line that lives while jobs work, and tables of runs, plans and problems."""
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -34,21 +34,14 @@ class Watch:
 
 
 RUN_COLUMNS = ("job", "run", "status", "hours", "batches", "records", "units", "rows", "read_bytes", "problems")
-LISTINGS = "listings"
-"""What a merge puts together besides units; a column where any run has some."""
 
 
 def run_rows(ended: "Sequence[Ran]") -> tuple[Sequence[str], list[Sequence[object]]]:
-    columns = _columns(each.summary for each in ended)
-    return columns, [_row(columns, each.job, each.run_id, each.status, each.summary) for each in ended]
+    return RUN_COLUMNS, [_row(each.job, each.run_id, each.status, each.summary) for each in ended]
 
 
-def _columns(summaries: Iterable[dict[str, Any]]) -> Sequence[str]:
-    return (*RUN_COLUMNS, LISTINGS) if any(each.get(LISTINGS) for each in summaries) else RUN_COLUMNS
-
-
-def _row(columns: Sequence[str], job: str, run_id: str, status: str, summary: dict[str, Any]) -> Sequence[object]:
-    found = (
+def _row(job: str, run_id: str, status: str, summary: dict[str, Any]) -> Sequence[object]:
+    return (
         job,
         run_id,
         status,
@@ -59,9 +52,7 @@ def _row(columns: Sequence[str], job: str, run_id: str, status: str, summary: di
         summary.get("rows"),
         summary.get("read_bytes"),
         summary.get("problems", summary.get("unreadable")),
-        summary.get(LISTINGS),
     )
-    return found[: len(columns)]
 
 
 def plan_rows(found: "Sequence[Preview]") -> tuple[Sequence[str], list[Sequence[object]]]:
@@ -114,15 +105,14 @@ async def show_history(out: Output, store: "Client", job: str | None, limit: int
             ]
         )
         return
-    columns = _columns(result for _, result in found)
     rows = [
         (
-            *_row(columns, summary.workflow.partition(".")[2], summary.run_id, summary.status, result),
+            *_row(summary.workflow.partition(".")[2], summary.run_id, summary.status, result),
             iso(summary.updated_ms * 1_000_000),
         )
         for summary, result in found
     ]
-    out.table((*columns, "ended"), rows)
+    out.table((*RUN_COLUMNS, "ended"), rows)
     if not rows:
         out.note("no job has run here")
 

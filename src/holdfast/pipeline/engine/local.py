@@ -107,7 +107,7 @@ class LocalPlanner:
         """The database, with the staged tables of a query as views."""
         duck = await self._open()
         for name, staged in query.tables.items():
-            if self._bound.get(name) != staged:
+            if not staged.empty and self._bound.get(name) != staged:
                 await self._bind(duck, name, staged)
                 self._bound[name] = staged
         return duck

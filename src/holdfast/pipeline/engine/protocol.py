@@ -45,8 +45,17 @@ class Query:
     def text(self, names: Mapping[str, str] | None = None) -> str:
         """One statement. ``names`` says what an engine calls the staged tables, if not by their own names."""
         bound = [(name, f"SELECT * FROM {other}") for name, other in (names or {}).items()]
+        bound += [(name, _without_rows(staged.schema)) for name, staged in self.tables.items() if staged.empty]
         steps = ",\n".join(f"{name} AS (\n{text}\n)" for name, text in (*bound, *self.views))
         return f"WITH {steps}\n{self.select}" if steps else self.select
+
+
+_TYPES = {pa.string(): "STRING", pa.int64(): "BIGINT", pa.bool_(): "BOOLEAN", pa.float64(): "DOUBLE"}
+
+
+def _without_rows(schema: pa.Schema) -> str:
+    columns = ", ".join(f"CAST(NULL AS {_TYPES[column.type]}) AS {column.name}" for column in schema)
+    return f"SELECT {columns} WHERE 1 = 0"
 
 
 @dataclass(frozen=True)

@@ -290,7 +290,7 @@ class SparkPlanner:
         """The statement of a query, over views of its staged tables."""
         spark = await self._engine.spark()
         for name, staged in query.tables.items():
-            if name not in self._bound or self._bound[name][0] != staged:
+            if not staged.empty and (name not in self._bound or self._bound[name][0] != staged):
                 rows = await self._few(staged)
                 frame = await blocking(self._table, spark.session, staged, rows)
                 await blocking(frame.createOrReplaceTempView, f"{self._views}{name}")
@@ -298,7 +298,7 @@ class SparkPlanner:
                 if rows is None and not staged.declared:
                     # Spark knows how large a table is once it is cached; before, it would broadcast any table.
                     await self._engine.collect(f"{self._name} read {name}", _counting(frame), 1, unwatched)
-        return query.text({name: f"{self._views}{name}" for name in query.tables})
+        return query.text({name: f"{self._views}{name}" for name, staged in query.tables.items() if not staged.empty})
 
     async def _few(self, staged: Staged) -> pa.Table | None:
         """The rows of a small table; None of others. To read them here costs less than a job that caches them."""

@@ -52,6 +52,11 @@ class Staged:
     """It has no rows yet, and stands for a large table in plans that are shown."""
 
     @property
+    def empty(self) -> bool:
+        """No step has staged it, and it has no rows."""
+        return not self.parts and not self.declared
+
+    @property
     def rows(self) -> int:
         return sum(part.rows for part in self.parts)
 

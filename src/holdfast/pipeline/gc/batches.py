@@ -1,16 +1,17 @@
-"""Raw batches past their retention: their bytes go, once everything that they say is rolled up and indexed.
+"""Raw batches past their retention: their bytes are removed, once every hour of their records is closed.
 
-A reference by time is only where to look: whoever may write one could name any batch. The accepted manifest is loaded,
-the reference must stand where that manifest puts it, the bytes must be of that identity, and the key that is deleted
-follows from the hash in the manifest. The bytes of a batch with an open conflict are evidence, and stay.
+A reference by time only says where to look: it may be forged. The accepted manifest is loaded, the reference must be at
+the key that follows from that manifest, the bytes must be of that identity, and the key that is deleted follows from
+the hash in the manifest. The bytes of a batch with an open conflict are evidence, and stay.
 
-The order is the rule: the units that count it sealed, in every hour and in both kinds (``seal``), then the record of
-the expiry (``accept.expired``), then the blob. The manifest stays for ever; the record beside it says what became of
-the bytes. The age is that of the reference by time, by the store's clock; and the batch must be as old by the time at
-which it was accepted.
+The order is the rule: every hour of the batch is closed (``publish.close``) and counts it, then the record of the
+expiry is written (``accept.expired``), then the blob is deleted. The manifest stays for ever; the record beside it says
+what became of the bytes. A batch that came too late for an hour that is closed stays. The age is that of the reference
+by time, by the store's clock; the batch must be as old by the time at which it was accepted, and so must its hours be:
+no batch of theirs is accepted any more (``ingest.max_age_s``).
 
-A shard is a day of acceptance. A day that was gone through to its end is marked with how many references it had, and
-is passed over until it has more.
+A shard is a day of acceptance. A day of which nothing is left is marked with how many references it had, and is passed
+over until it has more.
 """
 
 from dataclasses import dataclass
@@ -23,17 +24,18 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.store import OVERWRITE, Entry, Store
 from holdfast.pipeline.gc.options import Ask
 from holdfast.pipeline.gc.record import Sweep
-from holdfast.pipeline.gc.seal import KINDS, Seals, decoded
+from holdfast.pipeline.publish.close import Closing
+from holdfast.pipeline.units import decoded
 from holdfast.telemetry.accept import expired, layout, references
 from holdfast.telemetry.accept.expired import Expired
 from holdfast.telemetry.accept.manifest import AcceptedManifest
 from holdfast.telemetry.accept.quarantine import conflicts_of
 from holdfast.telemetry.accept.reconcile import shares
 from holdfast.telemetry.accept.resolutions import Resolutions
-from holdfast.telemetry.accept.settled import find_settled
 from holdfast.telemetry.accept.submit import identity_of
 from holdfast.telemetry.discover import Stray, follow
-from holdfast.telemetry.frame import FrameInvalid
+from holdfast.telemetry.frame import FrameInvalid, Limits
+from holdfast.telemetry.rollup.layout import hour_start_ns
 
 READS = 16
 GROUP = 500
@@ -41,9 +43,10 @@ DAYS = "meta/pipeline/gc/days/"
 TEXTS = ("logs", "alerts", "total")
 """Counts in a manifest of records whose text is nowhere else; ``total`` tells nothing apart."""
 
-EXPIRED = "past its retention, rolled up and indexed"
+EXPIRED = "past its retention, and its hours are closed"
 DERIVED = "it refers to an expired batch"
-UNCOUNTED = "one of its hours does not count it"
+TOO_LATE = "it was found after one of its hours was closed"
+YOUNG = "batches of one of its hours may still be accepted"
 NOWHERE = "some of its records are in no hour"
 UNREADABLE = "it cannot be read"
 STRAY = "the reference leads to no batch that was accepted then"
@@ -53,7 +56,7 @@ EVIDENCE = "it is part of a conflict that is not resolved"
 
 @dataclass(frozen=True, slots=True)
 class Old:
-    """A batch that may be let go as far as its age goes."""
+    """A batch whose bytes may be removed as far as its age goes."""
 
     manifest: AcceptedManifest
     hours: tuple[int, ...]
@@ -77,11 +80,11 @@ async def expire(store: Store, ambient: Ambient, ask: Ask, out: Sweep) -> None:
         return
     out.tally.looked += len(entries)
     left = False
-    seals = Seals(store, ambient, ask.apply)
+    closing = Closing(store, ambient, Limits(), ask.apply)
     for start in range(0, len(entries), GROUP):
         group = entries[start : start + GROUP]
         old = await map_bounded(group, lambda entry: _old(store, ambient, entry, ask, out), limit=READS)
-        gone = await _expire(store, [each for each in old if isinstance(each, Old)], seals, ask, out)
+        gone = await _expire(store, [each for each in old if isinstance(each, Old)], closing, ask, out)
         left |= gone < sum(each is not False for each in old)
         if out.spent:
             out.tally.more = True
@@ -114,12 +117,9 @@ async def _old(store: Store, ambient: Ambient, entry: Entry, ask: Ask, out: Swee
     if await _is_evidence(store, ambient, manifest):
         out.keep(EVIDENCE, manifest.key)
         return True
-    settled = await find_settled(store, manifest.identity)
-    if settled is not None and settled.frame_sha256 == manifest.frame_sha256:
-        return Old(manifest, settled.hours)
     try:
         body = (await store.get(manifest.raw_blob_key)).body
-        batch = await blocking(decoded, body, manifest.frame_sha256)
+        batch = await blocking(decoded, body, manifest.frame_sha256, Limits(frame_bytes=max(1, len(body))))
     except (NotFound, FrameInvalid, Corrupt, Invalid):
         out.keep(UNREADABLE, manifest.key)
         return True
@@ -133,13 +133,13 @@ async def _old(store: Store, ambient: Ambient, entry: Entry, ask: Ask, out: Swee
     return Old(manifest, tuple(share.hour for share in found))
 
 
-async def _expire(store: Store, old: list[Old], seals: Seals, ask: Ask, out: Sweep) -> int:
-    """How many of these are let go."""
-    counted = [each for each in [await _counted(each, seals, out) for each in old] if each is not None]
+async def _expire(store: Store, old: list[Old], closing: Closing, ask: Ask, out: Sweep) -> int:
+    """How many of these expire."""
+    counted = [each for each in [await _counted(each, closing, ask, out) for each in old] if each is not None]
     chosen = counted[: out.room(len(counted))]
     if ask.apply:
         policy = f"retention.raw_batches_s = {(ask.options.raw_batches_ns or 0) // 1_000_000_000}"
-        records = [Expired.of_manifest(each.manifest, policy, each.generations) for each in chosen]
+        records = [Expired.of_manifest(each.manifest, policy, each.generations, each.hours) for each in chosen]
         await map_bounded(records, lambda each: expired.record(store, each), limit=READS)
     for each in chosen:
         await out.remove(layout.blob_key(each.manifest.frame_sha256), each.manifest.frame_bytes, EXPIRED)
@@ -148,20 +148,22 @@ async def _expire(store: Store, old: list[Old], seals: Seals, ask: Ask, out: Swe
     return len(chosen)
 
 
-async def _counted(each: Old, seals: Seals, out: Sweep) -> Old | None:
-    """The batch, with the generations that have counted all of it for good; None if one has not."""
+async def _counted(each: Old, closing: Closing, ask: Ask, out: Sweep) -> Old | None:
+    """The batch, with the generations that closed its hours; None if one of these is open, or does not count it."""
     keys: list[str] = []
-    ident = each.manifest.identity.manifest_id
     for hour in each.hours:
-        for kind in KINDS:
-            seal = await seals.of(kind, hour)
-            if isinstance(seal, str):
-                out.keep(seal, each.manifest.key)
-                return None
-            if ident not in seal.inputs:
-                out.keep(seal.left.get(ident, UNCOUNTED), each.manifest.key)
-                return None
-            keys.append(seal.key)
+        if hour_start_ns(hour + 1) + (ask.options.raw_batches_ns or 0) > ask.now_ns:
+            out.keep(YOUNG, each.manifest.key)
+            return None
+    for hour in each.hours:
+        closed = await closing.of(hour)
+        if isinstance(closed, str):
+            out.keep(closed, each.manifest.key)
+            return None
+        if each.manifest.identity.manifest_id not in closed.inputs:
+            out.keep(TOO_LATE, each.manifest.key)
+            return None
+        keys.append(closed.key)
     return Old(each.manifest, each.hours, tuple(keys))
 
 

@@ -139,7 +139,7 @@ async def fence(store: Store, ambient: Ambient, generation: Generation) -> bool:
 def kind_of_chunk(key: str) -> Kind | None:
     """Which kind of generation names such a chunk; None if it is none of ours."""
     if key.startswith(layout.INDEX):
-        return Kind.INDEX
+        return Kind.ROLLUP
     window = layout.window_in(key)
     return None if window is None else Kind.DAILY if window > layout.HOUR_NS else Kind.ROLLUP
 

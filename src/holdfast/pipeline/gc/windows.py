@@ -1,8 +1,8 @@
 """Windows of rollups past their retention: the next generation of an hour no longer names their chunks.
 
-That generation is the record of it (``expired``), and a fence: whatever is derived for the hour later leaves these
-windows out too. The chunks are garbage from then on, and ``derived`` takes them away after its grace. The largest
-window of an hour stays while its hours are kept at all: days are made from it.
+That generation is the record of it (``expired``), and a fence: a later generation of the hour leaves these windows out
+too. The chunks are garbage from then on, and ``derived`` removes them after its grace period. The largest window of an
+hour stays as long as its hours are kept at all: days are made from it.
 """
 
 from dataclasses import replace
@@ -13,9 +13,9 @@ from holdfast.objects.store import CREATE, Lost, Store
 from holdfast.pipeline.gc.derived import OVERTAKEN, UNREADABLE
 from holdfast.pipeline.gc.options import Ask
 from holdfast.pipeline.gc.record import Sweep
-from holdfast.pipeline.plan import DAY_HOURS, read_generation
+from holdfast.pipeline.units import DAY_HOURS
 from holdfast.telemetry.rollup import layout
-from holdfast.telemetry.rollup.manifest import ChunkRef, Generation, Kind, Table
+from holdfast.telemetry.rollup.manifest import ChunkRef, Generation, Kind, Table, read_generation
 
 NEEDED = "days are made from the largest window of an hour"
 

@@ -91,7 +91,7 @@ RULES = rules(
 
 OURS = (
     *(ingest.ACCEPTED, ingest.ACCEPTED_BY_TIME, ingest.ACCEPTED_BY_BLOB, ingest.BLOBS, ingest.BLOBS_BY_TIME),
-    *(ingest.CONFLICTS, ingest.CONFLICTS_BY_BLOB, ingest.EXPIRED, ingest.SETTLED, ingest.PROBES),
+    *(ingest.CONFLICTS, ingest.CONFLICTS_BY_BLOB, ingest.EXPIRED, ingest.PROBES),
     *(metrics.ROLLUP, metrics.INDEX, metrics.MANIFESTS, metrics.BATCHES_BY_HOUR),
     *(ontology.COMMITS, ontology.SNAPSHOTS, ontology.INDICES),
     *(runs.ROOT, runs.INDEX),

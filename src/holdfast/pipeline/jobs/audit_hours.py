@@ -10,16 +10,15 @@ from holdfast.base.audit import Look, Tally
 from holdfast.base.errors import Corrupt, HoldfastError, Incompatible, NotFound
 from holdfast.objects.store import Store
 from holdfast.pipeline.layout import hour_name
-from holdfast.pipeline.plan import Work, read_generation, version_of
-from holdfast.pipeline.unit import derive_again
+from holdfast.pipeline.units import Made, Planned, derive
 from holdfast.telemetry.accept.manifest import AcceptedManifest
 from holdfast.telemetry.accept.reconcile import shares
 from holdfast.telemetry.frame import Batch, Limits
 from holdfast.telemetry.rollup import chunk, index, layout, listing
 from holdfast.telemetry.rollup.audit import Hour, HourCheck
 from holdfast.telemetry.rollup.audit_rules import RULES
-from holdfast.telemetry.rollup.derive import Chunk
-from holdfast.telemetry.rollup.manifest import ChunkRef, Kind, Table, UnitManifest
+from holdfast.telemetry.rollup.kernel import Chunk, version_of
+from holdfast.telemetry.rollup.manifest import ChunkRef, Kind, Table, UnitManifest, read_generation
 from holdfast.telemetry.rollup.windows import Windows
 
 HOURS_KEPT = 16
@@ -99,24 +98,18 @@ async def _again(desk: Desk, found: Hour, manifest: UnitManifest, windows: Windo
     """The same batches give the same rows; Parquet may have packed them in another way."""
     unit = manifest.unit
     rows = [found.rows.get(each.id) for each in unit.inputs]
-    if (
-        unit.kind is Kind.DAILY
-        or unit.over
-        or unit.parts
-        or unit.version != version_of(unit.kind, windows)
-        or None in rows
-    ):
+    if unit.kind is Kind.DAILY or unit.closed or unit.version != version_of(unit.kind, windows) or None in rows:
         tally.checked["units not derived again"] += 1
         return
-    work = Work.of_batches(unit, [row for row in rows if row is not None])
-    chunks, counted, unreadable = await derive_again(desk.store, work, windows, desk.limits)
+    planned = Planned(unit, [row for row in rows if row is not None])
+    found_again, unreadable = await derive(desk.store, planned, windows, desk.limits, Made(manifest))
     tally.checked["units derived again"] += 1
-    if tuple(unreadable) != manifest.unreadable:
+    if tuple(sorted(unreadable)) != manifest.unreadable:
         return  # the batches are not what they were, which is a finding of their own
-    if (counted.records, counted.repeated) != (manifest.records, manifest.repeated):
-        told = f"its batches have {counted.records} records, and it counted {manifest.records}"
+    if (found_again.records, found_again.repeated) != (manifest.records, manifest.repeated):
+        told = f"its batches have {found_again.records} records, and it counted {manifest.records}"
         tally.find(RULES["wrong_count"], manifest.key, told)
-    made = {each.ref.key: each for each in chunks}
+    made = {each.ref.key: each for each in found_again.chunks()}
     for ref in manifest.chunks:
         told = await _differs(desk.store, ref, made.pop(ref.key, None))
         if told:

@@ -124,12 +124,12 @@ class Reconcile:
 
     async def _has_anything(self, before: Checkpoint | None) -> bool:
         """Whether a first scan has anything to look at. If not, it is over."""
-        from_ns, began_ns = await self._begin_scan()
+        from_ns, began_ns, store_ns = await self._begin_scan()
         for prefix in (ingest.ACCEPTED, ingest.CONFLICTS):
             async for _ in self._store.keys(prefix):
                 return True
         to = self._to(before, Position.at(from_ns), began_ns, deep=True)
-        await self._checkpoints.advance(self._ambient.ids.unique(), replace(to, full_at_unix_ns=began_ns))
+        await self._checkpoints.advance(self._ambient.ids.unique(), replace(to, full_at_unix_ns=store_ns))
         return False
 
     async def split(self, request: Document) -> list[Document]:
@@ -195,9 +195,9 @@ class Reconcile:
                 to, ids, more = self._to(before, looked.end, now_ns, deep), looked.end.recent, bool(looked.end.more)
             else:
                 if position is None and (_by_position(request) or _whole(request)):
-                    from_ns, began_ns = await self._begin_scan()
+                    from_ns, began_ns, store_ns = await self._begin_scan()
                     to = self._to(before, Position.at(from_ns), began_ns, deep=True)
-                    to = replace(to, full_at_unix_ns=began_ns)
+                    to = replace(to, full_at_unix_ns=store_ns)
                 keys = listed = (await work.scan("objects", ObjectsTable(self._spans(request)))).rows
             keys += await self._put(work, "retried", retried.keys)
         return {
@@ -224,12 +224,12 @@ class Reconcile:
         agents = [f"agent={agent.encode().hex()}/" for agent in sorted(set(request.get("agents") or ()))] or [""]
         return tuple(Span(f"{prefix}{agent}") for prefix in (ingest.ACCEPTED, ingest.CONFLICTS) for agent in agents)
 
-    async def _begin_scan(self) -> tuple[int, int]:
+    async def _begin_scan(self) -> tuple[int, int, int]:
         """When a first scan begins, by the store's clock and by this one. A manifest that comes after the scan has
         passed its place comes too late for a reference from before then to count.
         """
-        from_ns = await self._checkpoints.store_now() - self._rule.horizon_ns
-        return max(0, from_ns), self._ambient.clock.wall_ns()
+        store_ns = await self._checkpoints.store_now()
+        return max(0, store_ns - self._rule.horizon_ns), self._ambient.clock.wall_ns(), store_ns
 
     def _to(self, before: Checkpoint | None, end: Position, now_ns: int, deep: bool) -> Checkpoint:
         """The checkpoint at the end of a look that began at ``now_ns``. Its ids are those of ``before``: this is for a
@@ -302,15 +302,18 @@ class Reconcile:
         """Ids of references that led to no batch, and of those that a first scan has covered or written. Beyond so many
         of the latter, the next runs look at their batches once more.
         """
-        waiting = await work.rows("SELECT key FROM looked WHERE waiting", most=plan["keys"])
-        given = await work.rows(f"SELECT reference FROM looked WHERE reference IS NOT NULL LIMIT {MOST_GIVEN}")
-        return [reference_id(row["key"]).hex() for row in waiting], [row["reference"] for row in given]
+        given = f"SELECT key, reference FROM looked WHERE reference IS NOT NULL LIMIT {MOST_GIVEN}"
+        waiting = "SELECT key, CAST(NULL AS STRING) FROM looked WHERE waiting"
+        rows = await work.rows(f"({given}) UNION ALL {waiting}", most=plan["keys"] + MOST_GIVEN)
+        led_nowhere = [reference_id(row["key"]).hex() for row in rows if row["reference"] is None]
+        return led_nowhere, [row["reference"] for row in rows if row["reference"] is not None]
 
     async def _overlaps(self, work: Relations, verify: Verify, *, known: bool) -> None:
         """Batches that share numbers with those of this run, and what the hours of these list already."""
         if not known:
             for name in TOUCHING:
                 work.empty(name, TABLES[name])
+            work.view("unlisted", ALONE)
             return
         await work.map("around", "SELECT * FROM known", Around(), BY_BOOT)
         await work.map("others", "SELECT * FROM unseen", verify, BY_KEY)
@@ -386,6 +389,11 @@ COUNTED = (
 )
 KNOWN = """
     SELECT count(CASE WHEN failed THEN 1 END) AS failed, count(CASE WHEN NOT failed THEN 1 END) AS covered FROM again"""
+ALONE = (
+    f"SELECT DISTINCT hour, {OWN}, records, first_ns, last_ns, CAST(NULL AS STRING) AS listing "
+    "FROM batches WHERE hour IS NOT NULL"
+)
+"""``unlisted`` in a run whose batches share numbers with no others, and are in no listing yet."""
 MENDED = "SELECT DISTINCT retried.key, batches.hour FROM retried JOIN batches ON batches.key = retried.key"
 
 

@@ -31,7 +31,6 @@ from holdfast.base.telemetry import logger
 from holdfast.objects.register import Register
 from holdfast.objects.store import Object, Store
 from holdfast.pipeline import due, layout, problems
-from holdfast.pipeline.plan import read_generation
 from holdfast.runs.engine.workflow import ambient_of
 from holdfast.telemetry.accept import layout as ingest
 from holdfast.telemetry.accept import references
@@ -44,7 +43,7 @@ from holdfast.telemetry.identity import BatchIdentity
 from holdfast.telemetry.rollup import layout as derived
 from holdfast.telemetry.rollup import listing
 from holdfast.telemetry.rollup.listing import Listed
-from holdfast.telemetry.rollup.manifest import Generation, Kind
+from holdfast.telemetry.rollup.manifest import Generation, Kind, read_generation
 
 log = logger("pipeline")
 
@@ -58,7 +57,7 @@ COVERED_AT_ONCE = 20_000
 """Batches in one edit of a register."""
 MOST_LISTED = 50_000
 """Batches in one listing."""
-DERIVED = (Kind.ROLLUP, Kind.INDEX)
+DERIVED = (Kind.ROLLUP,)
 
 BATCH = [
     ("manifest_id", pa.string()),

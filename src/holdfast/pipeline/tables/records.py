@@ -209,7 +209,7 @@ async def _listings(store: Store, hours: range) -> AsyncIterator[str]:
     async for key in store.keys(derived.BATCHES_BY_HOUR, after=begin.rstrip("/")):
         if key >= end:
             return
-        if derived.listing_in(key) is not None or derived.merged_in(key) is not None:
+        if derived.listing_in(key) is not None:
             yield key
 
 

@@ -16,10 +16,9 @@ import pyarrow as pa
 from holdfast.base.aio import blocking, map_bounded
 from holdfast.base.errors import Corrupt, NotFound
 from holdfast.objects.store import Store
-from holdfast.pipeline.plan import read_generation
 from holdfast.telemetry.rollup import chunk
 from holdfast.telemetry.rollup.layout import HOUR_NS
-from holdfast.telemetry.rollup.manifest import MAKE_ANEW, ChunkRef, Generation, Kind, Table, bucket_of
+from holdfast.telemetry.rollup.manifest import MAKE_ANEW, ChunkRef, Generation, Kind, Table, bucket_of, read_generation
 from holdfast.telemetry.rollup.matchers import AGENT
 
 LOOKS = 4

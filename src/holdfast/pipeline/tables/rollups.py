@@ -4,8 +4,7 @@ Where a chunk was made from all that is known of its agents and its hour, it is 
 from the batches themselves, by the same functions. A condition on ``metric`` or ``agent``, a range of time, and
 conditions on labels (``where``, such as ``cpu=0,mode!=idle``) leave out chunks before anything is read.
 
-Each boot of a series has a window in one row (``query.answer`` says how boots are put together). Where late data lies
-over a sealed unit, what both say is put together.
+Each boot of a series has a window in one row (``query.answer`` says how boots are put together).
 """
 
 from collections import defaultdict
@@ -30,15 +29,15 @@ from holdfast.telemetry.query.fresh import Batches, Memory
 from holdfast.telemetry.query.known import Hour, Looked
 from holdfast.telemetry.query.metrics import agent_test, matchers_of
 from holdfast.telemetry.rollup import chunk, rollup
-from holdfast.telemetry.rollup.derive import is_current, rolled
+from holdfast.telemetry.rollup.counted import NOTHING, Taken
 from holdfast.telemetry.rollup.extract import telemetry_of
+from holdfast.telemetry.rollup.kernel import is_current, rolled
 from holdfast.telemetry.rollup.labels import may_match
 from holdfast.telemetry.rollup.layout import DAY_NS, HOUR_NS, hour_start_ns, window_of
 from holdfast.telemetry.rollup.listing import Listed
 from holdfast.telemetry.rollup.manifest import ChunkRef, Generation, Kind, Table, bucket_of
 from holdfast.telemetry.rollup.matchers import AGENT, Matcher, chosen
 from holdfast.telemetry.rollup.rollup import Rows
-from holdfast.telemetry.rollup.taken import taken_by
 from holdfast.telemetry.rollup.windows import DEFAULT, Windows
 
 PART_BYTES = 8 << 20
@@ -55,8 +54,8 @@ class Raw:
 
     hour: int
     rows: tuple[Listed, ...]
-    taken: tuple[Listed, ...] = ()
-    """Batches that share numbers with them, and have counted these already."""
+    taken: Taken = NOTHING
+    """What closed hours have counted of them."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +119,7 @@ class RollupTable:
         return Span(since, until)
 
     def _usable(self, generation: Generation) -> bool:
-        if not is_current(generation.version) and not any(unit.sealed for unit in generation.units):
+        if not is_current(generation.version) and not generation.is_closed:
             return False
         windows = {ref.window_ns for unit in generation.units for ref in unit.chunks if ref.table is Table.ROLLUP}
         needed = HOUR_NS if self.daily and generation.kind is not Kind.DAILY else self.window_ns
@@ -130,26 +129,24 @@ class RollupTable:
         metrics = wanted.conditions.allows("metric")
         whole: _Joint = ([], [])
         days: dict[int, _Joint] = defaultdict(lambda: ([], []))
-        layers: dict[tuple[int, int], _Joint] = defaultdict(lambda: ([], []))
         for hour in hours:
             refs = [(unit.bucket, ref) for unit in hour.units for ref in unit.chunks if ref.table is Table.ROLLUP]
             by_hour = self.daily and not any(ref.window_ns == self.window_ns for _, ref in refs)
-            layered, window_ns = hour.layered, HOUR_NS if by_hour else self.window_ns
+            window_ns = HOUR_NS if by_hour else self.window_ns
             day = days[hour_start_ns(hour.hour) // DAY_NS] if by_hour else None
             chosen_refs: dict[tuple[int, str], list[ChunkRef]] = defaultdict(list)
             for bucket, ref in refs:
                 if ref.window_ns == window_ns and metrics(ref.metric) and may_match(ref.labels, self._of_labels()):
                     chosen_refs[bucket, ref.metric].append(ref)
             for (bucket, metric), own in chosen_refs.items():
-                joint = day or (layers[hour.hour, bucket] if bucket in layered else whole)
+                joint = day or whole
                 joint[0].append(Pieces(hour.hour, hour.buckets, bucket, metric, window_ns, tuple(own)))
             for each in hour.raw:
-                joint = day or (layers[hour.hour, each.bucket] if each.bucket in layered else whole)
-                joint[1].append(Raw(hour.hour, tuple(each.rows), tuple(each.taken)))
+                joint = day or whole
+                joint[1].append(Raw(hour.hour, tuple(each.rows), each.taken))
         parts = [RollupPart(chunks=group, span=span) for group in _by_bytes(whole[0], wanted.partitions)]
         parts += [RollupPart(raw=(each,), span=span) for each in whole[1]]
-        for joins_ns, joints in ((HOUR_NS, days.values()), (self.window_ns, layers.values())):
-            parts += [RollupPart(tuple(some), tuple(raw), joins_ns, span) for some, raw in joints if some or raw]
+        parts += [RollupPart(tuple(some), tuple(raw), HOUR_NS, span) for some, raw in days.values() if some or raw]
         return parts
 
     def _of_labels(self) -> list[Matcher]:
@@ -196,9 +193,8 @@ class RollupTable:
         found = await batches.all(raw.rows)
         for each in sorted(batches.unreadable):
             Unreadable(skip=self.skip).met(each, Corrupt("its bytes are missing, or no frame that can be read"))
-        taken = await taken_by(store, raw.taken, batches.of_row)
         start_ns = hour_start_ns(raw.hour)
-        telemetry = await blocking(telemetry_of, found, start_ns, start_ns + HOUR_NS, taken)
+        telemetry = await blocking(telemetry_of, found, start_ns, start_ns + HOUR_NS, raw.taken)
         steps = _steps(window_ns)
         made = await blocking(lambda: list(rolled(telemetry.points, telemetry.histograms, steps)))
         return [each for each in made if each.window_ns == window_ns]

@@ -5,7 +5,9 @@ Reads documents as JSON, with nothing of the code that it judges.
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from holdfast.sim.checkers.pipeline import rolled
@@ -17,9 +19,12 @@ KEPT = "inputs of an hour only grow from one current generation to the next"
 TOTAL = "in the end every record of an accepted batch counts once, in one hour or another"
 CHAINED = "whatever the chain of the head, or an index, names is there, at every moment"
 OWNED = "whatever a run that is not deleted refers to is there, at every moment"
-LET_GO = "the bytes of an accepted batch go only once it is on record that they were let go"
+LET_GO = "the bytes of an accepted batch are deleted only once it is on record that they expired"
+CLOSED = "the bytes of an accepted batch are deleted only once every hour of its records is closed and counts it"
+SCANNED = "a closed hour counts every batch that was accepted before the last one that it counts"
+FINAL = "what a closed hour counts never changes"
 
-_GENERATION = re.compile(r"manifests/v1/(date=\S+?/hour=\d\d)/(rollup|index)-(\d{8})\.json")
+_GENERATION = re.compile(r"manifests/v1/(date=\S+?/hour=\d\d)/(rollup)-(\d{8})\.json")
 _WATCHED = ("raw-blobs/v1/", "rollup/v1/", "index/v1/", "manifests/v1/")
 _RECORDED = (*_WATCHED, "commits/", "snapshots/", "runs/")
 
@@ -96,11 +101,74 @@ def _inputs(objects: Objects, generation: dict[str, Any], hour: str) -> Iterator
             objects[chunk["key"]]
         for ident, _ in manifest["unit"]["inputs"]:
             yield ident
-        yield from (ident for ident in unit.get("over", ()) if ident not in _units(generation))
 
 
-def _units(generation: dict[str, Any]) -> set[str]:
-    return {unit["unit_id"] for unit in generation["units"]}
+@dataclass(frozen=True, slots=True)
+class Known:
+    """An accepted batch, as the scenario knows it."""
+
+    key: str
+    """Of its manifest."""
+    hours: frozenset[str]
+    """In which it has records, as they stand in keys."""
+
+
+def closed(landings: Iterable[Landing], batches: Mapping[str, Known]) -> Iterator[Violation]:
+    """Every closing of an hour, every generation after it, and every deletion of bytes. Batches are by manifest id."""
+    accepted: dict[str, int] = {}
+    blobs: dict[str, list[str]] = defaultdict(list)
+    ended: dict[str, tuple[frozenset[str], list[str]]] = {}
+    numbers: dict[str, int] = defaultdict(int)
+    by_key = {known.key: ident for ident, known in batches.items()}
+    for place, (landing, objects) in enumerate(_states(landings)):
+        if landing.key in by_key and landing.body is not None and landing.key not in accepted:
+            accepted[landing.key] = place
+            blobs[json.loads(landing.body)["raw_blob_key"]].append(by_key[landing.key])
+        found = _GENERATION.fullmatch(landing.key)
+        # A delayed create of a number that was superseded and removed changes nothing: the highest number counts.
+        if found is not None and landing.body is not None and int(found[3]) > numbers[found[1]]:
+            numbers[found[1]] = int(found[3])
+            yield from _ended(objects, landing, found[1], ended, accepted, batches)
+        if landing.body is None and landing.key in blobs:
+            for ident in blobs[landing.key]:
+                for hour in batches[ident].hours:
+                    if hour not in ended or ident not in ended[hour][0]:
+                        yield Violation(CLOSED, f"{landing.process} deleted {landing.key}, with records in {hour}")
+                        return
+
+
+def _ended(
+    objects: Objects,
+    landing: Landing,
+    hour: str,
+    ended: dict[str, tuple[frozenset[str], list[str]]],
+    accepted: Mapping[str, int],
+    batches: Mapping[str, Known],
+) -> Iterator[Violation]:
+    document = json.loads(landing.body or b"")
+    units = [unit["unit_id"] for unit in document["units"]]
+    if hour in ended:
+        if "counted" not in document or units != ended[hour][1]:
+            yield Violation(FINAL, f"{landing.key} of {landing.process} follows the end of its hour")
+        return
+    if "counted" not in document:
+        return
+    inputs = frozenset(_inputs(objects, document, hour))
+    ended[hour] = (inputs, units)
+    last = max((accepted[batches[ident].key] for ident in inputs), default=-1)
+    for ident, known in batches.items():
+        if hour in known.hours and ident not in inputs and accepted.get(known.key, last) < last:
+            yield Violation(SCANNED, f"{landing.key} of {landing.process} does not count {known.key}")
+
+
+def late(objects: Mapping[str, bytes]) -> dict[str, frozenset[str]]:
+    """Of each closed hour, the batches that it counts."""
+    found: dict[str, frozenset[str]] = {}
+    for key in sorted(objects):
+        named = _GENERATION.fullmatch(key)
+        if named is not None and "counted" in (document := json.loads(objects[key])):
+            found[named[1]] = frozenset(_inputs(dict(objects), document, named[1]))
+    return found
 
 
 def let_go(landings: Iterable[Landing]) -> Iterator[Violation]:

@@ -16,7 +16,6 @@ from holdfast.sim.history import Landing, Violation
 ONCE = "what is derived is created once and never changed"
 GROWING = "generations of an hour follow each other, and their inputs only grow"
 WHOLE = "whatever a generation names is there before it"
-MERGED = "a merged listing says what its parts say, and they are there before it"
 COUNTED = "in the end every record of an accepted batch counts once in its hour"
 
 _GENERATION = re.compile(r"manifests/v1/(date=\S+?/hour=\d\d)/rollup-(\d{8})\.json")
@@ -73,27 +72,6 @@ def counted(objects: Objects, expected: Mapping[str, Mapping[tuple[str, int], fl
             )
 
 
-def listings(landings: Iterable[Landing]) -> Iterator[Violation]:
-    """Every merged listing at the moment at which it became visible."""
-    objects: dict[str, list[dict[str, Any]]] = {}
-    for landing in landings:
-        if landing.body is None or not landing.key.startswith("batches-by-hour/v1/"):
-            continue
-        table = pq.read_table(io.BytesIO(landing.body))
-        folder, _, name = landing.key.rpartition("/")
-        objects[landing.key] = table.to_pylist()
-        if not name.startswith("merged-"):
-            continue
-        parts = [f"{folder}/{ident}.parquet" for ident in json.loads(table.schema.metadata[b"holdfast.parts"])]
-        missing = [key for key in parts if key not in objects]
-        said: dict[str, int] = {}
-        for row in (row for key in parts for row in objects.get(key, ())):
-            said[row["manifest_id"]] = max(row["records"], said.get(row["manifest_id"], 0))
-        if missing or said != {row["manifest_id"]: row["records"] for row in objects[landing.key]}:
-            yield Violation(MERGED, f"{landing.key} of {landing.process}; of its parts {missing} are not there")
-            return
-
-
 def listed_ids(objects: Objects) -> set[str]:
     """The manifests of all batches that any hour lists."""
     found: set[str] = set()
@@ -115,7 +93,7 @@ def _inputs(objects: Objects, generation: dict[str, Any], hour: str) -> Iterator
 def rolled(objects: Objects, generation: dict[str, Any]) -> tuple[int, float]:
     count, total = 0, 0.0
     for unit in generation["units"]:
-        for chunk in unit["chunks"]:
+        for chunk in (each for each in unit["chunks"] if each["table"] == "rollup"):
             table = pq.read_table(io.BytesIO(objects[chunk["key"]]), columns=["count", "sum"])
             count += sum(table.column("count").to_pylist())
             total += sum(table.column("sum").to_pylist())

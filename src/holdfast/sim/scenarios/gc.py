@@ -2,14 +2,13 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from holdfast.objects.store import CREATE, Store
 from holdfast.ontology.format import layout as ontology_layout
 from holdfast.ontology.maintain.compact import GRACE_NS
-from holdfast.pipeline.derive import index_job
 from holdfast.pipeline.engine import Inline
 from holdfast.pipeline.gc import leftovers, ontology, orphans
 from holdfast.pipeline.gc.options import Ask, GcOptions
@@ -17,7 +16,6 @@ from holdfast.pipeline.gc.record import Proof, Sweep, begin, latest_proof, settl
 from holdfast.pipeline.jobs import audited
 from holdfast.pipeline.jobs.audited import Audited, Scope
 from holdfast.pipeline.jobs.gc import Gc, Sweeper
-from holdfast.pipeline.merge import Merge
 from holdfast.pipeline.options import Env, Options
 from holdfast.runs import layout as runs_layout
 from holdfast.runs.journal.entry import Draft
@@ -25,18 +23,28 @@ from holdfast.runs.journal.history import read_history
 from holdfast.runs.journal.journal import Journal
 from holdfast.runs.journal.payload import put_payload
 from holdfast.sim import ingest_kit as kit
-from holdfast.sim.checkers.gc import counted_once, let_go, ontology_named, recorded, runs_named, whole
-from holdfast.sim.checkers.pipeline import listings
+from holdfast.sim.checkers.gc import (
+    Known,
+    closed,
+    counted_once,
+    late,
+    let_go,
+    ontology_named,
+    recorded,
+    runs_named,
+    whole,
+)
 from holdfast.sim.history import Done, Violation
 from holdfast.sim.scenarios.ingest import IngestAccept
 from holdfast.sim.scenarios.ontology_upkeep import OntologyCompact
-from holdfast.sim.scenarios.pipeline import OPTIONS, PipelineDerive, Small, Straight
+from holdfast.sim.scenarios.pipeline import PipelineDerive, Small, Straight
 from holdfast.sim.scenarios.runs_journal import PAYLOAD, SOURCE, RunsForkDelete
 from holdfast.sim.world import Process, World
 from holdfast.telemetry.accept import expired, layout
 from holdfast.telemetry.accept.expired import Expired
 from holdfast.telemetry.accept.manifest import AcceptedManifest, ConflictManifest
 from holdfast.telemetry.accept.resolutions import Resolution, Resolutions
+from holdfast.telemetry.rollup.layout import hour_path
 
 IMPATIENT = GcOptions(horizon_ns=0, grace_ns=0)
 """No age keeps anything: what holds so holds whatever any clock says."""
@@ -130,6 +138,7 @@ class GcOrphans(IngestAccept):
         yield from recorded(world.landings)
 
 
+LULL_S = 2.0
 NEVER = 1 << 61
 """A moment after everything, so that nothing is too young."""
 NOTHING_IS_KEPT = GcOptions(horizon_ns=-NEVER, grace_ns=-NEVER, raw_batches_ns=-NEVER, logs_ns=-NEVER)
@@ -147,12 +156,15 @@ class GcDerived(PipelineDerive):
     """Collectors of garbage."""
     sweeps: int = 2
     expires: bool = True
+    full: float = 0.7
+    """How often a driver looks at all accepted batches."""
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
         base = PipelineDerive.drawn(rng)
         settings = {each.name: getattr(base, each.name) for each in fields(base)}
-        settings |= {"garbage": rng.randint(1, 2), "sweeps": rng.randint(1, 4), "expires": rng.random() < 0.7}
+        settings |= {"garbage": rng.randint(1, 2), "sweeps": rng.randint(2, 8), "expires": rng.random() < 0.8}
+        settings |= {"batches": rng.randint(4, 10), "rounds": rng.randint(3, 8)}
         return cls(**settings)
 
     def begin(self, world: World) -> None:
@@ -161,10 +173,22 @@ class GcDerived(PipelineDerive):
             world.start(f"gc{number + 1}", self.collecting)
 
     async def round(self, process: Process, name: str, *, full: bool = False) -> None:
+        """Hours are closed only after full scans. The last driver makes two, so every accepted batch is found, and
+        closes what can be closed.
+        """
+        last = name.startswith("last")
+        full = full or (self.expires and (last or process.rng.random() < self.full))
         await super().round(process, name, full=full)
-        env = Env(process.store, process.ambient, Inline(process.store), OPTIONS)
-        while (await index_job(env).run(Straight(f"{name}-index"), {}))["superseded"]:
-            pass
+        if last and self.expires:
+            await super().round(process, f"{name}-again", full=True)
+            await self.collect(process, f"{name}-gc")
+            await super().round(process, f"{name}-late", full=True)
+
+    async def _rest(self, process: Process) -> None:
+        """Batches come while hours are closed: some come too late."""
+        await super()._rest(process)
+        if self.expires:
+            await asyncio.sleep(process.rng.uniform(0, LULL_S))
 
     async def collecting(self, process: Process) -> None:
         for turn in range(self.sweeps):
@@ -182,80 +206,33 @@ class GcDerived(PipelineDerive):
         yield from whole(world.landings)
         yield from let_go(world.landings)
         yield from recorded(world.landings)
+        batches = list(map(self.small, range(self.batches)))
+        world.tally["closed"] += sum(b'"counted":' in (each.body or b"") for each in world.landings)
+        world.tally["too late"] += sum("/too_late/" in each.key for each in world.landings)
+        yield from closed(world.landings, {self._id(each): Known(each.key, self._hours(each)) for each in batches})
         if any(each.call == "close" and isinstance(each.outcome, Done) for each in world.operations):
             objects = {landing.key: landing.body for landing in world.landings}
             there = {key: body for key, body in objects.items() if body is not None}
-            expected = [value for hour in self._expected(there).values() for value in hour.values()]
-            yield from counted_once(there, expected)
+            yield from counted_once(there, self._countable(there))
 
+    def _countable(self, objects: dict[str, bytes]) -> list[float]:
+        """Every number of which there is a record that did not come too late."""
+        if not self.expires:
+            return [value for hour in self._expected(objects).values() for value in hour.values()]
+        ends = late(objects)
+        found: set[tuple[str, int]] = set()
+        for batch in map(self.small, range(self.batches)):
+            for seq, hour in batch.hours.items() if batch.key in objects else ():
+                counted = ends.get(hour_path(hour).rstrip("/"))
+                if counted is None or self._id(batch) in counted:
+                    found.add((batch.agent, seq))
+        return [float(seq) for _, seq in found]
 
-PAUSE_S = 0.5
-AGENTS = ("agent-0", "agent-3", "agent-2")
-CLOSED = replace(OPTIONS, merge_after_ns=0)
-"""Every hour is closed as soon as it is derived."""
+    def _id(self, batch: Small) -> str:
+        return batch.manifest(0, "").identity.manifest_id
 
-
-@dataclass(frozen=True, slots=True)
-class Slowly(Straight):
-    """Steps between which others have time to work."""
-
-    rest: Callable[[], Awaitable[None]]
-
-    async def step(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
-        found = await function(*args)
-        await self.rest()
-        return found
-
-
-@dataclass(frozen=True, kw_only=True)
-class PipelineMerge(GcDerived):
-    """Merging beside drivers, garbage collection and retention: inputs only grow, and every record counts once."""
-
-    name: ClassVar[str] = "pipeline-merge"
-    merge: ClassVar[Callable[[Env], Merge]] = Merge
-
-    mergers: int = 1
-    merges: int = 3
-
-    @classmethod
-    def drawn(cls, rng: random.Random) -> Self:
-        base = GcDerived.drawn(rng)
-        settings = {each.name: getattr(base, each.name) for each in fields(base)}
-        settings |= {"mergers": rng.randint(1, 2), "merges": rng.randint(3, 12), "garbage": rng.randint(0, 1)}
-        settings |= {"batches": rng.randint(4, 10), "rounds": rng.randint(3, 8), "sweeps": rng.randint(2, 8)}
-        return cls(**settings)
-
-    def small(self, number: int) -> Small:
-        """Batches of three agents, two of them in one bucket, in turns of two hours; every sixth shares numbers with
-        the one before it.
-        """
-        start = 10 * number - (8 if number % 6 == 5 else 0)
-        return Small(AGENTS[number // 2 % 3], start, 10 * number + 4, number % 2, crosses=number % 4 == 1)
-
-    def begin(self, world: World) -> None:
-        super().begin(world)
-        for number in range(self.mergers):
-            world.start(f"merger{number + 1}", self.merging)
-
-    async def merging(self, process: Process) -> None:
-        for turn in range(self.merges):
-            await self._rest(process)
-            await process.perform("merge", self.merge_once(process, f"{process.name}-{turn}"), key="manifests/")
-
-    async def merge_once(self, process: Process, run_id: str) -> None:
-        env = Env(process.store, process.ambient, Inline(process.store), CLOSED)
-        steps = Slowly(run_id, lambda: asyncio.sleep(process.rng.uniform(0, PAUSE_S)))
-        await type(self).merge(env).run(steps, {})
-
-    async def round(self, process: Process, name: str, *, full: bool = False) -> None:
-        """The last driver merges too, when all is derived."""
-        await super().round(process, name, full=full)
-        if name.startswith("last"):
-            await self.merge_once(process, f"{name}-merge")
-
-    def check(self, world: World) -> Iterator[Violation]:
-        yield from super().check(world)
-        yield from listings(world.landings)
+    def _hours(self, batch: Small) -> frozenset[str]:
+        return frozenset(hour_path(hour).rstrip("/") for hour in batch.hours.values())
 
 
 @dataclass(frozen=True, kw_only=True)

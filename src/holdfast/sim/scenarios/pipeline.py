@@ -1,4 +1,4 @@
-"""Drivers of the pipeline on one store: deriving, merging, and finding what collectors accepted, however they end.
+"""Drivers of the pipeline on one store: deriving, and finding what collectors accepted, however they end.
 
 Batches come in late, overlapping, and with or without references.
 """
@@ -6,14 +6,15 @@ Batches come in late, overlapping, and with or without references.
 import asyncio
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import count
 from typing import Any, ClassVar, Self
 
 from holdfast.objects.layer import Layer
 from holdfast.objects.store import ADDRESSED, CREATE, OVERWRITE, Lost, Mode, Store, Written
-from holdfast.pipeline.derive import Derive, rollup_job
+from holdfast.pipeline.checkpoint import Checkpoints
 from holdfast.pipeline.engine import Inline
+from holdfast.pipeline.jobs.derive import Derive
 from holdfast.pipeline.jobs.reconcile import Reconcile
 from holdfast.pipeline.options import Env, Options
 from holdfast.sim import ingest_kit as kit
@@ -36,6 +37,7 @@ from holdfast.telemetry.rollup.windows import Windows
 
 HOUR_NS = 3_600 * 1_000_000_000
 BOOT = "boot"
+AGENTS = ("agent-0", "agent-3", "agent-2")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,7 @@ class Straight:
         return await function(*args)
 
 
+NEVER = 1 << 62
 FOUND = "what was acknowledged is found without a full scan"
 QUIET_S = 60
 TRIES_TO_SEND = 2
@@ -114,7 +117,7 @@ class PipelineDerive(Scenario):
     name: ClassVar[str] = "pipeline-derive"
     explorable: ClassVar[bool] = False
     reconcile: ClassVar[Callable[[Env], Any]] = Reconcile
-    rollup: ClassVar[Callable[[Env], Derive]] = rollup_job
+    derive: ClassVar[Callable[[Env], Derive]] = Derive
 
     drivers: int = 2
     rounds: int = 2
@@ -137,11 +140,11 @@ class PipelineDerive(Scenario):
         )
 
     def small(self, number: int) -> Small:
-        """Batches of two agents, in turns of two hours; every third shares numbers with the one before it, and claims
-        another hour for them.
+        """Batches of three agents, two of them in one bucket, in turns of two hours; every third shares numbers with
+        the one before it, and claims another hour for them.
         """
         start = 10 * number - (8 if number % 3 == 2 else 0)
-        return Small(f"agent-{number // 3 % 2}", start, 10 * number + 4, number % 2, crosses=number % 4 == 1)
+        return Small(AGENTS[number // 3 % 3], start, 10 * number + 4, number % 2, crosses=number % 4 == 1)
 
     def begin(self, world: World) -> None:
         world.start("acceptor", self.accepting)
@@ -166,10 +169,17 @@ class PipelineDerive(Scenario):
             await self._rest(process)
 
     async def round(self, process: Process, name: str, *, full: bool = False) -> None:
-        env = Env(process.store, process.ambient, Inline(process.store), OPTIONS)
-        await type(self).reconcile(env).run(Straight(f"{name}-reconcile"), {"full": True} if full else {})
+        """In some rounds hours are finished, and are divided into fewer units."""
+        options = replace(OPTIONS, merge_after_ns=process.rng.choice((0, NEVER)))
+        env = Env(process.store, process.ambient, Inline(process.store), options)
+        began_ns = await Checkpoints(process.store, process.ambient).store_now() if full else 0
+        request = {"full": True, "began_ns": began_ns} if full else {}
+        job = type(self).reconcile(env)
+        if full or await job.is_due():
+            await job.run(Straight(f"{name}-reconcile"), request)
         while True:
-            summary = await type(self).rollup(env).run(Straight(f"{name}-rollup"), {})
+            run_id = f"{name}-{process.ambient.ids.unique()}"
+            summary = await type(self).derive(env).run(Straight(run_id), {})
             if not summary["superseded"]:
                 return
 

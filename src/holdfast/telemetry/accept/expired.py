@@ -30,16 +30,20 @@ class Expired:
     policy: str
     """Why: the setting and its value."""
     generations: tuple[str, ...] = ()
-    """Keys of the generations that had counted all of it."""
+    """Keys of the generations that closed the hours of its records."""
+    hours: tuple[int, ...] = ()
+    """These hours, counted from 1970."""
 
     @property
     def key(self) -> str:
         return layout.expired_key(self.identity)
 
     @classmethod
-    def of_manifest(cls, manifest: AcceptedManifest, policy: str, generations: tuple[str, ...]) -> "Expired":
+    def of_manifest(
+        cls, manifest: AcceptedManifest, policy: str, generations: tuple[str, ...] = (), hours: tuple[int, ...] = ()
+    ) -> "Expired":
         blob = (manifest.frame_sha256, manifest.frame_bytes, manifest.raw_blob_key)
-        return cls(manifest.identity, *blob, policy, generations)
+        return cls(manifest.identity, *blob, policy, generations, hours)
 
     def document(self) -> Document:
         identity = self.identity
@@ -55,6 +59,7 @@ class Expired:
             "raw_blob_key": self.raw_blob_key,
             "policy": self.policy,
             "generations": list(self.generations),
+            "hours": list(self.hours),
         }
 
     @classmethod
@@ -70,13 +75,14 @@ class Expired:
                 str(document["raw_blob_key"]),
                 str(document["policy"]),
                 tuple(map(str, document["generations"])),
+                tuple(map(int, document.get("hours", ()))),
             )
         except MALFORMED as error:
             raise Corrupt(f"{found.key}: not the record of an expired batch ({error!r})") from error
 
 
 async def record(store: Store, expired: Expired) -> None:
-    """Put it on record. What is there stays: bytes expire once."""
+    """Create the record. An existing record stays: bytes expire once."""
     await store.put(expired.key, codec.encode(expired.document()), ADDRESSED)
 
 

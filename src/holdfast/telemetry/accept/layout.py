@@ -8,7 +8,6 @@
     quarantine/v1/identity-conflict/agent={hex}/boot={hex}/{start}-{end}/{sha256}.json    other bytes, same identity
     quarantine/v1/resolutions/agent={hex}/boot={hex}/{start}-{end}/{sha256}.json          what was decided about it
     expired/v1/agent={hex}/boot={hex}/{start}-{end}.json  its bytes were expired; see ``expired``
-    settled/v1/agent={hex}/boot={hex}/{start}-{end}.json  its numbers are its own for ever; see ``settled``
     raw-blobs-by-time/v1/date={day}/hour={hour}/sha256={sha256}.json                      derived
     accepted-by-time/v1/date={day}/hour={hour}/{manifest_id}.json    written before the manifest; see ``references``
     collector-probes/v1/{collector}                       written while a store takes no batches (``server.readiness``)
@@ -33,7 +32,6 @@ ACCEPTED = "accepted/v1/"
 CONFLICTS = "quarantine/v1/identity-conflict/"
 RESOLUTIONS = "quarantine/v1/resolutions/"
 EXPIRED = "expired/v1/"
-SETTLED = "settled/v1/"
 BLOBS_BY_TIME = "raw-blobs-by-time/v1/"
 ACCEPTED_BY_TIME = "accepted-by-time/v1/"
 PROBES = "collector-probes/v1/"
@@ -85,10 +83,6 @@ def accepted_key(identity: BatchIdentity) -> str:
 
 def expired_key(identity: BatchIdentity) -> str:
     return f"{EXPIRED}{identity_path(identity)}.json"
-
-
-def settled_key(identity: BatchIdentity) -> str:
-    return f"{SETTLED}{identity_path(identity)}.json"
 
 
 def conflict_folder(identity: BatchIdentity) -> str:

@@ -28,7 +28,7 @@ PIPELINE = "meta/pipeline/"
 RUNS = ("runs/", "runs-index/v1/")
 """These and the prefixes below belong to packages that this one may not import, so they are repeated."""
 ASKED = (
-    *(layout.ACCEPTED, RAW_BLOBS, layout.CONFLICTS, layout.RESOLUTIONS, layout.EXPIRED, layout.SETTLED),
+    *(layout.ACCEPTED, RAW_BLOBS, layout.CONFLICTS, layout.RESOLUTIONS, layout.EXPIRED),
     *(layout.ACCEPTED_BY_TIME, ROLLUP, INDEX, MANIFESTS, BATCHES_BY_HOUR),
     *(f"{PIPELINE}recent/", f"{PIPELINE}coverage/", layout.RECONCILED, layout.HOLDS, layout.AUTHORITY),
 )
@@ -94,7 +94,7 @@ def bucket_policy(bucket: Bucket) -> Policy:
         _deny("AcceptedOnlyByCreation", ["s3:PutObject"], [accepted], _unconditional()),
         _deny("AcceptedNeverCopied", ["s3:PutObject"], [accepted], {"Null": {"s3:x-amz-copy-source": "false"}}),
         _deny("AcceptedNeverDeleted", DELETES, [accepted]),
-        _deny("ExpiriesNeverForgotten", DELETES, [bucket.arn(layout.EXPIRED), bucket.arn(layout.SETTLED)]),
+        _deny("ExpiriesNeverForgotten", DELETES, [bucket.arn(layout.EXPIRED)]),
         _deny("BlobsDeletedByGarbageCollectionAlone", DELETES, [blobs], _everybody_but(bucket.gc_role_arn)),
         # Other roles could not read an object that is encrypted with a key of its writer (SSE-C).
         _deny("NoKeysOfTheWriter", ["s3:PutObject"], [bucket.arn(EVERYTHING)], _customer_key()),
@@ -139,7 +139,7 @@ def role_policies(bucket: Bucket) -> dict[str, Policy]:
             read=[EVERYTHING],
             # It closes identities, records what it deletes, publishes generations, and keeps a journal of its own.
             write=[
-                *(layout.ACCEPTED, layout.CONFLICTS, layout.EXPIRED, layout.SETTLED, *REFERENCES),
+                *(layout.ACCEPTED, layout.CONFLICTS, layout.EXPIRED, *REFERENCES),
                 *(MANIFESTS, *RUNS, "bus/", PIPELINE),
             ],
             delete=[RAW_BLOBS, *REFERENCES, *GARBAGE, PIPELINE],

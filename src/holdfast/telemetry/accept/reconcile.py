@@ -45,6 +45,8 @@ class Finding(StrEnum):
     """What is known of its agent's numbers cannot be read, so it is unknown whether it overlaps another batch."""
     CORRUPT_DERIVED = "corrupt_derived"
     """Something that was derived for an hour cannot be read; the hour stays as it is."""
+    TOO_LATE = "too_late"
+    """A batch was found after an hour of its records was closed; these records are not counted."""
     OVERLAP = "overlap"
     """Two batches of one agent and boot share sequence numbers; each number counts once."""
 

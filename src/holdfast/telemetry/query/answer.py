@@ -104,13 +104,8 @@ class AnsweredSeries:
     values: list[float] = field(default_factory=list)
 
 
-async def answer(
-    duck: Duck, files: Sequence[Path], question: Question, *, layered: bool = False
-) -> tuple[list[AnsweredSeries], list[str]]:
-    """Series by labels, with their steps in order; and the agents under whose id several senders seem to send.
-
-    ``layered``, a series may have a window in several rows.
-    """
+async def answer(duck: Duck, files: Sequence[Path], question: Question) -> tuple[list[AnsweredSeries], list[str]]:
+    """Series by labels, with their steps in order; and the agents under whose id several senders seem to send."""
     if not files:
         return [], []
     params: dict[str, Any] = {"files": [str(path) for path in files]}
@@ -129,7 +124,7 @@ async def answer(
         text = f"WITH {picked} SELECT {group}, * FROM {rows} ORDER BY g, kind, step_ns"
         return _series(_quantiles(await duck.table(text, params), question.q), question), agents
     if question.aggregate.grows:
-        text = f"WITH {picked}, {_growth(group, question, layered=layered)}"
+        text = f"WITH {picked}, {_growth(group, question)}"
     else:
         value = _SIMPLE[question.aggregate]
         text = f"WITH {picked} SELECT {group}, kind, step_ns, {value} AS value FROM {rows} GROUP BY g, kind, step_ns"
@@ -141,17 +136,7 @@ async def answer(
     return _series(_in_order(await duck.table(text, params)), question), agents
 
 
-def _once(rows: str) -> str:
-    """Rows of one window as one, as ``rollup.joined`` has it: nothing is known of the steps between them."""
-    return (
-        "SELECT agent, labels, kind, boot, start_ns, step_ns, sum(count) AS count, sum(increase) AS increase, "
-        'arg_min("first", first_time_ns) AS "first", min(first_time_ns) AS first_time_ns, '
-        'arg_max("last", last_time_ns) AS "last", max(last_time_ns) AS last_time_ns '
-        f"FROM ({rows}) GROUP BY agent, labels, kind, boot, start_ns, step_ns"
-    )
-
-
-def _growth(group: str, question: Question, *, layered: bool) -> str:
+def _growth(group: str, question: Question) -> str:
     """What series grew by within their rows, and from each row to the next one.
 
     The latter is spread over the time between the two samples. Of a histogram that is what the first one of a row
@@ -166,7 +151,7 @@ def _growth(group: str, question: Question, *, layered: bool) -> str:
         seconds = f"CASE WHEN step_ns = {unfinished} THEN {covered} ELSE {seconds} END"
     value = f"sum(value) / ({seconds})" if question.aggregate is Aggregate.RATE else "sum(value)"
     return f"""
-rows AS ({_once(rows) if layered else rows}),
+rows AS ({rows}),
 boots AS ({_BOOTS}),
 within AS (
     SELECT *, first_time_ns AS at_ns, lag(last_time_ns) OVER w AS before_ns, lag("last") OVER w AS before FROM rows

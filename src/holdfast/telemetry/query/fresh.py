@@ -29,9 +29,9 @@ from holdfast.telemetry.discover import not_given, reconciled, resolved
 from holdfast.telemetry.frame import Batch, FrameInvalid, Limits, decode
 from holdfast.telemetry.identity import BatchIdentity
 from holdfast.telemetry.live.state import size_of
+from holdfast.telemetry.rollup.counted import identity_of_row
 from holdfast.telemetry.rollup.layout import coverage_key
 from holdfast.telemetry.rollup.listing import Listed
-from holdfast.telemetry.rollup.taken import identity_of_row
 
 AT_ONCE = 16
 DECODERS = 2

@@ -4,8 +4,8 @@ The chunks of a unit are used for its bucket of agents if they were made from ex
 another batch is listed or fresh, the bucket is read from batches. So an answer does not depend on what has been
 derived, and does not wait for it.
 
-A sealed unit stays as it is: its chunks are always used, and what they counted is left out of the batches that are read
-in addition.
+A closed hour counts for ever what it counts: its chunks are used whatever else is known, and batches that came later
+are left out. Numbers that it has counted count in no other hour.
 
 Order of reading: fresh batches, then the names of generations, then listings. Listings only grow, and a generation is
 made from listings that exist before it, so the listings contain what the generation was made from. A batch that is
@@ -21,10 +21,10 @@ from holdfast.base.aio import map_bounded
 from holdfast.base.errors import Corrupt
 from holdfast.objects.store import Store
 from holdfast.telemetry.query.fresh import Batches, Known, fresh, neighbours, row_of
-from holdfast.telemetry.rollup import layout, listing, manifest
+from holdfast.telemetry.rollup import kernel, layout, listing, manifest
+from holdfast.telemetry.rollup.counted import NOTHING, Links, Taken, links
 from holdfast.telemetry.rollup.listing import Listed
 from holdfast.telemetry.rollup.manifest import Current, Generation, Kind, bucket_of
-from holdfast.telemetry.rollup.taken import Order, order_of, sealed_inputs
 
 T = TypeVar("T")
 
@@ -61,8 +61,8 @@ class Raw:
 
     bucket: int
     rows: list[Listed]
-    taken: list[Listed] = field(default_factory=list)
-    """Batches that share numbers with them and already count these."""
+    taken: Taken = NOTHING
+    """What closed hours have counted of them."""
 
 
 @dataclass(slots=True)
@@ -75,7 +75,7 @@ class Hour:
     buckets: int = 1
     """How many buckets the agents are divided into."""
     raw: list[Raw] = field(default_factory=list)
-    """The batches of every other bucket, and of buckets that are sealed in part."""
+    """The batches of each other bucket."""
     listed: list[Listed] | None = None
     """Every batch of the hour, if the listings had to be read."""
     keys: list[str] = field(default_factory=list)
@@ -83,11 +83,13 @@ class Hour:
     lost: list[str] = field(default_factory=list)
     """Of listings from which its generation was made and which do not exist any more."""
 
-    @property
-    def layered(self) -> set[int]:
-        """Buckets with several sources: a series may have several rows for one window."""
-        sources = [*(unit.bucket for unit in self.units), *(raw.bucket for raw in self.raw)]
-        return {bucket for bucket in sources if sources.count(bucket) > 1}
+    closed: bool = False
+    """Whether its raw bytes may be gone: its numbers are final, and known by its kept windows alone."""
+
+
+def is_ours(generation: Generation) -> bool:
+    """Whether this version derived it, or nothing can derive it again."""
+    return kernel.is_current(generation.version) or generation.is_closed
 
 
 class Looked:
@@ -107,7 +109,7 @@ class Looked:
         *,
         wants_agent: Callable[[str], bool],
         wants_bucket: Callable[[int, int], bool],
-        usable: Callable[[Generation], bool] = lambda _: True,
+        usable: Callable[[Generation], bool] = is_ours,
         by_day: bool = False,
     ) -> list[Hour]:
         """The hours that overlap [since, until) and have data, the earliest first.
@@ -139,6 +141,7 @@ class Looked:
             if current is not None:
                 there = set(listing.ids(hour.keys))
                 hour.lost = [layout.batches_key(number, each) for each in current.listings if each not in there]
+                hour.closed = current.is_closed
                 current = current if usable(current) else None
             await self._divide(hour, current, wants_agent, wants_bucket)
             return hour
@@ -164,17 +167,17 @@ class Looked:
         wants_bucket: Callable[[int, int], bool],
     ) -> None:
         hour.buckets = size = 1 if current is None else current.buckets
-        if current is not None and _covers(current, hour.keys) and not self._touched(hour):
+        if current is not None and (hour.closed or (_covers(current, hour.keys) and not self._touched(hour))):
             hour.units = [unit for unit in current.units if wants_bucket(unit.bucket, current.buckets)]
             return
         buckets: dict[int, list[Listed]] = defaultdict(list)
         rows = await self.read_listed(hour)
         for row in rows:
             buckets[bucket_of(row.agent, size)].append(row)
-        order = await order_of(self.store, rows, await sealed_inputs(self.store, current))
+        found = await links(self.store, hour.hour, rows, self.batches.of_row)
         for bucket, every in sorted(buckets.items()):
             if wants_bucket(bucket, size):
-                self._choose(hour, current, bucket, every, order, wants_agent)
+                self._choose(hour, current, bucket, every, found, wants_agent)
 
     def _choose(
         self,
@@ -182,20 +185,16 @@ class Looked:
         current: Generation | None,
         bucket: int,
         rows: Sequence[Listed],
-        order: Order,
+        found: Links,
         wants_agent: Callable[[str], bool],
     ) -> None:
-        """Choose the chunks or the batches of one bucket; sealed chunks are always used."""
-        own = order.own(rows)
+        """What answers for one bucket: its chunks, or batches."""
         unit = None if current is None else current.unit(bucket)
-        hour.units += [] if current is None else current.sealed(bucket)
-        if not own:
-            return
-        inputs = [row.input for row in own]
-        if current is not None and unit is not None and current.covers(bucket, inputs, order.over(rows)):
+        inputs = [row.input for row in rows]
+        if current is not None and unit is not None and current.covers(bucket, inputs, found.closed(rows)):
             hour.units.append(unit)
-        elif chosen := [row for row in own if wants_agent(row.agent)]:
-            hour.raw.append(Raw(bucket, chosen, order.taken(rows, chosen)))
+        elif chosen := [row for row in found.own(rows) if wants_agent(row.agent)]:
+            hour.raw.append(Raw(bucket, chosen, found.taken(rows)))
 
     def _touched(self, hour: Hour) -> bool:
         """Whether a fresh batch, or one that shares numbers with a fresh batch, has records in the hour."""

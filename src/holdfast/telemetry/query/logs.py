@@ -26,13 +26,13 @@ from holdfast.telemetry.query.question import Moment, moment_ns, wants_bucket
 from holdfast.telemetry.records import HIGHEST_SEVERITY, Severity
 from holdfast.telemetry.rollup import index
 from holdfast.telemetry.rollup.columns import Flags, Ints
+from holdfast.telemetry.rollup.counted import Taken, links
 from holdfast.telemetry.rollup.extract import telemetry_of
 from holdfast.telemetry.rollup.layout import HOUR_NS, hour_start_ns
 from holdfast.telemetry.rollup.listing import Listed
 from holdfast.telemetry.rollup.manifest import ChunkRef, Kind, Table
 from holdfast.telemetry.rollup.matchers import AGENT, Matcher, Operator, check_pattern, chosen
 from holdfast.telemetry.rollup.points import LogLines
-from holdfast.telemetry.rollup.taken import taken_by
 from holdfast.telemetry.rollup.words import has_words, words_in, words_of
 
 AT_ONCE = 16
@@ -149,7 +149,7 @@ class _Search:
 
     async def run(self) -> Listing:
         hours = await self._looked.hours(
-            Kind.INDEX,
+            Kind.ROLLUP,
             self._since_ns,
             self._until_ns,
             wants_agent=self._wants,
@@ -173,10 +173,13 @@ class _Search:
 
     async def _hour(self, hour: Hour) -> list[dict[str, Any]]:
         rows = [row for bucket in hour.raw for row in bucket.rows]
-        shared = [row for bucket in hour.raw for row in bucket.taken]
+        taken = [bucket.taken for bucket in hour.raw]
         if candidates := await self._candidates(hour):
             listed = [row for row in await self._looked.read_listed(hour) if self._wants(row.agent)]
-            rows += _with_overlaps(listed, candidates)
+            indexed = _with_overlaps(listed, candidates)
+            found = await links(self._store, hour.hour, indexed, self._batches.of_row)
+            taken.append(found.taken(indexed))
+            rows += indexed
         if not rows:
             return []
         unique = {row.manifest_id: row for row in rows}
@@ -184,10 +187,9 @@ class _Search:
         batches = await self._batches.all(unique.values())
         start_ns = hour_start_ns(hour.hour)
         since, until = max(self._since_ns, start_ns), min(self._until_ns, start_ns + HOUR_NS)
-        taken = await taken_by(self._store, shared, self._batches.of_row)
 
         def look() -> list[dict[str, Any]]:
-            logs = telemetry_of(batches, since, until, taken).logs
+            logs = telemetry_of(batches, since, until, Taken.joined(taken)).logs
             return _documents(logs, self._fitting(logs))
 
         return await blocking(look)

@@ -24,10 +24,10 @@ from holdfast.telemetry.frame import Limits
 from holdfast.telemetry.query.answer import answer
 from holdfast.telemetry.query.found import Answer, Listing
 from holdfast.telemetry.query.fresh import Batches, Memory
-from holdfast.telemetry.query.known import Hour, Looked, resolved
+from holdfast.telemetry.query.known import Hour, Looked, is_ours, resolved
 from holdfast.telemetry.query.question import Moment, Question, ask, moment_ns, span_ns, wants_bucket
 from holdfast.telemetry.query.reading import Reading, reading
-from holdfast.telemetry.rollup import chunk, derive, index, rollup
+from holdfast.telemetry.rollup import chunk, index, rollup
 from holdfast.telemetry.rollup.labels import may_match
 from holdfast.telemetry.rollup.layout import HOUR_NS, window_name
 from holdfast.telemetry.rollup.manifest import ChunkRef, Current, Generation, Kind, Table
@@ -169,7 +169,7 @@ class Metrics:
         async with reading(self._store, batches, self._memory_limit) as workshop:
             looked = Looked(self._store, batches)
             hours = await looked.hours(
-                Kind.INDEX,
+                Kind.ROLLUP,
                 since_ns,
                 until_ns,
                 wants_agent=agent_test(matchers),
@@ -236,8 +236,7 @@ class _Asked:
         if files:  # chunks of an older version have fewer columns
             files.append(await self._workshop.keep(chunk.SCHEMA.empty_table(), "columns"))
         try:
-            layered = any(hour.layered for hour in hours)
-            series, agents = await answer(self._workshop.duck, files, question, layered=layered)
+            series, agents = await answer(self._workshop.duck, files, question)
         except OutOfMemory:
             raise
         except HoldfastError as error:
@@ -255,8 +254,8 @@ class _Asked:
         return Answer(question, series, self._workshop.finished())
 
     def _usable(self, generation: Generation) -> bool:
-        """Whether its rows are of this version, or cannot be derived again, and its windows divide the step."""
-        if not derive.is_current(generation.version) and not any(unit.sealed for unit in generation.units):
+        """Whether its rows are those of this version, if they can be made anew, and its windows divide the step."""
+        if not is_ours(generation):
             return False
         of_units = ({ref.window_ns for ref in unit.chunks if ref.table is Table.ROLLUP} for unit in generation.units)
         coarse = [min(windows) for windows in of_units if windows and self._question.window(windows) is None]

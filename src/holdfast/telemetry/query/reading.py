@@ -20,7 +20,6 @@ from holdfast.telemetry.rollup.extract import telemetry_of
 from holdfast.telemetry.rollup.layout import HOUR_NS, hour_start_ns
 from holdfast.telemetry.rollup.manifest import MAKE_ANEW, ChunkRef, Table
 from holdfast.telemetry.rollup.points import Telemetry
-from holdfast.telemetry.rollup.taken import taken_by
 
 AT_ONCE = 16
 
@@ -60,10 +59,9 @@ class Reading:
     async def telemetry(self, hour: int, raw: Raw) -> Telemetry:
         """What these batches say about the hour."""
         batches = await self._batches.all(raw.rows)
-        taken = await taken_by(self._store, raw.taken, self._batches.of_row)
         self.read.batches += len(raw.rows)
         start_ns = hour_start_ns(hour)
-        return await blocking(telemetry_of, batches, start_ns, start_ns + HOUR_NS, taken)
+        return await blocking(telemetry_of, batches, start_ns, start_ns + HOUR_NS, raw.taken)
 
     def finished(self) -> Read:
         """What was read, with the batches that could not be."""

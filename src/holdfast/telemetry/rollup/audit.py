@@ -10,7 +10,7 @@ Errors: whatever is wrong with the hour is a finding; only a store that does not
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from holdfast.base.aio import blocking, map_bounded
@@ -45,8 +45,6 @@ class Hour:
     manifests: dict[str, Entry] = field(default_factory=dict)
     listings: dict[str, Entry] = field(default_factory=dict)
     """By id."""
-    merged: dict[str, Entry] = field(default_factory=dict)
-    """Listings that hold others, by key."""
     rows: dict[str, Listed] = field(default_factory=dict)
     """By manifest id."""
     named_by: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -100,8 +98,6 @@ class HourCheck:
             ident = layout.listing_in(entry.key)
             if ident is not None:
                 found.listings[ident] = entry
-            elif listing.is_listing(entry.key, hour):
-                found.merged[entry.key] = entry
             else:
                 self._foreign(entry, tally)
         folders = [layout.rollup_folder(window, hour) for window in sorted(self.windows)]
@@ -137,24 +133,7 @@ class HourCheck:
         for ident, rows in said.items():
             found.named_by[ident] |= {row.manifest_id for row in rows}
         found.rows = {row.manifest_id: row for row in listing.union(said.values())}
-        for key in found.merged:
-            if told := await self._merged(found.hour, key, said):
-                tally.find(RULES["corrupt_listing"], key, told)
-        tally.checked["listings"] += len(found.listings) + len(found.merged)
-
-    async def _merged(self, hour: int, key: str, said: Mapping[str, list[Listed]]) -> str:
-        """What is wrong with a merged listing, if its parts can be read."""
-        try:
-            rows, parts = listing.decode_merged((await self.store.get(key)).body, key)
-        except NotFound:
-            return ""
-        except Corrupt as error:
-            return str(error)
-        if layout.merged_in(key) != (len(parts), listing.merged_id(hour, parts)):
-            return "its parts are not those that its name follows from"
-        if parts <= said.keys() and sorted(rows) != listing.union(said[ident] for ident in parts):
-            return "it does not say what its parts say"
-        return ""
+        tally.checked["listings"] += len(found.listings)
 
     async def _generation(self, key: str, tally: Tally) -> Generation | None:
         tally.checked["generations"] += 1
@@ -174,6 +153,8 @@ class HourCheck:
         for ident in sorted(covered - found.listings.keys()):
             key = layout.batches_key(found.hour, ident)
             tally.find(RULES["missing_listing"], key, f"{generation.key if generation else ''} was made from it")
+        if generation is not None and generation.is_closed:
+            return  # what came later is reported as too late
         for ident in sorted(found.listings.keys() - covered):
             entry = found.listings[ident]
             if self.look.judges(entry.modified_ns) and not await self._is_due(kind, found.hour, ident):
@@ -270,8 +251,7 @@ class HourCheck:
         if len(list(generation.units)) != len({manifest.key for manifest in units}):
             return  # what the others count is not known
         claimed = {ident for each in generation.listings for ident in found.named_by.get(each, ())}
-        beside = {ident for manifest in units for ident in manifest.unit.over}  # expired, and without records here
-        for ident in sorted(claimed - counted.keys() - beside):
+        for ident in sorted(claimed - counted.keys()):
             tally.find(RULES["left_out"], generation.key, f"batch {ident} is listed, and no unit counts it")
         tally.checked["inputs"] += len(counted)
 
@@ -315,8 +295,8 @@ def _count(found: Hour, manifest: UnitManifest, tally: Tally) -> None:
     if any(row is None for row in rows):
         return  # told of the input
     most = sum(row.records for row in rows if row is not None)
-    # A unit over a sealed one leaves out the numbers that were counted there; so do the units of which one was made.
-    least = 0 if manifest.unit.over or manifest.unit.parts else most - manifest.repeated
+    # What closed hours have counted of its batches is not counted here.
+    least = 0 if manifest.unit.closed else most - manifest.repeated
     if not least <= manifest.records <= most:
         told = f"it counted {manifest.records} records; its batches have {most}, {manifest.repeated} of them repeated"
         tally.find(RULES["wrong_count"], manifest.key, told)

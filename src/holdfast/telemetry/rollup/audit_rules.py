@@ -4,7 +4,7 @@ from holdfast.base.audit import Severity, rules
 
 _ANEW = "have the hour derived anew: docs/operate/pipeline.md says how"
 _FULL = "holdfast pipeline run --full: it lists every batch again"
-_SINCE = "holdfast pipeline run rollup index --since HOUR --until NEXT"
+_SINCE = "holdfast pipeline run derive --since HOUR --until NEXT"
 _AGAIN = "remove it, then holdfast pipeline run --full: it lists the batches again"
 
 RULES = {

@@ -20,6 +20,7 @@ from holdfast.telemetry.frame import Batch, Histograms, Samples, Sequenced
 from holdfast.telemetry.identity import BatchIdentity
 from holdfast.telemetry.records import Kind, same
 from holdfast.telemetry.rollup.buckets import Buckets
+from holdfast.telemetry.rollup.counted import NOTHING, Taken, seqs_of
 from holdfast.telemetry.rollup.points import (
     AlertChanges,
     Doubt,
@@ -32,7 +33,6 @@ from holdfast.telemetry.rollup.points import (
     Telemetry,
     in_order,
 )
-from holdfast.telemetry.rollup.taken import NOTHING, Taken, seqs_of
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -45,15 +45,15 @@ _KINDS = {kind: kind.name.lower() for kind in Kind}
 def telemetry_of(
     batches: Iterable[Batch], since_ns: int | None = None, until_ns: int | None = None, taken: Taken = NOTHING
 ) -> Telemetry:
-    """All records of these batches in [since, until), each once, without those whose numbers are taken. The order of
-    batches does not matter.
+    """All records of these batches in [since, until), each once, without those that closed hours take away. The order
+    of batches does not matter.
     """
     gathered = _Gathered(since_ns, until_ns, taken)
     for cluster in clusters(batches):
-        if len(cluster) == 1:
+        if len(cluster) == 1 and not taken.concerns(cluster[0]):
             gathered.add(cluster[0], None, None)
         else:
-            gathered.add_overlapping(sorted(cluster, key=lambda each: identity_of(each) not in taken.owners))
+            gathered.add_overlapping(cluster)
     return gathered.telemetry()
 
 
@@ -114,13 +114,10 @@ class _Gathered:
         self._alerts: list[tuple[Any, ...]] = []
         self._repeated = self._doubtful = 0
         self._doubts: list[Doubt] = []
+        self._seqs: dict[tuple[str, str], list[Ints]] = {}
 
     def add(self, batch: Batch, dropped: Ints | None, order: "_Ordered | None") -> None:
-        """The records of a batch, without those whose numbers are dropped, or were counted by others before."""
-        if self._taken.ranges and (counted := self._taken.among(batch, seqs_of(batch))) is not None:
-            fresh = counted if dropped is None else np.setdiff1d(counted, dropped)
-            self._repeated += len(fresh)
-            dropped = fresh if dropped is None else np.concatenate([dropped, fresh])
+        """The records of a batch, without those whose numbers are dropped."""
         if len(batch.samples):
             self._add_samples(batch, batch.samples, None, dropped, order)
         if len(batch.histograms):
@@ -131,11 +128,13 @@ class _Gathered:
             self._add_texts(batch, dropped)
 
     def add_overlapping(self, cluster: list[Batch]) -> None:
-        """Batches that share a range, settled ones first, by identity. The first that has a number keeps it."""
+        """Batches that share a range, by identity. The first that has a number in an open hour keeps it."""
         seqs = [seqs_of(each) for each in cluster]
         everything = np.concatenate(seqs)
+        free = [self._taken.free(each, own) for each, own in zip(cluster, seqs, strict=True)]
+        places = np.flatnonzero(np.concatenate(free))
         again = np.ones(len(everything), np.bool_)
-        again[np.unique(everything, return_index=True)[1]] = False
+        again[places[np.unique(everything[places], return_index=True)[1]]] = False
         order = _Ordered()
         end = 0
         for batch, own in zip(cluster, seqs, strict=True):
@@ -157,6 +156,7 @@ class _Gathered:
             self._repeated,
             tuple(self._doubts),
             self._doubtful,
+            self._seqs,
         )
 
     # --- samples ---
@@ -180,6 +180,7 @@ class _Gathered:
         if places is not None:
             of, seq, time_ns, value = of[places], seq[places], time_ns[places], value[places]
             buckets = None if buckets is None else buckets.take(places)
+        self._count(batch, seq)
         if order is None and len(np.unique(numbers)) < len(numbers):
             # One series as whole numbers and as floats: two in the frame, one here, in the order of their numbers.
             by_seq = np.argsort(seq, kind="stable")
@@ -256,13 +257,18 @@ class _Gathered:
         if len(logs):
             at = _all_or(self._chosen(logs.seq, logs.time_ns, dropped), len(logs))
             columns = (logs.seq[at], logs.time_ns[at], logs.severity[at], numbers[logs.attributes[at]])
+            self._count(batch, columns[0])
             self._logs.append((source, *columns, logs.message.take(pa.array(at))))
         if len(alerts):
             at = _all_or(self._chosen(alerts.seq, alerts.time_ns, dropped), len(alerts))
             value = np.where(alerts.valued[at], alerts.value[at], np.nan)
             columns = (alerts.seq[at], alerts.time_ns[at], alerts.state[at], numbers[alerts.labels[at]])
+            self._count(batch, columns[0])
             names = pa.array([batch.texts[name] for name in alerts.name[at].tolist()], pa.string())
             self._alerts.append((source, *columns, value, names, alerts.message.take(pa.array(at))))
+
+    def _count(self, batch: Batch, seqs: Ints) -> None:
+        self._seqs.setdefault((batch.identity.agent_id, batch.identity.boot_id), []).append(seqs)
 
     def _label_set(self, labels: dict[str, str]) -> int:
         return self._label_sets.setdefault(tuple(sorted(labels.items())), len(self._label_sets))

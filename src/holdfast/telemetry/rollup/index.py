@@ -1,4 +1,5 @@
-"""What an hour has: its series with their labels, and in which batches words, labels and severities of logs are.
+"""The index of an hour: its series with their labels, and which batches have which words, labels and severities in
+logs.
 
 Two tables of a unit, Parquet with zstd inside. ``series`` has one row per series. ``words`` has one row per word of a
 log message, per label of a log and per severity, with the manifest ids of the batches in which records have it: a
@@ -17,7 +18,6 @@ from holdfast.telemetry.rollup.manifest import Table
 from holdfast.telemetry.rollup.points import LogLines, SeriesKey, Telemetry, in_order
 from holdfast.telemetry.rollup.words import words_of
 
-VERSION = 1
 NAMES = {Table.SERIES: "holdfast.series_index.v1", Table.WORDS: "holdfast.word_index.v1"}
 
 SERIES = pa.schema(
@@ -76,6 +76,36 @@ def word_table(telemetry: Telemetry) -> pa.Table:
     if not len(logs):
         return WORDS.empty_table()
     return pa.concat_tables([_labels(logs), _severities(logs), _words(logs)])
+
+
+def joined(table: Table, parts: Sequence[pa.Table]) -> pa.Table:
+    """The tables of several shares as one; no agent is in two shares."""
+    there = [part for part in parts if part.num_rows]
+    if len(there) < 2:  # nothing to put together
+        return there[0] if there else _SCHEMAS[table].empty_table()
+    together = pa.concat_tables(there).combine_chunks()
+    names = ("metric", "agent") if table is Table.SERIES else ("kind", "name", "text")
+    ranks = [_ranks(together.column(name)) for name in names]
+    order = np.lexsort(ranks[::-1])
+    ordered = together.take(pa.array(order))
+    if table is Table.SERIES:
+        return ordered
+    starts = starts_of_groups(*(rank[order] for rank in ranks))
+    lists = ordered.column("batches").combine_chunks()
+    ends = np.append(0, pc.list_value_length(lists).to_numpy().cumsum())
+    offsets = pa.array(ends[np.append(starts, len(order))].astype(np.int32))
+    first = ordered.take(pa.array(starts))
+    columns = [
+        *(first.column(name) for name in names),
+        pa.array(np.add.reduceat(ordered.column("records").to_numpy(), starts)),
+        pa.ListArray.from_arrays(offsets, pc.list_flatten(lists)),
+    ]
+    return pa.Table.from_arrays(columns, schema=WORDS)
+
+
+def _ranks(column: pa.ChunkedArray) -> Ints:
+    found: Ints = pc.rank(column, "ascending", tiebreaker="dense").to_numpy().astype(np.int64)
+    return found
 
 
 def encode(table: Table, found: pa.Table) -> bytes:

@@ -1,7 +1,6 @@
-"""Where derived data lies. Pure: from hours, metrics and ids to keys, and back where somebody lists.
+"""The keys of derived data. Pure: from hours, metrics and ids to keys, and back.
 
     batches-by-hour/v1/date={day}/hour={hour}/{id}.parquet                                batches with records in it
-    batches-by-hour/v1/date={day}/hour={hour}/merged-{parts}-{id}.parquet                 several of these in one
     rollup/v1/window={window}/date={day}/hour={hour}/metric={metric}/{chunk}.lmrollup.zst  rows of one metric and window
     index/v1/date={day}/hour={hour}/{chunk}.lmindex.zst                                   series, or words of logs
     manifests/v1/date={day}/hour={hour}/unit-{unit}.json                                  what one unit gave
@@ -42,7 +41,6 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 _UNIT = re.compile(r"/unit-([0-9a-f]{64})\.json")
 _GENERATION = re.compile(r"/([a-z]+)-(\d{8})\.json")
 _LISTING = re.compile(r"/([0-9a-f]{64})\.parquet")
-_MERGED = re.compile(r"/merged-(\d{6})-([0-9a-f]{64})\.parquet")
 _ROLLUP = re.compile(re.escape(ROLLUP) + r"window=([1-9][0-9]{0,8})([smhd])/")
 _METRIC = re.compile(r"/metric=([^/]+)/")
 _SAFE = "_.-"
@@ -173,17 +171,6 @@ def listing_in(key: str) -> str | None:
     """The id of the listing under this key; None if it is none."""
     found = _LISTING.search(key)
     return found[1] if found is not None and key.startswith(BATCHES_BY_HOUR) else None
-
-
-def merged_key(hour: int, parts: int, merged_id: str) -> str:
-    """Where the listing lies that holds so many others."""
-    return f"{batches_folder(hour)}merged-{parts:06d}-{_hash(merged_id)}.parquet"
-
-
-def merged_in(key: str) -> tuple[int, str] | None:
-    """How many listings the one under this key holds, and its id; None if it is no merged listing."""
-    found = _MERGED.search(key)
-    return (int(found[1]), found[2]) if found is not None and key.startswith(BATCHES_BY_HOUR) else None
 
 
 def shard_of(agent: str) -> int:

@@ -1,46 +1,144 @@
 """Which batches a unit of derived data was made from, what it gave, and which units make up an hour now.
 
-A unit (see ``unit``) has a manifest once it is made. A **generation** lists the units that are current; it is created
-under the next number and never changed, so that an hour has one line of history.
+A **unit** is a kind, an hour, one bucket of agents, the exact set of input batches and the version of the derivation.
+Its id is the hash of all that, and every name under it follows from the id: deriving it again creates what is there
+already. A unit whose manifest exists is done.
+
+A **generation** lists the units that are current; it is created under the next number and never changed, so an hour has
+one line of history. A generation may **close** its hour: the raw bytes that it was made from may be removed from then
+on. A closed hour is never derived again. Its generation says which sequence numbers it has counted; these count in no
+other hour, and a batch that is found later counts nowhere in this one.
 
 Errors: ``Corrupt`` for a document that cannot be read or stands under a key that is not its own; ``Incompatible`` for a
 schema that this client does not know.
 """
 
+import hashlib
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from enum import StrEnum
+from functools import cached_property
+from typing import Any, TypeVar
+
+import numpy as np
 
 from holdfast.base import codec
 from holdfast.base.codec import MALFORMED, Document
 from holdfast.base.errors import Corrupt, HoldfastError, Incompatible, Invalid, check
-from holdfast.objects.store import Object
+from holdfast.objects.store import Object, Store
 from holdfast.telemetry.rollup import layout
 from holdfast.telemetry.rollup.labels import LabelValues
-from holdfast.telemetry.rollup.unit import Input, Kind, Table, Unit, bucket_of, text, texts, whole
 
-__all__ = [
-    "MAKE_ANEW",
-    "ChunkRef",
-    "Current",
-    "Generation",
-    "Input",
-    "Kind",
-    "Table",
-    "Unit",
-    "UnitManifest",
-    "bucket_of",
-    "current",
-]
-
-MAKE_ANEW = "restore it from a backup, or have the hour derived anew: docs/operate/pipeline.md says how"
-UNIT_SCHEMA = "holdfast.derived_unit.v1"
-GENERATION_SCHEMA = "holdfast.derived_generation.v1"
+MAKE_ANEW = "restore it from a backup, or have the hour derived again: docs/operate/pipeline.md says how"
+UNIT_SCHEMA = "holdfast.derived_unit.v2"
+GENERATION_SCHEMA = "holdfast.derived_generation.v2"
+OLDER_SCHEMAS = {"holdfast.derived_unit.v1": UNIT_SCHEMA, "holdfast.derived_generation.v1": GENERATION_SCHEMA}
 
 T = TypeVar("T")
 Body = bytes
 """Where a field is called ``bytes``."""
+Ranges = tuple[tuple[int, int], ...]
+"""Inclusive ranges of sequence numbers, in order."""
+Numbers = Mapping[tuple[str, str], Ranges]
+"""By agent and boot."""
+
+
+class Kind(StrEnum):
+    ROLLUP = "rollup"
+    """An hour: windows up to an hour, series, labels and words of logs, from one pass over its batches."""
+    DAILY = "daily"
+    """Windows above an hour, from the rows of hours; it is stored in the first hour of its day. Its inputs are units.
+    """
+
+
+class Table(StrEnum):
+    """What the rows of a chunk are."""
+
+    ROLLUP = "rollup"
+    SERIES = "series"
+    WORDS = "words"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Input:
+    """A batch by manifest id and the hash of its frame; a unit by its id, twice: a unit's id is its hash."""
+
+    id: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Unit:
+    kind: Kind
+    hour: int
+    buckets: int
+    """A power of two; the agents of the hour are divided among them."""
+    bucket: int
+    inputs: tuple[Input, ...]
+    """In order, each once."""
+    version: str
+    """Of the derivation, with the settings that change its rows."""
+    epoch: int = 0
+    """The number of the last generation that was a fence when the unit was planned; see ``Generation``."""
+    closed: tuple[int, ...] = ()
+    """Other hours that are closed and in which batches that share numbers with its inputs have records."""
+
+    def __post_init__(self) -> None:
+        if self.buckets < 1 or self.buckets & (self.buckets - 1) or not 0 <= self.bucket < self.buckets:
+            raise Invalid(f"bucket {self.bucket} of {self.buckets}: the number of buckets is a power of two")
+        object.__setattr__(self, "inputs", tuple(sorted(set(self.inputs))))
+        if len({each.id for each in self.inputs}) != len(self.inputs):
+            raise Invalid(f"a unit of hour {layout.hour_path(self.hour)} names one input with two hashes")
+
+    @cached_property
+    def id(self) -> str:
+        return hashlib.sha256(codec.encode(self.document())).hexdigest()
+
+    @property
+    def key(self) -> str:
+        return layout.unit_key(self.hour, self.id)
+
+    def chunk_id(self, table: Table, metric: str = "", window_ns: int = 0, part: str = "") -> str:
+        """A function of window, metric and input set (correction 14); samples and histograms are parts of one."""
+        names = {"unit": self.id, "table": str(table), "metric": metric, "window_ns": window_ns, "part": part}
+        text = codec.encode(names)
+        return hashlib.sha256(text).hexdigest()
+
+    def document(self) -> Document:
+        return {
+            "kind": str(self.kind),
+            "hour": layout.hour_path(self.hour).rstrip("/"),
+            "buckets": self.buckets,
+            "bucket": self.bucket,
+            "inputs": [[each.id, each.sha256] for each in self.inputs],
+            "version": self.version,
+            **({"epoch": self.epoch} if self.epoch else {}),
+            **({"closed": [layout.hour_path(hour).rstrip("/") for hour in self.closed]} if self.closed else {}),
+        }
+
+    @classmethod
+    def of(cls, document: Document) -> "Unit":
+        hour = _hour(text(document, "hour"))
+        inputs = tuple(Input(*texts(pair, 2)) for pair in document["inputs"])
+        kind = Kind(text(document, "kind"))
+        buckets, bucket = whole(document, "buckets"), whole(document, "bucket")
+        epoch = whole(document, "epoch") if "epoch" in document else 0
+        closed = tuple(map(_hour, texts(document.get("closed", ()))))
+        unit = cls(kind, hour, buckets, bucket, inputs, document["version"], epoch, closed)
+        if unit.inputs != inputs:
+            raise ValueError("inputs are not in order")
+        return unit
+
+
+def bucket_of(agent: str, buckets: int) -> int:
+    """Where the batches of an agent go. Twice as many buckets split each one in two."""
+    return slot_of(agent) % buckets
+
+
+def slot_of(agent: str) -> int:
+    """The number from which the bucket of an agent follows, whatever the number of buckets."""
+    return int.from_bytes(hashlib.sha256(agent.encode()).digest()[:4], "little")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +210,8 @@ class UnitManifest:
     """Those of them that were not the same."""
     unreadable: tuple[str, ...] = ()
     """Inputs that could not be read; nothing of theirs is in the chunks."""
+    numbers: Numbers = field(default_factory=dict)
+    """Sequence numbers of the records that were counted."""
 
     @property
     def key(self) -> str:
@@ -127,6 +227,7 @@ class UnitManifest:
             "repeated": self.repeated,
             "doubtful": self.doubtful,
             "unreadable": list(self.unreadable),
+            "numbers": _numbers_document(self.numbers),
         }
 
     def encode(self) -> bytes:
@@ -144,6 +245,7 @@ class UnitManifest:
                 whole(document, "repeated"),
                 whole(document, "doubtful"),
                 tuple(texts(document["unreadable"])),
+                _numbers_of(document.get("numbers", ())),
             )
 
         manifest = _taken(found.key, take)
@@ -163,41 +265,52 @@ class Current:
     unreadable: tuple[str, ...] = ()
     """Inputs that could not be read."""
     epoch: int = 0
-    sealed: bool = False
-    """Bytes of its inputs may be gone: it is never made again, and what comes later lies in a unit over it."""
-    over: tuple[str, ...] = ()
+    closed: tuple[int, ...] = ()
 
     @classmethod
     def of_manifest(cls, manifest: UnitManifest) -> "Current":
         unit = manifest.unit
-        made = (manifest.chunks, manifest.unreadable)
-        return cls(unit.id, unit.bucket, len(unit.inputs), *made, epoch=unit.epoch, over=unit.over)
+        return cls(
+            unit.id, unit.bucket, len(unit.inputs), manifest.chunks, manifest.unreadable, unit.epoch, unit.closed
+        )
 
     def document(self) -> Document:
-        chunks = [each.document() for each in self.chunks]
-        counted = {"unit_id": self.unit_id, "bucket": self.bucket, "inputs": self.inputs}
-        rare = {"epoch": self.epoch, "sealed": self.sealed, "over": list(self.over)}
-        told = {name: value for name, value in rare.items() if value}
-        return {**counted, "chunks": chunks, "unreadable": list(self.unreadable), **told}
+        return {
+            "unit_id": self.unit_id,
+            "bucket": self.bucket,
+            "inputs": self.inputs,
+            "chunks": [each.document() for each in self.chunks],
+            "unreadable": list(self.unreadable),
+            **({"epoch": self.epoch} if self.epoch else {}),
+            **({"closed": [layout.hour_path(hour).rstrip("/") for hour in self.closed]} if self.closed else {}),
+        }
 
     @classmethod
     def of(cls, document: Document) -> "Current":
-        chunks = tuple(ChunkRef.of(each) for each in document["chunks"])
-        lost = tuple(texts(document["unreadable"]))
-        numbers = (text(document, "unit_id"), whole(document, "bucket"), whole(document, "inputs"))
-        epoch = whole(document, "epoch") if "epoch" in document else 0
-        sealed, over = document.get("sealed", False), tuple(texts(document.get("over", ())))
-        return cls(*numbers, chunks, lost, epoch, sealed is True, over)
+        if document.get("sealed") or document.get("over"):
+            raise Incompatible(
+                f"unit {document['unit_id']} was sealed by an older version of holdfast",
+                remedy="its numbers cannot be read by this version, and its batches have expired: remove the "
+                "generations of its hour",
+            )
+        return cls(
+            text(document, "unit_id"),
+            whole(document, "bucket"),
+            whole(document, "inputs"),
+            tuple(ChunkRef.of(each) for each in document["chunks"]),
+            tuple(texts(document["unreadable"])),
+            whole(document, "epoch") if "epoch" in document else 0,
+            tuple(map(_hour, texts(document.get("closed", ())))),
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """The units that make up an hour. One bucket has one unit at most, over those of it that are sealed; a bucket
-    without one has no batches.
+    """The units that make up an hour. A bucket has at most one unit; a bucket without one has no batches.
 
-    A **fence** is a generation that changes nothing but its ``epoch``, which is its own number. Whatever was planned
-    before it can no longer be published, for its number is taken; whatever is planned after it gives new units that
-    epoch, and so other names. So of all that was there before the fence, what the fence does not name nobody ever will.
+    A **fence** is a generation that changes nothing but its ``epoch``, which is its own number. A plan from before it
+    can no longer be published, because its number is taken; a plan from after it gives new units that epoch, and so
+    other names. So an object from before the fence that the fence does not name is never named again.
     """
 
     kind: Kind
@@ -207,46 +320,52 @@ class Generation:
     version: str
     units: tuple[Current, ...]
     listings: tuple[str, ...] = ()
-    """Ids of the listings whose batches are all among the inputs, in order: who finds no others in the hour need not
-    read them to know that everything is covered."""
+    """Ids of the listings whose batches are all among the inputs, in order: a reader that finds no others in the hour
+    need not read one of them."""
     epoch: int = 0
     """The number of the last fence up to here."""
     expired: tuple[str, ...] = ()
-    """Windows whose chunks were let go."""
+    """Windows whose chunks expired."""
     write_id: str | None = None
-    """Of a fence: two who fence at the same time must not take the other's for their own."""
+    """Of a fence: two processes that fence at the same time must not take the other's fence for their own."""
+    counted: Numbers | None = None
+    """Of a closed hour, the sequence numbers that it has counted; None while the hour is open."""
 
     def __post_init__(self) -> None:
         taken = [unit.bucket for unit in self.units]
-        open_ones = [unit.bucket for unit in self.units if not unit.sealed]
-        by_bucket = taken == sorted(taken) and len(open_ones) == len(set(open_ones))
-        if not by_bucket or any(not 0 <= bucket < self.buckets for bucket in taken):
-            raise Invalid(f"generation {self.number}: its units do not stand by bucket, each bucket once")
+        if taken != sorted(set(taken)) or any(not 0 <= bucket < self.buckets for bucket in taken):
+            raise Invalid(f"generation {self.number}: its units are not in order of buckets, each bucket once")
 
     @property
     def key(self) -> str:
         return layout.generation_key(self.hour, self.kind, self.number)
 
+    @property
+    def is_closed(self) -> bool:
+        return self.counted is not None
+
+    @property
+    def windows(self) -> tuple[int, ...]:
+        """Windows of which rows are kept, in nanoseconds."""
+        named = self.version.partition(" ")[2]
+        kept = [name for name in named.split(",") if name and name not in self.expired]
+        return tuple(map(layout.window_of, kept))
+
     def unit(self, bucket: int) -> Current | None:
-        """The unit of a bucket that is not sealed."""
-        return next((each for each in self.units if each.bucket == bucket and not each.sealed), None)
+        return next((each for each in self.units if each.bucket == bucket), None)
 
-    def sealed(self, bucket: int) -> list[Current]:
-        return [each for each in self.units if each.bucket == bucket and each.sealed]
-
-    def covers(self, bucket: int, inputs: Iterable[Input], over: Iterable[str] = ()) -> bool:
-        """Whether the bucket's unit was made from exactly these inputs; of no inputs, whether there is no unit. Inputs
-        of sealed units are not among these; ``over`` are settled batches that came first.
+    def covers(self, bucket: int, inputs: Iterable[Input], closed: Iterable[int] = ()) -> bool:
+        """Whether the bucket's unit was made from exactly these inputs, with these hours closed; of no inputs, whether
+        there is no unit.
         """
         current, wanted = self.unit(bucket), tuple(inputs)
         if current is None or not wanted:
             return current is None and not wanted
-        beneath = (*(each.unit_id for each in self.sealed(bucket)), *over)
-        unit = Unit(self.kind, self.hour, self.buckets, bucket, wanted, self.version, current.epoch, beneath)
-        return unit.id == current.unit_id
+        place = (self.kind, self.hour, self.buckets, bucket)
+        return Unit(*place, wanted, self.version, current.epoch, tuple(sorted(closed))).id == current.unit_id
 
     def kept(self, unit: Current) -> Current:
-        """A unit without the chunks of windows that were let go in this hour."""
+        """A unit without the chunks of windows that have expired in this hour."""
         if not self.expired:
             return unit
         refs = [
@@ -257,12 +376,16 @@ class Generation:
         return replace(unit, chunks=tuple(refs))
 
     def says(self, unit: Current, made: UnitManifest) -> bool:
-        """Whether a unit of this generation is what its manifest says, but for what was sealed or let go since."""
-        return self.kept(Current.of_manifest(made)) == replace(unit, sealed=False)
+        """Whether a unit of this generation is what its manifest says, but for windows that expired since."""
+        return self.kept(Current.of_manifest(made)) == unit
 
     def fence(self, write_id: str) -> "Generation":
-        """The next generation, with the same units, behind which nothing of before comes."""
+        """The next generation, with the same units: no plan from before it can be published."""
         return replace(self, number=self.number + 1, epoch=self.number + 1, write_id=write_id)
+
+    def close(self, write_id: str, counted: Numbers) -> "Generation":
+        """The next generation, with the same units, after which the hour is never derived again."""
+        return replace(self.fence(write_id), counted=counted)
 
     def document(self) -> Document:
         return {
@@ -277,6 +400,7 @@ class Generation:
             **({"epoch": self.epoch} if self.epoch else {}),
             **({"expired": list(self.expired)} if self.expired else {}),
             **({"write_id": self.write_id} if self.write_id is not None else {}),
+            **({"counted": _numbers_document(self.counted)} if self.counted is not None else {}),
         }
 
     def encode(self) -> bytes:
@@ -287,12 +411,9 @@ class Generation:
         document = _document(found, GENERATION_SCHEMA)
 
         def take() -> "Generation":
-            hour = layout.hour_in(text(document, "hour") + "/")
-            if hour is None:
-                raise ValueError(f"{document['hour']!r} is no hour")
             return cls(
                 Kind(text(document, "kind")),
-                hour,
+                _hour(text(document, "hour")),
                 whole(document, "generation"),
                 whole(document, "buckets"),
                 text(document, "version"),
@@ -301,6 +422,7 @@ class Generation:
                 whole(document, "epoch") if "epoch" in document else 0,
                 tuple(texts(document.get("expired", ()))),
                 text(document, "write_id") if "write_id" in document else None,
+                _numbers_of(document["counted"]) if "counted" in document else None,
             )
 
         generation = _taken(found.key, take)
@@ -320,12 +442,60 @@ def current(keys: Iterable[str], kind: Kind) -> dict[int, str]:
     return {hour: key for hour, (_, key) in sorted(newest.items())}
 
 
+async def read_generation(store: Store, kind: Kind, hour: int) -> Generation | None:
+    """The current generation of an hour."""
+    folder = layout.manifest_folder(hour)
+    keys: list[str] = []
+    async for key in store.keys(folder, after=f"{folder}{kind}-"):
+        if not key.startswith(f"{folder}{kind}-"):
+            break
+        keys.append(key)
+    newest = current(keys, kind).get(hour)
+    return None if newest is None else Generation.read(await store.get(newest))
+
+
+def ranges_of(numbers: "np.ndarray[Any, np.dtype[np.int64]]") -> Ranges:
+    """Numbers as inclusive ranges, in order."""
+    ordered = np.unique(numbers)
+    if not len(ordered):
+        return ()
+    breaks = np.flatnonzero(np.diff(ordered) > 1)
+    firsts = ordered[np.concatenate([[0], breaks + 1])]
+    lasts = ordered[np.concatenate([breaks, [len(ordered) - 1]])]
+    return tuple(zip(firsts.tolist(), lasts.tolist(), strict=True))
+
+
+def _numbers_document(numbers: Numbers) -> list[Document]:
+    return [
+        {"agent": agent, "boot": boot, "ranges": [list(each) for each in ranges]}
+        for (agent, boot), ranges in sorted(numbers.items())
+    ]
+
+
+def _numbers_of(documents: Any) -> dict[tuple[str, str], Ranges]:
+    return {
+        (text(each, "agent"), text(each, "boot")): tuple((int(first), int(last)) for first, last in each["ranges"])
+        for each in documents
+    }
+
+
+def _hour(name: str) -> int:
+    hour = layout.hour_in(name + "/")
+    if hour is None:
+        raise ValueError(f"{name!r} is no hour")
+    return hour
+
+
 def _document(found: Object, schema: str) -> Document:
     document = codec.decode(found.body, key=found.key)
-    if document.get("schema") != schema:
+    if OLDER_SCHEMAS.get(str(document.get("schema")), document.get("schema")) != schema:
         raise Incompatible(
             f"{found.key}: schema {document.get('schema')!r} is not {schema!r}",
             remedy="upgrade holdfast on this machine, or find out who wrote this object",
+        )
+    if document.get("kind", document.get("unit", {}).get("kind")) == "index":
+        raise Incompatible(
+            f"{found.key}: an index of an older version", remedy="derive its hour again, and remove this object"
         )
     return document
 
@@ -333,9 +503,32 @@ def _document(found: Object, schema: str) -> Document:
 def _taken(key: str, take: Callable[[], T]) -> T:
     try:
         return take()
+    except Incompatible as error:
+        raise Incompatible(f"{key}: {error}", remedy=error.remedy) from error
     except (*MALFORMED, HoldfastError) as error:
         raise Corrupt(f"{key}: not as it was written ({error})") from error
 
 
 def _labels(document: Document) -> LabelValues:
     return tuple((name, None if values is None else tuple(texts(values))) for name, values in sorted(document.items()))
+
+
+def text(document: Document, name: str) -> str:
+    value = document[name]
+    if not isinstance(value, str):
+        raise TypeError(f"field {name} is {value!r}, and should be text")
+    return value
+
+
+def whole(document: Document, name: str) -> int:
+    value = document[name]
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise TypeError(f"field {name} is {value!r}, and should be a whole number")
+    return value
+
+
+def texts(values: Any, count: int | None = None) -> list[str]:
+    found = list(values)
+    if not all(isinstance(each, str) for each in found) or (count is not None and len(found) != count):
+        raise TypeError(f"{found!r} are not the texts that were expected")
+    return found

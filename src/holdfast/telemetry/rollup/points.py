@@ -8,8 +8,8 @@ of its own, because two senders under one agent id may interleave, and values of
 one boot. ``query.answer`` joins boots that follow each other.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -150,6 +150,8 @@ class Telemetry:
     """Those of them that were not the same; the first ones."""
     doubtful: int = 0
     """How many such there were."""
+    seqs: Mapping[tuple[str, str], Sequence[Ints]] = field(default_factory=dict)
+    """Numbers of the records that are counted, by agent and boot, in pieces."""
 
     @property
     def records(self) -> int:

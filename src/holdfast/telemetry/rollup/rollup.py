@@ -42,8 +42,6 @@ COLUMNS = (
     "start_ns", "count", "nans", "sum", "min", "max", "first", "last", "first_ns", "last_ns", "increase", "resets",
 )  # fmt: skip
 """Those that are one number per row."""
-VERSION = 2
-"""Of the derivation. It grows when the same samples give other rows."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -157,10 +155,9 @@ def merge(rows: Rows, window_ns: int) -> Rows:
 
 
 def joined(parts: Sequence[Rows], window_ns: int) -> Rows:
-    """Rows of one window from several places, whose series may be the same.
-
-    All of gauges and counters, or all of histograms. A series has a window once, but for what came after its batches
-    were let go: such rows are put together, and then ``increase`` and ``resets`` leave out what lies between them."""
+    """Rows of one window from several places, in order. All of gauges and counters, or all of histograms; a series has
+    each window once.
+    """
     parts = [part for part in parts if len(part)]
     if not parts:
         return Rows.empty(window_ns)
@@ -179,38 +176,8 @@ def joined(parts: Sequence[Rows], window_ns: int) -> Rows:
         sketch=Lists.joined([part.sketch for part in parts]),
         buckets=Buckets.joined(buckets) if len(buckets) == len(parts) else None,
     )
-    order = np.lexsort((together.first_ns, together.start_ns, series_id))
-    ordered = together.take(order)
-    once = (np.diff(ordered.series_id) != 0) | (np.diff(ordered.start_ns) != 0)
-    return ordered if once.all() else _together(ordered)
-
-
-def _together(rows: Rows) -> Rows:
-    """Rows of one window that interleave, by the first of their times: what they say of the window as a whole.
-
-    The last value is that of the latest time; a counter's steps between rows are nobody's, for they may have crossed.
-    """
-    merged = merge(rows, rows.window_ns)
-    if rows.buckets is not None:
-        starts = starts_of_groups(rows.series_id, rows.start_ns)
-        return replace(merged, last_ns=np.maximum.reduceat(rows.last_ns, starts))
-    full = rows.take(np.flatnonzero(rows.count > 0))
-    starts = starts_of_groups(full.series_id, full.start_ns)
-    if not len(starts):
-        return merged
-    group = np.repeat(np.arange(len(starts)), lengths_of(starts, len(full)))
-    by_end = np.lexsort((full.last_ns, group))
-    ends = by_end[starts + lengths_of(starts, len(full)) - 1]
-    counters = _counters(full.series)[full.series_id[starts]]
-    with np.errstate(invalid="ignore", over="ignore"):
-        grown = np.where(counters, np.add.reduceat(full.increase, starts), np.nan)
-    resets = np.where(counters, np.add.reduceat(full.resets, starts), 0)
-    there = np.flatnonzero(merged.count > 0)
-    last, increase = merged.last.copy(), merged.increase.copy()
-    last_ns, fell = merged.last_ns.copy(), merged.resets.copy()
-    last[there], last_ns[there] = full.last[ends], full.last_ns[ends]
-    increase[there], fell[there] = grown, resets
-    return replace(merged, last=last, last_ns=last_ns, increase=increase, resets=fell)
+    order = np.lexsort((together.start_ns, series_id))
+    return together.take(order)
 
 
 def _floor(time_ns: Ints, window_ns: int) -> Ints:

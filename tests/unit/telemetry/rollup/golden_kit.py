@@ -4,8 +4,9 @@ import math
 
 from holdfast.telemetry.frame import Batch
 from holdfast.telemetry.records import Counter, Gauge, Histogram, Log
-from holdfast.telemetry.rollup import derive, layout
-from holdfast.telemetry.rollup.extract import identity_of, telemetry_of
+from holdfast.telemetry.rollup import kernel, layout
+from holdfast.telemetry.rollup.extract import identity_of
+from holdfast.telemetry.rollup.kernel import Derived
 from holdfast.telemetry.rollup.manifest import ChunkRef, Current, Generation, Input, Kind, Table, Unit
 from holdfast.telemetry.rollup.windows import Windows
 from tests.unit.telemetry.rollup.rolled import SECOND, batch
@@ -37,20 +38,14 @@ BATCHES = [_web(), _db()]
 def derived() -> dict[str, bytes]:
     """Every object that one hour of them gives, by the name of its golden file."""
     inputs = tuple(Input(identity_of(each).manifest_id, f"{number}" * 64) for number, each in enumerate(BATCHES))
-    telemetry = telemetry_of(BATCHES, START, START + layout.HOUR_NS)
-    found: dict[str, bytes] = {}
-    for kind in (Kind.ROLLUP, Kind.INDEX):
-        version = derive.rollup_version(WINDOWS) if kind is Kind.ROLLUP else derive.index_version()
-        unit = Unit(kind, HOUR_NUMBER, 1, 0, inputs, version)
-        rolled, counted = derive.Rolled(WINDOWS), derive.Counted()
-        rolled.add(telemetry)
-        counted.add(telemetry)
-        made = list(rolled.chunks(unit) if kind is Kind.ROLLUP else derive.index_chunks(unit, telemetry))
-        found |= {f"{_name(each.ref)}.parquet": each.body for each in made}
-        manifest = derive.manifest(unit, counted, [each.ref for each in made])
-        generation = Generation(kind, HOUR_NUMBER, 3, 1, version, (Current.of_manifest(manifest),), ("e" * 64,))
-        found |= {f"{kind}-unit.json": manifest.encode(), f"{kind}-generation.json": generation.encode()}
-    return found
+    version = kernel.version_of(Kind.ROLLUP, WINDOWS)
+    hour = Derived(Unit(Kind.ROLLUP, HOUR_NUMBER, 1, 0, inputs, version), WINDOWS)
+    hour.add(BATCHES)
+    made = list(hour.chunks())
+    manifest = hour.manifest([each.ref for each in made])
+    generation = Generation(Kind.ROLLUP, HOUR_NUMBER, 3, 1, version, (Current.of_manifest(manifest),), ("e" * 64,))
+    found = {f"{_name(each.ref)}.parquet": each.body for each in made}
+    return {**found, "rollup-unit.json": manifest.encode(), "rollup-generation.json": generation.encode()}
 
 
 def _name(ref: ChunkRef) -> str:

@@ -5,9 +5,11 @@ import pytest
 from holdfast.base.errors import Corrupt, Incompatible
 from holdfast.telemetry.frame import Batch
 from holdfast.telemetry.records import Counter, Gauge, Histogram, Log
-from holdfast.telemetry.rollup import chunk, derive, index
+from holdfast.telemetry.rollup import chunk, index
 from holdfast.telemetry.rollup.extract import identity_of, telemetry_of
+from holdfast.telemetry.rollup.kernel import Chunk, Derived
 from holdfast.telemetry.rollup.manifest import Kind, Table, Unit
+from holdfast.telemetry.rollup.windows import Windows
 from holdfast.telemetry.rollup.words import has_words, words_in
 from tests.unit.telemetry.rollup.rolled import SECOND, batch
 
@@ -30,6 +32,13 @@ TWO = batch(
         1: Log("connection CLOSED, connection gone", 3 * SECOND, 9, {"unit": "nginx"}),
     },
 )
+
+
+def made_of(*shares: list[Batch]) -> list[Chunk]:
+    found = Derived(Unit(Kind.ROLLUP, 0, 1, 0, (), "v"), Windows.of())
+    for share in shares:
+        found.add(share)
+    return list(found.chunks())
 
 
 def ids(*batches: Batch) -> set[str]:
@@ -76,8 +85,7 @@ def test_a_message_has_all_of_the_words_or_not() -> None:
 
 
 def test_tables_come_back_and_anything_else_is_refused() -> None:
-    unit = Unit(Kind.INDEX, 0, 1, 0, (), derive.index_version())
-    chunks = {each.ref.table: each for each in derive.index_chunks(unit, telemetry_of([ONE, TWO]))}
+    chunks = {each.ref.table: each for each in made_of([ONE], [TWO]) if each.ref.table is not Table.ROLLUP}
     assert set(chunks) == {Table.SERIES, Table.WORDS}
     for table, made in chunks.items():
         back = index.decode(table, made.body, key=made.ref.key)
@@ -91,5 +99,10 @@ def test_tables_come_back_and_anything_else_is_refused() -> None:
 
 
 def test_an_hour_without_logs_or_samples_has_no_chunks() -> None:
-    unit = Unit(Kind.INDEX, 0, 1, 0, (), derive.index_version())
-    assert list(derive.index_chunks(unit, telemetry_of([]))) == []
+    assert made_of([]) == []
+
+
+def test_the_index_of_shares_is_that_of_all_batches() -> None:
+    whole, divided = made_of([ONE, TWO]), made_of([ONE], [TWO])
+    assert {each.ref.key: each.body for each in whole} == {each.ref.key: each.body for each in divided}
+    assert {each.ref.table for each in whole} == {Table.ROLLUP, Table.SERIES, Table.WORDS}

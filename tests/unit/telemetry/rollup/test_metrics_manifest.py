@@ -37,7 +37,7 @@ CHUNK = ChunkRef(
     60 * 10**9,
 )
 SERIES = ChunkRef(Table.SERIES, layout.index_key(HOUR, UNIT.chunk_id(Table.SERIES)), 2, 100, 2)
-MADE = UnitManifest(UNIT, (CHUNK, SERIES), 120, 3, 1, ("b" * 64,))
+MADE = UnitManifest(UNIT, (CHUNK, SERIES), 120, 3, 1, ("b" * 64,), {("a", "0"): ((0, 119),)})
 
 
 def stored(key: str, body: bytes) -> Object:
@@ -48,7 +48,7 @@ def test_a_unit_is_named_by_all_that_it_is() -> None:
     assert replace(UNIT, inputs=INPUTS[::-1]).id == UNIT.id
     assert replace(UNIT, inputs=INPUTS + INPUTS).id == UNIT.id
     others = [
-        replace(UNIT, kind=Kind.INDEX),
+        replace(UNIT, kind=Kind.DAILY),
         replace(UNIT, hour=HOUR + 1),
         replace(UNIT, buckets=8),
         replace(UNIT, bucket=2),
@@ -87,6 +87,20 @@ def test_documents_come_back() -> None:
     generation = Generation(Kind.ROLLUP, HOUR, 7, 4, UNIT.version, (Current.of_manifest(MADE),))
     assert Generation.read(stored(generation.key, generation.encode())) == generation
     assert generation.key.endswith("/rollup-00000007.json")
+    closed = generation.close("w", {("a", "0"): ((0, 9), (12, 12))})
+    assert Generation.read(stored(closed.key, closed.encode())) == closed
+    assert (closed.is_closed, closed.number, closed.epoch, closed.windows) == (True, 8, 8, (60 * 10**9,))
+    assert replace(closed, expired=("1m",)).windows == ()
+
+
+def test_an_hour_that_an_older_version_sealed_is_refused_by_name() -> None:
+    generation = Generation(Kind.ROLLUP, HOUR, 7, 4, UNIT.version, (Current.of_manifest(MADE),))
+    document = json.loads(generation.encode())
+    document["schema"] = "holdfast.derived_generation.v1"
+    assert Generation.read(stored(generation.key, json.dumps(document).encode())) == generation
+    document["units"][0]["sealed"] = True
+    with pytest.raises(Incompatible, match="sealed by an older version"):
+        Generation.read(stored(generation.key, json.dumps(document).encode()))
 
 
 def test_a_generation_covers_exactly_what_its_units_were_made_from() -> None:
@@ -111,15 +125,15 @@ def test_the_current_generation_is_the_one_of_the_highest_number() -> None:
     keys = [
         layout.generation_key(HOUR, "rollup", 9),
         layout.generation_key(HOUR, "rollup", 10),
-        layout.generation_key(HOUR, "index", 11),
+        layout.generation_key(HOUR, "daily", 11),
         layout.generation_key(HOUR + 1, "rollup", 2),
         layout.unit_key(HOUR, UNIT.id),
         "manifests/v1/date=2026-09-10/hour=12/stranger.txt",
         "manifests/v1/nowhere/rollup-00000099.json",
     ]
     assert manifest.current(keys, Kind.ROLLUP) == {HOUR: keys[1], HOUR + 1: keys[3]}
-    assert manifest.current(keys, Kind.INDEX) == {HOUR: keys[2]}
-    assert manifest.current([], Kind.INDEX) == {}
+    assert manifest.current(keys, Kind.DAILY) == {HOUR: keys[2]}
+    assert manifest.current([], Kind.DAILY) == {}
 
 
 def changed(**fields: Any) -> bytes:
@@ -153,7 +167,7 @@ def test_documents_under_other_keys_and_of_other_schemas_are_refused() -> None:
     with pytest.raises(Corrupt, match="is that of unit"):
         UnitManifest.read(stored(elsewhere, MADE.encode()))
     with pytest.raises(Incompatible, match="derived_unit"):
-        UnitManifest.read(stored(MADE.key, changed(schema="holdfast.derived_unit.v2")))
+        UnitManifest.read(stored(MADE.key, changed(schema="holdfast.derived_unit.v9")))
     generation = Generation(Kind.ROLLUP, HOUR, 7, 4, UNIT.version, ())
     with pytest.raises(Corrupt, match="is that of"):
         Generation.read(stored(layout.generation_key(HOUR, "rollup", 8), generation.encode()))

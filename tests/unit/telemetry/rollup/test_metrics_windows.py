@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.base.errors import Corrupt, Invalid
 from holdfast.telemetry.records import Counter, Gauge
-from holdfast.telemetry.rollup import chunk, derive, rollup, sketch
+from holdfast.telemetry.rollup import chunk, kernel, rollup, sketch
 from holdfast.telemetry.rollup.extract import telemetry_of
 from holdfast.telemetry.rollup.manifest import Kind, Unit
 from holdfast.telemetry.rollup.points import Telemetry
@@ -25,8 +25,8 @@ def test_windows_by_default() -> None:
     assert DEFAULT.names == ("10s", "1m", "5m", "1h", "1d")
     assert DEFAULT.hourly[-1] == HOUR
     assert DEFAULT.daily == (24 * HOUR,)
-    assert derive.rollup_version(DEFAULT) == "rollup.2 10s,1m,5m,1h"
-    assert derive.daily_version(DEFAULT) == "daily.2 1d"
+    assert kernel.version_of(Kind.ROLLUP, DEFAULT) == "rollup.3 10s,1m,5m,1h"
+    assert kernel.version_of(Kind.DAILY, DEFAULT) == "daily.3 1d"
 
 
 @pytest.mark.parametrize("names", [(), ("1d",), ("7s",), ("10s", "15s"), ("1m", "90m"), ("1h", "5h"), ("1m", "2d")])
@@ -72,8 +72,8 @@ def test_days_are_merged_from_hours() -> None:
         rollup.from_points(telemetry_of([batch("a", "0", {0: Counter("m", n, n * HOUR)})]).points, HOUR)
         for n in range(24)
     ]
-    unit = Unit(Kind.DAILY, 0, 1, 0, (), derive.daily_version(DEFAULT))
-    [made] = derive.daily_chunks(unit, hours, DEFAULT)
+    unit = Unit(Kind.DAILY, 0, 1, 0, (), kernel.version_of(Kind.DAILY, DEFAULT))
+    [made] = kernel.daily_chunks(unit, hours, DEFAULT)
     assert made.ref.key.startswith("rollup/v1/window=1d/date=1970-01-01/hour=00/metric=m/")
     [row] = as_dict(chunk.decode(made.body, key="k")).values()
     assert (row["count"], row["increase"], row["first"], row["last"]) == (24, 23.0, 0.0, 23.0)

@@ -1,0 +1,397 @@
+"""Derive: make the units that due hours lack, and publish them; then the same for days, from their hours.
+
+    marks, generations, listings     what is due, and what there is of it: read in this order, and staged each hour:
+    size                  the driver decides into how many units its agents are divided each unit: kernel
+    a task reads its batches, decodes, deduplicates, rolls up, writes chunks and manifest each hour: one create
+    the driver publishes the next generation (``publish``); marks that it covers go
+
+The driver holds hours, counts and names of units. Batches are rows: they go from the listings to the tasks. A unit that
+is current, or whose manifest exists, costs no read of its batches. An hour that another driver published first stays
+due, and the next run plans it again on top. An hour of which something cannot be read stays as it is, due and on
+record.
+
+A closed hour is never derived again: batches that are listed in it later are reported as too late.
+"""
+
+import hashlib
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from holdfast.base.aio import map_bounded
+from holdfast.base.codec import Document
+from holdfast.base.errors import Corrupt, Incompatible
+from holdfast.pipeline import due, layout, problems
+from holdfast.pipeline.engine import staged
+from holdfast.pipeline.engine.protocol import Spread
+from holdfast.pipeline.engine.relations import Relations, Step, relations
+from holdfast.pipeline.job import Steps
+from holdfast.pipeline.jobs.derive_units import DAY_WORK, NUMBERS, MakeDays, MakeUnits, TooLate, day_rows
+from holdfast.pipeline.options import Env
+from holdfast.pipeline.publish import Draft, publish, verify
+from holdfast.pipeline.tables.listed import LISTED, ListedTable
+from holdfast.pipeline.units import DAY_HOURS, DayPlan, HourPlan, Place, Size, plan_day, plan_hour
+from holdfast.telemetry.accept.reconcile import Finding, Problem
+from holdfast.telemetry.rollup import layout as derived
+from holdfast.telemetry.rollup.kernel import version_of
+from holdfast.telemetry.rollup.manifest import Generation, Kind, read_generation
+
+AT_ONCE = 8
+HOURS_AT_ONCE = 200
+"""That one run takes; the next takes the rest."""
+HOURS_PER_QUERY = 25
+MOST_REPORTED = 10_000
+"""Batches of one run that are put on record as problems."""
+BY_UNIT = Spread(by=("hour", "bucket"), worth=50_000, order=("agent", "manifest_id"), work="records + 10")
+BY_DAY = Spread(by=("hour", "bucket"), worth=200_000, order=("input_id", "key"), work="rows + 10")
+BY_HOUR = Spread(by=("hour",), worth=1_000, order=("manifest_id",))
+
+MARKS = pa.schema([("hour", pa.int64()), ("key", pa.string())])
+CURRENT = pa.schema(
+    [
+        *((name, pa.int64()) for name in ("hour", "number", "buckets", "epoch", "closed", "bucket")),
+        *(("version", pa.string()), ("unit_id", pa.string()), ("unit_epoch", pa.int64()), ("unreadable", pa.int64())),
+        ("error", pa.string()),
+    ]
+)
+PLACES = pa.schema(
+    [*((name, pa.int64()) for name in ("hour", "base", "buckets", "epoch", "fewer")), ("version", pa.string())]
+)
+
+SIZES = """
+    SELECT hour, sum(records) AS records, count(*) AS batches, count(DISTINCT agent) AS agents
+    FROM batches GROUP BY hour ORDER BY hour"""
+BATCHES = """
+    SELECT * FROM (
+        SELECT *, row_number() OVER (PARTITION BY hour, manifest_id ORDER BY records DESC, listing) AS place FROM listed
+        WHERE error = ''
+    ) AS numbered WHERE place = 1"""
+BROKEN = """
+    SELECT hour, max(error) AS error FROM (
+        SELECT hour, error FROM listed UNION ALL SELECT hour, error FROM current_units
+    ) AS both_of WHERE error <> '' GROUP BY hour ORDER BY hour"""
+WORK = """
+    SELECT batches.*, batches.slot % places.buckets AS bucket,
+        places.base, places.buckets, places.epoch, places.version,
+        current_units.unit_id, current_units.unit_epoch, current_units.unreadable
+    FROM batches JOIN places ON batches.hour = places.hour
+    LEFT JOIN current_units ON current_units.hour = places.hour AND current_units.buckets = places.buckets
+        AND current_units.bucket = batches.slot % places.buckets"""
+LATE_WORK = """
+    SELECT batches.* FROM batches JOIN (SELECT DISTINCT hour FROM current_units WHERE closed = 1) AS ended
+    ON batches.hour = ended.hour"""
+NAMES = ("units", *NUMBERS)
+COUNTS = f"""
+    SELECT count(*) AS units, {", ".join(f"sum({name}) AS {name}" for name in NUMBERS)}
+    FROM units WHERE outcome = 'unit' AND inputs > 0"""
+DAY_PLACES = "SELECT DISTINCT hour, base, buckets, epoch, version, 0 AS fewer FROM day_work"
+DAY_UNITS = "SELECT * FROM day_work WHERE listing IS NULL"
+
+
+class Derive:
+    name = "derive"
+    version = "1"
+
+    def __init__(self, env: Env) -> None:
+        self._env = env
+        self._store, self._options = env.store, env.options
+
+    async def is_due(self) -> bool:
+        return bool(await self._wanted(Kind.ROLLUP, {}) or await self._wanted(Kind.DAILY, {}))
+
+    async def split(self, request: Document) -> list[Document]:
+        return await due.split(self._store, request)
+
+    async def run(self, ctx: Steps, request: Document) -> Document:
+        hours = await ctx.step("due hours", self._wanted, str(Kind.ROLLUP), request)
+        made = await ctx.step("hours", self._hours, hours[:HOURS_AT_ONCE], ctx.run_id)
+        days = await ctx.step("due days", self._wanted, str(Kind.DAILY), request)
+        made_days = await ctx.step("days", self._days, days[:HOURS_AT_ONCE], ctx.run_id)
+        await ctx.step("end", self._end, ctx.run_id)
+        counts = {name: made[name] + made_days[name] for name in made if name not in ("hours", "published")}
+        more = len(hours) > HOURS_AT_ONCE or len(days) > HOURS_AT_ONCE
+        names = [layout.hour_name(hour) for hour in made["hours"]]
+        return {**counts, "published": len(names), "days": len(made_days["hours"]), "hours": names, "more": more}
+
+    async def _hours(self, hours: Sequence[int], run_id: str) -> Document:
+        """The order of reading: marks, generations, listings. A mark that is seen was made before its listing is read;
+        a generation that is read was made from listings that are read after it.
+        """
+        if not hours:
+            return Outcome().document()
+        async with relations(self._store, self._env.engine, run_id, self._watch) as work:
+            await work.put("marks", MARKS, self._marks([Kind.ROLLUP, layout.FINISH], hours))
+            await work.put("current_units", CURRENT, self._current(hours))
+            await work.scan("listed", ListedTable(tuple(hours)))
+            define(work)
+            await work.put("places", PLACES, self._places(work))
+            kernel = MakeUnits(self._options.windows, self._options.limits)
+            await work.map("units", "SELECT * FROM unit_work", kernel, BY_UNIT)
+            await work.map("late", LATE_WORK, TooLate(self._options.limits), BY_HOUR)
+            await self._report(work)
+            return await self._publish(work, Kind.ROLLUP)
+
+    async def _days(self, days: Sequence[int], run_id: str) -> Document:
+        if not days:
+            return Outcome().document()
+        async with relations(self._store, self._env.engine, run_id, self._watch) as work:
+            await work.put("day_marks", MARKS, self._marks([Kind.DAILY], days))
+            await work.put("day_work", DAY_WORK, self._day_work(days))
+            work.view("day_places", DAY_PLACES)
+            work.view("day_listings", "SELECT DISTINCT hour, listing FROM day_work WHERE listing <> ''")
+            await work.map("day_units", DAY_UNITS, MakeDays(self._options.windows), BY_DAY)
+            return await self._publish(work, Kind.DAILY)
+
+    async def _end(self, run_id: str) -> Document:
+        await staged.remove(self._store, run_id)
+        return {}
+
+    def _watch(self, step: str) -> Any:
+        return self._env.progress(f"derive: {step}")
+
+    # --- what is due ---
+
+    async def _wanted(self, kind: str, request: Document) -> list[int]:
+        """Hours; of days, the first hour of each."""
+        if kind == Kind.DAILY and not self._options.windows.daily:
+            return []
+        since, until = request.get("since_ns"), request.get("until_ns")
+        if since is not None or until is not None:
+            return await due.hours_between(self._store, since, until, due.LENGTH[kind])
+        now_ns = self._env.ambient.clock.wall_ns()
+        found = set(await due.ripe(self._store, kind, self._options.settle_ns, now_ns))
+        if kind == Kind.ROLLUP:
+            found |= set(await due.ripe(self._store, layout.FINISH, self._options.merge_after_ns, now_ns))
+        return sorted(found)
+
+    async def _marks(self, kinds: Sequence[str], hours: Iterable[int]) -> AsyncIterator[pa.RecordBatch]:
+        for kind in kinds:
+            found = await due.marks(self._store, kind)
+            rows = [{"hour": hour, "key": key} for hour in hours for key in found.get(hour, ())]
+            yield pa.RecordBatch.from_pylist(rows, MARKS)
+
+    # --- hours ---
+
+    async def _current(self, hours: Sequence[int]) -> AsyncIterator[pa.RecordBatch]:
+        async def one(hour: int) -> list[Document]:
+            try:
+                found = await read_generation(self._store, Kind.ROLLUP, hour)
+            except (Corrupt, Incompatible) as error:
+                return [{"hour": hour, "error": str(error)}]
+            return [] if found is None else _rows_of(found)
+
+        for start in range(0, len(hours), AT_ONCE):
+            for rows in await map_bounded(hours[start : start + AT_ONCE], one, limit=AT_ONCE):
+                yield pa.RecordBatch.from_pylist(rows, CURRENT)
+
+    async def _places(self, work: Relations) -> AsyncIterator[pa.RecordBatch]:
+        """The open hours of which everything can be read, each with the number of buckets that its size asks for."""
+        text = "SELECT DISTINCT hour, number, buckets, epoch, closed FROM current_units WHERE error = ''"
+        current = {row["hour"]: row for row in await work.rows(text)}
+        broken = {row["hour"] for row in await work.rows(BROKEN)}
+        now_ns = self._env.ambient.clock.wall_ns()
+        rows: list[Document] = []
+        for row in await work.rows(SIZES):
+            hour = row["hour"]
+            before = current.get(hour, {"number": 0, "buckets": 1, "epoch": 0, "closed": 0})
+            if hour in broken or before["closed"]:
+                continue
+            place, fewer = self._place(hour, Size(int(row["records"]), row["batches"], row["agents"]), before, now_ns)
+            numbers = {"hour": hour, "base": place.base, "buckets": place.buckets, "epoch": place.epoch}
+            rows.append({**numbers, "version": place.version, "fewer": int(fewer)})
+        yield pa.RecordBatch.from_pylist(rows, PLACES)
+
+    def _place(self, hour: int, size: Size, before: Document, now_ns: int) -> tuple[Place, bool]:
+        """And whether it can be divided into fewer buckets once it is finished."""
+        finished = derived.hour_start_ns(hour + 1) + self._options.merge_after_ns <= now_ns
+        records = self._options.records_per_unit
+        buckets = size.buckets(records, before["buckets"], finished=finished)
+        version = version_of(Kind.ROLLUP, self._options.windows)
+        place = Place(Kind.ROLLUP, hour, before["number"], buckets, version, before["epoch"])
+        return place, size.buckets(records, 1, finished=True) < buckets
+
+    async def _report(self, work: Relations) -> None:
+        """What an operator should see: batches that cannot be read any more, batches that came too late, and hours of
+        which something cannot be read.
+        """
+        told = "its bytes were there when it was reconciled, and could not be read when they were needed"
+        first = f"LIMIT {MOST_REPORTED}"
+        lost = await work.rows(f"SELECT DISTINCT key FROM units WHERE outcome = 'lost' ORDER BY key {first}")
+        found = [Problem(Finding.MISSING_BLOB, row["key"], told) for row in lost]
+        for row in await work.rows(f"SELECT * FROM late ORDER BY key, hour {first}"):
+            told = f"{row['records']} records of {layout.hour_name(row['hour'])}, which is closed: they are not counted"
+            found.append(Problem(Finding.TOO_LATE, row["key"], told))
+        broken = await work.rows(BROKEN)
+        found += [problems.of_hour(Kind.ROLLUP, row["hour"], row["error"]) for row in broken]
+        await problems.record(self._store, self._env.ambient, found)
+
+    # --- days ---
+
+    async def _day_work(self, days: Sequence[int]) -> AsyncIterator[pa.RecordBatch]:
+        """One day at a time: the inputs of its units, the chunks that they are made from, the listings."""
+        for day in days:
+            try:
+                plan = await plan_day(self._store, day, self._options.windows)
+            except (Corrupt, Incompatible) as error:
+                await problems.record(self._store, self._env.ambient, [problems.of_hour(Kind.DAILY, day, str(error))])
+                continue
+            yield pa.RecordBatch.from_pylist(list(day_rows(plan)), DAY_WORK)
+
+    # --- publish ---
+
+    async def _publish(self, work: Relations, kind: Kind) -> Document:
+        """The next generation of each hour that was planned. Then marks go: of these hours, and of closed ones."""
+        before = "day_" if kind is Kind.DAILY else ""
+        outcome = Outcome()
+        places = [_place_of(kind, row) for row in await work.rows(f"SELECT * FROM {before}places ORDER BY hour")]
+        fewer = {row["hour"] for row in await work.rows(f"SELECT hour FROM {before}places WHERE fewer = 1")}
+        covered: list[int] = []
+        for start in range(0, len(places), HOURS_PER_QUERY):
+            group = places[start : start + HOURS_PER_QUERY]
+            drafts = await _drafts(work, before, group)
+            published = await map_bounded(drafts, lambda draft: self._publish_one(draft, outcome), limit=AT_ONCE)
+            covered += [hour for hour in published if hour is not None]
+        if kind is Kind.ROLLUP:
+            for hour in covered:
+                await self._mark(hour, several=hour in fewer)
+            closed = await work.rows("SELECT DISTINCT hour FROM current_units WHERE closed = 1")
+            covered += [row["hour"] for row in closed]
+            outcome.broken_hours += len(await work.rows(BROKEN))
+            outcome.late = int((await work.rows("SELECT count(*) AS n FROM late"))[0]["n"])
+        for start in range(0, len(covered), HOURS_PER_QUERY):
+            named = ", ".join(map(str, covered[start : start + HOURS_PER_QUERY]))
+            keys = await work.rows(f"SELECT key FROM {before}marks WHERE hour IN ({named})")
+            await self._store.delete_many([row["key"] for row in keys])
+        if covered:
+            await problems.mended_hours(self._store, kind, covered)
+        counts = (await work.rows(COUNTS.replace("FROM units", f"FROM {before}units")))[0]
+        return {**outcome.document(), **{name: int(count or 0) for name, count in counts.items()}}
+
+    async def _publish_one(self, draft: Draft, outcome: "Outcome") -> int | None:
+        """The hour, if what was planned of it is current now."""
+        place = draft.place
+        try:
+            published = await publish(self._store, draft)
+        except (Corrupt, Incompatible) as error:
+            outcome.broken_hours += 1
+            found = problems.of_hour(place.kind, place.hour, str(error))
+            await problems.record(self._store, self._env.ambient, [found])
+            return None
+        if published.superseded:
+            outcome.superseded += 1
+            return None
+        if published.generation is not None:
+            await verify(self._store, place, published.generation.number)
+            outcome.hours.append(place.hour)
+        return place.hour
+
+    async def _mark(self, hour: int, *, several: bool) -> None:
+        """The day of an hour is due, whether this driver or one that was killed published the hour. Of an hour in more
+        units than its records need, one more look is due when it is finished. Both before the hour's own marks go.
+        """
+        current = await read_generation(self._store, Kind.ROLLUP, hour)
+        if current is None:
+            return
+        ident = hashlib.sha256(current.key.encode()).hexdigest()
+        if self._options.windows.daily:
+            await due.mark(self._store, self._env.ambient, Kind.DAILY, hour // DAY_HOURS * DAY_HOURS, ident)
+        if several:
+            await due.mark(self._store, self._env.ambient, layout.FINISH, hour, ident)
+
+    # --- without doing it ---
+
+    async def preview(self, request: Document) -> list[HourPlan | DayPlan]:
+        """What a run would do. It holds the rows of one hour at a time."""
+        now_ns = self._env.ambient.clock.wall_ns()
+        found: list[HourPlan | DayPlan] = []
+        for hour in await self._wanted(Kind.ROLLUP, request):
+
+            def decide(current: Generation | None, size: Size, hour: int = hour) -> Place:
+                before = {"number": 0, "buckets": 1, "epoch": 0} if current is None else _rows_of(current)[0]
+                return self._place(hour, size, before, now_ns)[0]
+
+            plan = await plan_hour(self._store, hour, self._options.limits, decide)
+            if plan.changed:
+                found.append(plan)
+        for day in await self._wanted(Kind.DAILY, request):
+            day_plan = await plan_day(self._store, day, self._options.windows)
+            found += [day_plan] if day_plan.changed else []
+        return found
+
+    async def explain(self, request: Document) -> list[Step]:
+        """The relational steps as the engine would run them. Reads nothing, and writes nothing."""
+        async with relations(self._store, self._env.engine, "explain", self._watch) as work:
+            tables = (("current_units", CURRENT), ("listed", LISTED), ("places", PLACES), ("day_work", DAY_WORK))
+            for name, schema in tables:
+                work.declare(name, schema)
+            define(work)
+            return [
+                Step("current_units", "read the current generation of each due hour"),
+                Step("listed", "read the listings of these hours"),
+                await work.explain("places", "decide into how many units each hour is divided", SIZES),
+                await work.explain("units", "make the units: one kernel for each", "SELECT * FROM unit_work"),
+                await work.explain("late", "report batches that came after their hour was closed", LATE_WORK),
+                await work.explain("day_units", "make the units of days", DAY_UNITS),
+            ]
+
+
+def define(work: Relations) -> None:
+    work.view("batches", BATCHES)
+    work.view("unit_work", WORK)
+
+
+async def _drafts(work: Relations, before: str, places: Sequence[Place]) -> list[Draft]:
+    """What the generations of these hours are made of; not of one of which a unit could not be made."""
+    named = ", ".join(str(place.hour) for place in places)
+    units = await work.rows(
+        f"SELECT hour, unit_id, outcome FROM {before}units WHERE outcome <> 'lost' AND hour IN ({named}) "
+        "ORDER BY hour, bucket"
+    )
+    table = "day_listings" if before else "(SELECT DISTINCT hour, listing FROM listed) AS all_of"
+    listings = await work.rows(f"SELECT hour, listing FROM {table} WHERE hour IN ({named}) ORDER BY hour, listing")
+    found: list[Draft] = []
+    for place in places:
+        own = [row for row in units if row["hour"] == place.hour]
+        if all(row["outcome"] == "unit" for row in own):
+            names = [row["listing"] for row in listings if row["hour"] == place.hour]
+            found.append(Draft(place, [row["unit_id"] for row in own], names))
+    return found
+
+
+@dataclass
+class Outcome:
+    """What became of some hours."""
+
+    hours: list[int] = field(default_factory=list)
+    """With a new generation."""
+    superseded: int = 0
+    broken_hours: int = 0
+    late: int = 0
+
+    def document(self) -> Document:
+        counts = dict.fromkeys(NAMES, 0)
+        rest = {"superseded": self.superseded, "broken_hours": self.broken_hours, "late": self.late}
+        return {**counts, **rest, "hours": sorted(self.hours)}
+
+
+def _rows_of(generation: Generation) -> list[Document]:
+    """One row per unit, or one without a unit."""
+    own = {
+        "hour": generation.hour,
+        "number": generation.number,
+        "buckets": generation.buckets,
+        "epoch": generation.epoch,
+        "closed": int(generation.is_closed),
+        "error": "",
+    }
+    units = [
+        {"bucket": each.bucket, "unit_id": each.unit_id, "unit_epoch": each.epoch, "unreadable": len(each.unreadable)}
+        for each in generation.units
+    ]
+    return [{**own, **unit} for unit in units or [{"bucket": -1}]]
+
+
+def _place_of(kind: Kind, row: Mapping[str, Any]) -> Place:
+    return Place(kind, row["hour"], row["base"], row["buckets"], row["version"], row["epoch"])

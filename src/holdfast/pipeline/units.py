@@ -1,0 +1,421 @@
+"""The units of an hour: which inputs each has, and how a task makes one.
+
+A task reads the inputs of a unit, computes (``rollup.kernel``), creates the chunks, then the unit's manifest. Every
+name follows from the unit, so a task that runs again, twice at once or very late creates what is there already; a unit
+whose manifest exists is done. Readers of generations see nothing of it until the driver publishes (``publish``).
+
+Errors: an input that is missing or cannot be read is named in the unit's manifest, and the rest counts. A store that
+does not answer fails the task.
+"""
+
+import asyncio
+import hashlib
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+
+from holdfast.base.aio import blocking, map_bounded
+from holdfast.base.errors import Corrupt, Incompatible, Invalid, NotFound
+from holdfast.objects.store import CREATE, Store, Written
+from holdfast.telemetry.frame import Batch, FrameInvalid, Limits, decode
+from holdfast.telemetry.rollup import chunk, kernel, layout, listing
+from holdfast.telemetry.rollup.counted import NOTHING, Links, Load, Taken, links
+from holdfast.telemetry.rollup.kernel import Chunk, Derived
+from holdfast.telemetry.rollup.listing import Listed
+from holdfast.telemetry.rollup.manifest import (
+    ChunkRef,
+    Current,
+    Generation,
+    Input,
+    Kind,
+    Table,
+    Unit,
+    UnitManifest,
+    bucket_of,
+    read_generation,
+)
+from holdfast.telemetry.rollup.rollup import Rows
+from holdfast.telemetry.rollup.windows import Windows
+
+DAY_HOURS = 24
+RECORDS_AT_ONCE = 200_000
+"""A task decodes so many records at a time, or one agent's."""
+BATCHES_PER_UNIT = 20_000
+"""A task holds the rows of so many batches, about."""
+OPEN_PIECES = 4
+"""Late batches make a whole unit anew. So as long as batches of an hour may come, its units are smaller than those of a
+finished hour by this factor."""
+READS = 32
+WRITES = 16
+DECODERS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What the units of an hour have in common: the driver decides it once for each plan."""
+
+    kind: Kind
+    hour: int
+    base: int
+    """The number of the generation that was read; 0 if there is none."""
+    buckets: int
+    version: str
+    epoch: int = 0
+    """Of the generation that was read: new units have it in their names."""
+
+    @classmethod
+    def after(cls, current: Generation | None, kind: Kind, hour: int, buckets: int, windows: Windows) -> "Place":
+        number, epoch = (0, 0) if current is None else (current.number, current.epoch)
+        return cls(kind, hour, number, buckets, kernel.version_of(kind, windows), epoch)
+
+    @classmethod
+    def of(cls, current: Generation) -> "Place":
+        """As the hour is divided and derived now."""
+        numbers = (current.number, current.buckets, current.version, current.epoch)
+        return cls(current.kind, current.hour, *numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The unit that is current in a bucket."""
+
+    unit_id: str
+    epoch: int = 0
+    unreadable: int = 0
+    """How many of its inputs could not be read."""
+
+    @classmethod
+    def of(cls, current: Current | None) -> "Known | None":
+        return None if current is None else cls(current.unit_id, current.epoch, len(current.unreadable))
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A unit with the batches that it is made from."""
+
+    unit: Unit
+    rows: Sequence[Listed] = ()
+    """Inputs of which anything can be counted here."""
+    taken: Taken = NOTHING
+    is_current: bool = False
+
+    def shares(self) -> Iterator[list[Listed]]:
+        """Whole agents, about ``RECORDS_AT_ONCE`` records together: a series belongs to one agent."""
+        share: list[Listed] = []
+        records = 0
+        by_agent = sorted(self.rows, key=lambda row: (row.agent, row.manifest_id))
+        for _, found in groupby(by_agent, key=lambda row: row.agent):
+            own = list(found)
+            size = sum(row.records for row in own)
+            if share and records + size > RECORDS_AT_ONCE:
+                yield share
+                share, records = [], 0
+            share += own
+            records += size
+        if share:
+            yield share
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """What an hour has, as far as it decides into how many buckets its agents are divided."""
+
+    records: int
+    batches: int
+    agents: int
+
+    @classmethod
+    def of(cls, rows: Sequence[Listed]) -> "Size":
+        return cls(sum(row.records for row in rows), len(rows), len({row.agent for row in rows}))
+
+    def buckets(self, records_per_unit: int, before: int, *, finished: bool) -> int:
+        """A power of two. While batches of the hour may come, never fewer than ``before``."""
+        records = records_per_unit if finished else max(1, records_per_unit // OPEN_PIECES)
+        found = 1 if finished else before
+        while found < self.agents and (self.records > found * records or self.batches > found * BATCHES_PER_UNIT):
+            found *= 2
+        return found
+
+
+# --- which units ---
+
+
+async def plan_unit(
+    store: Store, place: Place, bucket: int, rows: Sequence[Listed], known: Known | None, found: Links
+) -> Planned:
+    """The unit of a bucket, from all rows of the bucket."""
+    own = found.own(rows)
+    inputs = tuple(row.input for row in rows)
+    closed = found.closed(rows)
+    unit = Unit(place.kind, place.hour, place.buckets, bucket, inputs, place.version, place.epoch, closed)
+    if known is not None and known.epoch != unit.epoch:
+        before = replace(unit, epoch=known.epoch)
+        unit = before if before.id == known.unit_id else unit
+    if known is not None and known.unit_id == unit.id and known.unreadable and await _is_back(store, unit, own):
+        unit = replace(unit, epoch=place.base + 1)  # the same inputs, made again under a name that is not in use
+    return Planned(unit, own, found.taken(rows), known is not None and known.unit_id == unit.id)
+
+
+@dataclass(slots=True)
+class HourPlan:
+    """All units of an hour, as one process plans them: for a preview, and to close the hour."""
+
+    place: Place
+    current: Generation | None
+    units: list[Planned] = field(default_factory=list)
+    listings: list[str] = field(default_factory=list)
+    """Ids of those that were read."""
+    modified_ns: int = 0
+    """When the newest of these was written, by the store's clock."""
+    rows: list[Listed] = field(default_factory=list)
+    links: Links = field(default_factory=Links)
+
+    @property
+    def changed(self) -> bool:
+        """Whether the current generation lacks any of it."""
+        before = [] if self.current is None else [each.unit_id for each in self.current.units]
+        covered = () if self.current is None else self.current.listings
+        return before != [each.unit.id for each in self.units] or not set(covered).issuperset(self.listings)
+
+
+async def plan_hour(
+    store: Store, hour: int, limits: Limits, decide: Callable[[Generation | None, Size], Place]
+) -> HourPlan:
+    """The generation is read before the listings: it was made from listings that were there before it, and listings are
+    never deleted, so the inputs planned here contain those of the generation. Of a closed hour no unit is planned.
+    """
+    current = await read_generation(store, Kind.ROLLUP, hour)
+    pages = [page async for page in store.list(layout.batches_folder(hour))]
+    entries = [entry for page in pages for entry in page.entries if listing.is_listing(entry.key, hour)]
+    rows = await listing.read(store, [entry.key for entry in entries])
+    plan = HourPlan(decide(current, Size.of(rows)), current, rows=rows)
+    plan.listings = sorted(listing.ids(entry.key for entry in entries))
+    plan.modified_ns = max((entry.modified_ns for entry in entries), default=0)
+    if current is not None and current.is_closed:
+        return plan
+    buckets = plan.place.buckets
+    plan.links = await links(store, hour, rows, loader(store, limits))
+    parts: dict[int, list[Listed]] = defaultdict(list)
+    for row in rows:
+        parts[bucket_of(row.agent, buckets)].append(row)
+    for bucket, own in sorted(parts.items()):
+        known = None if current is None or current.buckets != buckets else Known.of(current.unit(bucket))
+        plan.units.append(await plan_unit(store, plan.place, bucket, own, known, plan.links))
+    return plan
+
+
+async def _is_back(store: Store, unit: Unit, rows: Iterable[Listed]) -> bool:
+    """Whether the current unit was made without a batch that can be read now."""
+    found = await store.find(unit.key)
+    if found is None:
+        return False
+    lost = set(UnitManifest.read(found).unreadable)
+    for row in rows:
+        if row.manifest_id in lost and await _is_readable(store, row):
+            return True
+    return False
+
+
+async def _is_readable(store: Store, row: Listed) -> bool:
+    found = await store.find(row.blob_key)
+    if found is None:
+        return False
+    try:
+        await blocking(decoded, found.body, row.frame_sha256, Limits())
+    except (FrameInvalid, Invalid, Corrupt):
+        return False
+    return True
+
+
+# --- made ---
+
+
+@dataclass(slots=True)
+class Made:
+    """What became of one unit."""
+
+    manifest: UnitManifest
+    made: bool = False
+    """By this call; else it was there."""
+    stale: bool = False
+    """Nothing was made: an input was superseded since."""
+    read_bytes: int = 0
+    wrote_bytes: int = 0
+
+
+async def make(store: Store, planned: Planned, windows: Windows, limits: Limits) -> Made:
+    """Make the unit if it is not there."""
+    found = await _found(store, planned.unit)
+    if found is not None:
+        return found
+    made = Made(UnitManifest(planned.unit, ()), made=True)
+    derived, unreadable = await derive(store, planned, windows, limits, made)
+    refs = await _create(store, await blocking(lambda: list(derived.chunks())), made)
+    made.manifest = derived.manifest(refs, unreadable)
+    await store.put(made.manifest.key, made.manifest.encode(), CREATE)
+    return made
+
+
+async def derive(
+    store: Store, planned: Planned, windows: Windows, limits: Limits, made: Made
+) -> tuple[Derived, list[str]]:
+    """What a unit's batches give, and those that cannot be read. Memory holds the records of one share."""
+    derived = Derived(planned.unit, windows, planned.taken)
+    unreadable: list[str] = []
+    for share in planned.shares():
+        batches = await _batches(store, share, limits, unreadable, made)
+        await blocking(derived.add, batches)
+    return derived, unreadable
+
+
+async def make_day(store: Store, unit: Unit, sources: Sequence[tuple[str, str]], windows: Windows) -> Made:
+    """Make the unit of a day from chunks of its hours: ids of their units, and keys. Of a chunk that is gone nothing is
+    made: the hour has another generation since, and the day is planned again on top of that.
+    """
+    found = await _found(store, unit)
+    if found is not None:
+        return found
+    made = Made(UnitManifest(unit, ()), made=True)
+    unreadable: set[str] = set()
+    gone = False
+
+    async def one(source: tuple[str, str]) -> Rows | None:
+        nonlocal gone
+        ident, key = source
+        try:
+            body = (await store.get(key)).body
+            made.read_bytes += len(body)
+            return await blocking(chunk.decode, body, key=key)
+        except NotFound:
+            gone = True
+        except (Corrupt, Incompatible):
+            unreadable.add(ident)
+        return None
+
+    rows = [each for each in await map_bounded(sources, one, limit=READS) if each is not None]
+    if gone:
+        return Made(UnitManifest(unit, ()), stale=True)
+    refs = await _create(store, await blocking(lambda: list(kernel.daily_chunks(unit, rows, windows))), made)
+    made.manifest = UnitManifest(unit, kernel.in_order(refs), unreadable=tuple(sorted(unreadable)))
+    await store.put(made.manifest.key, made.manifest.encode(), CREATE)
+    return made
+
+
+async def _found(store: Store, unit: Unit) -> Made | None:
+    found = await store.find(unit.key)
+    if found is None:
+        return None
+    try:
+        return Made(UnitManifest.read(found))
+    except (Corrupt, Incompatible):  # publishing the hour fails on it too, and leaves the hour as it is
+        return Made(UnitManifest(unit, ()))
+
+
+def loader(store: Store, limits: Limits) -> Load:
+    """Reads the batch of a row; None if it cannot be read."""
+
+    async def load(row: Listed) -> Batch | None:
+        try:
+            return await blocking(decoded, (await store.get(row.blob_key)).body, row.frame_sha256, limits)
+        except (NotFound, FrameInvalid, Corrupt, Invalid):
+            return None
+
+    return load
+
+
+async def _batches(
+    store: Store, rows: Sequence[Listed], limits: Limits, unreadable: list[str], made: Made
+) -> list[Batch]:
+    decoders = asyncio.Semaphore(DECODERS)
+
+    async def one(row: Listed) -> Batch | None:
+        try:
+            body = (await store.get(row.blob_key)).body
+            made.read_bytes += len(body)
+            async with decoders:
+                return await blocking(decoded, body, row.frame_sha256, limits)
+        except (NotFound, FrameInvalid, Corrupt, Invalid):
+            unreadable.append(row.manifest_id)
+            return None
+
+    return [each for each in await map_bounded(rows, one, limit=READS) if each is not None]
+
+
+def decoded(body: bytes, sha256: str, limits: Limits) -> Batch:
+    if hashlib.sha256(body).hexdigest() != sha256:
+        raise Corrupt("the bytes are not those that were accepted")
+    return decode(body, limits)
+
+
+async def _create(store: Store, chunks: Iterable[Chunk], made: Made) -> list[ChunkRef]:
+    """An existing key means done: its name follows from the same inputs. Its bytes may be packed in another way."""
+
+    async def one(each: Chunk) -> ChunkRef:
+        made.wrote_bytes += len(each.body)
+        if isinstance(await store.put(each.ref.key, each.body, CREATE), Written):
+            return each.ref
+        there = (await store.get(each.ref.key)).body
+        return replace(each.ref, bytes=len(there), crc32=zlib.crc32(there))
+
+    return await map_bounded(chunks, one, limit=WRITES)
+
+
+# --- days ---
+
+
+@dataclass(frozen=True, slots=True)
+class DayUnit:
+    """The unit of a day in one bucket, with the chunks that it is made from: id of the hour's unit, and key."""
+
+    unit: Unit
+    sources: tuple[tuple[str, str], ...]
+    rows: int
+    is_current: bool
+
+
+@dataclass(slots=True)
+class DayPlan:
+    place: Place
+    current: Generation | None
+    units: list[DayUnit]
+    listings: list[str]
+
+    @property
+    def changed(self) -> bool:
+        before = [] if self.current is None else [each.unit_id for each in self.current.units]
+        covered = () if self.current is None else self.current.listings
+        return before != [each.unit.id for each in self.units] or not set(covered).issuperset(self.listings)
+
+
+async def plan_day(store: Store, hour: int, windows: Windows) -> DayPlan:
+    """The day that begins with this hour, from the current generations of its hours."""
+    current = await read_generation(store, Kind.DAILY, hour)
+    found = [await read_generation(store, Kind.ROLLUP, each) for each in range(hour, hour + DAY_HOURS)]
+    hours = [each for each in found if each is not None and each.units]
+    place = Place.after(current, Kind.DAILY, hour, min((each.buckets for each in hours), default=1), windows)
+    inputs: dict[int, list[Current]] = defaultdict(list)
+    for generation in hours:
+        for each in generation.units:
+            inputs[each.bucket & (place.buckets - 1)].append(each)
+    largest = windows.hourly[-1]
+    units: list[DayUnit] = []
+    for bucket, own in sorted(inputs.items()):
+        names = tuple(Input(each.unit_id, each.unit_id) for each in own)
+        unit = Unit(Kind.DAILY, hour, place.buckets, bucket, names, place.version, place.epoch)
+        known = None if current is None or current.buckets != place.buckets else current.unit(bucket)
+        if known is not None and known.epoch != unit.epoch:
+            before = replace(unit, epoch=known.epoch)
+            unit = before if before.id == known.unit_id else unit
+        refs = [
+            (each.unit_id, ref)
+            for each in own
+            for ref in each.chunks
+            if ref.table is Table.ROLLUP and ref.window_ns == largest
+        ]
+        sources = tuple((ident, ref.key) for ident, ref in refs)
+        is_current = known is not None and known.unit_id == unit.id
+        units.append(DayUnit(unit, sources, sum(ref.rows for _, ref in refs), is_current))
+    listings = sorted({ident for each in found if each is not None for ident in each.listings})
+    return DayPlan(place, current, units, listings)

@@ -362,7 +362,7 @@ STORIES: dict[str, Callable[[Path], Any]] = {
     "queue": queue,
 }
 LEFT_OUT = ("*.lock", "locks", "staging", "reserve", "queue.reserve")
-"""Locks, files being written, and bytes that only keep room: whoever needs them makes them."""
+"""Locks, files being written, and bytes that only keep room: they are made where they are needed."""
 
 
 def main(target: Path, *kinds: str) -> None:

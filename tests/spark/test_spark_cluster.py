@@ -32,7 +32,7 @@ from tests.spark.readings import batches, readings, waiting
 from tests.spark.test_spark_jobs import audit
 from tests.spark.test_spark_write import arrived, written
 from tests.tidy.tree import ROOT
-from tests.unit.pipeline.audit_desk import told
+from tests.unit.pipeline.audit_desk import remarks
 from tests.unit.pipeline.field import Field, agrees, generations
 
 DAY_S = 24 * 3600
@@ -166,7 +166,7 @@ async def orphans_are_told_and_go(uri: str) -> None:
         prefix = layout.load_prefix(left.load)
         record = await audit(store)
         assert record.good
-        assert ("ontology_staged_load", prefix) in told(record)
+        assert ("ontology_staged_load", prefix) in remarks(record)
         assert (await collected(store))["kept"] == {garbage.ALIVE: 1}
         for key in left.keys:
             path = Path(uri.removeprefix("file:"), key)
@@ -176,7 +176,7 @@ async def orphans_are_told_and_go(uri: str) -> None:
         gone = {key async for each in intents(store, done["run_id"]) for key, _, _ in each.objects}
         assert gone == set(left.keys)
         assert [key async for key in store.keys(layout.LOADS)] == []
-        assert ("ontology_staged_load", prefix) not in told(await audit(store))
+        assert ("ontology_staged_load", prefix) not in remarks(await audit(store))
 
 
 async def collected(store: Client) -> dict[str, Any]:
@@ -230,11 +230,11 @@ def test_spark_connect_runs_the_pipeline_and_reads_tables(spark: Spark, connect:
     ):
         assert driver.stdin is not None
         assert driver.stdout is not None
-        told = driver.stdout.readline()
+        line = driver.stdout.readline()
         forget_sessions(spark)
         rest, _ = driver.communicate("go on\n", timeout=2 * PATIENCE_S)
     assert driver.returncode == 0, (tmp_path / "errors").read_text()[-3000:]
-    found: dict[str, Any] = json.loads(told)
+    found: dict[str, Any] = json.loads(line)
     rows, batches = asyncio.run(compared(uri, field)), len(field.manifests)
     assert found == {"statuses": ["success"], "rows": rows, "good": True, "batches": batches}
     first, second = map(json.loads, rest.splitlines())

@@ -71,7 +71,7 @@ def wrong(record: Audited) -> set[tuple[str, str]]:
     return {(str(each["rule"]), str(each["key"])) for each in record.findings if each["severity"] != "information"}
 
 
-def told(record: Audited) -> set[tuple[str, str]]:
+def remarks(record: Audited) -> set[tuple[str, str]]:
     return {(str(each["rule"]), str(each["key"])) for each in record.findings if each["severity"] == "information"}
 
 

@@ -91,9 +91,9 @@ async def rows_that_count_twice(store: Store) -> Expected:
     body = chunk.to_parquet(pa.table(doubled).replace_schema_metadata(meta))
     await store.put(ref.key, body, OVERWRITE)
     lying = replace(ref, bytes=len(body), crc32=zlib.crc32(body))
-    told = replace(manifest, chunks=tuple(lying if each == ref else each for each in manifest.chunks))
-    await store.put(told.key, told.encode(), OVERWRITE)
-    units = tuple(Current.of_manifest(told) if each.unit_id == told.unit.id else each for each in base.units)
+    answer = replace(manifest, chunks=tuple(lying if each == ref else each for each in manifest.chunks))
+    await store.put(answer.key, answer.encode(), OVERWRITE)
+    units = tuple(Current.of_manifest(answer) if each.unit_id == answer.unit.id else each for each in base.units)
     await store.put(base.key, replace(base, units=units).encode(), OVERWRITE)
     return {("wrong_rows", ref.key)}
 
@@ -127,10 +127,10 @@ async def index_that_leads_elsewhere(store: Store) -> Expected:
     ghost = pa.array([["f" * 64]] * table.num_rows, table.schema.field(place).type)
     body = chunk.to_parquet(table.set_column(place, table.schema.field(place), ghost))
     lying = replace(words, bytes=len(body), crc32=zlib.crc32(body))
-    told = replace(manifest, chunks=tuple(lying if each == words else each for each in manifest.chunks))
+    answer = replace(manifest, chunks=tuple(lying if each == words else each for each in manifest.chunks))
     await store.put(words.key, body, OVERWRITE)
-    await store.put(told.key, told.encode(), OVERWRITE)
-    units = tuple(Current.of_manifest(told) if each.unit_id == told.unit.id else each for each in base.units)
+    await store.put(answer.key, answer.encode(), OVERWRITE)
+    units = tuple(Current.of_manifest(answer) if each.unit_id == answer.unit.id else each for each in base.units)
     await store.put(base.key, replace(base, units=units).encode(), OVERWRITE)
     return {("dangling_index", words.key), ("wrong_rows", words.key)}
 
@@ -197,7 +197,7 @@ async def truncated_generation(store: Store) -> Expected:
 
 @fault()
 async def truncated_listing(store: Store) -> Expected:
-    """What its batches are is not known any more, so units that count them count what nobody lists."""
+    """What its batches are is not known any more, so units that count them count what is not listed."""
     base = await an_hour(store)
     key = (await listing.listings(store, base.hour))[0]
     await cut(store, key)

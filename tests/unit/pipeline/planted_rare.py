@@ -1,6 +1,6 @@
 """Faults that take more than a stroke: whole records that agree with each other, and not with the rest.
 
-See ``planted``. What is only told (garbage) has a library of its own here.
+See ``planted``. What is only reported (garbage) has a library of its own here.
 """
 
 import hashlib
@@ -18,12 +18,12 @@ from tests.unit.pipeline.planted import Expected, Fault, Plant, a_manifest, faul
 from tests.unit.pipeline.planted_hours import an_hour, divided
 from tests.unit.pipeline.planted_others import SHOP, claim_of, event_of
 
-TOLD: list[Fault] = []
+REMARKS: list[Fault] = []
 """What is information, and not wrong."""
 
 
-def told(plant: Plant) -> Plant:
-    TOLD.append(Fault(plant.__name__, plant))
+def remark(plant: Plant) -> Plant:
+    REMARKS.append(Fault(plant.__name__, plant))
     return plant
 
 
@@ -122,10 +122,10 @@ async def unit_that_could_not_read_a_batch(store: Store) -> Expected:
     return {("unreadable_input", made.key)}
 
 
-# --- garbage: told, and not wrong ---
+# --- garbage: reported, and not wrong ---
 
 
-@told
+@remark
 async def blob_that_was_left_behind(store: Store) -> Expected:
     """Its collector died between its two writes."""
     from tests.unit.pipeline.healthy import frame  # which needs this room
@@ -136,26 +136,26 @@ async def blob_that_was_left_behind(store: Store) -> Expected:
     return {("orphan_blob", key)}
 
 
-@told
+@remark
 async def objects_of_somebody_else(store: Store) -> Expected:
     for key in ("photos/2026/cat.jpg", "notes.txt"):
         await store.put(key, b"hello", CREATE)
     return {("unknown_prefix", "photos/"), ("unknown_prefix", "notes.txt")}
 
 
-@told
+@remark
 async def payload_of_a_deleted_run(store: Store) -> Expected:
     await store.put(runs.payload_key("gone", "0" * 32), b"large", CREATE)
     return {("deleted_leftovers", runs.journal_key("gone"))}
 
 
-@told
+@remark
 async def fork_that_died(store: Store) -> Expected:
     await store.put(runs.segment_key("stillborn", 0, 0, "0" * 8), b"{}\n", CREATE)
     return {("no_journal", runs.run_folder("stillborn"))}
 
 
-@told
+@remark
 async def cleanup_that_died(store: Store) -> Expected:
     """Its boundary is past the event, and the event is gone; the claim is still there."""
     event = await event_of(store, "audited.order", "o1")

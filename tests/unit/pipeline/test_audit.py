@@ -9,11 +9,11 @@ from holdfast import pipeline
 from holdfast.objects.memory import Shelf
 from holdfast.pipeline.gc.options import DAY_NS as DAY
 from holdfast.pipeline.gc.options import GcOptions
-from tests.unit.pipeline.audit_desk import MINUTE, place, told, wrong
+from tests.unit.pipeline.audit_desk import MINUTE, place, remarks, wrong
 from tests.unit.pipeline.field import HOUR
 from tests.unit.pipeline.healthy import build, collect, collecting, frame, reopened
 from tests.unit.pipeline.planted import FAULTS, Fault
-from tests.unit.pipeline.planted_rare import TOLD
+from tests.unit.pipeline.planted_rare import REMARKS
 
 AS_IT_MAY_BE = {"ontology_index_lag", "ontology_index_of_no_type", "ontology_orphan_snapshot"}
 
@@ -28,7 +28,7 @@ async def test_nothing_is_wrong_with_what_the_real_parts_leave(healthy: tuple[Sh
     async with reopened(*healthy) as here:
         record = await here.audit(deep=deep)
         assert wrong(record) == set()
-        assert {rule for rule, _ in told(record)} <= AS_IT_MAY_BE
+        assert {rule for rule, _ in remarks(record)} <= AS_IT_MAY_BE
         assert record.good
         assert record.checked["accepted"] == 11
         assert record.checked["conflicts"] == 2
@@ -43,14 +43,14 @@ async def test_a_planted_fault_is_found_and_nothing_else(healthy: tuple[Shelf, i
         assert wrong(record) == expected
 
 
-@pytest.mark.parametrize("garbage", TOLD, ids=[each.name for each in TOLD])
+@pytest.mark.parametrize("garbage", REMARKS, ids=[each.name for each in REMARKS])
 async def test_garbage_is_told_and_is_not_wrong(healthy: tuple[Shelf, int], garbage: Fault) -> None:
     async with reopened(*healthy) as here:
         expected = await garbage.plant(here.store)
         here.clock.pass_by(HOUR)
         record = await here.audit()
         assert (wrong(record), record.good) == (set(), True)
-        assert {each for each in told(record) if each[0] not in AS_IT_MAY_BE} == expected
+        assert {each for each in remarks(record) if each[0] not in AS_IT_MAY_BE} == expected
 
 
 async def test_an_empty_store_is_good() -> None:

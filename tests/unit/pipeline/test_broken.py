@@ -34,7 +34,7 @@ async def run(store: Client, request: dict | None = None) -> list[pipeline.Ran]:
     return ran
 
 
-async def told(store: Client, finding: Finding) -> list[str]:
+async def reported(store: Client, finding: Finding) -> list[str]:
     return [each.problem.key for each in await problems.of(store, finding, 100)]
 
 
@@ -59,10 +59,10 @@ async def test_what_cannot_be_read_of_one_hour_stops_no_other(folder: str) -> No
         for request in (None, FULL):
             ran = await run(store, request)
             assert sum(each.summary.get("broken_hours", 0) for each in ran) >= 1
-        assert f"{derived.manifest_folder(FIRST)}rollup" in await told(store, Finding.CORRUPT_DERIVED)
+        assert f"{derived.manifest_folder(FIRST)}rollup" in await reported(store, Finding.CORRUPT_DERIVED)
         await store.put(hurt, kept, OVERWRITE)
         await run(store)
-        assert await told(store, Finding.CORRUPT_DERIVED) == []
+        assert await reported(store, Finding.CORRUPT_DERIVED) == []
         assert await agrees(store, field.batches) > 5
         assert (await hours_of(store)).keys() == {FIRST, FIRST + 1, FIRST + 2}
 
@@ -98,12 +98,12 @@ async def test_agents_whose_numbers_are_not_known_any_more_wait_and_the_others_d
         waiting = await accept(field, "agent-0", "boot", 10, START + 60 * SECOND)
         await accept(field, other, "boot", 0, START + HOUR)
         await run(store)
-        assert await told(store, Finding.NOT_COVERED) == [waiting.key]
+        assert await reported(store, Finding.NOT_COVERED) == [waiting.key]
         assert FIRST + 1 in await hours_of(store)
         await run(store, FULL)
         await store.put(key, kept, OVERWRITE)
         await run(store)
-        assert await told(store, Finding.NOT_COVERED) == []
+        assert await reported(store, Finding.NOT_COVERED) == []
         assert await agrees(store, field.batches) > 3
 
 
@@ -118,12 +118,12 @@ async def test_bytes_that_were_lost_after_they_were_reconciled_and_came_back_are
         await run(store)
         (generation,) = await generations(store, Kind.ROLLUP)
         assert [unit.unreadable for unit in generation.units] == [(lost.identity.manifest_id,)]
-        assert await told(store, Finding.MISSING_BLOB) == [lost.key]
+        assert await reported(store, Finding.MISSING_BLOB) == [lost.key]
         await run(store)  # still away: nothing changes
         assert [each.number for each in await generations(store, Kind.ROLLUP)] == [1]
         await store.put(lost.raw_blob_key, kept, OVERWRITE)
         await run(store)
-        assert await told(store, Finding.MISSING_BLOB) == []
+        assert await reported(store, Finding.MISSING_BLOB) == []
         assert await agrees(store, field.batches) > 3
         for kind in (Kind.ROLLUP,):
             (generation,) = await generations(store, kind)
@@ -131,7 +131,7 @@ async def test_bytes_that_were_lost_after_they_were_reconciled_and_came_back_are
         assert await run(store) == []
         late = await accept(field, "agent", "boot", 20, START + 120 * SECOND)
         await run(store)
-        assert late.key not in await told(store, Finding.MISSING_BLOB)
+        assert late.key not in await reported(store, Finding.MISSING_BLOB)
         assert await agrees(store, field.batches) > 3
 
 
@@ -160,11 +160,11 @@ async def test_broken_batches_that_are_too_many_for_a_run_take_turns(monkeypatch
             await store.delete(lost.raw_blob_key)
         await run(store)
         await run(store)  # follows the references, which were written just before the first scan
-        broken = await told(store, Finding.MISSING_BLOB)
+        broken = await reported(store, Finding.MISSING_BLOB)
         assert len(broken) == 7
         for back in (broken[-1], broken[3], broken[0]):
             await store.put(*kept[back], OVERWRITE)
             looked_at = [(await run(store))[0].summary["looked_at"] for _ in range(4)]
             assert looked_at == [2] * 4
-            assert back not in await told(store, Finding.MISSING_BLOB)
-        assert len(await told(store, Finding.MISSING_BLOB)) == 4
+            assert back not in await reported(store, Finding.MISSING_BLOB)
+        assert len(await reported(store, Finding.MISSING_BLOB)) == 4

@@ -78,8 +78,8 @@ class Ground:
         expected: dict[str, dict[tuple[str, int], float]] = {}
         for (agent, seq), hour in winners.items():
             expected.setdefault(layout.hour_path(hour).rstrip("/"), {})[agent, seq] = float(seq)
-        told = [*generations(self.store.landings), *counted(objects, expected)]
-        return {violation.rule for violation in told}
+        answer = [*generations(self.store.landings), *counted(objects, expected)]
+        return {violation.rule for violation in answer}
 
 
 PUBLISHING = "/rollup-"

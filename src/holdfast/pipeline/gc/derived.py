@@ -112,7 +112,7 @@ async def _standing(store: Store, hour: int) -> Standing:
 async def _candidates(
     store: Store, listed: Sequence[Entry], standing: Standing
 ) -> list[tuple[Entry, Kind | None, str]]:
-    """What no current generation names, with its kind; None if that cannot be told. Foreign objects are left out."""
+    """What no current generation names, with its kind; None if that is unknown. Foreign objects are left out."""
     named = {name for generation, _ in standing.values() for name in _names(generation)}
     found: list[tuple[Entry, Kind | None, str]] = []
     for entry in listed:

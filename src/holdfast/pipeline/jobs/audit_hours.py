@@ -107,13 +107,13 @@ async def _again(desk: Desk, found: Hour, manifest: UnitManifest, windows: Windo
     if tuple(sorted(unreadable)) != manifest.unreadable:
         return  # the batches are not what they were, which is a finding of their own
     if (found_again.records, found_again.repeated) != (manifest.records, manifest.repeated):
-        told = f"its batches have {found_again.records} records, and it counted {manifest.records}"
-        tally.find(RULES["wrong_count"], manifest.key, told)
+        detail = f"its batches have {found_again.records} records, and it counted {manifest.records}"
+        tally.find(RULES["wrong_count"], manifest.key, detail)
     made = {each.ref.key: each for each in found_again.chunks()}
     for ref in manifest.chunks:
-        told = await _differs(desk.store, ref, made.pop(ref.key, None))
-        if told:
-            tally.find(RULES["wrong_rows"], ref.key, told)
+        detail = await _differs(desk.store, ref, made.pop(ref.key, None))
+        if detail:
+            tally.find(RULES["wrong_rows"], ref.key, detail)
     for key in made:
         tally.find(RULES["wrong_rows"], key, f"{manifest.key} ought to name it")
 
@@ -194,5 +194,5 @@ async def check_listed(hours: Hours, manifest: AcceptedManifest, batch: Batch, t
     for share in own:
         tally.checked["batches in hours"] += 1
         if not await hours.knows(share.hour, manifest.identity.manifest_id):
-            told = f"it has {share.records} records in {hour_name(share.hour)}, which does not list it"
-            tally.find(RULES["unlisted_batch"], manifest.key, told)
+            detail = f"it has {share.records} records in {hour_name(share.hour)}, which does not list it"
+            tally.find(RULES["unlisted_batch"], manifest.key, detail)

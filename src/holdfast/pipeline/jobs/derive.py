@@ -216,13 +216,15 @@ class Derive:
         """What an operator should see: batches that cannot be read any more, batches that came too late, and hours of
         which something cannot be read.
         """
-        told = "its bytes were there when it was reconciled, and could not be read when they were needed"
+        detail = "its bytes were there when it was reconciled, and could not be read when they were needed"
         first = f"LIMIT {MOST_REPORTED}"
         lost = await work.rows(f"SELECT DISTINCT key FROM units WHERE outcome = 'lost' ORDER BY key {first}")
-        found = [Problem(Finding.MISSING_BLOB, row["key"], told) for row in lost]
+        found = [Problem(Finding.MISSING_BLOB, row["key"], detail) for row in lost]
         for row in await work.rows(f"SELECT * FROM late ORDER BY key, hour {first}"):
-            told = f"{row['records']} records of {layout.hour_name(row['hour'])}, which is closed: they are not counted"
-            found.append(Problem(Finding.TOO_LATE, row["key"], told))
+            detail = (
+                f"{row['records']} records of {layout.hour_name(row['hour'])}, which is closed: they are not counted"
+            )
+            found.append(Problem(Finding.TOO_LATE, row["key"], detail))
         broken = await work.rows(BROKEN)
         found += [problems.of_hour(Kind.ROLLUP, row["hour"], row["error"]) for row in broken]
         await problems.record(self._store, self._env.ambient, found)

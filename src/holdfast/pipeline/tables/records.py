@@ -222,8 +222,8 @@ def span_of(given: Given) -> Span:
         None if until is None else moment_ns(until, now),
     )
     if found.since_ns is not None and found.until_ns is not None and found.until_ns <= found.since_ns:
-        told = f"option until: {until!r} is not after since, {since!r}"
-        raise Invalid(told, remedy="give an until that is later than since")
+        detail = f"option until: {until!r} is not after since, {since!r}"
+        raise Invalid(detail, remedy="give an until that is later than since")
     return found
 
 

@@ -1,8 +1,8 @@
 """Chunks of rollups as a task reads them: those that were current when the query was planned, or what took their place.
 
-A query may run for longer than garbage collection leaves superseded chunks in their place. Whoever misses one looks up
-the current generation of the hour. Its inputs contain those of every earlier one, so it has all that is missed; of what
-it says, the rows of the bucket of agents that was planned are taken, however the hour is divided by then.
+A query may run for longer than garbage collection leaves superseded chunks in their place. A task that misses one looks
+up the current generation of the hour. Its inputs contain those of every earlier one, so it has all that is missed; of
+what it says, the rows of the bucket of agents that was planned are taken, however the hour is divided by then.
 
 Errors: ``Corrupt`` for a chunk that is current and missing, or not what was written.
 """
@@ -84,8 +84,8 @@ async def _resolved(store: Store, pieces: Pieces, refs: tuple[ChunkRef, ...]) ->
     if found == refs:
         raise Corrupt(f"{refs[0].key}: a chunk that is current is missing, it or one beside it", remedy=MAKE_ANEW)
     if not found:
-        told = f"{pieces.refs[0].key}: removed, and the hour has no such window any more"
-        raise Corrupt(told, remedy="read the table again")
+        detail = f"{pieces.refs[0].key}: removed, and the hour has no such window any more"
+        raise Corrupt(detail, remedy="read the table again")
     return found
 
 

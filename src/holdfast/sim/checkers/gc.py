@@ -251,6 +251,6 @@ def runs_named(landings: Iterable[Landing]) -> Iterator[Violation]:
             named = [line["payload"]["key"] for line in lines if line.get("payload")]
             if missing := [key for key in named if key not in objects]:
                 done = "deleted" if gone else "wrote"
-                told = f"{landing.process} {done} {landing.key}; {journal} refers to {missing[0]}"
-                yield Violation(OWNED, told)
+                detail = f"{landing.process} {done} {landing.key}; {journal} refers to {missing[0]}"
+                yield Violation(OWNED, detail)
                 return

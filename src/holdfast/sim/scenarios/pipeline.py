@@ -112,7 +112,7 @@ OPTIONS = Options(windows=Windows.of(["1h"]), records_per_unit=8)
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineDerive(Scenario):
-    """Drivers derive hours from batches as they come; none is lost, none counts twice, and nobody sees half an hour."""
+    """Drivers derive hours from batches as they come; none is lost, none counts twice, and no hour is seen in part."""
 
     name: ClassVar[str] = "pipeline-derive"
     explorable: ClassVar[bool] = False

@@ -5,7 +5,7 @@ times from ``since`` on looks at batches accepted from a day before. Without a r
 are complete all the same, and cost a look at every batch of that time.
 
 A batch whose numbers overlap those of another matters wherever the other has records. Overlaps among fresh batches and
-with batches in the hours at hand are seen by whoever puts them together; for others, ``neighbours`` asks what the
+with batches in the hours of the question are seen when they are put together; for others, ``neighbours`` asks what the
 reconciler has covered, and looks close where a number was known.
 
 Errors: a batch that cannot be read is counted in ``unreadable``, and the rest goes on.

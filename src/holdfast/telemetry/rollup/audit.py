@@ -4,7 +4,7 @@ Requests of an hour: one LIST each for manifests, listings, the index and every 
 generation and unit. Chunks are known from the listings, with their lengths; the bytes of some, or of all, are read.
 
 Everything that is created is created before what names it: a reader that meets a name finds what it names, while others
-derive. What was superseded since is looked up again by whoever asks twice.
+derive. What was superseded since is looked up again.
 
 Errors: whatever is wrong with the hour is a finding; only a store that does not answer fails a look.
 """
@@ -179,21 +179,21 @@ class HourCheck:
                 return
             except HoldfastError as error:
                 _raise_unless_told(error)
-                return  # told of the hour
+                return  # reported of the hour
         made: set[str] = set()
         for unit in generation.units:
             manifest = await self._unit(generation, unit, Tally())
             if manifest is None:
-                return  # told of the unit
+                return  # reported of the unit
             made |= {each.id for each in manifest.unit.inputs}
         hours = range(found.hour, found.hour + DAY_HOURS)
         if made == wanted or await self._is_due(Kind.DAILY, found.hour):
             return
         for hour in hours:
             if await self._is_due(Kind.ROLLUP, hour):
-                return  # whoever derives it marks the day
-        told = f"{len(wanted - made)} units of its hours are not in it, {len(made - wanted)} in it are not current"
-        tally.find(RULES["not_due"], generation.key, f"{told}, and the day is not marked as due")
+                return  # its derivation marks the day
+        detail = f"{len(wanted - made)} units of its hours are not in it, {len(made - wanted)} in it are not current"
+        tally.find(RULES["not_due"], generation.key, f"{detail}, and the day is not marked as due")
 
     # --- units and chunks ---
 
@@ -293,13 +293,13 @@ def _count(found: Hour, manifest: UnitManifest, tally: Tally) -> None:
     lost = set(manifest.unreadable)
     rows = [found.rows.get(each.id) for each in manifest.unit.inputs if each.id not in lost]
     if any(row is None for row in rows):
-        return  # told of the input
+        return  # reported of the input
     most = sum(row.records for row in rows if row is not None)
     # What closed hours have counted of its batches is not counted here.
     least = 0 if manifest.unit.closed else most - manifest.repeated
     if not least <= manifest.records <= most:
-        told = f"it counted {manifest.records} records; its batches have {most}, {manifest.repeated} of them repeated"
-        tally.find(RULES["wrong_count"], manifest.key, told)
+        detail = f"it counted {manifest.records} records; its batches have {most}, {manifest.repeated} of them repeated"
+        tally.find(RULES["wrong_count"], manifest.key, detail)
 
 
 def _word(hour: int) -> str:

@@ -32,7 +32,7 @@ class SeriesKey(NamedTuple):
     labels: Labels
     kind: str
     boot: str = ""
-    """Boots are kept apart in rows and joined by whoever answers; to users boot is no part of a series."""
+    """Boots are kept apart in rows and joined in answers; to users boot is no part of a series."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,7 +8,7 @@ A **kernel** works on rows inside a task, with the store open: it reads manifest
 picklable and small: work travels as rows, never inside the kernel.
 
 A kernel may run twice, at once or one after the other: what it writes it creates, under names that follow from its
-input or that nobody else can have.
+input or that no other task can have.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping

@@ -27,7 +27,7 @@ from holdfast.sim.world import Process, World
 
 SEEDS = 24
 FEWER = {
-    "gc-derived": 6,
+    "gc-derived": 4,
     "ontology-erase": 12,
     "pipeline-derive": 8,
     "pipeline-silence": 6,

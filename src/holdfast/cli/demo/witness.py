@@ -52,11 +52,11 @@ def batches(root: Path) -> Iterator[tuple[str, int, int]]:
 
 
 def rolled_up(root: Path) -> Rows:
-    """Count, sum, least and greatest of each row in the chunks that the newest manifest of each hour names."""
+    """Count, sum, least and greatest of each row in the rollup chunks that the newest manifest of each hour names."""
     newest = {path.parent: path for path in sorted(root.glob("manifests/v1/date=*/hour=*/rollup-*.json"))}
     units = [unit for path in newest.values() for unit in json.loads(path.read_bytes())["units"]]
     rows: defaultdict[Any, list[float]] = defaultdict(list)
-    for chunk in (chunk for unit in units for chunk in unit["chunks"]):
+    for chunk in (chunk for unit in units for chunk in unit["chunks"] if chunk["table"] == "rollup"):
         for row in pq.read_table(root / chunk["key"]).to_pylist():
             start_ns = int(row["window_start"].timestamp()) * 10**9
             figures = rows[chunk["window"], row["metric"], row["agent"], start_ns]

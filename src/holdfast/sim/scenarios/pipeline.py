@@ -256,8 +256,10 @@ class Delayed(Layer):
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineSilence(PipelineDerive):
-    """What any collector acknowledged is derived by runs without a full scan, however the collector ended, and however
-    long it was paused between its writes."""
+    """Whatever was acknowledged is derived without a full scan, however its collector ended.
+
+    However long a collector was paused between its writes, too.
+    """
 
     name: ClassVar[str] = "pipeline-silence"
     collector: ClassVar[type[Collector]] = Collector

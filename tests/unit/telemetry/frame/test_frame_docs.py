@@ -45,15 +45,14 @@ def test_the_reference_by_time_is_described_field_by_field() -> None:
     manifest = replace(
         accepted_manifest(), records={"gauge": 1}, authority_id="a", write_id="w", time_limits=TimeLimits(0, 1)
     )
-    found = by_time(manifest)
+    found = by_time(manifest, write_id="w", replaces="v")
     document = json.loads(found.body)
     assert found.body == json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
-    for table, fields_there in ((outer, document), (inner, document["accepted_manifest"])):
+    for table, fields_there in ((outer, document), (inner, manifest.document())):
         cells = re.findall(r"^\| (`[^|]*) \|", table, re.MULTILINE)
         assert {name for cell in cells for name in re.findall(r"`(\w+)`", cell)} == set(fields_there)
         assert f"| `schema` | `{fields_there['schema']}` |" in table
-    versions = document["accepted_manifest"]["wire_version"], document["accepted_manifest"]["frame_version"]
-    assert versions == (1, 1)
+    assert (manifest.wire_version, manifest.frame_version) == (1, 1)
     assert document["accepted_manifest_key"] == manifest.key
     key = f"accepted-by-time/v1/date=2025-10-09/hour=12/{manifest.identity.manifest_id}.json"
     assert found.key == key

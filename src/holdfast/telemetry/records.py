@@ -6,8 +6,8 @@ each float64 to its last bit, whole numbers as ``int``, text as it was written. 
 """
 
 import struct
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from itertools import pairwise
 from math import isfinite
@@ -80,7 +80,8 @@ class Counter(_Sample):
 class Histogram:
     """How many observations fell into each bucket: ``counts[i]`` of those up to ``bounds[i]`` and above the bound
     before it, and in the last place of those above every bound. Counts are per bucket, and of what was observed since
-    the histogram of the same series before it."""
+    the histogram of the same series before it. With ``cumulative`` they are of all that the sender has observed since
+    it started: ``Client`` sends the differences, because batches hold no other."""
 
     name: str
     bounds: tuple[float, ...]
@@ -88,6 +89,7 @@ class Histogram:
     sum: float
     time_ns: int
     labels: Labels = field(default_factory=dict)
+    cumulative: bool = False
 
     def __post_init__(self) -> None:
         check_text("metric name", self.name, empty=False)
@@ -111,6 +113,13 @@ class Histogram:
     @property
     def count(self) -> int:
         return sum(self.counts)
+
+    def since(self, before: "Histogram") -> "Histogram":
+        """What was observed since an earlier cumulative histogram of the series. Counts that fell were reset."""
+        steps = [now - then for now, then in zip(self.counts, before.counts, strict=True)]
+        if min(steps) < 0:
+            return replace(self, cumulative=False)
+        return replace(self, counts=tuple(steps), sum=self.sum - before.sum, cumulative=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +160,28 @@ class Alert:
 
 
 Record = Gauge | Counter | Histogram | Log | Alert
+
+
+Cumulative = dict[tuple[object, ...], Histogram]
+"""The latest cumulative histogram of each series."""
+
+
+def differences(records: Iterable[Record], latest: Cumulative) -> tuple[list[Record], Cumulative]:
+    """The records to send, with what was observed between cumulative histograms in their place; and the ones that are
+    the latest now. As of a counter, the first one of a series only says where counting begins, and so does the first
+    one with other bounds."""
+    sent: list[Record] = []
+    seen: Cumulative = {}
+    for record in records:
+        if isinstance(record, Histogram) and record.cumulative:
+            key = (record.name, tuple(sorted(record.labels.items())), record.bounds)
+            before = seen.get(key, latest.get(key))
+            seen[key] = record
+            if before is not None:
+                sent.append(record.since(before))
+        else:
+            sent.append(record)
+    return sent, seen
 
 
 def same(one: Record, other: Record) -> bool:

@@ -46,7 +46,7 @@ from holdfast.telemetry.agent.transport import (
 from holdfast.telemetry.frame import ANY_SIZE, Identity, Limits, encode, inspect, pack
 from holdfast.telemetry.frame.batch import Batch
 from holdfast.telemetry.identity import check_sender
-from holdfast.telemetry.records import Alert, Counter, Gauge, Histogram, Log, Record
+from holdfast.telemetry.records import Alert, Counter, Cumulative, Gauge, Histogram, Log, Record, differences
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +262,7 @@ class Client:
         self._limits = Limits(frame_bytes=batch_bytes)
         self._pending_bytes = pending_bytes
         self._held: dict[Identity, _Held] = {}
+        self._cumulative: Cumulative = {}
         self._tries = tries
         self._backoff_s = backoff_ms / 1000
         self._timeout_s = timeout_s
@@ -299,16 +300,18 @@ class Client:
 
     def _take(self, records: list[Record]) -> None:
         """All of them or none."""
+        sent, latest = differences(records, self._cumulative)
         made = cut(
             self.agent_id,
             self.boot_id,
-            records,
+            sent,
             self.next_seq,
             most_records=self._batch_records,
             limits=self._limits,
         )
         self._held |= {identity: _Held(identity, frame) for identity, frame in made}
-        self.next_seq += len(records)
+        self.next_seq += len(sent)
+        self._cumulative |= latest
 
     async def _make_room(self) -> list[Delivered]:
         """If too much is pending, deliver it first. ``PendingFull`` if too much is left after that."""

@@ -287,6 +287,11 @@ class _Sorter:
             case Counter():
                 self._samples.add(seq, Kind.COUNTER, isinstance(record.value, int), record)
             case Histogram():
+                if record.cumulative:
+                    raise Invalid(
+                        f"record {seq}: {record.name} is a cumulative histogram, and a batch holds differences",
+                        remedy="send it with Client, or give what was observed since the histogram before it",
+                    )
                 self._histograms.add(seq, Kind.HISTOGRAM, False, record)
             case Log():
                 self._logs.append((seq, record))

@@ -12,8 +12,8 @@ import pytest
 from holdfast.base.errors import Denied, Invalid
 from holdfast.base.portal import Portal
 from holdfast.server.app import ingest_app
-from holdfast.telemetry import BatchConflict, Client, Gauge, Undelivered
-from holdfast.telemetry.frame import decode
+from holdfast.telemetry import BatchConflict, Client, Gauge, Histogram, Undelivered
+from holdfast.telemetry.frame import decode, pack
 from tests.unit.server.server_desk import listening, server_desk
 
 GOOD = (200, b'{"duplicate": false}')
@@ -239,3 +239,31 @@ async def test_what_is_no_record_is_refused_and_not_left_out() -> None:
             await client.send(wrong)
         await client.send(Gauge("load", 3.0, 3))
     assert [decode(body).identity.seq_start for body in collector.bodies] == [0]
+
+
+def grown(at: int, counts: tuple[int, ...], total: float, **more: Any) -> Histogram:
+    bounds = tuple(float(each) for each in range(1, len(counts)))
+    return Histogram("seconds", bounds, counts, total, at, cumulative=True, **more)
+
+
+async def test_of_cumulative_histograms_the_differences_are_sent() -> None:
+    collector = Collector(GOOD)
+    async with client_of(collector) as client:
+        await client.send([grown(1, (5, 1), 4.0), Gauge("load", 1.0, 1)])
+        await client.send([grown(2, (7, 1), 5.0), grown(3, (7, 4), 9.0), grown(3, (1, 1), 2.0, labels={"path": "/"})])
+        await client.send([grown(4, (2, 0), 1.5)])  # the source began again
+        await client.send([grown(5, (3, 0, 9), 30.0), grown(6, (3, 1, 9), 32.0)])  # with other bounds
+        with pytest.raises(Invalid):
+            await client.send([grown(7, (9, 0, 9), 60.0), "no record"])  # type: ignore[list-item]  # wrong on purpose
+        await client.send([grown(8, (4, 1, 9), 33.0)])
+    sent = [each.record for body in collector.bodies for each in decode(body).records()]
+    assert [(each.time_ns, each.counts, each.sum) for each in sent if isinstance(each, Histogram)] == [
+        (2, (2, 0), 1.0),
+        (3, (0, 3), 4.0),
+        (4, (2, 0), 1.5),
+        (6, (0, 1, 0), 2.0),
+        (8, (1, 0, 0), 1.0),
+    ]
+    assert client.next_seq == len(sent) == 6
+    with pytest.raises(Invalid, match="cumulative"):
+        pack("a", "b", [grown(1, (1, 1), 1.0)], seq_start=0)

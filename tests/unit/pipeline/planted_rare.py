@@ -68,7 +68,11 @@ async def bytes_of_another_batch(store: Store) -> Expected:
 async def decision_about_nothing(store: Store) -> Expected:
     key = await first(store, ingest.RESOLUTIONS)
     ghost = f"{key.rpartition('/')[0]}/{'0' * 64}.json"
-    await store.put(ghost, (await store.get(key)).body, CREATE)
+    body = (await store.get(key)).body
+    final = b"existing_is_authoritative"
+    assert final in body  # after such a decision garbage collection removes the conflict: that is no finding
+    await store.put(f"{ghost[:-6]}1.json", body, CREATE)
+    await store.put(ghost, body.replace(final, b"quarantine_identity"), CREATE)
     return {("resolution_of_nothing", ghost)}
 
 

@@ -1,5 +1,7 @@
 """Orphan blobs: kept without proof, adopted, kept as evidence or removed with it, and every removal on record."""
 
+from collections.abc import Collection
+
 import pytest
 
 from holdfast.base.errors import Denied, Invalid
@@ -71,18 +73,39 @@ async def test_what_is_adopted_is_a_batch_like_any_other() -> None:
     }
 
 
-async def test_the_bytes_that_lost_a_conflict_go_when_it_is_resolved_and_that_is_on_record() -> None:
+LOST = "it lost a conflict that is resolved"
+
+
+def named_in(number: int, variant: int) -> list[str]:
+    """The record of a conflict, and the reference that leads to it."""
+    lost = frame(number, variant)
+    return [
+        layout.conflict_by_blob_key(lost.frame_sha256, lost.identity),
+        layout.conflict_key(lost.identity, lost.frame_sha256),
+    ]
+
+
+async def test_the_bytes_that_lost_a_conflict_go_after_its_record_once_it_is_resolved() -> None:
     desk = GcDesk()
     key = await conflict(desk, 1)
     lost = frame(1, 1)
     assert await find_conflict(desk.store, lost.identity, lost.frame_sha256) is not None
     size = len(desk.shelf.objects[key].body)
-    found = await desk.run("orphans", run_id="run-2")
-    assert (found["removed"], found["bytes"], found["settled"]) == (1, size, 0)
-    assert key not in desk.shelf.objects
+    gone: list[list[str]] = []
+
+    class Deletes(Layer):
+        async def delete_many(self, keys: Collection[str]) -> None:
+            gone.append(sorted(keys))
+            await self.inner.delete_many(keys)
+
+    found = await desk.run("orphans", run_id="run-2", store=Deletes(desk.store))
+    assert (found["removed"], found["bytes"], found["settled"]) == (3, size, 0)
+    assert found["kinds"]["orphans"]["removed"] == {LOST: 1, orphans.RESOLVED: 2}
+    assert gone[:2] == [named_in(1, 1), [key]]
     assert frame(1).blob_key in desk.shelf.objects
     answer = [intent async for intent in intents(desk.store, "run-2")]
-    assert [each.objects for each in answer] == [((key, size, "it lost a conflict that is resolved"),)]
+    named = [(each, 0, orphans.RESOLVED) for each in named_in(1, 1)]
+    assert [each.objects for each in answer] == [tuple(sorted([*named, (key, size, LOST)]))]
     assert all(each.concluded for each in answer)
     assert (await desk.run("orphans", run_id="run-3"))["removed"] == 0
 
@@ -118,9 +141,10 @@ async def test_no_more_than_the_limit_goes() -> None:
     desk = GcDesk()
     await conflict(desk, *range(4))
     found = await desk.run("orphans", run_id="run-2", limit=3)
-    assert found["removed"] == 3
+    assert found["kinds"]["orphans"]["removed"][LOST] == 3
     assert found["kinds"]["orphans"]["more"]
-    assert (await desk.run("orphans", run_id="run-3", limit=3))["removed"] == 1
+    found = await desk.run("orphans", run_id="run-3", limit=3)
+    assert found["kinds"]["orphans"]["removed"][LOST] == 1
 
 
 class NoDeletes(Layer):
@@ -137,10 +161,10 @@ async def test_who_may_not_delete_leaves_an_intent_and_the_next_run_says_what_be
         await desk.run("orphans", run_id="run-2", store=NoDeletes(desk.store))
     assert key in desk.shelf.objects
     [left] = [intent async for intent in intents(desk.store, "run-2")]
-    assert (left.concluded, [each[0] for each in left.objects]) == (False, [key])
+    assert (left.concluded, [each[0] for each in left.objects]) == (False, sorted([*named_in(1, 1), key]))
     assert await settle(desk.store, "run-2") == 1
     done = desk.shelf.objects[left.key.replace("intent", "done")].body
-    assert b'"gone":0' in done
+    assert b'"gone":1' in done  # the reference was never there
     assert key.encode() in done
     assert await settle(desk.store, "run-2") == 0
 
@@ -151,7 +175,8 @@ async def test_a_run_that_goes_on_after_a_crash_concludes_what_the_first_began()
 
     class Dies(Layer):
         async def delete_many(self, keys: object) -> None:
-            await desk.store.delete(key)
+            for each in (*named_in(1, 1), key):
+                await desk.store.delete(each)
             raise ConnectionError
 
     with pytest.raises(ConnectionError):
@@ -159,7 +184,7 @@ async def test_a_run_that_goes_on_after_a_crash_concludes_what_the_first_began()
     found = await desk.run("orphans", run_id="run-2")
     assert (found["removed"], found["settled"]) == (0, 1)
     answer = [intent async for intent in intents(desk.store, "run-2")]
-    assert [(each.concluded, each.objects[0][0]) for each in answer] == [(True, key)]
+    assert [(each.concluded, each.objects[-1][0]) for each in answer] == [(True, key)]
 
 
 async def test_what_is_referred_to_costs_a_share_of_a_listing() -> None:

@@ -16,7 +16,7 @@ from holdfast.objects.layer import Layer
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Store, Written
 from holdfast.pipeline.checkpoint import Checkpoints
 from holdfast.pipeline.engine import Inline
-from holdfast.pipeline.gc import batches, windows
+from holdfast.pipeline.gc import batches, orphans, windows
 from holdfast.pipeline.gc.options import rollup_ages
 from holdfast.pipeline.jobs.audited import latest_complete
 from holdfast.pipeline.jobs.derive import Derive
@@ -212,7 +212,10 @@ async def test_bytes_that_an_open_conflict_names_stay_until_it_is_resolved() -> 
     resolutions = Resolutions(ground.store, ground.ambient)
     final = Resolution.EXISTING_IS_AUTHORITATIVE
     await resolutions.decide(manifest.identity, other.submitted_frame_sha256, final, by="ann", why="seen")
-    assert (await ground.expire("again"))["removed"][batches.EXPIRED] == 1
+    assert other.key in ground.keys(ingest.CONFLICTS)
+    removed = (await ground.expire("again"))["removed"]
+    assert (removed[batches.EXPIRED], removed[orphans.RESOLVED]) == (1, 2)
+    assert ground.keys(ingest.CONFLICTS) == []  # it named the bytes that are gone
 
 
 async def test_nobody_calls_an_expired_batch_missing() -> None:

@@ -2,7 +2,8 @@
 
 A reference by time only says where to look: it may be forged. The accepted manifest is loaded, the reference must be at
 the key that follows from that manifest, the bytes must be of that identity, and the key that is deleted follows from
-the hash in the manifest. The bytes of a batch with an open conflict are evidence, and stay.
+the hash in the manifest. The bytes of a batch with an open conflict are evidence, and stay; the records of resolved
+conflicts name its bytes too, and go before them.
 
 The order is the rule: every hour of the batch is closed (``publish.close``) and counts it, then the record of the
 expiry is written (``accept.expired``), then the blob is deleted. The manifest stays for ever; the record beside it says
@@ -14,7 +15,7 @@ A shard is a day of acceptance. A day of which nothing is left is marked with ho
 over until it has more.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from holdfast.base import codec
@@ -23,12 +24,13 @@ from holdfast.base.errors import Corrupt, Incompatible, Invalid, NotFound
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import OVERWRITE, Entry, Store
 from holdfast.pipeline.gc.options import Ask
+from holdfast.pipeline.gc.orphans import remove_record
 from holdfast.pipeline.gc.record import Sweep
 from holdfast.pipeline.publish.close import Closing
 from holdfast.pipeline.units import decoded
 from holdfast.telemetry.accept import expired, layout, references
 from holdfast.telemetry.accept.expired import Expired
-from holdfast.telemetry.accept.manifest import AcceptedManifest
+from holdfast.telemetry.accept.manifest import AcceptedManifest, ConflictManifest
 from holdfast.telemetry.accept.quarantine import conflicts_of
 from holdfast.telemetry.accept.reconcile import shares
 from holdfast.telemetry.accept.resolutions import Resolutions
@@ -60,6 +62,8 @@ class Old:
 
     manifest: AcceptedManifest
     hours: tuple[int, ...]
+    conflicts: tuple[ConflictManifest, ...] = ()
+    """About its identity; all are resolved for good."""
     generations: tuple[str, ...] = ()
 
 
@@ -114,7 +118,14 @@ async def _old(store: Store, ambient: Ambient, entry: Entry, ask: Ask, out: Swee
     if manifest.raw_blob_key != layout.blob_key(manifest.frame_sha256):
         out.keep(FORGED, manifest.key)
         return True
-    if await _is_evidence(store, ambient, manifest):
+    try:
+        conflicts = await conflicts_of(store, manifest.identity)
+        resolved = [
+            await Resolutions(store, ambient).may_go(each.identity, each.submitted_frame_sha256) for each in conflicts
+        ]
+    except (Corrupt, Incompatible):
+        resolved = [False]
+    if not all(resolved):
         out.keep(EVIDENCE, manifest.key)
         return True
     try:
@@ -130,7 +141,7 @@ async def _old(store: Store, ambient: Ambient, entry: Entry, ask: Ask, out: Swee
     if not found or future:
         out.keep(NOWHERE, manifest.key)
         return True
-    return Old(manifest, tuple(share.hour for share in found))
+    return Old(manifest, tuple(share.hour for share in found), tuple(conflicts))
 
 
 async def _expire(store: Store, old: list[Old], closing: Closing, ask: Ask, out: Sweep) -> int:
@@ -142,6 +153,8 @@ async def _expire(store: Store, old: list[Old], closing: Closing, ask: Ask, out:
         records = [Expired.of_manifest(each.manifest, policy, each.generations, each.hours) for each in chosen]
         await map_bounded(records, lambda each: expired.record(store, each), limit=READS)
     for each in chosen:
+        for conflict in each.conflicts:
+            await remove_record(conflict, out)
         await out.remove(layout.blob_key(each.manifest.frame_sha256), each.manifest.frame_bytes, EXPIRED)
         for reference in references.of_bytes(each.manifest):  # by time it is still found
             await out.remove_derived(reference.key, len(reference.body), DERIVED)
@@ -164,16 +177,7 @@ async def _counted(each: Old, closing: Closing, ask: Ask, out: Sweep) -> Old | N
             out.keep(TOO_LATE, each.manifest.key)
             return None
         keys.append(closed.key)
-    return Old(each.manifest, each.hours, tuple(keys))
-
-
-async def _is_evidence(store: Store, ambient: Ambient, manifest: AcceptedManifest) -> bool:
-    """Whether a conflict over this identity is not resolved: what was accepted is named by its record too."""
-    resolutions = Resolutions(store, ambient)
-    for conflict in await conflicts_of(store, manifest.identity):
-        if not await resolutions.may_go(conflict):
-            return True
-    return False
+    return replace(each, generations=tuple(keys))
 
 
 def _age_ns(manifest: AcceptedManifest, ask: Ask) -> int | None:

@@ -15,6 +15,7 @@ from holdfast.telemetry.accept import layout, references
 from holdfast.telemetry.accept.accept import Inspect
 from holdfast.telemetry.accept.authority import read_authority
 from holdfast.telemetry.accept.holds import Holds
+from holdfast.telemetry.accept.manifest import ConflictManifest
 from holdfast.telemetry.accept.orphans import GOES, Fate, Judged, OrphanKeeper
 from holdfast.telemetry.accept.resolutions import Resolutions
 from holdfast.telemetry.accept.submit import inspect_frame
@@ -23,6 +24,7 @@ Keeper = OrphanKeeper
 COLLECTOR = "gc"
 NO_AUDIT = "no audit has been completed"
 UNREADABLE = "the manifest or the conflict of its identity cannot be read"
+RESOLVED = "the record of a conflict that is resolved"
 YOUNG = "younger than the retry horizon when the last audit began"
 
 
@@ -64,6 +66,8 @@ async def _judge(keeper: Keeper, key: str, out: Sweep) -> None:
         out.keep(UNREADABLE, key)
         return
     if judged.fate in GOES:
+        if judged.record is not None:
+            await remove_record(judged.record, out)
         await out.remove(key, judged.size, judged.fate.value)
     elif judged.fate in (Fate.ADOPT, Fate.RECORD):
         out.did("adopted" if judged.fate is Fate.ADOPT else "put on record as a conflict", key)
@@ -71,6 +75,12 @@ async def _judge(keeper: Keeper, key: str, out: Sweep) -> None:
             await _settle(keeper, judged, out.store)
     elif judged.fate is not Fate.GONE:
         out.keep(judged.fate.value, key)
+
+
+async def remove_record(conflict: ConflictManifest, out: Sweep) -> None:
+    """The record of a conflict that is resolved for good, and its reference: before the bytes that they name."""
+    for name in (conflict.key, references.of_conflict(conflict).key):
+        await out.remove_derived(name, 0, RESOLVED, first=True)
 
 
 async def _settle(keeper: Keeper, judged: Judged, store: Store) -> None:

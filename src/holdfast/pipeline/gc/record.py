@@ -84,6 +84,8 @@ class Sweep:
         self.left = ask.limit
         """How many objects may be removed yet; None if that has no limit."""
         self._doomed: list[tuple[str, int, str]] = []
+        self._first: set[str] = set()
+        """Those of them that go before the others."""
 
     @property
     def spent(self) -> bool:
@@ -114,9 +116,11 @@ class Sweep:
                 await self.flush()
         return True
 
-    async def remove_derived(self, key: str, size: int, why: str) -> None:
-        """What goes with something that was removed; it counts towards no limit."""
+    async def remove_derived(self, key: str, size: int, why: str, *, first: bool = False) -> None:
+        """What goes with something that was removed; it counts towards no limit. What names it goes ``first``."""
         if self.ask.apply:
+            if first:
+                self._first.add(key)
             self.tally.removed[why] += 1
             self.tally.bytes += size
             self._doomed.append((key, size, why))
@@ -152,8 +156,11 @@ class Sweep:
         if not self._doomed:
             return
         doomed, self._doomed = self._doomed, []
+        first, self._first = self._first, set()
         key = await intend(self.store, self.ask.run_id, self.ask.kind, doomed)
-        await self.store.delete_many([each[0] for each in doomed])
+        if first:
+            await self.store.delete_many(sorted(first))
+        await self.store.delete_many([each[0] for each in doomed if each[0] not in first])
         await conclude(self.store, key, gone=len(doomed), kept=[])
 
 

@@ -38,6 +38,8 @@ class Ledger:
     manifests: dict[str, dict[str, Any]] = field(default_factory=dict)
     landed_at: dict[str, int] = field(default_factory=dict)
     objects: dict[str, bytes] = field(default_factory=dict)
+    written: set[str] = field(default_factory=set)
+    """Keys of all objects that were ever there: the record of a conflict goes once that is resolved for good."""
     violations: list[Violation] = field(default_factory=list)
 
 
@@ -48,6 +50,7 @@ def replayed(landings: Sequence[Landing]) -> Ledger:
             ledger.objects.pop(landing.key, None)
         else:
             ledger.objects[landing.key] = landing.body
+            ledger.written.add(landing.key)
         if landing.key.startswith(_ACCEPTED):
             _manifest(ledger, landing)
         elif landing.key.startswith(_BLOBS):
@@ -107,8 +110,8 @@ def _answered(ledger: Ledger, operation: Operation, reported: Any) -> Iterator[V
     if reported.duplicate is None:
         if operation.argument == document["frame_sha256"]:
             yield Violation(TRUE_CONFLICT, f"[{operation}], and these very bytes are accepted")
-        if reported.recorded is not None and reported.recorded not in ledger.objects:
-            yield Violation(TRUE_CONFLICT, f"[{operation}], and {reported.recorded} is not there")
+        if reported.recorded is not None and reported.recorded not in ledger.written:
+            yield Violation(TRUE_CONFLICT, f"[{operation}], and {reported.recorded} was never there")
 
 
 def _effects(ledger: Ledger, operations: Sequence[Operation], won: dict[str, Operation]) -> Iterator[Violation]:

@@ -21,7 +21,7 @@ from holdfast.telemetry.accept.accept import Answer, Submission
 from holdfast.telemetry.accept.authority import Acceptance, Authority, open_authority
 from holdfast.telemetry.accept.collector import Collector, CollectorOptions
 from holdfast.telemetry.accept.layout import AUTHORITY
-from holdfast.telemetry.accept.manifest import AcceptedManifest, ConflictManifest
+from holdfast.telemetry.accept.manifest import AcceptedManifest
 from holdfast.telemetry.accept.orphans import OrphanKeeper
 from holdfast.telemetry.accept.submit import submission_of
 from holdfast.telemetry.frame import Limits, decode, encode, pack
@@ -110,7 +110,7 @@ class IngestAccept(Scenario):
         return await collector.accept(submitted)
 
     async def keep(self, process: Process) -> None:
-        async def may_go(_: ConflictManifest) -> bool:
+        async def may_go(*_: object) -> bool:
             return self.resolved
 
         keeper = self.keeper(process.store, process.ambient, kit.inspect, collector_id=process.name, may_go=may_go)

@@ -23,6 +23,7 @@ from holdfast.telemetry.accept.references import Reference
 from holdfast.telemetry.accept.resolutions import Resolutions
 from holdfast.telemetry.accept.submit import identity_of
 from holdfast.telemetry.frame import Batch, FrameInvalid, Limits, decode
+from holdfast.telemetry.identity import BatchIdentity
 
 BY_TIME, BY_BLOB, BLOB_BY_TIME, CONFLICT_BY_BLOB = "by-time", "by-blob", "blob-by-time", "conflict-by-blob"
 
@@ -180,18 +181,25 @@ class BatchCheck:
         try:
             await self.store.head(layout.blob_key(conflict.submitted_frame_sha256))
         except NotFound:
-            if not await self.resolutions.may_go(conflict):
+            if not await self.resolutions.may_go(conflict.identity, conflict.submitted_frame_sha256):
                 detail = f"{conflict.submitted_raw_blob_key} is not there, and there is no decision"
                 tally.find(RULES["missing_evidence"], conflict.key, detail)
 
     async def resolution(self, entry: Entry, tally: Tally) -> None:
-        """A decision: its conflict is on record."""
+        """A decision: its conflict is on record, unless it was final, after which garbage collection removes that."""
         tally.checked["resolutions"] += 1
         path = entry.key.removeprefix(layout.RESOLUTIONS)
-        if layout.identity_in(entry.key) is None:
+        identity, sha256 = layout.identity_in(entry.key), path.rpartition("/")[2].removesuffix(".json")
+        if identity is None or entry.key != layout.resolution_key(identity, sha256):
             tally.find(RULES["foreign_object"], entry.key, "its name is not that of a resolution")
-        elif await self.store.find(f"{layout.CONFLICTS}{path}") is None:
+        elif await self.store.find(f"{layout.CONFLICTS}{path}") is None and not await self._is_final(identity, sha256):
             tally.find(RULES["resolution_of_nothing"], entry.key, f"there is no {layout.CONFLICTS}{path}")
+
+    async def _is_final(self, identity: BatchIdentity, sha256: str) -> bool:
+        try:
+            return await self.resolutions.may_go(identity, sha256)
+        except (Corrupt, Incompatible):
+            return False
 
 
 def _says_the_same(found: Object, wanted: Reference) -> bool:

@@ -11,8 +11,9 @@ closed first, by creating that manifest.
     identity free           adopt: create the manifest, as the collector would have that stored these validated bytes
     accepted, same bytes    nothing to do: it is no orphan
     accepted, other bytes   it lost a conflict, for ever: put that on record, as its collector should have
-    ... on record           evidence: kept until the conflict is resolved and its bytes may go
-    ... which may go        remove; a DELETE that is late or comes twice does no harm, for the verdict is final
+    ... on record           evidence: kept, as long as that record is there
+    ... resolved for good   remove the record, then the bytes: a DELETE that is late or comes twice does no harm, for
+                            the verdict is final, and the decision stays
     accepted, and expired   remove: its bytes were let go, and sent again since
     no identity in it       keep and report: bytes of a newer client, or of none
 
@@ -37,8 +38,8 @@ from holdfast.telemetry.accept.manifest import AcceptedManifest, ConflictManifes
 from holdfast.telemetry.accept.quarantine import find_conflict, record_conflict
 from holdfast.telemetry.identity import BatchIdentity
 
-MayGo = Callable[[ConflictManifest], Awaitable[bool]]
-"""Whether a conflict is resolved, and the bytes that lost it are needed no more."""
+MayGo = Callable[[BatchIdentity, str], Awaitable[bool]]
+"""Whether the conflict of bytes of this hash is resolved for good, and they are needed no more."""
 Held = Callable[[BatchIdentity], bool]
 """Whether an operator has this agent and boot in quarantine: then nothing of it is adopted."""
 
@@ -77,10 +78,10 @@ def fate(
     match standing(accepted, sha256):
         case Standing.FREE:
             return Fate.HELD if held else Fate.ADOPT
-        case Standing.OTHER if conflict is None:
-            return Fate.RECORD
+        case Standing.OTHER if may_go:
+            return Fate.REMOVE
         case Standing.OTHER:
-            return Fate.REMOVE if may_go else Fate.EVIDENCE
+            return Fate.RECORD if conflict is None else Fate.EVIDENCE
     return Fate.EXPIRED if expired else Fate.REFERENCED
 
 
@@ -103,9 +104,11 @@ class Judged:
     head: FrameHead | None = None
     body: bytes = field(default=b"", repr=False)
     accepted: AcceptedManifest | None = None
+    record: ConflictManifest | None = None
+    """Of the conflict that it lost. What is removed goes after it."""
 
 
-async def _never(_: ConflictManifest) -> bool:
+async def _never(*_: object) -> bool:
     return False
 
 
@@ -136,6 +139,8 @@ class OrphanKeeper:
         judged = await self.look(blob_key)
         treated = await self.settle(judged)
         if judged.fate in GOES:
+            if judged.record is not None:
+                await self._store.delete(judged.record.key)
             await self._store.delete(blob_key)
         return treated
 
@@ -153,12 +158,12 @@ class OrphanKeeper:
             return Judged(blob_key, sha256, Fate.FOREIGN, len(body))
         accepted = await find_accepted(self._store, head.identity)
         conflict = await self._conflict(accepted, sha256)
-        may_go = conflict is not None and await self._may_go(conflict)
         same = accepted is not None and accepted.frame_sha256 == sha256
+        may_go = accepted is not None and not same and await self._may_go(head.identity, sha256)
         expired = same and await find_expired(self._store, head.identity) is not None
         held = self._held(head.identity)
         verdict = fate(sha256, head, accepted, conflict, may_go=may_go, held=held, expired=expired)
-        return Judged(blob_key, sha256, verdict, len(body), head, body, accepted)
+        return Judged(blob_key, sha256, verdict, len(body), head, body, accepted, conflict)
 
     async def settle(self, judged: Judged) -> Treated:
         """Close the identity of what was judged, or put its conflict on record. Nothing is deleted."""

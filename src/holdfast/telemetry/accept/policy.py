@@ -142,7 +142,7 @@ def role_policies(bucket: Bucket) -> dict[str, Policy]:
                 *(layout.ACCEPTED, layout.CONFLICTS, layout.EXPIRED, *REFERENCES),
                 *(MANIFESTS, *RUNS, "bus/", PIPELINE),
             ],
-            delete=[RAW_BLOBS, *REFERENCES, *GARBAGE, PIPELINE],
+            delete=[RAW_BLOBS, layout.CONFLICTS, *REFERENCES, *GARBAGE, PIPELINE],
         ),
         "operator": _role(
             bucket,

@@ -36,7 +36,7 @@ async def record_conflict(
         return ours
     found = outcome.current or await store.find(ours.key)
     if found is None:
-        raise Unavailable(f"{ours.key}: was there and is gone; conflicts are never deleted")
+        raise Unavailable(f"{ours.key}: was there and is gone: it was resolved for good, and removed")
     return ConflictManifest.read(found)
 
 

@@ -76,9 +76,9 @@ class Resolutions:
         register = self._register(identity, submitted_sha256)
         return _decisions((await register.edit(f"decide {self._ambient.ids.attempt()}", change)).value)
 
-    async def may_go(self, conflict: ConflictManifest) -> bool:
-        """Whether the bytes that lost this conflict are needed no more (for ``orphans``)."""
-        return is_final(await self.of(conflict.identity, conflict.submitted_frame_sha256))
+    async def may_go(self, identity: BatchIdentity, submitted_sha256: str) -> bool:
+        """Whether the bytes that lost a conflict are needed no more (for ``orphans``)."""
+        return is_final(await self.of(identity, submitted_sha256))
 
     def _register(self, identity: BatchIdentity, submitted_sha256: str) -> "Register[object]":
         return Register(self._store, layout.resolution_key(identity, submitted_sha256), Plain(FORMAT), self._ambient)

@@ -15,7 +15,7 @@ from tests.unit.telemetry.accept.accept_desk import AcceptDesk
 
 
 def keeper(desk: AcceptDesk, *, resolved: bool = False, held: bool = False, usage: Usage | None = None) -> OrphanKeeper:
-    async def may_go(_: ConflictManifest) -> bool:
+    async def may_go(*_: object) -> bool:
         return resolved
 
     def is_held(_: BatchIdentity) -> bool:
@@ -63,21 +63,22 @@ async def test_an_agent_in_quarantine_is_not_adopted_from() -> None:
     assert desk.families() == {"raw-blobs": 1}
 
 
-async def test_the_loser_of_a_conflict_is_put_on_record_kept_and_removed_once_that_is_resolved() -> None:
+async def test_the_loser_of_a_conflict_is_kept_on_record_and_goes_after_that_once_it_is_resolved() -> None:
     desk, loser = AcceptDesk(), submission(1, 1)
     await desk.collector().accept(submission(1))
     await desk.store().put(loser.blob_key, loser.body)
-    assert (await keeper(desk, resolved=True).treat(loser.blob_key)).fate is Fate.RECORD
+    assert (await keeper(desk).treat(loser.blob_key)).fate is Fate.RECORD
     assert layout.conflict_key(loser.identity, loser.frame_sha256) in desk.shelf.objects
     assert (await keeper(desk).treat(loser.blob_key)).fate is Fate.EVIDENCE
     assert loser.blob_key in desk.shelf.objects
     assert (await keeper(desk, resolved=True).treat(loser.blob_key)).fate is Fate.REMOVE
     assert loser.blob_key not in desk.shelf.objects
+    assert layout.conflict_key(loser.identity, loser.frame_sha256) not in desk.shelf.objects
     assert (await keeper(desk, resolved=True).treat(loser.blob_key)).fate is Fate.GONE
     answer = await desk.collector().accept(loser)
     assert isinstance(answer, IdentityConflict)
     assert answer.quarantine is not None
-    assert answer.quarantine.collector_id == "keeper"
+    assert loser.blob_key in desk.shelf.objects  # sent again: on record again, with its bytes
 
 
 @pytest.mark.parametrize("body", [b"no frame", submission(2).body])
@@ -118,7 +119,7 @@ def test_nothing_is_removed_unless_its_identity_is_closed_by_other_bytes() -> No
     assert fates(None, None, None) == {Fate.FOREIGN}
     assert fates(head, None, None) == {Fate.ADOPT, Fate.HELD}
     assert fates(head, mine, None) == fates(head, mine, conflict) == {Fate.REFERENCED}
-    assert fates(head, theirs, None) == {Fate.RECORD}
-    assert judged(head, theirs, conflict) == {
-        (Fate.REMOVE if may_go else Fate.EVIDENCE, may_go, held) for may_go in (False, True) for held in (False, True)
-    }
+    for record, kept in ((None, Fate.RECORD), (conflict, Fate.EVIDENCE)):
+        assert judged(head, theirs, record) == {
+            (Fate.REMOVE if may_go else kept, may_go, held) for may_go in (False, True) for held in (False, True)
+        }

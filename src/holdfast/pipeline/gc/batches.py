@@ -118,14 +118,8 @@ async def _old(store: Store, ambient: Ambient, entry: Entry, ask: Ask, out: Swee
     if manifest.raw_blob_key != layout.blob_key(manifest.frame_sha256):
         out.keep(FORGED, manifest.key)
         return True
-    try:
-        conflicts = await conflicts_of(store, manifest.identity)
-        resolved = [
-            await Resolutions(store, ambient).may_go(each.identity, each.submitted_frame_sha256) for each in conflicts
-        ]
-    except (Corrupt, Incompatible):
-        resolved = [False]
-    if not all(resolved):
+    conflicts = await _resolved(store, ambient, manifest)
+    if conflicts is None:
         out.keep(EVIDENCE, manifest.key)
         return True
     try:
@@ -141,7 +135,7 @@ async def _old(store: Store, ambient: Ambient, entry: Entry, ask: Ask, out: Swee
     if not found or future:
         out.keep(NOWHERE, manifest.key)
         return True
-    return Old(manifest, tuple(share.hour for share in found), tuple(conflicts))
+    return Old(manifest, tuple(share.hour for share in found), conflicts)
 
 
 async def _expire(store: Store, old: list[Old], closing: Closing, ask: Ask, out: Sweep) -> int:
@@ -178,6 +172,17 @@ async def _counted(each: Old, closing: Closing, ask: Ask, out: Sweep) -> Old | N
             return None
         keys.append(closed.key)
     return replace(each, generations=tuple(keys))
+
+
+async def _resolved(store: Store, ambient: Ambient, manifest: AcceptedManifest) -> tuple[ConflictManifest, ...] | None:
+    """The conflicts over this identity; None if one is not resolved for good, or cannot be read."""
+    resolutions = Resolutions(store, ambient)
+    try:
+        found = await conflicts_of(store, manifest.identity)
+        resolved = [await resolutions.may_go(each.identity, each.submitted_frame_sha256) for each in found]
+    except (Corrupt, Incompatible):
+        return None
+    return tuple(found) if all(resolved) else None
 
 
 def _age_ns(manifest: AcceptedManifest, ask: Ask) -> int | None:

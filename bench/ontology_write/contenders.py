@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from importlib import import_module
 from importlib.util import find_spec
+from tempfile import mkdtemp
 from typing import Any
 
 import pyarrow as pa
@@ -188,7 +189,7 @@ class Iceberg(Peer):
         ]
         catalog = import_module("pyiceberg.catalog.sql").SqlCatalog(
             "bench",
-            uri=f"sqlite:///{self.place.scratch / f'{id(self)}.db'}",
+            uri=f"sqlite:///{mkdtemp(dir=self.place.scratch)}/catalog.db",
             warehouse=self.place.uri,
             **self.place.iceberg_options,
         )

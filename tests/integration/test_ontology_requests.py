@@ -2,13 +2,14 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import holdfast
-from holdfast.base.config import OntologySection, Settings
+from holdfast.base.config import CacheSection, OntologySection, Settings
 from holdfast.base.ids import Ambient
 from holdfast.ontology import Entity, Field, Relation, count, left
 from holdfast.ontology.commit.lock import Open
@@ -22,7 +23,7 @@ from holdfast.ontology.types.refs import TypeId
 from tests.fakes.fault_plans import DelayResponse, Plan, Rule
 from tests.fakes.fault_proxy import FaultProxy
 from tests.integration.proxy_kit import settings
-from tests.integration.run_places import Place, memory
+from tests.integration.run_places import Place, memory, place_for
 from tests.integration.servers import S3Server
 
 SLOW = Plan.of(Rule(fault=DelayResponse(40), verb="get"))
@@ -51,6 +52,10 @@ async def fill(onto: Ontology) -> None:
         await onto.commit()
 
 
+def without_compaction(settings: Settings) -> Settings:
+    return settings.model_copy(update={"ontology": OntologySection(compaction="off")})
+
+
 @pytest.fixture
 def bucket(ministack: S3Server) -> str:
     name = f"requests-{Ambient.system().ids.unique()}"
@@ -60,7 +65,7 @@ def bucket(ministack: S3Server) -> str:
 
 async def test_requests_at_the_server(ministack: S3Server, bucket: str) -> None:
     async with FaultProxy(ministack.endpoint) as proxy:
-        address, chosen = f"s3://{bucket}?endpoint={proxy.endpoint}", settings(ministack)
+        address, chosen = f"s3://{bucket}?endpoint={proxy.endpoint}", without_compaction(settings(ministack))
         async with holdfast.open(address, settings=chosen) as hf, hf.ontology(Thing, Link) as onto:
             for number in range(COMMITS):
                 onto.ensure([Thing(id=f"{number:02d}-{row}", value=number) for row in range(3)])
@@ -88,7 +93,7 @@ async def test_a_point_lookup_at_the_server_where_every_commit_touches_keys_at_r
     """Key ranges of all files hold the key; sketches of their keys say in which of them it is."""
     async with FaultProxy(ministack.endpoint) as proxy:
         address = f"s3://{bucket}?endpoint={proxy.endpoint}"
-        chosen = settings(ministack).model_copy(update={"ontology": OntologySection(compaction="off")})
+        chosen = without_compaction(settings(ministack))
         rng = random.Random(5)  # the same keys in every run
         async with holdfast.open(address, settings=chosen) as hf, hf.ontology(Thing, Link) as onto:
             onto.ensure([Thing(id=f"{number:05d}", value=0) for number in range(5_000)])
@@ -121,22 +126,31 @@ def place() -> Place:
     return memory()
 
 
-async def test_get_and_all_are_queries(place: Place) -> None:
-    """A new session reads the head, a manifest, the index and the files that can hold the key; after that, the head."""
-    plain = place.settings.model_copy(update={"ontology": OntologySection(compaction="off")})
+@pytest.fixture(params=["file", "s3"])
+def real(request: pytest.FixtureRequest) -> Place:
+    return place_for(request)
+
+
+async def test_get_and_all_are_queries(real: Place, tmp_path: Path) -> None:
+    """A new session reads the head, a manifest, the index and the files that can hold the key; after that, the head.
+
+    With a disk cache that has the files and the manifest, the head and the index.
+    """
+    plain = without_compaction(real.settings)
+    cached = plain.model_copy(update={"cache": CacheSection(dir=tmp_path / "cache")})
     things = [Thing(id=f"{number:02d}-{row}", value=number) for number in range(60) for row in range(3)]
 
     async def costs(settings: Settings, ask: Callable[[Ontology], Awaitable[Any]], expected: Any) -> list[int]:
         """Requests of a first and of a second call."""
         found = []
-        async with holdfast.open(place.uri, settings=settings) as hf, hf.ontology(Thing, Link) as onto:
+        async with holdfast.open(real.uri, settings=settings) as hf, hf.ontology(Thing, Link) as onto:
             for _ in range(2):
                 before = hf.store.usage.requests()
                 assert await ask(onto) == expected
                 found.append(hf.store.usage.requests() - before)
         return found
 
-    async with holdfast.open(place.uri, settings=plain) as hf, hf.ontology(Thing, Link) as onto:
+    async with holdfast.open(real.uri, settings=plain) as hf, hf.ontology(Thing, Link) as onto:
         for number in range(60):
             onto.ensure(things[3 * number : 3 * number + 3])
             await onto.commit()
@@ -145,19 +159,26 @@ async def test_get_and_all_are_queries(place: Place) -> None:
     assert await costs(plain, lambda onto: onto.get(Thing, "07-9"), None) == [3, 1]
     assert await costs(plain, lambda onto: onto.get(Link, "07-1", "07-2"), None) == [3, 1]
     assert await costs(plain, lambda onto: onto.all(Thing), things) == [63, 1]
+    assert await costs(cached, lambda onto: onto.all(Thing), things) == [63, 1]
+    for _ in range(2):
+        assert await costs(cached, lambda onto: onto.all(Thing), things) == [2, 1]
+        assert await costs(cached, lambda onto: onto.get(Thing, "07-1"), things[22]) == [2, 1]
 
 
-async def one_by_one(place: Place, first: int, last: int, *, fresh: bool) -> None:
-    """Commits of one thing each, by one session or by a new one for each."""
+async def one_by_one(place: Place, commits: int, *, fresh: bool, ask_at: Collection[int]) -> None:
+    """Commits of one thing each, by one session or by a new one for each, and cold questions in the midst of them."""
     async with holdfast.open(place.uri, settings=place.settings) as hf:
         onto = hf.ontology(Thing, Link)
-        for number in range(first, last):
+        for number in range(commits):
             onto.ensure(Thing(id=f"{number:05d}", value=number))
             await onto.commit()
-            if fresh and number < last - 1:
+            if fresh:
                 await onto.close()
                 onto = hf.ontology(Thing, Link)
+            if number + 1 in ask_at:
+                assert await of_a_cold_question(place, number + 1) <= 30
         await onto.close()
+    assert await of_a_cold_question(place, commits) <= 30
 
 
 async def of_a_cold_question(place: Place, things: int) -> int:
@@ -168,32 +189,19 @@ async def of_a_cold_question(place: Place, things: int) -> int:
         return hf.store.usage.requests() - before
 
 
-@pytest.mark.parametrize("fresh", [False, True], ids=["one writer", "a new writer for each commit"])
-async def test_a_cold_question_takes_few_requests_without_a_manual_compaction(place: Place, fresh: bool) -> None:
-    """Of the counts in between test_tiers shows it."""
-    made, totals = 0, (21, 60, 170)
-    for total in totals:
-        await one_by_one(place, made, total, fresh=fresh)
-        made = total
-        assert await of_a_cold_question(place, total) <= 30
+FRESH = pytest.mark.parametrize("fresh", [False, True], ids=["one writer", "a new writer for each commit"])
+
+
+@FRESH
+async def test_a_cold_question_takes_few_requests_without_a_manual_compaction(real: Place, fresh: bool) -> None:
+    """Of more commits test_tiers shows it."""
+    await one_by_one(real, 70 if fresh else 150, fresh=fresh, ask_at=range(1, 150, 7))
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("fresh", [False, True], ids=["one writer", "a new writer for each commit"])
-async def test_a_cold_question_takes_few_requests_after_up_to_2000_commits(place: Place, fresh: bool) -> None:
-    made = 0
-    for total in (1, 2, 300, 585, 779, 1_000, 1_458, 1_749, 2_000):
-        await one_by_one(place, made, total, fresh=fresh)
-        made = total
-        assert await of_a_cold_question(place, total) <= 30
-
-
-@pytest.mark.soak
-async def test_a_cold_question_takes_few_requests_after_every_one_of_100_commits() -> None:
-    place = memory()
-    for total in range(1, 101):
-        await one_by_one(place, total - 1, total, fresh=True)
-        assert await of_a_cold_question(place, total) <= 30
+@FRESH
+async def test_a_cold_question_takes_few_requests_at_any_time_of_2000_commits(place: Place, fresh: bool) -> None:
+    await one_by_one(place, 2_000, fresh=fresh, ask_at={*range(1, 101), *range(101, 2_000, 29)})
 
 
 async def answers(onto: Ontology) -> dict[str, Any]:

@@ -363,7 +363,7 @@ async def test_what_is_superseded_goes_when_it_is_old() -> None:
     for number in range(70):
         await put(writer, ("c", number))
         await compact(desk)
-    assert len(snapshots(desk)) == 8
+    assert len(snapshots(desk)) == 17
     compactor = Compactor(desk.store, desk.ambient)
     assert await compactor.sweep([CUSTOMER]) == []  # too young
     index = await read_index(desk.store, CUSTOMER)

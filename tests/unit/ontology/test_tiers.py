@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.ontology.format.index import Entry
-from holdfast.ontology.maintain.tiers import LIMIT, Piece, plan
-from holdfast.ontology.maintain.upkeep import FILES
+from holdfast.ontology.maintain.tiers import FAN, LIMIT, Piece, plan
+from holdfast.ontology.maintain.upkeep import FILES, TOUCHED_EVERY
 from holdfast.ontology.types.refs import TypeHead
 
 
@@ -52,7 +52,7 @@ def slope(compaction: Callable[[list[int], list[int]], tuple[list[int], list[int
     total, points = 0, {}
     for number in range(1, 4097):
         weights, sizes, total = [*weights, 1], [*sizes, 1], total + 1
-        if number % 8 == 0:
+        if number % FAN == 0:
             weights, sizes, written = compaction(weights, sizes)
             total += written
         points[number] = total
@@ -68,7 +68,7 @@ def test_bytes_grow_almost_with_the_commits_and_not_with_their_square() -> None:
 def test_one_round_leaves_few_entries_whatever_was_there(weights: list[int]) -> None:
     after, _, _ = joined(weights, weights)
     assert sum(after) == sum(weights)
-    assert len(after) <= 7 * (math.floor(math.log(sum(weights), 8)) + 2)
+    assert len(after) <= (FAN - 1) * (math.floor(math.log(sum(weights), FAN)) + 2)
 
 
 @given(st.lists(st.integers(1, 100), min_size=1, max_size=60))
@@ -84,12 +84,12 @@ def test_no_snapshot_is_larger_than_the_limit_and_closed_ones_stay(sizes: list[i
 
 
 def test_only_what_ends_below_the_head() -> None:
-    (group,) = plan(pieces([1] * 9), below=9)
-    assert [piece.entry.last for piece in group] == list(range(1, 9))
-    assert plan(pieces([1] * 8), below=8) == []
+    (group,) = plan(pieces([1] * 5), below=5)
+    assert [piece.entry.last for piece in group] == list(range(1, 5))
+    assert plan(pieces([1] * 4), below=4) == []
 
 
-@given(st.integers(1, 16))
+@given(st.integers(1, TOUCHED_EVERY))
 def test_as_upkeep_does_it_a_type_of_2000_commits_has_few_files_at_any_time(every: int) -> None:
     """``every`` is after how many commits an index is written, which is when upkeep looks at it."""
     weights: list[int] = []
@@ -99,4 +99,4 @@ def test_as_upkeep_does_it_a_type_of_2000_commits_has_few_files_at_any_time(ever
             if len(weights) >= FILES:
                 before, weights = weights[:-1], weights[-1:]  # the head's own file stays
                 weights = [*joined(before, before)[0], *weights]
-            assert len(weights) <= 26
+            assert len(weights) <= 23

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from holdfast.ontology.format.index import Entry
 from holdfast.ontology.types.refs import UNTOUCHED, FileRef, TypeHead, TypeId, fold
 
-FAN = 8
+FAN = 4
 LIMIT = 64 << 20
 """Bytes that are merged into one snapshot."""
 

@@ -35,7 +35,7 @@ from holdfast.ontology.types.refs import Place, TypeId
 log = telemetry.logger("ontology")
 
 
-FILES = 20
+FILES = 10
 """A type with this many files is compacted, as far as its tiers have something to merge."""
 
 
@@ -71,7 +71,7 @@ class AutoCompaction:
         self._work = None
 
 
-TOUCHED_EVERY = 16
+TOUCHED_EVERY = 8
 ALL_EVERY = 64
 ALL_AFTER_S = 5.0
 PARALLEL = 8

@@ -165,8 +165,11 @@ async def test_get_and_all_are_queries(real: Place, tmp_path: Path) -> None:
         assert await costs(cached, lambda onto: onto.get(Thing, "07-1"), things[22]) == [2, 1]
 
 
-async def one_by_one(place: Place, commits: int, *, fresh: bool, ask_at: Collection[int]) -> None:
-    """Commits of one thing each, by one session or by a new one for each, and cold questions in the midst of them."""
+async def one_by_one(place: Place, commits: int, *, fresh: bool, ask_at: Collection[int]) -> int:
+    """Commits of one thing each, by one session or by a new one for each, and cold questions in the midst of them and
+    at the end: the most requests that one of these took.
+    """
+    most = 0
     async with holdfast.open(place.uri, settings=place.settings) as hf:
         onto = hf.ontology(Thing, Link)
         for number in range(commits):
@@ -176,9 +179,9 @@ async def one_by_one(place: Place, commits: int, *, fresh: bool, ask_at: Collect
                 await onto.close()
                 onto = hf.ontology(Thing, Link)
             if number + 1 in ask_at:
-                assert await of_a_cold_question(place, number + 1) <= 30
+                most = max(most, await of_a_cold_question(place, number + 1))
         await onto.close()
-    assert await of_a_cold_question(place, commits) <= 30
+    return max(most, await of_a_cold_question(place, commits))
 
 
 async def of_a_cold_question(place: Place, things: int) -> int:
@@ -195,13 +198,13 @@ FRESH = pytest.mark.parametrize("fresh", [False, True], ids=["one writer", "a ne
 @FRESH
 async def test_a_cold_question_takes_few_requests_without_a_manual_compaction(real: Place, fresh: bool) -> None:
     """Of more commits test_tiers shows it."""
-    await one_by_one(real, 70 if fresh else 150, fresh=fresh, ask_at=range(1, 150, 7))
+    assert await one_by_one(real, 70 if fresh else 150, fresh=fresh, ask_at=range(1, 150, 7)) <= 30
 
 
 @pytest.mark.soak
 @FRESH
 async def test_a_cold_question_takes_few_requests_at_any_time_of_2000_commits(place: Place, fresh: bool) -> None:
-    await one_by_one(place, 2_000, fresh=fresh, ask_at={*range(1, 101), *range(101, 2_000, 29)})
+    assert await one_by_one(place, 2_000, fresh=fresh, ask_at={*range(1, 101), *range(101, 2_000, 29)}) <= 30
 
 
 async def answers(onto: Ontology) -> dict[str, Any]:

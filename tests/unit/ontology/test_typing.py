@@ -1,4 +1,4 @@
-"""pyright understands declared types as mypy does: the constructor, the value on an instance, the expression on the class.
+"""pyright understands declared types as mypy does: constructors, values on instances, expressions on classes.
 
 `make types` checks the same two files with mypy: one in which nothing is wrong, and one in which every wrong line
 has to be found, since an ignore that is not needed is an error.

@@ -93,7 +93,7 @@ async def audit(store: Client, keys: int, batches: int, engine: Engine | None = 
 
 async def plan(store: Client, keys: int, garbage: int, engine: Engine | None = None) -> dict[str, Any]:
     """What ``holdfast gc plan`` does."""
-    env = Env(store, store.ambient, engine or Inline(store), NOW)
+    env = Env(store, store.ambient, engine or Inline(), NOW)
     figures, found = await measured(store, keys, lambda: Gc(env).preview({}))
     assert sum(sum(kind["removed"].values()) for kind in found["kinds"].values()) == garbage
     return figures

@@ -56,7 +56,7 @@ async def main(uri: str, prefix: str, nth: str, when: str, master: str = "local"
     spec = StoreSpec.parse(uri, load())
     ambient = Ambient.system()
     store = Client(Mortal(backend(spec), prefix, int(nth), when), ambient=ambient, retry=spec.retry, spec=spec)
-    engine = pipeline.Inline(store) if master == "local" else SparkEngine.at(spec, master)
+    engine = pipeline.Inline() if master == "local" else SparkEngine.at(spec, master)
     try:
         await pipeline.run(store, jobs, engine=engine, options=pipeline.Options(lease_ttl_ms=300, merge_after_ns=0))
     finally:

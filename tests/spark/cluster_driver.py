@@ -77,8 +77,8 @@ class GatedEngine(SparkEngine):
     gate = ""
 
     @asynccontextmanager
-    async def planner(self, name: str) -> AsyncIterator[Any]:
-        async with super().planner(name) as planner:
+    async def planner(self, store: Store, name: str) -> AsyncIterator[Any]:
+        async with super().planner(store, name) as planner:
             yield GatedPlanner(planner, self.gate)
 
 

@@ -60,9 +60,9 @@ async def prepared(uri: str) -> Field:
 
 async def compared(uri: str, field: Field) -> int:
     async with open_store(uri) as store:
+        assert {summary.status for summary, _ in await pipeline.history(store)} == {"success"}
         assert await agrees(store, field.batches) > 20
         assert all(each.number == 1 for each in await generations(store, Kind.ROLLUP))
-        assert {summary.status for summary, _ in await pipeline.history(store)} == {"success"}
         return len((await everything(store, {"table": "rollup"})).to_pylist())
 
 

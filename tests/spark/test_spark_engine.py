@@ -100,7 +100,7 @@ async def test_both_engines_give_the_same_rows(engine: Engines, tmp_path: Path) 
     async with open_store(spec) as store:
         await fill(store, 7)
         spark = engine(spec)
-        async with working(store, Inline(store), "local") as here, working(store, spark, "spark") as there:
+        async with working(store, Inline(), "local") as here, working(store, spark, "spark") as there:
             on_duckdb, on_spark = await steps(here), await steps(there)
         assert all(on_duckdb.values())
         assert on_spark == on_duckdb

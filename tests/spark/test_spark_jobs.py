@@ -85,7 +85,7 @@ async def test_audit_and_gc_give_the_same_on_both_engines(engine: Engines, tmp_p
         assert (wrong(on_spark), on_spark.found, on_spark.checked) == (wrong(here), here.found, here.checked)
         before = [key async for key in store.keys("")]
         there = await planned(store, engine(spec))
-        assert there == await planned(store, Inline(store))
+        assert there == await planned(store, Inline())
         assert there["derived"]["removed"]
         assert there["orphans"]["kept"] or there["orphans"]["did"]
         assert [key async for key in store.keys("")] == before
@@ -96,7 +96,7 @@ async def test_garbage_goes_by_tasks_on_spark_and_what_is_current_stays(engine: 
     async with open_store(spec) as store:
         field = await derived_twice(store, random.Random(7))
         await audit(store)
-        wanted = await planned(store, Inline(store))
+        wanted = await planned(store, Inline())
         request = {"kinds": KINDS, "apply": True}
         [ran] = await pipeline.run(store, ["gc"], engine=engine(spec), options=NOW, request=request)
         assert ran.status == "success"
@@ -105,7 +105,7 @@ async def test_garbage_goes_by_tasks_on_spark_and_what_is_current_stays(engine: 
         }
         assert ran.summary["removed"] > 10
         assert await agrees(store, field.batches) > 20
-        assert (await planned(store, Inline(store)))["derived"]["removed"].keys() <= {
+        assert (await planned(store, Inline()))["derived"]["removed"].keys() <= {
             "a later generation has taken its place"
         }
 

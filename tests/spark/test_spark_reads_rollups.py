@@ -30,7 +30,7 @@ async def test_spark_and_duckdb_agree(spark: Spark, engine: Engines, tmp_path: P
         field = Field(hf.store)
         await field.season(9, agents=4, batches=8)
         await pipeline.run(hf.store, ["reconcile"])
-        await pipeline.run(hf.store, ["rollup"], engine=engine(StoreSpec.parse(f"file:{folder}")))
+        await pipeline.run(hf.store, ["derive"], engine=engine(StoreSpec.parse(f"file:{folder}")))
         for metric, aggregate in (("load", "last"), ("requests", "increase"), ("latency", "rate")):
             reported = await hf.metrics().query(metric, since=START, until=UNTIL, step=STEP, aggregate=aggregate)
             assert reported.read.batches == 0

@@ -70,7 +70,7 @@ async def run(
     """
     check_request(names, request or {})
     ambient = ambient_of(store)
-    env = Env(store, ambient, engine if engine is not None else Inline(store), options or Options(), say)
+    env = Env(store, ambient, engine if engine is not None else Inline(), options or Options(), say)
     owner_id = f"driver-{ambient.ids.unique()}"
     ended: list[Ran] = []
     for name in check_names(names):
@@ -145,7 +145,7 @@ async def preview(
     """What a run would do now. Reads alone."""
     check_request(names, request or {})
     ambient = ambient_of(store)
-    env = Env(store, ambient, Inline(store), options or Options())
+    env = Env(store, ambient, Inline(), options or Options())
     found: list[Preview] = []
     for name in check_names(names):
         own = _meant(name, request or {})

@@ -121,7 +121,7 @@ async def test_both_sides_of_the_pipeline_count_the_same_samples(tmp_path: Path)
     assert duckdb_seconds(ideal, out) > 0
     await place.fill(folder, fleet)
     async with open_store(f"file:{folder}") as store:
-        engine = Inline(store)
+        engine = Inline()
         await run(engine, folder, "reconcile", full=True)
         await rolled(engine, folder, fleet)
     chunks = [pq.read_table(path) for path in folder.glob("rollup/v1/window=1m/**/*.zst")]

@@ -52,7 +52,7 @@ async def test_a_service_that_stands_by_tells_how_far_the_other_is() -> None:
                 ["reconcile"],
                 every_s=0.01,
                 stop=stop,
-                engine=pipeline.Inline(store),
+                engine=pipeline.Inline(),
                 options=pipeline.Options(),
                 on_round=ended,
                 on_error=failed,

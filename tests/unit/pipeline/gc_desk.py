@@ -57,7 +57,7 @@ class GcDesk:
 
     def env(self, store: Store | None = None) -> Env:
         own = Client(self.store, ambient=self.ambient, usage=self.usage) if store is None else store
-        return Env(own, self.ambient, Inline(own), Options(gc=self.options))
+        return Env(own, self.ambient, Inline(), Options(gc=self.options))
 
     def later(self, span_ns: int) -> None:
         self.watch.advance(seconds=span_ns / 1e9)

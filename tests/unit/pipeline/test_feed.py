@@ -142,7 +142,7 @@ async def test_two_drivers_count_an_hour_once() -> None:
         field = Field(store)
         await emit(field, 0, web_1=("load",))
         await pipeline.run(store, ["reconcile", "derive"], options=ONE_HOUR)
-        env = Env(store, store.ambient, Inline(store), ONE_HOUR)
+        env = Env(store, store.ambient, Inline(), ONE_HOUR)
         paused, other = Feed(env), Feed(env)
         (planned,) = (await paused._plan())["hours"]
         await emit(field, 1, web_1=("disk",))

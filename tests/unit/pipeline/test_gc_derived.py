@@ -37,7 +37,7 @@ class Ground(GcDesk):
     def derive(self, store: Store | None = None, windows: tuple[str, ...] = ("1h",)) -> Derive:
         own = self.store if store is None else store
         options = Options(windows=Windows.of(windows), records_per_unit=8)
-        return Derive(Env(own, self.ambient, Inline(own), options))
+        return Derive(Env(own, self.ambient, Inline(), options))
 
     async def add(self, batch: Small) -> None:
         manifest = batch.manifest(self.watch.wall_ns(), self.ambient.ids.write_id())

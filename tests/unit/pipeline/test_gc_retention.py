@@ -55,7 +55,7 @@ class Ground(GcDesk):
 
     def jobs(self, store: Store | None = None) -> list[Any]:
         own = self.store if store is None else store
-        env = Env(own, self.ambient, Inline(own), Options(windows=Windows.of(WINDOWS), records_per_unit=50))
+        env = Env(own, self.ambient, Inline(), Options(windows=Windows.of(WINDOWS), records_per_unit=50))
         return [Reconcile(env), Derive(env)]
 
     async def derive(self, request: Document | None = None) -> Document:

@@ -31,7 +31,7 @@ async def loaded(store: Client, typed: Typed, rows: pa.Table, *, tasks: int = 2,
         some = rows.take(pa.array(range(task, rows.num_rows, tasks), pa.int64()))
         done = await staged(store, load, typed.type_info(), some.to_batches())
         parts.append(Staged.parse(done.document()))
-    return await land(store, typed.type_info(), load, parts, LoadOptions(**wanted), Inline(store))
+    return await land(store, typed.type_info(), load, parts, LoadOptions(**wanted), Inline())
 
 
 async def test_a_load_leaves_nothing_staged_whatever_came_of_it() -> None:
@@ -66,11 +66,11 @@ async def test_compaction_by_an_engine_gives_the_rows_and_files_of_one_machine()
                 for number in range(20):
                     onto.ensure([Customer(**row) for row in customers(number * 2, 3, f"v{number}-")])
                     await onto.commit()
-        planned = await compact(store, engine=Inline(store))
+        planned = await compact(store, engine=Inline())
         assert (len(planned.done), [key async for key in store.keys(layout.SNAPSHOTS)]) == (0, [])
         said: list[str] = []
         done = await compact(
-            store, ["Customer"], engine=Inline(store), apply=True, say=lambda step, *_: said.append(step)
+            store, ["Customer"], engine=Inline(), apply=True, say=lambda step, *_: said.append(step)
         )
         alone = await Compactor(other, other.ambient).compact(CUSTOMER_ID)
         assert [(each.entry.first, each.entry.last, each.rows, each.published) for each in done.done] == [

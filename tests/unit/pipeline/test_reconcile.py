@@ -105,7 +105,7 @@ class TestReferences:
             await Field(store).accept("agent", "boot", gauges(0), refer=False)
             options = Options(full_scan_every_ns=HOUR)
             serving = drive.serve(
-                store, ["reconcile"], every_s=0.0, stop=stop, engine=Inline(store), options=options, on_round=on_round
+                store, ["reconcile"], every_s=0.0, stop=stop, engine=Inline(), options=options, on_round=on_round
             )
             await serving
             # The first round scans; the second follows the reference that was written; then there is nothing.
@@ -285,7 +285,7 @@ class TestByTime:
             field = Field(store)
             now = SystemClock().wall_ns()
             await field.accept("agent", "boot", gauges(0), at_ns=now)
-            job = Reconcile(Env(store, store.ambient, Inline(store)))
+            job = Reconcile(Env(store, store.ambient, Inline()))
             await job.run(Straight("first"), {})
             for number in (1, 2):
                 await field.accept("agent", "boot", gauges(10 * number), at_ns=now)

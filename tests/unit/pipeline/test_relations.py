@@ -36,7 +36,7 @@ BY_KEY = Spread(by=("key",), worth=2)
 
 
 def working(here: Place, run_id: str = "run") -> AbstractAsyncContextManager[Relations]:
-    return relations(here.store, Inline(here.store), run_id, lambda name: unwatched)
+    return relations(here.store, Inline(), run_id, lambda name: unwatched)
 
 
 async def read(work: Relations) -> list[tuple[str, int]]:

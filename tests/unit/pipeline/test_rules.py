@@ -55,7 +55,7 @@ class Ground:
 
     def env(self, store: Store | None = None) -> Env:
         own = store if store is not None else self.store
-        return Env(own, self.ambient, Inline(own), OPTIONS)
+        return Env(own, self.ambient, Inline(), OPTIONS)
 
     async def accept(self, batch: Small) -> None:
         manifest = batch.manifest(self.ambient.clock.wall_ns(), self.ambient.ids.write_id())
@@ -170,7 +170,7 @@ class ListingsFirst(Derive):
         folder = layout.batches_folder(hours[0])
         before = [page async for page in self._store.list(folder)]
         frozen = Frozen(self._store, folder, before)
-        return await Derive(replace(self._env, store=frozen, engine=Inline(frozen)))._hours(hours, run_id)
+        return await Derive(replace(self._env, store=frozen, engine=Inline()))._hours(hours, run_id)
 
 
 @pytest.mark.parametrize(("kind", "broken"), [(Derive, set()), (ListingsFirst, {GROWING})], ids=str)

@@ -55,7 +55,7 @@ async def engine_for(shell: Shell, store: "Client", master: str | None, conf: li
     if wanted == LOCAL:
         if conf:
             raise Invalid(f"--conf {conf[0]} is about Spark, and local is without it", remedy="leave one of them out")
-        yield Inline(store)
+        yield Inline()
         return
     if store.spec.scheme == "memory":
         raise Invalid(

@@ -30,8 +30,7 @@ _TYPES = {pa.string(): "VARCHAR", pa.int64(): "BIGINT", pa.bool_(): "BOOLEAN", p
 class Inline:
     """Jobs in this process."""
 
-    def __init__(self, store: Store, *, cores: int = 1, memory: str = MEMORY) -> None:
-        self._store = store
+    def __init__(self, *, cores: int = 1, memory: str = MEMORY) -> None:
         self._cores = cores
         self._memory = memory
 
@@ -39,8 +38,8 @@ class Inline:
         return self._cores
 
     @asynccontextmanager
-    async def planner(self, name: str) -> "AsyncIterator[LocalPlanner]":
-        planner = LocalPlanner(self._store, self._memory)
+    async def planner(self, store: Store, name: str) -> "AsyncIterator[LocalPlanner]":
+        planner = LocalPlanner(store, self._memory)
         try:
             yield planner
         finally:

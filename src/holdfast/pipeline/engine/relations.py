@@ -131,5 +131,5 @@ class Relations:
 
 @asynccontextmanager
 async def relations(store: Store, engine: Engine, run_id: str, watch: Watch) -> AsyncIterator[Relations]:
-    async with engine.planner(run_id) as planner:
+    async with engine.planner(store, run_id) as planner:
         yield Relations(store, engine, planner, run_id, watch)

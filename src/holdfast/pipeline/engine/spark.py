@@ -174,8 +174,8 @@ class SparkEngine:
         return await working
 
     @asynccontextmanager
-    async def planner(self, name: str) -> "AsyncIterator[SparkPlanner]":
-        planner = SparkPlanner(self, self._spec, name)
+    async def planner(self, store: Store, name: str) -> "AsyncIterator[SparkPlanner]":
+        planner = SparkPlanner(self, store, self._spec, name)
         try:
             yield planner
         finally:
@@ -202,18 +202,20 @@ class SparkEngine:
 
 
 class SparkPlanner:
-    """Staged tables are temporary views whose names no other planner of the session uses."""
+    """``store`` is the driver's own; tasks open theirs by ``spec``. Staged tables are temporary views whose names no
+    other planner of the session uses.
+    """
 
-    def __init__(self, engine: SparkEngine, spec: StoreSpec, name: str) -> None:
+    def __init__(self, engine: SparkEngine, store: Store, spec: StoreSpec, name: str) -> None:
         self._engine = engine
+        self._store = store
         self._spec = spec
         self._name = name
         self._views = f"holdfast_{os.getpid()}_{id(self):x}_"
         self._bound: dict[str, tuple[Staged, DataFrame]] = {}
 
     async def scan(self, table: Table, wanted: Wanted, target: Target, progress: Progress) -> list[Part]:
-        async with await open_store(self._spec) as store:
-            parts = [pickle.dumps(part) for part in await table.plan(store, wanted)]
+        parts = [pickle.dumps(part) for part in await table.plan(self._store, wanted)]
         spark = await self._engine.spark()
         tasks = min(len(parts), await self._engine.cores() * TURNS)
         work = InTask(carried(self._spec), Scan(table, wanted, target))
@@ -275,12 +277,14 @@ class SparkPlanner:
         """The rows of a small table; None of others. To read them here costs less than a job that caches them."""
         if staged.declared or sum(part.bytes for part in staged.parts) > SMALL_BYTES:
             return None
-        async with await open_store(self._spec) as store:
-            batches = [batch for part in staged.parts async for batch in read_part(store, part.key)]
+        batches = [batch for part in staged.parts async for batch in read_part(self._store, part.key)]
         return pa.Table.from_batches(batches, staged.schema)
 
     def _table(self, session: "SparkSession", name: str, staged: Staged, rows: pa.Table | None) -> "DataFrame":
-        frame = session.createDataFrame(rows) if rows is not None else self._cached(session, staged)
+        if rows is None:
+            frame = self._cached(session, staged)
+        else:  # the schema is given: Spark Connect does not take that of a table without rows
+            frame = session.createDataFrame(rows, _ddl(staged.schema))
         frame.createOrReplaceTempView(f"{self._views}{name}")
         return frame
 

@@ -240,6 +240,6 @@ def _landed(plan: Plan, load_name: str, parts: list[Staged], load_options: LoadO
     async def work() -> Landed:
         async with open_store(plan.spec) as store:
             named = replace(load_options, runtime_id=f"spark-{store.ambient.ids.attempt()}")
-            return await land(store, plan.typed.type_info(), load_name, parts, named, Inline(store))
+            return await land(store, plan.typed.type_info(), load_name, parts, named, Inline())
 
     return asyncio.run(work())

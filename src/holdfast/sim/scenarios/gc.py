@@ -198,7 +198,7 @@ class GcDerived(PipelineDerive):
 
     async def collect(self, process: Process, run_id: str) -> None:
         store = type(self).seen_by_gc(process.store)
-        env = Env(store, process.ambient, Inline(store), Options(gc=NOTHING_IS_KEPT))
+        env = Env(store, process.ambient, Inline(), Options(gc=NOTHING_IS_KEPT))
         kinds = ["derived", *(["expire-batches"] if self.expires else [])]
         await Gc(env).run(Straight(run_id), {"kinds": kinds, "apply": True})
 

@@ -171,7 +171,7 @@ class PipelineDerive(Scenario):
     async def round(self, process: Process, name: str, *, full: bool = False) -> None:
         """In some rounds hours are finished, and are divided into fewer units."""
         options = replace(OPTIONS, merge_after_ns=process.rng.choice((0, NEVER)))
-        env = Env(process.store, process.ambient, Inline(process.store), options)
+        env = Env(process.store, process.ambient, Inline(), options)
         began_ns = await Checkpoints(process.store, process.ambient).store_now() if full else 0
         request = {"full": True, "began_ns": began_ns} if full else {}
         job = type(self).reconcile(env)

@@ -120,10 +120,8 @@ async def test_both_sides_of_the_pipeline_count_the_same_samples(tmp_path: Path)
     fleet.write_ideal(ideal)
     assert duckdb_seconds(ideal, out) > 0
     await place.fill(folder, fleet)
-    async with open_store(f"file:{folder}") as store:
-        engine = Inline()
-        await run(engine, folder, "reconcile", full=True)
-        await rolled(engine, folder, fleet)
+    await run(Inline(), folder, "reconcile", full=True)
+    await rolled(Inline(), folder, fleet)
     chunks = [pq.read_table(path) for path in folder.glob("rollup/v1/window=1m/**/*.zst")]
     assert sum(sum(part.column("count").to_pylist()) for part in chunks) == fleet.samples == 2 * SERIES * SCRAPES
     query = f"SELECT sum(column2) FROM (SELECT * FROM '{out}') t(s, m, column2, a, b, c)"

@@ -69,9 +69,7 @@ async def test_compaction_by_an_engine_gives_the_rows_and_files_of_one_machine()
         planned = await compact(store, engine=Inline())
         assert (len(planned.done), [key async for key in store.keys(layout.SNAPSHOTS)]) == (0, [])
         said: list[str] = []
-        done = await compact(
-            store, ["Customer"], engine=Inline(), apply=True, say=lambda step, *_: said.append(step)
-        )
+        done = await compact(store, ["Customer"], engine=Inline(), apply=True, say=lambda step, *_: said.append(step))
         alone = await Compactor(other, other.ambient).compact(CUSTOMER_ID)
         assert [(each.entry.first, each.entry.last, each.rows, each.published) for each in done.done] == [
             (each.entry.first, each.entry.last, each.rows, each.published) for each in alone

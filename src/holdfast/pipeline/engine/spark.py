@@ -281,10 +281,9 @@ class SparkPlanner:
         return pa.Table.from_batches(batches, staged.schema)
 
     def _table(self, session: "SparkSession", name: str, staged: Staged, rows: pa.Table | None) -> "DataFrame":
-        if rows is None:
-            frame = self._cached(session, staged)
-        else:  # the schema is given: Spark Connect does not take that of a table without rows
-            frame = session.createDataFrame(rows, _ddl(staged.schema))
+        # Spark Connect cannot infer the schema of a table without rows.
+        small = None if rows is None else session.createDataFrame(rows, _ddl(staged.schema))
+        frame = self._cached(session, staged) if small is None else small
         frame.createOrReplaceTempView(f"{self._views}{name}")
         return frame
 

@@ -18,7 +18,7 @@ from tests.tidy.docs import blocks, broken_links, run_examples
 from tests.tidy.tree import ROOT, SAMPLES, project_files
 
 PAGES = [name for name in project_files() if name.endswith(".md") and not name.startswith("tests/")]
-EXAMPLES = [name for name in PAGES if name == "README.md" or name.startswith("docs/")]
+EXAMPLES = [name for name in PAGES if name.startswith("docs/")]
 REFERENCE = ROOT / "docs" / "reference"
 SHOWN_ONLY = 3  # blocks of Python in all pages that are shown and not run; keep it small
 

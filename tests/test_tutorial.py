@@ -1,5 +1,7 @@
 """Tutorials are followed word for word: their files are saved, their commands typed, their output compared."""
 
+import os
+import re
 import subprocess
 import sys
 from functools import partial
@@ -7,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.servers import free_port
 from tests.tidy.console import commands, follow, matches
 from tests.tidy.docs import blocks
 from tests.tidy.tree import ROOT
@@ -21,13 +24,16 @@ def test_there_are_sessions_to_follow() -> None:
 
 @pytest.mark.parametrize("page", SESSIONS, ids=lambda page: page.stem)
 def test_a_session_goes_as_the_page_says(page: Path, tmp_path: Path) -> None:
-    assert follow(page, tmp_path) > 0
+    assert follow(blocks(page.read_text(encoding="utf-8")), page.name, tmp_path) > 0
 
 
-def test_the_run_of_the_readme_is_killed_and_goes_on(tmp_path: Path) -> None:
-    """As the README shows it, but killed when two steps are recorded rather than after some seconds."""
-    page = blocks((ROOT / "README.md").read_text(encoding="utf-8"))
-    program, session = [block for block in page if block.info in {"py file=stock.py", "console"}]
+README = ROOT / "README.md"
+
+
+def test_the_readme_goes_as_it_says(tmp_path: Path) -> None:
+    """The first run is killed when two steps are recorded rather than after some seconds."""
+    page = blocks(README.read_text(encoding="utf-8"))
+    program, session = [next(page), next(page)]
     (tmp_path / "stock.py").write_text(program.text, encoding="utf-8")
     first, second = commands(session)
     start = partial(
@@ -41,6 +47,25 @@ def test_the_run_of_the_readme_is_killed_and_goes_on(tmp_path: Path) -> None:
         assert f"{process.communicate()[0]}Killed" == first.printed
     with start() as process:
         assert process.communicate()[0].strip() == second.printed
+    assert follow(page, README.name, tmp_path) == 6
+
+
+def test_the_collector_and_the_pipeline_of_the_readme_work(tmp_path: Path) -> None:
+    telemetry, pipeline, _ = [block for block in blocks(README.read_text(encoding="utf-8")) if block.info == "sh"]
+    script = f"set -m\n{telemetry.text}{pipeline.text}wait"
+    for port in ("8080", "8081"):
+        script = script.replace(f"127.0.0.1:{port}", f"127.0.0.1:{free_port()}")
+    private = re.findall(r"127\.0\.0\.1:\d+", script)[1]
+    script = script.replace(" &\n", f" --private {private} &\n", 1)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environ = {**os.environ, "PATH": path}
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, env=environ, capture_output=True, text=True, check=False
+    )
+    assert "1 batch accepted" in done.stdout
+    assert "lmagent_up" in done.stdout
+    assert re.search(r"^derive .* success ", done.stdout, re.MULTILINE)
+    assert "reconciled through" in done.stdout
 
 
 class TestTheFollowerCanFail:
@@ -54,16 +79,13 @@ class TestTheFollowerCanFail:
         ],
     )
     def test_what_differs_is_named(self, text: str, complaint: str, tmp_path: Path) -> None:
-        page = tmp_path / "page.md"
-        page.write_text(text)
         with pytest.raises(AssertionError, match=complaint):
-            follow(page, tmp_path)
+            follow(blocks(text), "page.md", tmp_path)
 
     def test_what_agrees_passes(self, tmp_path: Path) -> None:
-        page = tmp_path / "page.md"
         session = """$ python a.py\nx ...\n$ python -c 'exit("error: no")'\nerror: no\n"""
-        page.write_text(f"```py file=a.py\nprint('x', 1.5)\n```\n```console\n{session}```\n")
-        assert follow(page, tmp_path) == 2
+        text = f"```py file=a.py\nprint('x', 1.5)\n```\n```console\n{session}```\n"
+        assert follow(blocks(text), "page.md", tmp_path) == 2
 
     def test_dots_stand_for_anything(self) -> None:
         assert matches("a ... c\nd", "a b\nb c\nd\n")

@@ -10,11 +10,11 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.tidy.docs import Block, blocks
+from tests.tidy.docs import Block
 
 PROMPT = "$ "
 FILE = "py file="
@@ -28,15 +28,15 @@ class Command:
     printed: str
 
 
-def follow(page: Path, folder: Path) -> int:
-    """Do what the page says in ``folder``; how many commands were typed. Fails at the first one that differs."""
+def follow(page: Iterable[Block], name: str, folder: Path) -> int:
+    """Do what these blocks of a page say in ``folder``; how many commands were typed. The first that differs fails."""
     typed = 0
-    for block in blocks(page.read_text(encoding="utf-8")):
+    for block in page:
         if block.info.startswith(FILE):
             (folder / block.info.removeprefix(FILE)).write_text(block.text, encoding="utf-8")
         elif block.info == "console":
             for command in commands(block):
-                _type(command, page, folder)
+                _type(command, name, folder)
                 typed += 1
     return typed
 
@@ -64,7 +64,7 @@ def _squeezed(text: str) -> str:
     return "\n".join(" ".join(line.split()) for line in text.strip().splitlines())
 
 
-def _type(command: Command, page: Path, folder: Path) -> None:
+def _type(command: Command, page: str, folder: Path) -> None:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     done = subprocess.run(
         shlex.split(command.text),
@@ -77,7 +77,7 @@ def _type(command: Command, page: Path, folder: Path) -> None:
         check=False,
     )
     printed = done.stdout + ("Killed\n" if done.returncode == SIGKILLED else "")
-    where = f"{page.name}:{command.line}: {command.text}"
+    where = f"{page}:{command.line}: {command.text}"
     if not matches(command.printed, printed):
         raise AssertionError(f"{where}\nthe page shows\n{command.printed}\nand it printed\n{printed}")
     if done.returncode != 0 and not re.search(r"^(Killed|error: )", printed, re.MULTILINE):

@@ -107,4 +107,4 @@ except NoSpark as error:
 
 def test_without_pyspark_everything_but_spark_works() -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == "PySpark is not installed | pip install 'holdfast[spark]'\n"
+    assert done.stdout == "PySpark is not installed | pip install 'holdfast[spark]', or use --master local\n"

@@ -294,7 +294,7 @@ def check_installed() -> None:
 
 def _check_pyspark() -> None:
     if find_spec("pyspark") is None:
-        raise NoSpark("PySpark is not installed", remedy="pip install 'holdfast[spark]'")
+        raise NoSpark("PySpark is not installed", remedy="pip install 'holdfast[spark]', or use --master local")
 
 
 def _check_java() -> None:

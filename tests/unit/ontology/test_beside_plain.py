@@ -15,7 +15,7 @@ from holdfast.ontology.maintain.compact import Compactor
 from holdfast.ontology.maintain.reindex import repair_indexes
 from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.ontology.query.sqltables import SqlTables
-from holdfast.ontology.session import Ontology
+from holdfast.ontology.session import Ontology, Options
 from holdfast.ontology.types.refs import TypeId
 from tests.unit.ontology.desk import Desk
 
@@ -391,7 +391,7 @@ async def test_our_compaction_takes_dict_fields_of_a_plain_writer() -> None:
     for number in range(20):
         given = {"id": f"p{number}", "tags": {f"k{number}": number}}
         await desk.plain.commit({TAGGED: [(f"p{number}", given)]})
-    async with session(desk, Tagged) as onto:
+    async with Ontology(desk.store, desk.ambient, [Tagged], Options(compaction=False)) as onto:
         onto.ensure(Tagged(id="o", tags={"k0": 1}))
         await onto.commit()
         await onto.query(Tagged).all()

@@ -15,11 +15,12 @@ from holdfast.ontology.format.head import read_head
 from holdfast.ontology.format.index import read_index
 from holdfast.ontology.maintain.compact import Compactor
 from holdfast.ontology.maintain.verify.verify import verify
-from holdfast.ontology.session import Ontology
+from holdfast.ontology.session import Ontology, Options
 from holdfast.ontology.types.refs import TypeId
 from tests.unit.ontology.desk import Desk
 
 THING = TypeId("entity", "Thing")
+OFF = Options(compaction=False)
 
 
 class Thing(Entity):
@@ -76,11 +77,11 @@ def _files_are_scanned_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_a_snapshot_says_it_and_readers_need_not_group() -> None:
     desk = Desk()
-    async with Ontology(desk.store, desk.ambient, [Thing]) as onto:
+    async with Ontology(desk.store, desk.ambient, [Thing], OFF) as onto:
         for number in range(9):
             onto.ensure([Thing(id="a", value=number), Thing(id=f"b{number}", value=0)])
             await onto.commit()
-    (made,) = await Compactor(desk.store, desk.ambient).compact(THING)
+    (made,) = await Compactor(desk.store, desk.ambient, fan=8).compact(THING)
     table_bytes = desk.shelf.objects[made.entry.path].body
     table = pq.read_table(pa.BufferReader(table_bytes))
     # The head is not in the snapshot, and ends a row of it all the same.
@@ -89,7 +90,7 @@ async def test_a_snapshot_says_it_and_readers_need_not_group() -> None:
     ledger = await Chain(desk.store).ledger((await read_head(desk.store)).place)
     assert known(table.schema.metadata) == ledger.head_of(THING)
     for more in (0, 1):
-        async with Ontology(desk.store, desk.ambient, [Thing]) as onto:
+        async with Ontology(desk.store, desk.ambient, [Thing], OFF) as onto:
             onto._warm.table_bytes = len(table_bytes) - 1  # so that the snapshot is scanned where it lies
             query = onto.query(Thing)
             if more:
@@ -107,7 +108,7 @@ async def test_a_snapshot_says_it_and_readers_need_not_group() -> None:
 
 async def written(desk: Desk, commits: int, *, first: int = 1) -> None:
     """Each commit changes ``a`` and two others of nine, and adds one."""
-    async with Ontology(desk.store, desk.ambient, [Thing]) as onto:
+    async with Ontology(desk.store, desk.ambient, [Thing], OFF) as onto:
         for number in range(first, first + commits):
             some = ["a", f"b{number % 9}", f"b{(number * 4) % 9}", f"c{number:02d}"]
             onto.ensure([Thing(id=key, value=number) for key in dict.fromkeys(some)])
@@ -116,7 +117,7 @@ async def written(desk: Desk, commits: int, *, first: int = 1) -> None:
 
 async def answers(desk: Desk, *, table_bytes: int) -> list[list[Thing]]:
     """All there is to ask."""
-    async with Ontology(desk.store, desk.ambient, [Thing]) as onto:
+    async with Ontology(desk.store, desk.ambient, [Thing], OFF) as onto:
         onto._warm.table_bytes = table_bytes
         query, head = onto.query(Thing), (await read_head(desk.store)).commit_id
         moments = [query, query.with_history(), query.history_since(head // 2)]
@@ -150,13 +151,13 @@ class Odd(Entity):
 async def test_a_field_may_be_called_as_duckdb_calls_the_numbers_of_rows() -> None:
     desk = Desk()
     for compacted in (False, True):
-        async with Ontology(desk.store, desk.ambient, [Odd]) as onto:
+        async with Ontology(desk.store, desk.ambient, [Odd], OFF) as onto:
             for number in range(9):
                 onto.ensure([Odd(id="a", File_Row_Number=number), Odd(id=f"b{number}", File_Row_Number=number)])
                 await onto.commit()
         if compacted:
             await Compactor(desk.store, desk.ambient, whole=True).compact(TypeId("entity", "Odd"))
-        async with Ontology(desk.store, desk.ambient, [Odd]) as onto:
+        async with Ontology(desk.store, desk.ambient, [Odd], OFF) as onto:
             onto._warm.table_bytes = 0
             for _ in range(3):
                 assert [one.id for one in await onto.query(Odd).where(Odd.File_Row_Number == 8).all()] == ["a", "b8"]
@@ -189,14 +190,14 @@ async def test_ends_by_commits_that_are_on_no_chain_any_more_are_none() -> None:
         onto.ensure([Thing(id=key, value=value) for key in keys])
         await onto.commit()
 
-    async with Ontology(desk.store, desk.ambient, [Thing]) as onto:
+    async with Ontology(desk.store, desk.ambient, [Thing], OFF) as onto:
         for number in range(1, 10):
             await write(onto, "a", "b", f"c{number}", value=number)
     backup = dict(desk.shelf.objects)
-    async with Ontology(desk.store, desk.ambient, [Thing]) as onto:
+    async with Ontology(desk.store, desk.ambient, [Thing], OFF) as onto:
         for number in range(10, 13):
             await write(onto, "a", "c1", value=number)
-    await Compactor(desk.store, desk.ambient).compact(THING)
+    await Compactor(desk.store, desk.ambient, fan=8).compact(THING)
     made = {key: each for key, each in desk.shelf.objects.items() if key.startswith((layout.SNAPSHOTS, layout.INDICES))}
     (body,) = [each.body for key, each in made.items() if key.startswith(layout.SNAPSHOTS)]
     assert 10 in pq.read_table(pa.BufferReader(body)).column("_until").to_pylist(), "c1 ends there"
@@ -204,10 +205,10 @@ async def test_ends_by_commits_that_are_on_no_chain_any_more_are_none() -> None:
     for key, each in (backup | made).items():
         await desk.store.put(key, each.body)
     for more in (10, 11, 12, 13):
-        async with Ontology(desk.store, desk.ambient, [Thing]) as onto:
+        async with Ontology(desk.store, desk.ambient, [Thing], OFF) as onto:
             await write(onto, "b", value=more)
         for table_bytes in (0, 10**6):
-            async with Ontology(desk.store, desk.ambient, [Thing]) as onto:
+            async with Ontology(desk.store, desk.ambient, [Thing], OFF) as onto:
                 onto._warm.table_bytes = table_bytes
                 for _ in range(3):
                     found = {one.id: one.value for one in await onto.query(Thing).all()}
@@ -219,11 +220,11 @@ async def test_ends_by_commits_that_are_on_no_chain_any_more_are_none() -> None:
 
 async def test_verify_knows_when_rows_end_by_later_files() -> None:
     desk = Desk()
-    async with Ontology(desk.store, desk.ambient, [Thing]) as onto:
+    async with Ontology(desk.store, desk.ambient, [Thing], OFF) as onto:
         for number in range(1, 12):
             onto.ensure([Thing(id="a", value=number), Thing(id=f"b{number}", value=0)])
             await onto.commit()
-    (made,) = await Compactor(desk.store, desk.ambient).compact(THING)
+    (made,) = await Compactor(desk.store, desk.ambient, fan=8).compact(THING)
     assert (await verify(desk.store, deep=True)).good
     stored = desk.shelf.objects[made.entry.path]
     table = pq.read_table(pa.BufferReader(stored.body))

@@ -20,7 +20,7 @@ from holdfast.ontology.format.data.intake import JSON_TEXT, queued
 from holdfast.ontology.format.data.rows import written
 from holdfast.ontology.maintain.compact import Compactor
 from holdfast.ontology.query.sqltables import SqlTables
-from holdfast.ontology.session import Ontology
+from holdfast.ontology.session import Ontology, Options
 from holdfast.ontology.types.refs import TypeId
 from holdfast.ontology.types.typeinfo import type_info
 from holdfast.pipeline.tables import Wanted, everything, find
@@ -120,7 +120,7 @@ async def kept(store: Client, options: dict[str, str], *terms: Condition) -> tup
 
 async def test_conditions_leave_out_files_and_never_a_row() -> None:
     async with open_store("memory:") as store:
-        async with Ontology(store, store.ambient, [Customer]) as onto:
+        async with Ontology(store, store.ambient, [Customer], Options(compaction=False)) as onto:
             for number in range(10):
                 onto.ensure([Customer(id=f"{number}{each}", name="n", tier=f"t{number}") for each in range(10)])
                 await onto.commit()

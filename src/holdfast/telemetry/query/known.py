@@ -22,7 +22,7 @@ from holdfast.base.errors import Corrupt
 from holdfast.objects.store import Store
 from holdfast.telemetry.query.fresh import Batches, Known, fresh, neighbours, row_of
 from holdfast.telemetry.rollup import kernel, layout, listing, manifest
-from holdfast.telemetry.rollup.counted import NOTHING, Links, Taken, links
+from holdfast.telemetry.rollup.counted import NOTHING, Links, Taken, links, touching
 from holdfast.telemetry.rollup.listing import Listed
 from holdfast.telemetry.rollup.manifest import Current, Generation, Kind, bucket_of
 
@@ -206,14 +206,8 @@ class Looked:
             if hour in each.rows:
                 row = each.rows[hour]
                 found.setdefault(row.manifest_id, row)
-        ranges: dict[tuple[str, str], list[Listed]] = defaultdict(list)
-        for row in found.values():
-            ranges[row.agent, row.boot].append(row)
-        for each in self._fresh:
-            own = row_of(each)
-            if any(_overlap(own, other) for other in ranges.get((own.agent, own.boot), ())):
-                found.setdefault(own.manifest_id, own)
-        return sorted(found.values())
+        others = [row for row in map(row_of, self._fresh) if row.manifest_id not in found]
+        return sorted([*found.values(), *touching(others, found.values())])
 
     async def _read(self, keys: Mapping[int, str]) -> dict[int, Generation]:
         async def one(key: str) -> Generation:
@@ -257,10 +251,6 @@ def _whole(day: int, generation: Generation, listings: Mapping[int, list[str]], 
 
 def _covers(generation: Generation, keys: Iterable[str]) -> bool:
     return set(listing.ids(keys)) <= set(generation.listings)
-
-
-def _overlap(one: Listed, other: Listed) -> bool:
-    return one.manifest_id != other.manifest_id and one.seq_start <= other.seq_end and other.seq_start <= one.seq_end
 
 
 async def _between(store: Store, prefix: str, hours: range) -> AsyncIterator[str]:

@@ -26,10 +26,9 @@ from holdfast.telemetry.query.question import Moment, moment_ns, wants_bucket
 from holdfast.telemetry.records import HIGHEST_SEVERITY, Severity
 from holdfast.telemetry.rollup import index
 from holdfast.telemetry.rollup.columns import Flags, Ints
-from holdfast.telemetry.rollup.counted import Taken, links
+from holdfast.telemetry.rollup.counted import Taken, links, touching
 from holdfast.telemetry.rollup.extract import telemetry_of
 from holdfast.telemetry.rollup.layout import HOUR_NS, hour_start_ns
-from holdfast.telemetry.rollup.listing import Listed
 from holdfast.telemetry.rollup.manifest import ChunkRef, Kind, Table
 from holdfast.telemetry.rollup.matchers import AGENT, Matcher, Operator, check_pattern, chosen
 from holdfast.telemetry.rollup.points import LogLines
@@ -176,7 +175,8 @@ class _Search:
         taken = [bucket.taken for bucket in hour.raw]
         if candidates := await self._candidates(hour):
             listed = [row for row in await self._looked.read_listed(hour) if self._wants(row.agent)]
-            indexed = _with_overlaps(listed, candidates)
+            # With those that may have taken numbers away from them.
+            indexed = touching(listed, [row for row in listed if row.manifest_id in candidates])
             found = await links(self._store, hour.hour, indexed, self._batches.of_row)
             taken.append(found.taken(indexed))
             rows += indexed
@@ -235,20 +235,6 @@ class _Search:
 def _is_indexed(matcher: Matcher) -> bool:
     """A label that must have a value. One that may be missing is in no index."""
     return matcher.operator is Operator.IS and matcher.name != AGENT and matcher.value != ""
-
-
-def _with_overlaps(listed: Sequence[Listed], wanted: set[str]) -> list[Listed]:
-    """The batches that are wanted, and those that may have taken numbers away from them."""
-    chosen_rows = [row for row in listed if row.manifest_id in wanted]
-    by_source: dict[tuple[str, str], list[Listed]] = {}
-    for row in listed:
-        by_source.setdefault((row.agent, row.boot), []).append(row)
-    found = {row.manifest_id: row for row in chosen_rows}
-    for row in chosen_rows:
-        for other in by_source[row.agent, row.boot]:
-            if other.seq_start <= row.seq_end and row.seq_start <= other.seq_end:
-                found[other.manifest_id] = other
-    return list(found.values())
 
 
 def _documents(logs: LogLines, places: Ints) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from holdfast.base.aio import blocking
 from holdfast.base.errors import HoldfastError, Invalid, NotFound
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
@@ -145,7 +146,7 @@ class Metrics:
         rows, workshop = await self._series(LABELS, {"metric": metric}, since, until, agent)
         if not rows:
             known, _ = await self._series(METRICS, {"pattern": of_glob("*")}, since, until, agent)
-            raise unknown(metric, [row["metric"] for row in known], len(workshop.finished().unreadable))
+            raise await unknown(metric, [row["metric"] for row in known], len(workshop.finished().unreadable))
         return Listing(rows, workshop.finished())
 
     def _batches(self) -> Batches:
@@ -243,7 +244,7 @@ class _Asked:
             raise await self._workshop.blame(error) from error
         if not files and question.metric not in self._names:
             read = self._workshop.finished()
-            raise unknown(question.metric, self._names, len(read.unreadable), len(read.expired))
+            raise await unknown(question.metric, self._names, len(read.unreadable), len(read.expired))
         if not series and files and question.aggregate.grows:
             await self._refuse_gauge(files)
         if agents:
@@ -337,8 +338,8 @@ def agent_test(matchers: Iterable[Matcher]) -> Callable[[str], bool]:
     return lambda agent: all(bool(each.fits([agent])[0]) for each in conditions)
 
 
-def unknown(metric: str, names: Iterable[str], unreadable: int = 0, expired: int = 0) -> NotFound:
-    near = get_close_matches(metric[:LONGEST_GUESS], sorted(names)[:MOST_GUESSES], n=3)
+async def unknown(metric: str, names: Iterable[str], unreadable: int = 0, expired: int = 0) -> NotFound:
+    near = await blocking(get_close_matches, metric[:LONGEST_GUESS], sorted(names)[:MOST_GUESSES], 3)
     if expired and not near:
         return NotFound(
             f"no metric {metric!r} has samples in this range that are still kept: the bytes of {expired} batches have "

@@ -10,6 +10,7 @@ closed. Only such batches are looked up; most hours have none. All batches that 
 of each other (the reconciler does that), so the rows of one hour are enough to find them.
 """
 
+from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -73,6 +74,22 @@ def overlap(one: Listed, other: Listed) -> bool:
     """Whether the ranges of two rows of one agent and boot overlap; of a row with itself, they do."""
     same = (one.agent, one.boot) == (other.agent, other.boot)
     return same and one.seq_start <= other.seq_end and other.seq_start <= one.seq_end
+
+
+def touching(rows: Iterable[Listed], others: Iterable[Listed]) -> list[Listed]:
+    """Those of the rows whose range overlaps that of one of the others."""
+    known: dict[tuple[str, str], tuple[list[int], list[int]]] = {}
+    for other in sorted(others, key=lambda row: row.seq_start):
+        starts, reaches = known.setdefault((other.agent, other.boot), ([], []))
+        reaches.append(max(other.seq_end, reaches[-1] if reaches else 0))
+        starts.append(other.seq_start)
+
+    def touches(row: Listed) -> bool:
+        starts, reaches = known.get((row.agent, row.boot), ([], []))
+        before = bisect_right(starts, row.seq_end)
+        return before > 0 and reaches[before - 1] >= row.seq_start
+
+    return [row for row in rows if touches(row)]
 
 
 def sharing(rows: Iterable[Listed]) -> list[Listed]:

@@ -90,10 +90,7 @@ class Matcher:
 
 def check_pattern(pattern: str, where: str = "") -> str:
     """The pattern, if it is a regular expression of RE2. RE2 takes linear time for every pattern and every text."""
-    if len(pattern) > LONGEST_PATTERN:
-        raise Invalid(
-            f"a pattern has {len(pattern):,} characters; {LONGEST_PATTERN:,} are allowed", remedy="write a shorter one"
-        )
+    _check_length(pattern)
     try:
         pc.match_substring_regex(_NOTHING, pattern)
     except pa.ArrowInvalid as error:
@@ -105,10 +102,18 @@ def check_pattern(pattern: str, where: str = "") -> str:
     return pattern
 
 
+def _check_length(pattern: str) -> None:
+    if len(pattern) > LONGEST_PATTERN:
+        raise Invalid(
+            f"a pattern has {len(pattern):,} characters; {LONGEST_PATTERN:,} are allowed", remedy="write a shorter one"
+        )
+
+
 def of_glob(glob: str) -> str:
     """The regular expression for a pattern of the shell: ``*``, ``?``, and sets such as ``[a-z]`` or ``[!0-9]``.
 
     A matcher of globs that tries each place for each star takes exponential time for some of them."""
+    _check_length(glob)
     found, at = [], 0
     while at < len(glob):
         mark, at = glob[at], at + 1

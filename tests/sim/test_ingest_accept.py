@@ -10,6 +10,7 @@ from holdfast.sim.explore import Limits, explore
 from holdfast.sim.scenarios.ingest import IngestAccept
 from holdfast.telemetry.accept.collector import Collector, Outcome, Put
 
+SOAK = pytest.mark.soak
 ONE_OF_EACH = Limits(crashes=1, lost_responses=1)
 
 
@@ -33,10 +34,11 @@ class Accept(IngestAccept):
     [
         pytest.param(Accept(again=1), ONE_OF_EACH, 200, id="equal bytes"),
         pytest.param(Accept(again=1), Limits(0, 0, timeouts=1), 100, id="equal bytes, late"),
-        pytest.param(Accept(), Limits(0, 1, duplicates=1), 100, id="equal bytes, doubled"),
+        pytest.param(Accept(), Limits(0, 0, duplicates=1), 100, id="equal bytes, doubled"),
+        pytest.param(Accept(), Limits(0, 1, duplicates=1), 1_000, id="equal bytes, doubled and lost", marks=SOAK),
         pytest.param(Accept(), Limits(0, 0, contended=1), 50, id="equal bytes under 409"),
         pytest.param(Accept(variants=2, again=1), ONE_OF_EACH, 300, id="different bytes"),
-        pytest.param(Accept(variants=2), Limits(0, 0, timeouts=1), 200, id="different bytes, late"),
+        pytest.param(Accept(variants=2), Limits(0, 0, timeouts=1), 200, id="different bytes, late", marks=SOAK),
         pytest.param(Accept(collectors=1, keepers=1, again=1), ONE_OF_EACH, 200, id="a keeper"),
         pytest.param(Accept(collectors=1, keepers=1), Limits(0, 0, timeouts=1), 50, id="a keeper, late"),
         pytest.param(Accept(collectors=1, keepers=1), Limits(0, 1, duplicates=1), 50, id="a keeper, doubled"),

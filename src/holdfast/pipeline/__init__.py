@@ -1,7 +1,7 @@
 """The pipeline: what is derived from accepted batches, and what Spark reads, writes and compacts.
 
-Importing this room needs neither PySpark nor Java; ``start`` and what works on frames do. Names are looked up when
-they are first used: Spark imports this room in many small processes, most of which need little of it.
+Importing this package needs neither PySpark nor Java; ``start`` and functions on DataFrames do. Names are imported when
+they are first used: Spark imports this package in many short-lived processes, most of which need little of it.
 ``design/0050-pipeline.md`` has the plan.
 """
 

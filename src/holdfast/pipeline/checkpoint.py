@@ -29,19 +29,19 @@ _TYPES: dict[str, type] = {"recent": str, "broken_after": str, "position": dict}
 class Checkpoint:
     through_unix_ns: int
     position: Document | None = None
-    """``Position.document()``, but for the ids of ``recent``; None before the first scan of all manifests has ended."""
+    """``Position.document()`` without the ids of ``recent``; None until the first scan of all manifests has ended."""
     recent: str | None = None
-    """The key of the ids."""
+    """The key of the object that holds the ids of ``recent``."""
     deep_at_unix_ns: int = 0
-    """When the last deep look began."""
+    """When the last deep look (``telemetry.discover``) began."""
     full_at_unix_ns: int | None = None
-    """When the last full scan that was finished had begun."""
+    """When the last completed full scan began."""
     broken_after: str | None = None
-    """Of batches that cannot be read, which were looked at last; None if one run takes them all."""
+    """The unreadable batch that was retried last, where the next run continues; None if one run retries all of them."""
 
     @property
     def newest_ns(self) -> int:
-        """The latest time of a reference that was seen, by the store's clock."""
+        """The latest modification time of any reference seen, by the store's clock."""
         return 0 if self.position is None else int(self.position.get("newest_ns", 0))
 
 
@@ -70,8 +70,8 @@ class Checkpoints:
         return None if found is None else found.value
 
     async def advance(self, operation_id: str, to: Checkpoint) -> Checkpoint:
-        """Move on, unless another reconciler is further along; where it stands then. A checkpoint that is ahead of this
-        clock was written by a clock that was ahead.
+        """Advance the checkpoint, unless another reconciler has advanced it further; returns the current one. A
+        checkpoint that lies in the future was written under a wrong clock, and is replaced.
         """
 
         def change(value: Checkpoint | None) -> Checkpoint | Unchanged:
@@ -88,7 +88,8 @@ class Checkpoints:
         return (await self._register.edit(operation_id, change)).value
 
     async def scanned(self, operation_id: str, began_ns: int) -> None:
-        """A full scan that began then has been finished. It says nothing of references by time."""
+        """Record that a full scan, begun at this time, has ended. The position among references by time does not
+        change."""
 
         def change(value: Checkpoint | None) -> Checkpoint | Unchanged:
             base = value if value is not None else Checkpoint(0)
@@ -97,29 +98,29 @@ class Checkpoints:
         await self._register.edit(f"{operation_id}/full", change)
 
     async def write_recent(self, ids: Iterable[bytes]) -> str:
-        """Keep the ids of a position; the key of where they are."""
+        """Store the ids of a position; returns their key."""
         key = layout.recent_key(self._ambient.ids.unique())
         await self._store.put(key, b"".join(sorted(ids)), CREATE)
         return key
 
     async def store_now(self) -> int:
-        """What the store's own clock says, from an object that is made for this."""
+        """The time of the store's own clock, read from an object that is written for this purpose."""
         await self._store.put(layout.CLOCK, codec.encode({"write_id": self._ambient.ids.write_id()}), OVERWRITE)
         return (await self._store.head(layout.CLOCK)).modified_ns
 
     async def drop_recent(self, keep: str | None) -> None:
-        """Delete what no checkpoint names any more."""
+        """Delete id objects that no checkpoint refers to any more."""
         stale = [key async for key in self._store.keys(layout.RECENT) if key != keep]
         await self._store.delete_many(stale)
 
 
 async def read_position(store: Store, checkpoint: Checkpoint | None) -> Position | None:
-    """Where the reconciler stands among references by time; None before the first scan has ended."""
+    """The reconciler's position among references by time; None until the first scan has ended."""
     return None if checkpoint is None else await position_in(store, asdict(checkpoint))
 
 
 def position_document(position: Position) -> Document:
-    """What a checkpoint holds of a position: all but the ids."""
+    """The part of a position that a checkpoint holds: everything but the ids."""
     document = position.document()
     del document["recent"]
     return document

@@ -4,8 +4,8 @@
         await pipeline.run(hf.store)                       # in this process
         await pipeline.run(hf.store, engine=await SparkEngine.open(hf.store.spec))
 
-Jobs take what is there: reconcile finds what was accepted, derive makes rollups and indexes of it, feed updates the
-ontology. Each run is on record (``job.history``).
+``reconcile`` finds accepted batches, ``derive`` makes rollups and indexes of them, ``feed`` updates the ontology. Each
+run is recorded (``job.history``).
 """
 
 import asyncio
@@ -47,7 +47,7 @@ _WANTED = {
     "audit": {"scopes", "deep", "one_in", "older_than_ns", "inventory"},
     "gc": {"kinds", "apply", "limit"},
 }
-"""What a job takes of a request."""
+"""The keys of a request that a job understands."""
 MOST_ROUNDS = 100_000
 WAIT_MS = 120_000
 
@@ -65,8 +65,8 @@ async def run(
     wait_ms: int = WAIT_MS,
     say: Say = unsaid,
 ) -> list[Ran]:
-    """Every job of these, or all of them, until none has anything left to do. A run that failed ends it. What none of
-    them takes of the request is ``Invalid``.
+    """Run these jobs, or all of them, until none has anything left to do. A failed run ends the call. A key of the
+    request that none of the jobs understands is ``Invalid``.
     """
     check_request(names, request or {})
     ambient = ambient_of(store)
@@ -95,8 +95,8 @@ async def serve(
     on_error: Callable[[HoldfastError], Awaitable[None]] | None = None,
     say: Say = unsaid,
 ) -> None:
-    """Run the jobs every so many seconds until ``stop`` is set. If another driver has the turn, or the store does not
-    answer, the round is skipped; what was due stays due. The reconciler scans everything when that is due.
+    """Run the jobs at this interval until ``stop`` is set. If another driver holds the lease, or the store does not
+    answer, the round is skipped; what was due stays due. When a full scan is due, the reconciler makes it.
     """
     while not stop.is_set():
         try:
@@ -117,7 +117,7 @@ async def serve(
 
 
 async def _is_scan_due(store: Store, names: Sequence[str], options: Options) -> bool:
-    """Whether no full scan has ended for so long. One GET."""
+    """Whether the last completed full scan is older than this. One GET."""
     if not options.full_scan_every_ns or "reconcile" not in check_names(names):
         return False
     ambient = ambient_of(store)
@@ -133,7 +133,7 @@ class Preview:
     job: str
     hour: str
     generation: int
-    """That is current; 0 if there is none."""
+    """The current generation; 0 if there is none."""
     units: int
     to_make: int
     inputs: int
@@ -142,7 +142,7 @@ class Preview:
 async def preview(
     store: Store, names: Sequence[str] = (), *, options: Options | None = None, request: Document | None = None
 ) -> list[Preview]:
-    """What a run would do now. Reads alone."""
+    """What a run would do now. Writes nothing."""
     check_request(names, request or {})
     ambient = ambient_of(store)
     env = Env(store, ambient, Inline(), options or Options())
@@ -182,7 +182,7 @@ async def explain(
 
 
 def check_names(names: Sequence[str]) -> list[str]:
-    """The jobs that are meant, in the order in which they depend on each other."""
+    """The named jobs, or all, in the order in which they depend on each other."""
     known = {**JOBS, **ASKED}
     for name in names:
         if name not in known:
@@ -193,7 +193,8 @@ def check_names(names: Sequence[str]) -> list[str]:
 
 
 def check_request(names: Sequence[str], request: Mapping[str, object], called: Mapping[str, str] | None = None) -> None:
-    """That each part of a request, which may be ``called`` otherwise, means something to one of these jobs."""
+    """Check that each key of a request is understood by one of these jobs. ``called`` has the names of keys for
+    messages."""
     meant = check_names(names)
     for part, value in request.items():
         takers = [name for name, wanted in _WANTED.items() if part in wanted]
@@ -229,7 +230,7 @@ async def _until_done(env: Env, job: Job, request: Document) -> list[Ran]:
 
 
 async def _own(env: Env, name: str, request: Mapping[str, object]) -> Document:
-    """What of a request is meant for this job. A full scan begins now, by the store's clock."""
+    """The keys of a request that this job understands. A full scan is dated now, by the store's clock."""
     own = _meant(name, request)
     return {**own, "began_ns": await Checkpoints(env.store, env.ambient).store_now()} if own.get("full") else own
 

@@ -1,9 +1,8 @@
-"""What has still to be derived: a mark per hour and listing, created after the listing, and removed when a generation
-covers it. And the hours that a request names.
-
-A driver removes only marks that it saw before it listed the hour: so a mark that is gone was covered. A mark that is
-made again only costs a look. Marks of the kind ``finish`` name hours in several pieces: once no more batches of such an
-hour are expected, it is derived once more, in as few units as its records allow.
+"""Which hours must be derived: a mark per hour and listing, created after the listing, and removed when a generation
+covers it; and the hours that a request names. A driver removes only marks that it saw before it listed the hour, so a
+mark that is gone was covered. A mark that is created a second time costs one more read. Marks of the kind ``finish``
+name hours in several units: once no more batches of such an hour are expected, it is derived once more, in as few units
+as its records allow.
 """
 
 from collections import defaultdict
@@ -19,10 +18,10 @@ from holdfast.telemetry.rollup.manifest import Kind
 
 LENGTH = {Kind.ROLLUP: 1, Kind.DAILY: DAY_HOURS, layout.FINISH: 1}
 DAYS_AT_ONCE = 7
-"""Of a request that one run takes: fewer hours than it would take of those that are due."""
+"""Days of a request that one run derives."""
 
 Marks = dict[int, list[str]]
-"""Keys of marks, by hour, in order."""
+"""Keys of marks by hour, in order of time."""
 
 
 async def mark(store: Store, ambient: Ambient, kind: str, hour: int, ident: str) -> None:
@@ -40,8 +39,8 @@ async def marks(store: Store, kind: str) -> Marks:
 
 
 async def ripe(store: Store, kind: str, wait_ns: int, now_ns: int) -> Marks:
-    """Those whose hour or day ended so long ago; all, if nothing is to be waited for. Of finished hours, those that
-    were derived so long ago, too.
+    """The marks of hours, or days, that ended at least ``wait_ns`` ago; all if it is zero. Marks of the kind ``finish``
+    must be as old themselves.
     """
     found: Marks = defaultdict(list)
     young: set[int] = set()
@@ -65,7 +64,7 @@ async def ripe(store: Store, kind: str, wait_ns: int, now_ns: int) -> Marks:
 
 
 async def split(store: Store, request: Document) -> list[Document]:
-    """A long time as several requests, each small enough for one run."""
+    """Divide a long range of time into requests that are each small enough for one run."""
     since, until = request.get("since_ns"), request.get("until_ns")
     if since is None and until is None:
         return [request]
@@ -80,7 +79,7 @@ async def split(store: Store, request: Document) -> list[Document]:
 
 
 async def hours_between(store: Store, since: int | None, until: int | None, length: int = 1) -> list[int]:
-    """Hours with batches that have a part in this time; of ``length`` 24, the first hours of days with batches."""
+    """Hours in this range that have batches; with ``length`` 24, the first hour of each day that has any."""
     found: set[int] = set()
     for day in await _days(store, since, until):
         if length == DAY_HOURS:
@@ -95,7 +94,7 @@ async def hours_between(store: Store, since: int | None, until: int | None, leng
 
 
 async def _days(store: Store, since: int | None, until: int | None) -> list[int]:
-    """The first hours of days in this time that have any batches."""
+    """The first hour of each day in this range that has any batches."""
     found: set[int] = set()
     async for page in store.list(BATCHES_BY_HOUR, delimiter=True):
         named = [hour_in(f"{folder}hour=00/") for folder in page.folders]

@@ -1,4 +1,4 @@
-"""What keeps Spark from starting, each in one clear line; and how errors of ours pass through Spark.
+"""Errors of starting Spark, each one line; and how our errors are passed through Spark.
 
 The errors are for the operator: nothing has been written.
 """

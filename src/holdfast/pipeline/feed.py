@@ -1,4 +1,5 @@
-"""Feed: what the index has found goes into the ontology, hour by hour. The job ``feed``; ``platform.census`` decides.
+"""The job ``feed``: it writes the series that the index has found into the ontology, hour by hour. ``platform.census``
+decides.
 
 Steps: *plan* (which ended hours have an index that the census does not know), then one per hour, in order, with one
 commit at most. The census is its own checkpoint, in the same commit as what follows from it: an hour that is counted
@@ -29,11 +30,11 @@ from holdfast.telemetry.rollup.points import SeriesKey
 
 AT_ONCE = 16
 HOURS_AT_ONCE = 168
-"""That one run counts; the next counts the rest."""
+"""Hours that one run counts; the next run counts the rest."""
 SHORTEST_LEASE_MS = 2_000
 LOCK_TIMEOUT_MS = 5_000
 TRIES = 5
-"""If others take the census at the same time."""
+"""Retries if other processes update the census at the same time."""
 
 log = logger("pipeline")
 
@@ -46,7 +47,7 @@ class Feed:
         self._env = env
         self._store, self._options = env.store, env.options
         self._series: dict[str, list[SeriesKey]] = {}
-        """By key of a generation; of the window that was read last."""
+        """Series by the key of their generation, as read for the latest window."""
 
     async def is_due(self) -> bool:
         return bool(await self._hours())
@@ -73,7 +74,7 @@ class Feed:
         }
 
     async def preview(self) -> list[tuple[int, int]]:
-        """The hours that a run would count, each with how many generations it would read."""
+        """The hours that a run would count, each with the number of generations that it would read."""
         return [(each.hour, len(each.generations)) for each in await self._hours()]
 
     async def _plan(self) -> Document:
@@ -94,7 +95,7 @@ class Feed:
         return [hour for hour in hours if not census.covers(found, hour)]
 
     async def _generations(self, first: int) -> dict[int, int]:
-        """By hour that has ended, from ``first`` on: the number of the current generation of the index. One listing."""
+        """The number of the current generation of the index, for each ended hour from ``first`` on. One listing."""
         until_ns = self._env.ambient.clock.wall_ns() - self._options.settle_ns
         keys = [key async for key in self._store.keys(layout.MANIFESTS, after=layout.manifest_folder(first))]
         named = {hour: layout.generation_in(key) for hour, key in manifest.current(keys, Kind.ROLLUP).items()}
@@ -140,7 +141,7 @@ class Feed:
         return [series for found in self._series.values() for series in found]
 
     async def _read(self, key: str) -> list[SeriesKey]:
-        """Of the generation that was planned, or of what has taken its place since: it has all of its inputs."""
+        """The series of the planned generation, or of the one that has replaced it, which has all of its inputs."""
         try:
             return await self._series_of(Generation.read(await self._store.get(key)))
         except NotFound:
@@ -151,7 +152,8 @@ class Feed:
             return await self._series_of(current)
 
     async def _series_of(self, generation: Generation) -> list[SeriesKey]:
-        """Of the index; of a generation of an older version, which has none, of the rows of its largest window."""
+        """Read from the index; a generation of an older version has none, so the rows of its largest window are
+        read."""
         refs = [ref for unit in generation.units for ref in unit.chunks if ref.table is Table.SERIES]
         if not is_current(generation.version):
             rolled = [ref for unit in generation.units for ref in unit.chunks if ref.table is Table.ROLLUP]
@@ -167,7 +169,7 @@ class Feed:
         return [series for part in parts for series in part]
 
     def _session(self) -> Session:
-        # A driver that died holds the ontology's lock as long as its own lease: the next one waits that out.
+        # A dead driver holds the ontology's lock until its lease expires: the next driver waits for that.
         ttl_ms = max(SHORTEST_LEASE_MS, self._options.lease_ttl_ms)
         options = SessionOptions(lease_ttl_ms=ttl_ms, lock_timeout_ms=max(LOCK_TIMEOUT_MS, 2 * ttl_ms))
         return Session(self._store, self._env.ambient, census.TYPES, options)

@@ -1,8 +1,8 @@
-"""A job as durable runs: begun, gone on with after a crash, and on record for ever.
+"""A job as durable runs: started, resumed after a crash, and recorded.
 
-A driver that finds a run of its job that is not finished goes on with it, from the first step that is not recorded.
-A lease keeps drivers out of each other's way; it decides nothing. One that was paused meets the journal, which fences
-it, and every object that it would still write is created or not at all.
+A driver that finds an unfinished run of its job resumes it at the first step that is not recorded. A lease keeps
+healthy drivers from working on the same job at once; safety does not depend on it. A driver that was paused is fenced
+by the journal, and every object that it could still write is written by a conditional create.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -28,7 +28,7 @@ _log = logger("pipeline")
 
 
 class Steps(Protocol):
-    """What a job needs of a run: each step is done once, however often it is asked for."""
+    """What a job needs of a run: each step is done once, even if the run is resumed."""
 
     @property
     def run_id(self) -> str: ...
@@ -45,11 +45,11 @@ class Job(Protocol):
         ...
 
     async def split(self, request: Document) -> list[Document]:
-        """A request as several that are small enough for one run each."""
+        """Divide a request into several that are small enough for one run each."""
         ...
 
     async def run(self, ctx: Steps, request: Document) -> Document:
-        """The steps, and a summary of what was read and written."""
+        """Do the steps; returns a summary of what was read and written."""
         ...
 
 
@@ -58,13 +58,13 @@ class Relational(Protocol):
     """A job whose steps an engine can explain."""
 
     async def explain(self, request: Document) -> list[Step]:
-        """The relational steps as the engine would run them. Reads nothing, and writes nothing."""
+        """The relational steps as the engine would run them. Reads and writes nothing."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """One run, ended."""
+    """A run that has ended."""
 
     job: str
     run_id: str
@@ -86,7 +86,7 @@ def flow_of(job: Job) -> Workflow:
 
 
 async def resume(env: Env, job: Job) -> list[Ran]:
-    """Go on with runs of this job that were left unfinished by any driver."""
+    """Resume runs of this job that any driver has left unfinished."""
     flow = flow_of(job)
     ended: list[Ran] = []
     left = [each async for each in find(env.store, status=UNFINISHED, workflow=flow.name)]
@@ -96,13 +96,13 @@ async def resume(env: Env, job: Job) -> list[Ran]:
         try:
             ended.append(_ran(job, await flow.proceed(env.store, each.run_id), resumed=True))
         except Incompatible as error:  # begun by another version: what it left undone is still due
-            _log.warning("run %s cannot be gone on with here: %s", each.run_id, error)
+            _log.warning("run %s cannot be resumed here: %s", each.run_id, error)
     return ended
 
 
 async def begin(env: Env, job: Job, request: Document) -> Ran:
     """A new run."""
-    # To the microsecond: what is listed by name is listed in the order in which it began.
+    # To the microsecond, so that the order of names is the order in which runs began.
     stamp = iso(env.ambient.clock.wall_ns())[:26].translate({ord(each): None for each in ":-."})
     run_id = f"{PREFIX}{job.name}-{stamp}-{env.ambient.ids.attempt()}"
     outcome = await flow_of(job).start(env.store, request, run_id=run_id, tags=["pipeline"])
@@ -111,9 +111,8 @@ async def begin(env: Env, job: Job, request: Document) -> Ran:
 
 @asynccontextmanager
 async def turn(env: Env, job: Job, owner_id: str, *, wait_ms: int, takeover: bool) -> AsyncIterator[None]:
-    """This driver's turn at a job. ``Conflict`` if another has it for longer than ``wait_ms``.
-
-    ``takeover`` does not wait: the other driver, if it is alive, is fenced by the journal.
+    """Hold the lease of a job. ``Conflict`` if another driver keeps it for longer than ``wait_ms``. ``takeover`` does
+    not wait: the journal fences the other driver, if it is alive.
     """
     if takeover:
         yield
@@ -149,7 +148,7 @@ async def history(store: Store, *, limit: int = 20, job: str | None = None) -> l
 
 
 async def latest(store: Store, job: str) -> RunSummary | None:
-    """The run of a job that was begun last, whatever became of it."""
+    """The latest run of a job, whatever its status."""
     async for each in find(store, workflow=f"{PREFIX}{job}", tag="pipeline", limit=1):
         return each
     return None

@@ -46,7 +46,7 @@ class Inline:
             await planner.close()
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Holds nothing that must be closed."""
 
 
 class LocalPlanner:

@@ -23,11 +23,11 @@ from holdfast.pipeline.engine.staged import Part, Staged, Target
 from holdfast.pipeline.tables.table import Table, Wanted
 
 Progress = Callable[[int, int], None]
-"""Called with how many tasks have ended, and of how many."""
+"""Called with the number of tasks that have ended, and the number of all tasks."""
 
 
 def unwatched(done: int, total: int) -> None:
-    """For callers that show no progress."""
+    """Ignores progress."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Query:
     tables: Mapping[str, Staged] = field(default_factory=dict)
 
     def text(self, names: Mapping[str, str] | None = None) -> str:
-        """One statement. ``names`` says what an engine calls the staged tables, if not by their own names."""
+        """The query as one statement. ``names`` maps staged tables to the names that an engine gives them."""
         bound = [(name, f"SELECT * FROM {other}") for name, other in (names or {}).items()]
         bound += [(name, _without_rows(staged.schema)) for name, staged in self.tables.items() if staged.empty]
         steps = ",\n".join(f"{name} AS (\n{text}\n)" for name, text in (*bound, *self.views))
@@ -61,13 +61,14 @@ class Spread:
     by: tuple[str, ...]
     """Rows that are equal in these columns go to the same task, one after the other."""
     worth: int
-    """About so much work is worth a task of its own."""
+    """The amount of work that is worth a task of its own."""
     order: tuple[str, ...] = ()
-    """Within equal rows; the columns of ``by`` come first."""
+    """The order of rows within a task; the columns of ``by`` come first."""
     work: str = "1"
     """The work of a row: an SQL expression over its columns."""
     numbered: bool = False
-    """``by`` is one column of numbers from 0 on: rows go to tasks in turn, so a few heavy rows are spread evenly."""
+    """``by`` is one column of numbers from 0 on: rows are dealt to tasks round robin, so a few expensive rows are
+    spread evenly."""
 
     @property
     def sorting(self) -> tuple[str, ...]:
@@ -83,7 +84,7 @@ MOST_TASKS = 10_000
 class Kernel(Protocol):
     @property
     def schema(self) -> pa.Schema:
-        """Of the rows that it gives."""
+        """The schema of the rows that it returns."""
         ...
 
     def rows(self, store: Store, given: AsyncIterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]: ...
@@ -101,7 +102,7 @@ class Planner(Protocol):
         ...
 
     async def fetch(self, query: Query) -> pa.Table:
-        """The rows of a query, all in this process."""
+        """All rows of a query, in this process."""
         ...
 
     async def explain(self, query: Query) -> str:
@@ -111,7 +112,7 @@ class Planner(Protocol):
 
 class Engine(Protocol):
     async def cores(self) -> int:
-        """How many tasks run at the same time. What has to be started is started by the first call."""
+        """How many tasks run at the same time. The first call starts what is needed, such as Spark."""
         ...
 
     def planner(self, store: Store, name: str) -> AbstractAsyncContextManager[Planner]: ...

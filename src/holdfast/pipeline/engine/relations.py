@@ -7,8 +7,8 @@
         rows = await work.rows("SELECT rule, count(*) AS n FROM missing GROUP BY rule")
 
 The order of ``scan`` and ``map`` is the order in which the job reads the store: each is complete before the next one
-begins. A step that this run has already staged is not done again. ``rows`` refuses more than it is given
-to expect: the driver holds counts and hours, not the rows of a job.
+begins. A step that this run has already staged is not done again. ``rows`` fails above its limit: the driver holds
+counts and hours, not the rows of a job.
 """
 
 import re
@@ -34,7 +34,7 @@ Watch = Callable[[str], Progress]
 
 @dataclass(frozen=True)
 class Step:
-    """One step of a job as it would be done: what it does, and for a query its text and the engine's plan."""
+    """One step of a job for ``explain``: what it does, and for a query its text and the engine's plan."""
 
     step: str
     does: str
@@ -65,7 +65,7 @@ class Relations:
         return staged
 
     async def map(self, name: str, select: str, kernel: Kernel, spread: Spread) -> Staged:
-        """Stage what a kernel makes of the rows of a SELECT."""
+        """Stage the rows that a kernel returns for the rows of a SELECT."""
         target = Target(self._run_id, name, kernel.schema)
         staged = await find_staged(self._store, target)
         if staged is None:
@@ -83,7 +83,8 @@ class Relations:
         return staged
 
     async def put(self, name: str, schema: pa.Schema, batches: AsyncIterator[pa.RecordBatch]) -> Staged:
-        """Stage rows that the driver passes on, such as the keys of a report; it holds a part of them at a time."""
+        """Stage rows that the driver reads elsewhere, such as the keys of a report; it holds one part of them at a
+        time."""
         target = Target(self._run_id, name, schema)
         staged = await find_staged(self._store, target)
         if staged is None:
@@ -92,7 +93,7 @@ class Relations:
         return staged
 
     def declare(self, name: str, schema: pa.Schema) -> None:
-        """A table of any size, to explain queries over it. Nothing is read, and nothing written."""
+        """Declare a table, so that queries over it can be explained. Reads and writes nothing."""
         self._tables[name] = Staged(name, schema, (), declared=True)
 
     def empty(self, name: str, schema: pa.Schema) -> None:
@@ -100,7 +101,7 @@ class Relations:
         self._tables[name] = Staged(name, schema, ())
 
     def view(self, name: str, select: str) -> None:
-        """A name for a SELECT over what there is by now."""
+        """Name a SELECT over the tables and views that exist by now."""
         self._views[name] = select
 
     async def rows(self, select: str, *, most: int = MOST_ROWS) -> list[dict[str, Any]]:
@@ -113,7 +114,7 @@ class Relations:
         return Step(step, does, query.text(), await self._planner.explain(query))
 
     def query(self, select: str) -> Query:
-        """With the views and tables that it needs, directly or through others."""
+        """The query with the views and tables that it uses, directly or indirectly."""
         needed: set[str] = set()
         pending = [select]
         while pending:
@@ -125,7 +126,7 @@ class Relations:
         return Query(select, views, {name: staged for name, staged in self._tables.items() if name in needed})
 
     async def remove(self) -> None:
-        """Remove what this run has staged: it has ended."""
+        """Remove what this run has staged, when it has ended."""
         await remove(self._store, self._run_id)
 
 

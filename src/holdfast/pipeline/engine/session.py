@@ -2,7 +2,8 @@
 machine.
 
 ``--master`` is ``local[*]`` and its like, ``spark://host:port``, ``yarn``, ``k8s://...`` or, for Spark Connect,
-``sc://host:port``. Under spark-submit, or in a notebook with a session, that session is used and never stopped.
+``sc://host:port``. Under spark-submit, or in a notebook that has a session, the existing session is used and never
+stopped.
 
 PySpark starts one JVM per process and has no public way to end or replace it: ``stop`` ends the session, and the JVM
 ends with the process. So the settings of a JVM (its memory, its options) are those of the first session.
@@ -40,7 +41,8 @@ OLDEST_JAVA = 17
 FOLDER = "holdfast-spark-"
 ANSWER_S = 10.0
 CONNECT_TRIES = 5
-"""After the first, with four times the pause each: in all some twenty seconds, where PySpark takes ten minutes."""
+"""Retries after the first attempt, each with four times the pause: some twenty seconds in all, where PySpark takes ten
+minutes."""
 _MASTER = re.compile(
     r"local(\[(\*|[1-9]\d*)(,\d+)?\])?|local-cluster\[\d+,\d+,\d+\]|yarn|(spark|sc)://[^\s:/]+:\d+\S*|k8s://\S+"
 )
@@ -58,7 +60,7 @@ logger.repl.name = org.apache.spark.api.python.PythonGatewayServer
 logger.repl.level = {level}
 """
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-"""Without it Spark keeps its filters from tables that Python reads: no file is left out."""
+"""Without it Spark does not pass filters to Python data sources, so no file could be skipped."""
 _DEFAULTS = {
     PUSHDOWN: "true",
     "spark.app.name": "holdfast",
@@ -81,21 +83,21 @@ _ON_THIS_MACHINE = {
     _DRIVER_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 _NO_TRACE = "-XX:-UsePerfData"
-"""Otherwise every JVM writes figures about itself into a folder that stays, and that no setting moves."""
+"""Otherwise every JVM leaves a file with its performance counters in a directory that no setting can move."""
 
 
 @dataclass
 class Spark:
-    """A session, and whether it is ours to stop."""
+    """A session, and whether this process may stop it."""
 
     session: Any
     ours: bool
     remote: bool = False
-    """Spark Connect: there is no context, so tasks are neither counted nor cancelled from here."""
+    """With Spark Connect there is no context, so tasks can be neither counted nor cancelled from here."""
     server: str | None = None
-    """Of Spark Connect, if the session is ours."""
+    """The address of the Spark Connect server, if the session is ours."""
     folder: Path | None = None
-    """Where its JVM writes, if it is on this machine and ours."""
+    """Where its JVM writes, if we started it on this machine."""
 
     def __post_init__(self) -> None:
         if self.ours and self.session is not None:
@@ -107,7 +109,7 @@ class Spark:
         return 8 if self.remote else max(1, int(self.session.sparkContext.defaultParallelism))
 
     def lost(self) -> SparkFailed | None:
-        """What became of the session, if it does not answer any more. Blocking."""
+        """The error to raise if the session does not answer any more; None if it answers. Blocking."""
         if self.remote:
             return None if self.server is None else _lost_server(self.session, self.server)
         from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]  # noqa: PLC0415  # an extra, untyped
@@ -139,19 +141,19 @@ AGAIN = "the next job starts another"
 
 
 def unanswered() -> tuple[type[Exception], ...]:
-    """What comes out of PySpark when its JVM is not there: of py4j, of a socket, of a context that was stopped."""
+    """What PySpark raises when its JVM has ended: errors of py4j, of a socket, of a stopped context."""
     from py4j.protocol import Py4JError  # noqa: PLC0415  # an extra
 
     return Py4JError, OSError, AttributeError
 
 
 def is_remote(session: Any) -> bool:
-    """Whether a session is one of Spark Connect: there is no context then."""
+    """Whether a session is one of Spark Connect, which has no context."""
     return type(session).__module__.startswith("pyspark.sql.connect")
 
 
 def start(master: str | None = None, conf: Mapping[str, str] | None = None, *, verbose: bool = False) -> Spark:
-    """The session of this process: the one that is there, or a new one. Blocking, for seconds."""
+    """The session of this process: the existing one, or a new one. Blocks for seconds."""
     _check_pyspark()
     from pyspark.sql import SparkSession  # noqa: PLC0415  # an extra, and slow to import
 
@@ -174,7 +176,7 @@ def start(master: str | None = None, conf: Mapping[str, str] | None = None, *, v
 
 
 def check_ready(master: str | None) -> None:
-    """What a session at this master needs, before any run begins that would fail for the lack of it. Blocking."""
+    """Check what a session at this master needs, before any run begins that would fail without it. Blocking."""
     _check_pyspark()
     wanted = check_master(master)
     if wanted.startswith("sc://"):
@@ -190,7 +192,8 @@ def _submitted() -> bool:
 
 
 def _choose_python(master: str) -> None:
-    """Workers on this machine run this interpreter, or they would lack our packages; of others their owner may know."""
+    """Workers on this machine must run this interpreter, or they would lack our packages. Workers elsewhere are
+    configured by whoever runs the cluster."""
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         if master.startswith("local"):
             os.environ[name] = sys.executable
@@ -199,7 +202,7 @@ def _choose_python(master: str) -> None:
 
 
 def check_master(master: str | None) -> str:
-    """The master that is meant, if there can be such a one."""
+    """The checked URL of a master; ``WrongMaster`` if it has no valid form."""
     wanted = master or os.environ.get("MASTER") or DEFAULT_MASTER
     if not _MASTER.fullmatch(wanted):
         raise WrongMaster(
@@ -210,11 +213,11 @@ def check_master(master: str | None) -> str:
 
 
 _folders: list[Scratch] = []
-"""Of the JVM of this process, from its start to the end of the process."""
+"""The directory of this process's JVM, from its start until the process ends; empty before."""
 
 
 def _folder() -> Path:
-    """Where the JVM of this process writes. Its folder stays while the process lives, as the JVM does."""
+    """The directory that the JVM of this process writes to. It lives as long as the process, as the JVM does."""
     if not _folders:
         scratch = Scratch(FOLDER)
         scratch.sweep()
@@ -231,7 +234,7 @@ def _launch(master: str, conf: Mapping[str, str], *, submitted: bool, verbose: b
     if folder is not None:
         os.environ.setdefault("SPARK_LAUNCHER_OPTS", _NO_TRACE)  # of the JVM that finds out how to start the other
         builder = builder.master(master)
-    # spark-submit has the settings of its caller; only what was asked for here is added.
+    # spark-submit has its caller's settings; only those given here are added.
     for name, value in (conf if folder is None else _settings(master, conf, folder, verbose=verbose)).items():
         builder = builder.config(name, value)
     try:
@@ -261,7 +264,7 @@ def _settings(master: str, conf: Mapping[str, str], folder: Path, *, verbose: bo
     options = f"-Dlog4j2.configurationFile={logging.as_uri()} {shlex.quote(f'-Djava.io.tmpdir={folder}')} {_NO_TRACE}"
     java = (_DRIVER_OPTIONS, _EXECUTOR_OPTIONS) if master.startswith("local") else (_DRIVER_OPTIONS,)
     for name in java:
-        # What was asked for comes last, so it counts.
+        # Settings that the caller gave come last, so they win.
         found[name] = " ".join(filter(None, (found.get(name), options, conf.get(name))))
     return {**found, **{name: value for name, value in conf.items() if name not in java}}
 
@@ -276,7 +279,7 @@ def _log_settings(folder: Path, *, verbose: bool) -> str:
 
 
 def _logged(folder: Path | None) -> str:
-    """The line of Spark's own log that says most."""
+    """The most informative line of Spark's own log."""
     try:
         text = "" if folder is None else (folder / "spark.log").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -287,7 +290,7 @@ def _logged(folder: Path | None) -> str:
 
 
 def check_installed() -> None:
-    """What a session on this machine needs: ``NoSpark`` or ``NoJava`` if it is not there."""
+    """Check for what a session on this machine needs; raises ``NoSpark`` or ``NoJava``."""
     _check_pyspark()
     _check_java()
 
@@ -298,7 +301,7 @@ def _check_pyspark() -> None:
 
 
 def _check_java() -> None:
-    """Java that is new enough, or one clear line."""
+    """Check that there is a Java that is new enough; ``NoJava`` in one line otherwise."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
     reported = ""
@@ -370,8 +373,8 @@ def _lost_server(session: Any, master: str) -> SparkFailed | None:
 
 
 def check_reachable(master: str) -> None:
-    """Spark itself gives up on a master that does not answer only after a minute and a half. Of several, which stand in
-    for each other, one that answers is enough.
+    """Check that a connection to this master can be made: Spark itself gives up only after a minute and a half. Of
+    several masters one that answers is enough.
     """
     found = re.match(r"(?:spark|sc)://([^\s/;]+)", master)
     if found is None:

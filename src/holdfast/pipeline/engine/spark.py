@@ -1,6 +1,6 @@
 """The engine on Spark: relational steps as DataFrames, kernels by ``mapInArrow``, on whatever master the session has.
 
-The DataFrame API alone, so that the same code runs on one machine, on a cluster and through Spark Connect. Work lists
+Only the DataFrame API is used, so the same code runs on one machine, on a cluster and through Spark Connect. Work lists
 are rows of a DataFrame: a task receives its own rows and no others. Kernels and the store's spec, with the settings and
 the keys of this process, travel inside the function; each task opens the store on an event loop of its own, and closes
 it.
@@ -46,7 +46,7 @@ PARTS = pa.schema([("key", pa.string()), ("rows", pa.int64()), ("bytes", pa.int6
 WATCH_S = 0.2
 DECLARED_ROWS = 1_000_000_000
 SMALL_BYTES = 64 * 1024
-"""A staged table of no more, compressed, is passed to Spark as rows."""
+"""A staged table of at most this compressed size is passed to Spark as rows."""
 T = TypeVar("T")
 
 Work = Callable[[Store, AsyncIterator[pa.RecordBatch]], AsyncIterator[pa.RecordBatch]]
@@ -108,7 +108,7 @@ class Scan:
 
 @dataclass(frozen=True)
 class Map:
-    """Run rows through a kernel, and write what it gives."""
+    """Run rows through a kernel, and write the rows that it returns."""
 
     kernel: Kernel
     target: Target
@@ -130,7 +130,8 @@ def _of_parts(parts: Sequence[Part]) -> pa.RecordBatch:
 
 
 class SparkEngine:
-    """``spark`` is a session, or what starts one when the first task is due: hours without work cost no JVM."""
+    """``spark`` is a session, or a function that starts one when the first task is due, so that a run without work
+    starts no JVM."""
 
     def __init__(self, spark: Spark | Callable[[], Spark], spec: StoreSpec) -> None:
         self._started = spark if isinstance(spark, Spark) else None
@@ -141,7 +142,7 @@ class SparkEngine:
     def at(
         cls, spec: StoreSpec, master: str | None = None, conf: Mapping[str, str] | None = None, *, verbose: bool = False
     ) -> "SparkEngine":
-        """Spark at this master, started when it is needed. A master that cannot be one is refused now."""
+        """Spark at this master, started when it is needed. An invalid master is refused at once."""
         check_master(master)
         return cls(lambda: start(master, conf, verbose=verbose), spec)
 
@@ -150,7 +151,7 @@ class SparkEngine:
         return await self.asked(spark, lambda: spark.cores)
 
     async def spark(self) -> Spark:
-        """The session, which is started by the first who asks."""
+        """The session; the first call starts it."""
         if self._started is None and self._start is not None:
             self._started = await blocking(self._start)
         if self._started is None:
@@ -182,7 +183,7 @@ class SparkEngine:
             await planner.close()
 
     async def asked(self, spark: Spark, call: Callable[[], T]) -> T:
-        """What Spark answers, if it is still there."""
+        """Run a call of Spark and translate the errors of a session that has ended."""
         try:
             return await blocking(call)
         except Exception as error:  # py4j, the socket to the JVM and Spark Connect each have their own
@@ -202,8 +203,8 @@ class SparkEngine:
 
 
 class SparkPlanner:
-    """``store`` is the driver's own; tasks open theirs by ``spec``. Staged tables are temporary views whose names no
-    other planner of the session uses.
+    """``store`` is the driver's own; tasks open theirs from ``spec``. Staged tables are temporary views with names that
+    no other planner of the session uses.
     """
 
     def __init__(self, engine: SparkEngine, store: Store, spec: StoreSpec, name: str) -> None:
@@ -274,7 +275,8 @@ class SparkPlanner:
         return query.text({name: f"{self._views}{name}" for name, staged in query.tables.items() if not staged.empty})
 
     async def _few(self, staged: Staged) -> pa.Table | None:
-        """The rows of a small table; None of others. To read them here costs less than a job that caches them."""
+        """The rows of a small table; None for a larger one. Reading them here costs less than a job that caches
+        them."""
         if staged.declared or sum(part.bytes for part in staged.parts) > SMALL_BYTES:
             return None
         batches = [batch for part in staged.parts async for batch in read_part(self._store, part.key)]
@@ -297,7 +299,7 @@ class SparkPlanner:
         return parts.mapInArrow(read, _ddl(staged.schema)).persist(StorageLevel.DISK_ONLY)
 
     async def close(self) -> None:
-        """Drop the views and what is cached of them."""
+        """Drop the views and their caches."""
         bound, self._bound = self._bound, {}
         for name, (_, frame) in bound.items():
             await blocking(self._drop, name, frame)
@@ -318,7 +320,7 @@ def _counting(frame: "DataFrame") -> "Callable[[], DataFrame]":
 
 
 def spread_payloads(session: "SparkSession", payloads: Sequence[bytes], tasks: int) -> "DataFrame":
-    """Payloads as rows, evenly over so many tasks; each task receives its own alone."""
+    """Payloads as rows, spread evenly over this many tasks; each task receives only its own."""
     return numbered(session, pa.table({"payload": pa.array(payloads, pa.binary())}), tasks)
 
 
@@ -329,7 +331,7 @@ def _numbered(frame: "DataFrame", column: str, tasks: int) -> "DataFrame":
 
 
 def numbered(session: "SparkSession", rows: pa.Table, tasks: int) -> "DataFrame":
-    """Rows in turn over so many partitions."""
+    """Rows dealt round robin to this many partitions."""
     places = pa.array([number % tasks for number in range(rows.num_rows)], pa.int32())
     frame = session.createDataFrame(rows.append_column("task", places))
     return frame.repartitionById(tasks, "task").drop("task")
@@ -355,7 +357,7 @@ def _collected(spark: Spark, group: str, name: str, frame: "Callable[[], DataFra
 
 
 def _ended(spark: Spark, group: str) -> int:
-    """Tasks that have ended, as far as Spark tells."""
+    """The number of tasks that have ended, as Spark reports it."""
     if spark.remote:
         return 0
     ended = 0

@@ -30,7 +30,7 @@ from holdfast.runs.engine.workflow import ambient_of
 STAGED = "meta/pipeline/staged/"
 FORMAT = "holdfast.pipeline.staged"
 PART_BYTES = 32 * 1024 * 1024
-"""A task begins another part when this one has so many bytes: a part is held in memory until it is written."""
+"""A task begins another part at this size, because a part is held in memory until it is written."""
 GROUP_ROWS = 65_536
 DEAD_NS = 24 * 3600 * 1_000_000_000
 
@@ -47,13 +47,13 @@ class Staged:
     name: str
     schema: pa.Schema
     parts: tuple[Part, ...]
-    """None of a table without rows that no step has staged."""
+    """Empty for a table without rows, which no step has staged."""
     declared: bool = False
-    """It has no rows yet, and stands for a large table in plans that are shown."""
+    """Declared only: it has no rows, and stands for a large table in plans that are shown."""
 
     @property
     def empty(self) -> bool:
-        """No step has staged it, and it has no rows."""
+        """An empty table that no step has staged."""
         return not self.parts and not self.declared
 
     @property
@@ -63,7 +63,7 @@ class Staged:
 
 @dataclass(frozen=True)
 class Target:
-    """A table that is to be staged."""
+    """A table that is being staged."""
 
     run_id: str
     name: str
@@ -88,7 +88,7 @@ async def find_staged(store: Store, target: Target) -> Staged | None:
 
 
 async def publish(store: Store, target: Target, parts: list[Part]) -> Staged:
-    """The table of these parts; or the one that another driver of the run has published first."""
+    """Publish these parts as the table; returns the one that another driver of the run has published first, if any."""
     if not parts:
         parts = await write_parts(store, target, _nothing(target.schema))
     document = {"format": FORMAT, "version": 1, "name": target.name, "parts": [asdict(part) for part in parts]}
@@ -112,7 +112,7 @@ def _read(found: Object, target: Target) -> Staged:
 
 
 async def write_parts(store: Store, target: Target, batches: AsyncIterator[pa.RecordBatch]) -> list[Part]:
-    """Write rows as parts, each once it is large enough. No rows, no part, unless a batch says that there are none."""
+    """Write rows as parts of limited size. Without rows there is no part, unless an empty batch gives the schema."""
     ids = ambient_of(store).ids
     parts: list[Part] = []
     waiting: list[pa.RecordBatch] = []
@@ -164,7 +164,7 @@ class _Writing:
 
 
 async def read_part(store: Store, key: str) -> AsyncIterator[pa.RecordBatch]:
-    """The rows of one part, some at a time."""
+    """The rows of one part, in batches."""
     found = await store.get(key)
     batches = await blocking(_opened, found.body)
     while (batch := await blocking(next, batches, None)) is not None:
@@ -181,7 +181,7 @@ async def remove(store: Store, run_id: str) -> None:
 
 
 async def sweep(store: Store, now_ns: int) -> int:
-    """Remove what dead runs have left; how many runs. One LIST if there is nothing."""
+    """Remove what dead runs have left; returns the number of runs. One LIST if there is nothing."""
     folders = [folder async for page in store.list(STAGED, delimiter=True) for folder in page.folders]
     removed = 0
     for folder in folders:

@@ -1,4 +1,4 @@
-"""Garbage collection and retention: what may go, on which proof, and the record of everything that went.
+"""Garbage collection and retention: what may be removed, on which proof, and the record of everything removed.
 
 ``pipeline.jobs.gc`` is the job; each module here knows one kind of garbage. ``design/0052-garbage-and-retention.md``
 has the rules.

@@ -43,7 +43,8 @@ READS = 16
 GROUP = 500
 DAYS = "meta/pipeline/gc/days/"
 TEXTS = ("logs", "alerts", "total")
-"""Counts in a manifest of records whose text is nowhere else; ``total`` tells nothing apart."""
+"""Record counts of a manifest that are not samples: their text is stored only in the batch. ``total``: the kinds are
+unknown."""
 
 EXPIRED = "past its retention, and its hours are closed"
 DERIVED = "it refers to an expired batch"
@@ -58,12 +59,12 @@ EVIDENCE = "it is part of a conflict that is not resolved"
 
 @dataclass(frozen=True, slots=True)
 class Old:
-    """A batch whose bytes may be removed as far as its age goes."""
+    """A batch that is old enough for its bytes to be removed."""
 
     manifest: AcceptedManifest
     hours: tuple[int, ...]
     conflicts: tuple[ConflictManifest, ...] = ()
-    """About its identity; all are resolved for good."""
+    """The conflicts over its identity; all are finally resolved."""
     generations: tuple[str, ...] = ()
 
 
@@ -99,8 +100,8 @@ async def expire(store: Store, ambient: Ambient, ask: Ask, out: Sweep) -> None:
 
 
 async def _old(store: Store, ambient: Ambient, entry: Entry, ask: Ask, out: Sweep) -> Old | bool:
-    """The batch that a reference leads to, if it is old enough. False if it is expired already, or no batch of this
-    reference; True if it stays."""
+    """The batch that a reference leads to, if it is old enough. False if the batch has expired already or does not
+    match this reference; True if it is kept."""
     try:
         manifest = await follow(store, entry.key)
     except (NotFound, Corrupt, Incompatible, Invalid):
@@ -139,7 +140,7 @@ async def _old(store: Store, ambient: Ambient, entry: Entry, ask: Ask, out: Swee
 
 
 async def _expire(store: Store, old: list[Old], closing: Closing, ask: Ask, out: Sweep) -> int:
-    """How many of these expire."""
+    """Expire these; returns how many."""
     counted = [each for each in [await _counted(each, closing, ask, out) for each in old] if each is not None]
     chosen = counted[: out.room(len(counted))]
     if ask.apply:
@@ -156,7 +157,7 @@ async def _expire(store: Store, old: list[Old], closing: Closing, ask: Ask, out:
 
 
 async def _counted(each: Old, closing: Closing, ask: Ask, out: Sweep) -> Old | None:
-    """The batch, with the generations that closed its hours; None if one of these is open, or does not count it."""
+    """The batch with the generations that closed its hours; None if one of its hours is open or does not count it."""
     keys: list[str] = []
     for hour in each.hours:
         if hour_start_ns(hour + 1) + (ask.options.raw_batches_ns or 0) > ask.now_ns:
@@ -175,7 +176,7 @@ async def _counted(each: Old, closing: Closing, ask: Ask, out: Sweep) -> Old | N
 
 
 async def _resolved(store: Store, ambient: Ambient, manifest: AcceptedManifest) -> tuple[ConflictManifest, ...] | None:
-    """The conflicts over this identity; None if one is not resolved for good, or cannot be read."""
+    """The conflicts over this identity; None if one is not finally resolved or cannot be read."""
     resolutions = Resolutions(store, ambient)
     try:
         found = await conflicts_of(store, manifest.identity)
@@ -194,7 +195,7 @@ def _age_ns(manifest: AcceptedManifest, ask: Ask) -> int | None:
 
 
 def _start_ns(day: str) -> int:
-    """When a day begins; of what is no day, the end of time."""
+    """When a day begins; the end of time for text that is not a day."""
     try:
         moment = datetime.fromisoformat(day.removeprefix("date=")).replace(tzinfo=UTC)
     except ValueError:

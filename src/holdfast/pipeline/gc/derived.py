@@ -36,11 +36,11 @@ UNFENCED = "its kind has no generation in this hour"
 UNREADABLE = "it cannot be read"
 
 Standing = dict[Kind, tuple[Generation, int]]
-"""The current generation of each kind, and when it became that."""
+"""The current generation of each kind, and since when it is current."""
 
 
 async def days(store: Store) -> list[str]:
-    """Days of derived data, as they stand in keys."""
+    """Days of derived data, as written in keys."""
     found: list[str] = []
     async for page in store.list(layout.MANIFESTS, delimiter=True):
         found += [folder.removeprefix(layout.MANIFESTS).rstrip("/") for folder in page.folders]
@@ -48,7 +48,7 @@ async def days(store: Store) -> list[str]:
 
 
 async def named_by(store: Store, key: str) -> list[str]:
-    """What a generation names, and its own key; nothing of one that is gone or cannot be read."""
+    """The keys that a generation refers to, and its own; nothing if it is gone or cannot be read."""
     stored = await store.find(key)
     try:
         generation = None if stored is None else Generation.read(stored)
@@ -66,14 +66,14 @@ def _names(generation: Generation) -> list[str]:
 
 
 async def sweep(store: Store, ambient: Ambient, listed: Sequence[Entry], ask: Ask, out: Sweep) -> None:
-    """Remove what was listed in one hour, and what no generation names that is current now."""
+    """Remove the listed objects of one hour that no current generation refers to."""
     hour = layout.hour_in(listed[0].key)
     if hour is None:
         return
     try:
         standing = await _standing(store, hour)
         candidates = await _candidates(store, listed, standing)
-    except (Corrupt, Incompatible):  # what is current is not known, so nothing of the hour goes
+    except (Corrupt, Incompatible):  # the current generation is not known, so nothing of the hour is removed
         out.keep(UNREADABLE, layout.manifest_folder(hour))
         return
     settled_ns = ask.now_ns - ask.options.grace_ns
@@ -112,7 +112,8 @@ async def _standing(store: Store, hour: int) -> Standing:
 async def _candidates(
     store: Store, listed: Sequence[Entry], standing: Standing
 ) -> list[tuple[Entry, Kind | None, str]]:
-    """What no current generation names, with its kind; None if that is unknown. Foreign objects are left out."""
+    """The objects that no current generation refers to, with their kind (None if unknown). Foreign objects are left
+    out."""
     named = {name for generation, _ in standing.values() for name in _names(generation)}
     found: list[tuple[Entry, Kind | None, str]] = []
     for entry in listed:
@@ -131,13 +132,13 @@ async def _candidates(
 
 
 async def fence(store: Store, ambient: Ambient, generation: Generation) -> bool:
-    """Create the fence after this generation. False if the number is taken: then nothing is known."""
+    """Create the fence after this generation. False if the number is taken: then nothing may be removed."""
     made = generation.fence(ambient.ids.write_id())
     return not isinstance(await store.put(made.key, made.encode(), CREATE), Lost)
 
 
 def kind_of_chunk(key: str) -> Kind | None:
-    """Which kind of generation names such a chunk; None if it is none of ours."""
+    """The kind of generation that refers to such a chunk; None for a foreign object."""
     if key.startswith(layout.INDEX):
         return Kind.ROLLUP
     window = layout.window_in(key)

@@ -1,12 +1,12 @@
-"""What runs leave behind; and runs, events and the pipeline's own records past their retention.
+"""Leftovers of runs; and runs, events and the pipeline's own records past their retention.
 
-Of a deleted run everything goes but its tombstone and what forks need (``runs.delete``): a deletion that was cut
-short, a payload that came after it. Of a finished run the segments and payloads that nothing refers to: sessions that
-came too late wrote them. A run that is not over is left alone. A part is a range of ids; folders that hold a journal
-and nothing more cost their share of a listing.
+Of a deleted run everything is removed but its tombstone and what forks need (``runs.delete``): an interrupted deletion,
+or a payload written after it, leaves such objects. Of a finished run the segments and payloads are removed that nothing
+refers to: fenced sessions wrote them. A run that is not over is left alone. A part is a range of ids; a folder with
+nothing but a journal costs only its share of a listing.
 
-Events go as ``bus.cleanup`` says: the boundary first, then events, then claims. The record of an expiry
-(``expired/v1/``) is none of the pipeline's records: it stays for ever.
+Events are removed as by ``bus.cleanup``: the boundary first, then events, then claims. The record of an expiry
+(``expired/v1/``) is never removed.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -39,7 +39,8 @@ PIPELINE = "pipeline."
 
 
 async def run_ranges(store: Store) -> list[str]:
-    """Ranges of ids: from after one, up to and with another. Ends are kept, and no other id."""
+    """Ranges of ids: each from after one id, up to and including another. Only the ends of ranges are held in
+    memory."""
     ends: list[str] = []
     count, last = 0, ""
     async for page in store.list(layout.ROOT, delimiter=True):
@@ -81,7 +82,7 @@ async def _sweep_run(store: Store, ambient: Ambient, run_id: str, entries: list[
 
 
 async def _folders(store: Store, low: str, high: str) -> AsyncIterator[tuple[str, list[Entry]]]:
-    """What lies in each run's folder, of runs after ``low`` up to ``high``."""
+    """The objects in each run's folder, for runs after ``low`` up to ``high``."""
     run_id, entries = "", list[Entry]()
     # "0" is what follows the slash: everything in the folder of ``low`` stands before.
     async for page in store.list(layout.ROOT, after=f"{layout.ROOT}{low}0" if low else None):
@@ -102,17 +103,17 @@ async def _folders(store: Store, low: str, high: str) -> AsyncIterator[tuple[str
 
 
 async def one_part(store: Store) -> list[str]:
-    """Runs that are over are found in their index, the earliest first; records of gc by their folders."""
+    """Finished runs are found in the index, the earliest first; records of garbage collection by their folders."""
     return ["all"]
 
 
 async def expire_runs(store: Store, ambient: Ambient, ask: Ask, out: Sweep) -> None:
-    """Delete finished runs past their retention, but those of the pipeline, which have one of their own."""
+    """Delete finished runs past their retention, except those of the pipeline, which have their own retention."""
     await _expire(store, ambient, ask, out, ask.options.runs_ns, own=False)
 
 
 async def expire_records(store: Store, ambient: Ambient, ask: Ask, out: Sweep) -> None:
-    """Of past runs of gc the record of what they removed; and the pipeline's own runs."""
+    """Delete the records of what past runs of garbage collection removed, and the pipeline's own runs."""
     age_ns = ask.options.records_ns
     if age_ns is None:
         return
@@ -142,7 +143,7 @@ async def _expire(store: Store, ambient: Ambient, ask: Ask, out: Sweep, age_ns: 
 
 
 async def _delete(store: Store, ambient: Ambient, run_id: str, ask: Ask, out: Sweep) -> None:
-    """A tombstone takes the place of the journal, so the name is never forgotten; the rest goes."""
+    """A tombstone replaces the journal, so the run's id is never used again; everything else is removed."""
     try:
         if ask.apply:
             await check_deletable(store, run_id)

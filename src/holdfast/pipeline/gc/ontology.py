@@ -1,10 +1,10 @@
-"""Garbage of the ontology: superseded snapshots, attempts at commits that lost, and what dead loads have staged
+"""Garbage of the ontology: superseded snapshots, attempts at commits that lost, and staged files of dead loads
 (corrections 20 and 21).
 
-A file that a manifest on a chain names is never touched, nor is an attempt at a commit that is still to come: its
-writer may only be slow. The order is listing first, then the head: what is listed and is not on the chain of a head
-that is at least as far never will be. A number that has one attempt has the chain's, and is not looked at; so what this
-costs is the listing, and a few manifests for each number for which several have tried.
+A file that a manifest on the chain refers to is never touched, nor is an attempt at a future commit: its writer may
+only be slow. The listing comes first, then the head: an attempt that was listed and is not on the chain of a head that
+has reached its number never will be. A number with one attempt needs no check, because that one is on the chain. So the
+cost is the listing, and a few manifests for each number with several attempts.
 """
 
 from collections.abc import AsyncIterator
@@ -32,7 +32,7 @@ _SINGULAR = {"entities": "entity", "relations": "relation"}
 
 
 async def shards(store: Store) -> list[str]:
-    """One: listing is most of the work."""
+    """One part, because listing is most of the work."""
     for prefix in (layout.COMMITS, layout.LOADS):
         async for page in store.list(prefix, delimiter=True):
             if page.folders or page.entries:
@@ -57,7 +57,7 @@ async def _snapshots(store: Store, ask: Ask, out: Sweep) -> None:
     if not modified:
         return
     async for found in _types(store):
-        entries = (await read_index(store, found)).entries  # after the listing: what was published since is in it
+        entries = (await read_index(store, found)).entries  # after the listing, so nothing is missed
         for key in superseded(found, entries, modified, ask.now_ns):
             if not await out.remove(key, sizes[key], SNAPSHOT):
                 return
@@ -118,7 +118,7 @@ async def _remove_folder(store: Store, folder: str, out: Sweep) -> bool:
 
 
 async def _loads(store: Store, ask: Ask, out: Sweep) -> None:
-    """Nothing on any chain names what a load has staged; one that is still at it has added something lately."""
+    """No chain refers to staged files of a load. A load that is still running has added a file recently."""
     staged = await staged_loads(store)
     out.tally.looked += sum(len(each.keys) for each in staged)
     for each in staged:

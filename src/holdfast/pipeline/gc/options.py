@@ -1,4 +1,4 @@
-"""Settings of garbage collection, its kinds, and what is asked of one part of a kind."""
+"""Settings of garbage collection, its kinds, and the request for one part of a kind."""
 
 from dataclasses import dataclass, field
 
@@ -22,7 +22,7 @@ KINDS = {
     "expire-runs": "finished runs past retention",
     "expire-events": "settled events past retention",
 }
-"""In the order in which they are done: what one lets go, the next run of another takes away."""
+"""In the order in which they run: objects that one kind releases are removed by the next run of another."""
 
 
 @dataclass(frozen=True)
@@ -30,24 +30,24 @@ class GcOptions:
     horizon_ns: int = 7 * DAY_NS
     """``ingest.retry_horizon_s``."""
     grace_ns: int = HOUR_NS
-    """How long superseded objects stay for readers that hold on to an older state; by the store's clock."""
+    """How long superseded objects stay for readers of an older generation, by the store's clock."""
     every_ns: int = DAY_NS
     apply: bool = False
     raw_batches_ns: int | None = None
     logs_ns: int | None = None
     rollups_ns: dict[str, int] = field(default_factory=dict)
-    """By name of a window."""
+    """How long chunks are kept, by the name of their window."""
     runs_ns: int | None = None
     events_ns: int | None = None
     records_ns: int | None = None
 
     def wanted(self, kinds: list[str]) -> list[str]:
-        """These kinds, or all for which there is anything to go by."""
+        """These kinds, or all that have the settings they need."""
         off = self.off()
         return [kind for kind in KINDS if (kind in kinds if kinds else kind not in off)]
 
     def off(self) -> dict[str, str]:
-        """Kinds that keep everything, each with the setting that is not given."""
+        """Kinds that remove nothing, each with the setting that is missing."""
         ages = {
             "records": ("retention.records_s", self.records_ns),
             "expire-batches": ("retention.raw_batches_s", self.raw_batches_ns),
@@ -103,7 +103,7 @@ def _ns(seconds: int | None) -> int | None:
 
 @dataclass(frozen=True)
 class Ask:
-    """What is asked of one part of one kind. ``now_ns`` is by the store's clock; in a preview by this machine's."""
+    """The request for one part of one kind. ``now_ns`` is the store's time; in a preview this machine's."""
 
     kind: str
     shard: str
@@ -111,6 +111,7 @@ class Ask:
     apply: bool
     now_ns: int
     proof_ns: int | None
-    """Through when an audit has seen every manifest and conflict, by the store's clock; None if none has."""
+    """The moment up to which an audit has seen every manifest and conflict, by the store's clock; None if there is no
+    such audit."""
     limit: int | None = None
     options: GcOptions = field(default_factory=GcOptions)

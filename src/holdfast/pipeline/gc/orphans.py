@@ -84,7 +84,7 @@ async def remove_record(conflict: ConflictManifest, out: Sweep) -> None:
 
 
 async def _settle(keeper: Keeper, judged: Judged, store: Store) -> None:
-    """What was adopted is found by time, as any other batch."""
+    """Write the references of an adopted batch, so that it is found by time like any other."""
     treated = await keeper.settle(judged)
     if judged.fate is Fate.ADOPT and treated.accepted is not None:
         await references.refer(store, treated.accepted, (await store.head(treated.accepted.key)).modified_ns)

@@ -1,12 +1,12 @@
-"""The record of what garbage collection does: an intent before objects go, and what became of it after.
+"""The record of garbage collection: an intent before objects are removed, and the outcome after.
 
     meta/pipeline/gc/v1/{run}/run.json                          what was asked, and the proof that it rests on
     meta/pipeline/gc/v1/{run}/{kind}/{digest}.intent.json       keys that are about to go, each with its reason
     meta/pipeline/gc/v1/{run}/{kind}/{digest}.done.json         they are gone
 
-An intent is named by the hash of what it says, so a task that is run again writes it again, deletes again what is gone
-already, and changes nothing. An intent without its end is one of a task that was cut short: the driver that goes on
-with the run, or the next run, looks up what became of its keys and records it (``settle``).
+An intent is named by the hash of its content, so a task that runs again writes it again, deletes the same objects
+again, and changes nothing. An intent without an outcome was left by an interrupted task: the driver that resumes the
+run, or the next run, looks up whether its keys still exist and records it (``settle``).
 """
 
 import hashlib
@@ -30,16 +30,15 @@ RUN = "holdfast.gc.run"
 GROUP = 500
 """Objects in one intent."""
 EXAMPLES = 3
-"""Keys that a summary names for each reason."""
+"""Example keys in a summary, for each reason."""
 AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """A completed audit of every manifest and every conflict: without one, nothing is called an orphan.
-
-    An audit holds through the moment at which it began to list, by the store's own clock. A blob is old enough if its
-    retry horizon had passed by then: whatever an agent still sent in time was accepted before the audit listed it.
+    """A completed audit of every manifest and every conflict; without one no blob counts as an orphan. An audit is
+    valid up to the moment at which it began to list, by the store's own clock. A blob is old enough if its retry
+    horizon had passed by then: a batch that an agent resent in time was accepted before the audit listed it.
     """
 
     through_ns: int
@@ -56,7 +55,7 @@ async def latest_proof(store: Store) -> Proof | None:
 
 @dataclass(slots=True)
 class Tally:
-    """What became of the objects that were looked at, by reason."""
+    """The outcome for the objects that were checked, by reason."""
 
     looked: int = 0
     removed: dict[str, int] = field(default_factory=lambda: defaultdict(int))
@@ -65,10 +64,11 @@ class Tally:
     did: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     examples: dict[str, list[str]] = field(default_factory=dict)
     more: bool = False
-    """The limit was reached."""
+    """Whether the limit was reached."""
 
     def note(self, why: str, key: str) -> None:
-        """Keep the first keys of each reason, in order: the same ones whichever tasks saw them."""
+        """Keep the first keys of each reason, in order, so that the result does not depend on the division into
+        tasks."""
         known = self.examples.setdefault(why, [])
         insort(known, key)
         del known[EXAMPLES:]
@@ -82,10 +82,10 @@ class Sweep:
         self.ask = ask
         self.tally = Tally()
         self.left = ask.limit
-        """How many objects may be removed yet; None if that has no limit."""
+        """How many more objects may be removed; None without a limit."""
         self._doomed: list[tuple[str, int, str]] = []
         self._first: set[str] = set()
-        """Those of them that go before the others."""
+        """Keys that are removed before the others."""
 
     @property
     def spent(self) -> bool:
@@ -101,7 +101,7 @@ class Sweep:
         self.tally.note(what, key)
 
     async def remove(self, key: str, size: int, why: str) -> bool:
-        """Have it removed, on record; False if the limit is reached, and it stays."""
+        """Remove an object, with a record; False if the limit is reached, and it stays."""
         if self.spent:
             self.tally.more = True
             return False
@@ -117,7 +117,8 @@ class Sweep:
         return True
 
     async def remove_derived(self, key: str, size: int, why: str, *, first: bool = False) -> None:
-        """What goes with something that was removed; it counts towards no limit. What names it goes ``first``."""
+        """Remove an object that belongs to a removed one; it does not count towards the limit. An object that refers to
+        the removed one goes ``first``."""
         if self.ask.apply:
             if first:
                 self._first.add(key)
@@ -128,14 +129,15 @@ class Sweep:
                 await self.flush()
 
     def room(self, wanted: int) -> int:
-        """How many of so many may be removed yet."""
+        """How many of ``wanted`` objects may still be removed."""
         if self.left is None or self.left >= wanted:
             return wanted
         self.tally.more = True
         return max(0, self.left)
 
     async def about_to(self, doomed: list[tuple[str, int, str]]) -> list[str]:
-        """Note, and put on record, what others are about to remove; the keys of the intents, for ``concluded``."""
+        """Count and record what another function is about to remove; returns the keys of the intents, for
+        ``concluded``."""
         for key, size, why in doomed:
             self.tally.removed[why] += 1
             self.tally.bytes += size
@@ -165,14 +167,14 @@ class Sweep:
 
 
 async def begin(store: Store, run_id: str, asked: Document) -> int:
-    """Put the run on record; the store's own time. The same again finds it there."""
+    """Record the run; returns the store's own time. Idempotent."""
     key = f"{GC}{run_id}/run.json"
     await store.put(key, codec.encode({"format": RUN, "version": 1, "run_id": run_id, **asked}), ADDRESSED)
     return (await store.head(key)).modified_ns
 
 
 async def intend(store: Store, run_id: str, kind: str, doomed: list[tuple[str, int, str]]) -> str:
-    """Put on record what is about to go; the key of the intent."""
+    """Record what is about to be removed; returns the key of the intent."""
     objects = [list(each) for each in sorted(doomed)]
     body = codec.encode({"format": INTENT, "version": 1, "run_id": run_id, "kind": kind, "objects": objects})
     key = f"{GC}{run_id}/{kind}/{hashlib.sha256(body).hexdigest()[:32]}.intent.json"
@@ -181,7 +183,7 @@ async def intend(store: Store, run_id: str, kind: str, doomed: list[tuple[str, i
 
 
 async def conclude(store: Store, intent_key: str, *, gone: int, kept: list[str]) -> None:
-    """Put on record what became of an intent."""
+    """Record the outcome of an intent."""
     document = {"format": DONE, "version": 1, "intent": intent_key, "gone": gone, "kept": kept}
     await store.put(_done_key(intent_key), codec.encode(document), ADDRESSED)
 
@@ -196,7 +198,7 @@ class Intent:
 
 
 async def intents(store: Store, run_id: str, *, unconcluded: bool = False) -> AsyncIterator[Intent]:
-    """What a run was about to remove, group by group; only what is not concluded, if that is asked for."""
+    """The intents of a run; only those without an outcome, if ``unconcluded``."""
     folder = f"{GC}{run_id}/"
     keys = {key async for key in store.keys(folder)}
     for key in sorted(keys):
@@ -212,7 +214,7 @@ async def intents(store: Store, run_id: str, *, unconcluded: bool = False) -> As
 
 
 async def settle(store: Store, run_id: str) -> int:
-    """Look what became of intents that are not concluded, and put it on record; how many there were."""
+    """Look up and record the outcome of intents that have none; returns how many there were."""
     count = 0
     async for intent in intents(store, run_id, unconcluded=True):
         there = await map_bounded([key for key, *_ in intent.objects], lambda key: _there(store, key), limit=AT_ONCE)
@@ -223,7 +225,7 @@ async def settle(store: Store, run_id: str) -> int:
 
 
 async def runs(store: Store) -> list[str]:
-    """The runs that are on record, in no order."""
+    """The recorded runs, in no order."""
     found: list[str] = []
     async for page in store.list(GC, delimiter=True):
         found += [folder.removeprefix(GC).rstrip("/") for folder in page.folders]

@@ -2,7 +2,7 @@
 
 That generation is the record of it (``expired``), and a fence: a later generation of the hour leaves these windows out
 too. The chunks are garbage from then on, and ``derived`` removes them after its grace period. The largest window of an
-hour stays as long as its hours are kept at all: days are made from it.
+hour always stays: days are made from it.
 """
 
 from dataclasses import replace

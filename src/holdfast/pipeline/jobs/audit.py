@@ -47,7 +47,7 @@ from holdfast.telemetry.rollup import layout as metrics
 from holdfast.telemetry.rollup.audit_rules import RULES as DERIVED
 
 ONE_IN = 64
-"""Of so many blobs and chunks the bytes of one are read, unless all are asked for."""
+"""The bytes of one blob or chunk in this many are read, unless the audit is a deep one."""
 BLINDING = {
     Scope.INGEST: ("corrupt_manifest", "unknown_schema", "corrupt_conflict"),
     Scope.ONTOLOGY: (
@@ -60,13 +60,13 @@ BLINDING = {
         "ontology_chain_cycle",
     ),
 }
-"""What a manifest that cannot be read would have named is not known."""
+"""If one of these cannot be read, it is unknown which objects must exist."""
 SPARE_NS = 24 * 3600 * 1_000_000_000
-"""How long before a report was made an object must have been there to be surely in it: reports lag behind."""
+"""How old an object must be when a report is made to be certainly in it: reports lag behind."""
 
 MANIFESTS = (ingest.ACCEPTED, ingest.CONFLICTS, ingest.RESOLUTIONS)
 NAMED = (*REFERENCES, ingest.BLOBS)
-"""What manifests name: whatever lies here, one of them accounts for it."""
+"""Prefixes in which every object must belong to some manifest."""
 PREFIXES: Mapping[str, tuple[str, ...]] = {
     Scope.INGEST: (*MANIFESTS, *NAMED, ingest.EXPIRED),
     Scope.RUNS: (runs.ROOT, runs.INDEX_OPEN, runs.INDEX_DONE),
@@ -75,9 +75,9 @@ PREFIXES: Mapping[str, tuple[str, ...]] = {
 KEYS = pa.schema([("key", pa.string())])
 SUBJECTS = pa.schema([("space", pa.string()), ("part", pa.string())])
 TABLES = {"reported": KEYS, "objects": OBJECTS, "subjects": SUBJECTS, "claims": CLAIMS, "findings": FINDINGS}
-"""What is staged, in this order."""
+"""The staged tables, in this order."""
 DAY_WORK = 500
-"""The work of checking a day, or the ontology, in checks of one object."""
+"""The work of checking a day, or the ontology, as a number of checks of one object."""
 MANIFESTS_READ = "SELECT key FROM manifests"
 CHOSEN = "SELECT * FROM chosen"
 BY_KEY = Spread(by=("key",), worth=2_000)
@@ -98,7 +98,7 @@ OURS = (
     *(bus.EVENTS, bus.CLAIMS, bus.DEAD_LETTERS, bus.SESSIONS, bus.BUS),
 )
 ROOTS = frozenset(prefix.partition("/")[0] for prefix in OURS)
-"""Where objects of ours lie."""
+"""The prefixes of Holdfast's own objects."""
 
 
 class Audit:
@@ -167,14 +167,14 @@ class Audit:
         }
 
     async def _store_now(self, audit_id: str) -> int:
-        """What the store's own clock says, from an object that was just made."""
+        """The time of the store's own clock, read from an object that was just written."""
         key = audited.began_key(audit_id)
         body = codec.encode({"audit_id": audit_id, "write_id": self._env.ambient.ids.write_id()})
         await self._store.put(key, body, CREATE)
         return (await self._store.head(key)).modified_ns
 
     async def _reconciled(self, now_ns: int) -> "_Reconciled":
-        """How far the reconciler is, and whether that can be."""
+        """How far the reconciler is, and whether its checkpoint is possible."""
         try:
             found = await Checkpoints(self._store, self._env.ambient).read()
         except Corrupt as error:
@@ -222,7 +222,7 @@ class Audit:
         return self._env.progress(f"audit: {step}")
 
     async def _snapshot(self, work: Relations, plan: Document) -> None:
-        """Everything that is listed, each prefix once. A report stands in for the listings of manifests."""
+        """The prefixes to list, each once. With a report the manifests are not listed."""
         prefixes = [prefix for scope in plan["scopes"] for prefix in PREFIXES.get(scope, ())]
         by_report = plan["inventory"] is not None and Scope.INGEST in plan["scopes"]
         if by_report:
@@ -245,7 +245,7 @@ class Audit:
         return self._store.spec.prefix, sources.bucket_of(self._store.spec)
 
     async def _subjects(self, scopes: Sequence[str]) -> AsyncIterator[pa.RecordBatch]:
-        """What is checked as a whole: days of derived data, namespaces of events, the ontology."""
+        """The parts that are checked as a whole: days of derived data, namespaces of events, the ontology."""
         found = [("day", day) for day in await days(self._store)] if Scope.METRICS in scopes else []
         if Scope.BUS in scopes:
             found += [("namespace", each) for each in await namespaces(self._store)]
@@ -344,7 +344,7 @@ def define(work: Relations, through_ns: int) -> None:
 
 
 def counted_text() -> str:
-    """How many of what were checked: by the checks, and by the joins."""
+    """The numbers of checked objects by kind: from the checks, and from the joins."""
     references = {f"{kind} references": prefix for prefix, kind in REFERENCES.items()}
     parts = ["SELECT checked, sum(n) AS n FROM findings WHERE checked IS NOT NULL GROUP BY checked"]
     parts += [
@@ -366,7 +366,7 @@ def below(*prefixes: str, column: str = "key") -> str:
 
 
 async def strangers(store: Store) -> AsyncIterator[Finding]:
-    """What lies at the root of the store and is not ours. One LIST, unless it has more than a thousand names."""
+    """Names at the root of the store that are not Holdfast's. One LIST per thousand names."""
     async for page in store.list("", delimiter=True):
         for name in (*page.folders, *(entry.key for entry in page.entries)):
             if name.rstrip("/") not in ROOTS and not name.startswith(START_CHECK_PREFIX):
@@ -392,7 +392,7 @@ async def has_ontology(store: Store) -> bool:
 
 
 def first_of_each(findings: Iterable[Document]) -> list[Document]:
-    """The first findings of each rule, the gravest rules first."""
+    """The first findings of each rule, the most severe rules first."""
     weight = {str(severity): number for severity, number in WEIGHT.items()}
     ordered = sorted(findings, key=lambda each: (weight[each["severity"]], each["rule"], each["key"]))
     kept: dict[str, list[Document]] = {}
@@ -404,7 +404,7 @@ def first_of_each(findings: Iterable[Document]) -> list[Document]:
 
 
 def blind(found: Mapping[str, int]) -> Iterable[tuple[str, str]]:
-    """Scopes of which something could not be read that decides about the rest: an audit is no proof about them."""
+    """Scopes in which an object that decides about others could not be read: the audit proves nothing about them."""
     for scope, blinding in BLINDING.items():
         seen = {rule: found[rule] for rule in blinding if found.get(rule)}
         if seen:
@@ -414,13 +414,13 @@ def blind(found: Mapping[str, int]) -> Iterable[tuple[str, str]]:
 @dataclass(frozen=True)
 class _Reconciled:
     ns: int = 0
-    """What the store had of references before then was followed."""
+    """The reconciler has followed all references that the store had before this moment."""
     cursor_ns: int = 0
     findings: Sequence[Finding] = ()
 
 
 def check_scopes(names: Iterable[str]) -> list[str]:
-    """The scopes that are meant; all, if none is named."""
+    """The named scopes, or all."""
     known = [str(scope) for scope in Scope]
     for name in names:
         if name not in known:

@@ -1,4 +1,4 @@
-"""Kernels of an audit: what manifests name (``Claims``), and the checks of single things (``Judge``).
+"""Kernels of an audit: which objects manifests require (``Claims``), and the checks of single objects (``Judge``).
 
 The SQL of the job finds what may be wrong; a check here reads the objects themselves and decides. So a suspicion costs
 requests, and never a wrong finding: a writer may have been at work between two listings.
@@ -157,10 +157,10 @@ FINDINGS = pa.schema(
     ]
 )
 COUNTED_BY_SQL = frozenset(("accepted", "references", "expired"))
-"""Of accepted batches the checks see only those that may be wrong."""
+"""For accepted batches the checks see only suspects, so the SQL counts all of them."""
 
 Group = tuple[str, str, list[Entry]]
-"""A space, what is to be checked in it, and its objects."""
+"""The space, the part to check in it, and its objects."""
 
 
 @dataclass(frozen=True)
@@ -287,7 +287,7 @@ class Checks(Desk):
         await self.sure(lambda tally: one(entry, tally))
 
     async def _ontology(self, tally: Tally) -> None:
-        """All of it at once: whether an object is wrong is decided by the chain, and there is one."""
+        """The whole ontology at once, because every check needs its one chain."""
         report = await verify(self.store, deep=self.look.deep)
         tally.checked.update({f"ontology {name}": count for name, count in report.checked.items()})
         tally.findings += [_of_ontology(each) for each in report.findings]

@@ -23,12 +23,12 @@ from holdfast.telemetry.rollup.windows import Windows
 
 HOURS_KEPT = 16
 SHORT = 12
-"""Bytes of a manifest id that tell it from others."""
+"""Bytes of a manifest id that are compared."""
 
 
 @dataclass(slots=True)
 class Desk:
-    """What checks work with."""
+    """The arguments of every check."""
 
     store: Store
     look: Look
@@ -37,7 +37,8 @@ class Desk:
     tally: Tally = field(default_factory=Tally)
 
     async def sure(self, look: Callable[[Tally], Awaitable[object]]) -> None:
-        """Make a check. What it finds is believed if it finds it again: a writer may have been at work."""
+        """Run a check twice, and keep the findings that both runs report: a writer may have been active during the
+        first."""
         tally = Tally()
         await look(tally)
         if tally.findings:
@@ -49,7 +50,7 @@ class Desk:
 
 
 async def days(store: Store) -> list[str]:
-    """Days that have anything derived or listed, as they stand in keys."""
+    """Days with derived data or listings, as written in keys."""
     found: set[str] = set()
     for prefix in (layout.BATCHES_BY_HOUR, layout.MANIFESTS):
         async for page in store.list(prefix, delimiter=True):
@@ -82,7 +83,7 @@ async def _hours(store: Store, day: str) -> AsyncIterator[int]:
 
 
 async def _windows(store: Store) -> AsyncIterator[int]:
-    """Windows that rollups lie in, today's or of before."""
+    """Windows that rollups exist in: those that are set now, and earlier ones."""
     async for page in store.list(layout.ROLLUP, delimiter=True):
         for folder in page.folders:
             try:
@@ -95,7 +96,7 @@ async def _windows(store: Store) -> AsyncIterator[int]:
 
 
 async def _again(desk: Desk, found: Hour, manifest: UnitManifest, windows: Windows, tally: Tally) -> None:
-    """The same batches give the same rows; Parquet may have packed them in another way."""
+    """The same batches give the same rows; only the Parquet encoding may differ."""
     unit = manifest.unit
     rows = [found.rows.get(each.id) for each in unit.inputs]
     if unit.kind is Kind.DAILY or unit.closed or unit.version != version_of(unit.kind, windows) or None in rows:
@@ -120,7 +121,7 @@ async def _again(desk: Desk, found: Hour, manifest: UnitManifest, windows: Windo
 
 async def _differs(store: Store, ref: ChunkRef, made: Chunk | None) -> str:
     if made is None:
-        return "its batches give no such chunk"
+        return "deriving its batches gives no such chunk"
     if ref.crc32 == made.ref.crc32 and ref.bytes == made.ref.bytes:
         return ""
     try:
@@ -189,7 +190,7 @@ def _short(manifest_ids: Iterable[str]) -> frozenset[bytes]:
 
 
 async def check_listed(hours: Hours, manifest: AcceptedManifest, batch: Batch, tally: Tally) -> None:
-    """Of a batch that the reconciler has followed: every hour that it has records in knows it."""
+    """Check that every hour in which a reconciled batch has records lists it."""
     own, _ = shares(batch, manifest.limits)
     for share in own:
         tally.checked["batches in hours"] += 1

@@ -1,4 +1,4 @@
-"""Audits on record: what was looked at, how closely, through which age it holds, and what was found.
+"""Recorded audits: what was checked, how thoroughly, up to which moment the result holds, and the findings.
 
     meta/pipeline/audits/v1/{audit_id}.json                     one audit that came to its end; created, never changed
     meta/pipeline/audits/v1/{audit_id}/began.json               made first: its time is the store's own
@@ -21,7 +21,7 @@ from holdfast.objects.store import Object, Store
 AUDITS = "meta/pipeline/audits/v1/"
 FORMAT = "holdfast.pipeline.audit"
 KEPT = 100
-"""Findings of each rule that stand in the record; the rest is counted there, and listed in ``lists``."""
+"""Findings of each rule that the record contains; it counts the others and names the ``lists`` that have them."""
 
 
 class Scope(StrEnum):
@@ -44,20 +44,20 @@ class Audited:
     source: str
     """``scan``: listings of the store. ``inventory``: an S3 Inventory report named the manifests."""
     one_in: int
-    """Of so many objects the bytes of one were read; 1 is a deep audit."""
+    """The bytes of one object in this many were read; 1 is a deep audit."""
     began_unix_ns: int
     """By the driver's clock, as is the next."""
     ended_unix_ns: int
     through_unix_ns: int
     """By the store's clock."""
     checked: Mapping[str, int] = field(default_factory=dict)
-    """How many of what were looked at."""
+    """The numbers of checked objects, by kind."""
     found: Mapping[str, int] = field(default_factory=dict)
-    """How often each rule was broken."""
+    """The number of findings of each rule."""
     findings: Sequence[Document] = ()
     """The first of each rule."""
     lists: Sequence[str] = ()
-    """Keys of lists with all findings, of tasks that had more than stand here."""
+    """Keys of lists with all findings, of tasks with more findings than this record contains."""
     incomplete: Mapping[str, str] = field(default_factory=dict)
     """Scopes that could not be judged as a whole, and why."""
 
@@ -71,7 +71,7 @@ class Audited:
 
     @property
     def good(self) -> bool:
-        """Nothing that is lost or wrong was found."""
+        """Whether no error was found."""
         return not self.errors
 
     def complete(self, scope: str) -> bool:
@@ -124,7 +124,7 @@ def list_key(audit_id: str, task: str) -> str:
 
 
 async def latest_complete(store: Store, scope: str) -> Audited | None:
-    """The latest audit that judged the whole of a scope, whatever it found there."""
+    """The latest audit that covered the whole of a scope, whatever it found."""
     async for audited in latest(store):
         if audited.complete(scope):
             return audited

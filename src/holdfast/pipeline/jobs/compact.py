@@ -1,8 +1,8 @@
 """Compaction of types too large for one machine: merges wherever the engine puts them, one index for each type.
 
 A merge takes neighbours in a type's list of files, at most 64 MiB of them, and makes one snapshot of a span of commits
-that no other merge touches. So a type of any size is a number of merges that know nothing of each other, and a task
-holds one. Rows are those of ``holdfast onto compact``, because the code is. The driver publishes all snapshots of a
+that no other merge touches. So compacting a type of any size is a number of independent merges, one to a task. Rows are
+those of ``holdfast onto compact``, because the code is. The driver publishes all snapshots of a
 type in one step. A task that is run twice makes a second file that nothing names, which is swept when it is a day old.
 """
 
@@ -30,7 +30,7 @@ Say = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Compaction:
-    """What was done, or would be."""
+    """The merges that were made, or would be."""
 
     outlooks: Sequence[Outlook]
     done: Sequence[Compacted] = ()
@@ -50,7 +50,7 @@ async def compact(
     apply: bool = False,
     say: Say = lambda step, done, total: None,
 ) -> Compaction:
-    """Merge the files of these types, or of all; without ``apply``, only say what there is to be merged."""
+    """Merge the files of these types, or of all; without ``apply``, only report what would be merged."""
     compactor = Compactor(store, ambient_of(store))
     chosen = _chosen(await compactor.types(), types)
     outlooks = [await compactor.outlook(type_id) for type_id in chosen]

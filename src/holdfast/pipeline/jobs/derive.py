@@ -40,10 +40,10 @@ from holdfast.telemetry.rollup.manifest import Generation, Kind, read_generation
 
 AT_ONCE = 8
 HOURS_AT_ONCE = 200
-"""That one run takes; the next takes the rest."""
+"""Hours that one run derives; the next run continues."""
 HOURS_PER_QUERY = 25
 MOST_REPORTED = 10_000
-"""Batches of one run that are put on record as problems."""
+"""Batches that one run records as problems, at most."""
 BY_UNIT = Spread(by=("hour", "bucket"), worth=50_000, order=("agent", "manifest_id"), work="records + 10")
 BY_DAY = Spread(by=("hour", "bucket"), worth=200_000, order=("input_id", "key"), work="rows + 10")
 BY_HOUR = Spread(by=("hour",), worth=1_000, order=("manifest_id",))
@@ -154,7 +154,7 @@ class Derive:
     # --- what is due ---
 
     async def _wanted(self, kind: str, request: Document) -> list[int]:
-        """Hours; of days, the first hour of each."""
+        """The due hours; for days, the first hour of each."""
         if kind == Kind.DAILY and not self._options.windows.daily:
             return []
         since, until = request.get("since_ns"), request.get("until_ns")
@@ -187,7 +187,7 @@ class Derive:
                 yield pa.RecordBatch.from_pylist(rows, CURRENT)
 
     async def _places(self, work: Relations) -> AsyncIterator[pa.RecordBatch]:
-        """The open hours of which everything can be read, each with the number of buckets that its size asks for."""
+        """The open hours that can be read completely, each with the number of buckets for its size."""
         text = "SELECT DISTINCT hour, number, buckets, epoch, closed FROM current_units WHERE error = ''"
         current = {row["hour"]: row for row in await work.rows(text)}
         broken = {row["hour"] for row in await work.rows(BROKEN)}
@@ -204,7 +204,7 @@ class Derive:
         yield pa.RecordBatch.from_pylist(rows, PLACES)
 
     def _place(self, hour: int, size: Size, before: Document, now_ns: int) -> tuple[Place, bool]:
-        """And whether it can be divided into fewer buckets once it is finished."""
+        """Also, whether it can be divided into fewer buckets once it is finished."""
         finished = derived.hour_start_ns(hour + 1) + self._options.merge_after_ns <= now_ns
         records = self._options.records_per_unit
         buckets = size.buckets(records, before["buckets"], finished=finished)
@@ -213,8 +213,8 @@ class Derive:
         return place, size.buckets(records, 1, finished=True) < buckets
 
     async def _report(self, work: Relations) -> None:
-        """What an operator should see: batches that cannot be read any more, batches that came too late, and hours of
-        which something cannot be read.
+        """Problems for the operator: batches that cannot be read any more, batches that came too late, and hours that
+        cannot be read completely.
         """
         detail = "its bytes were there when it was reconciled, and could not be read when they were needed"
         first = f"LIMIT {MOST_REPORTED}"
@@ -244,7 +244,8 @@ class Derive:
     # --- publish ---
 
     async def _publish(self, work: Relations, kind: Kind) -> Document:
-        """The next generation of each hour that was planned. Then marks go: of these hours, and of closed ones."""
+        """Publish the next generation of each planned hour. Then remove the marks of these hours, and of closed
+        ones."""
         before = "day_" if kind is Kind.DAILY else ""
         outcome = Outcome()
         places = [_place_of(kind, row) for row in await work.rows(f"SELECT * FROM {before}places ORDER BY hour")]
@@ -272,7 +273,7 @@ class Derive:
         return {**outcome.document(), **{name: int(count or 0) for name, count in counts.items()}}
 
     async def _publish_one(self, draft: Draft, outcome: "Outcome") -> int | None:
-        """The hour, if what was planned of it is current now."""
+        """The hour, if its plan is current now."""
         place = draft.place
         try:
             published = await publish(self._store, draft)
@@ -305,7 +306,7 @@ class Derive:
     # --- without doing it ---
 
     async def preview(self, request: Document) -> list[HourPlan | DayPlan]:
-        """What a run would do. It holds the rows of one hour at a time."""
+        """What a run would do. Holds the rows of one hour at a time."""
         now_ns = self._env.ambient.clock.wall_ns()
         found: list[HourPlan | DayPlan] = []
         for hour in await self._wanted(Kind.ROLLUP, request):
@@ -345,7 +346,7 @@ def define(work: Relations) -> None:
 
 
 async def _drafts(work: Relations, before: str, places: Sequence[Place]) -> list[Draft]:
-    """What the generations of these hours are made of; not of one of which a unit could not be made."""
+    """The contents of the generations of these hours; an hour with a failed unit is left out."""
     named = ", ".join(str(place.hour) for place in places)
     units = await work.rows(
         f"SELECT hour, unit_id, outcome FROM {before}units WHERE outcome <> 'lost' AND hour IN ({named}) "
@@ -364,10 +365,10 @@ async def _drafts(work: Relations, before: str, places: Sequence[Place]) -> list
 
 @dataclass
 class Outcome:
-    """What became of some hours."""
+    """The results for some hours."""
 
     hours: list[int] = field(default_factory=list)
-    """With a new generation."""
+    """Hours with a new generation."""
     superseded: int = 0
     broken_hours: int = 0
     late: int = 0

@@ -94,8 +94,8 @@ class MakeDays:
 
 @dataclass(frozen=True)
 class TooLate:
-    """Batches that are listed in a closed hour and not counted by it. Whatever was derived while this was not known, in
-    other hours of these batches and of those with which they share numbers, is due again.
+    """Batches that are listed in a closed hour and not counted by it. The other hours of these batches, and of batches
+    that share numbers with them, become due again, because they may have been derived before the hour was closed.
     """
 
     limits: Limits
@@ -143,7 +143,7 @@ def day_rows(plan: DayPlan) -> Iterator[Document]:
 
 
 async def grouped(given: AsyncIterator[pa.RecordBatch], by: Sequence[str]) -> AsyncIterator[list[dict[str, Any]]]:
-    """Rows that are equal in these columns, which come one after the other."""
+    """Groups of consecutive rows that are equal in these columns."""
     waiting: list[dict[str, Any]] = []
     at: tuple[Any, ...] | None = None
     async for batch in given:

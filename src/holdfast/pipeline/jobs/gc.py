@@ -43,7 +43,7 @@ JOINED: Mapping[str, tuple[str, ...]] = {
     "orphans": (ingest.BLOBS, ingest.ACCEPTED_BY_BLOB),
     "derived": (rollup.MANIFESTS, rollup.ROLLUP, rollup.INDEX),
 }
-"""Kinds whose objects are listed and joined, and the prefixes that they need."""
+"""Kinds whose objects are found by joining listings, and the prefixes that they need."""
 
 Parts = Callable[[Store], Awaitable[list[str]]]
 Sweeper = Callable[[Store, Ambient, Ask, Sweep], Awaitable[None]]
@@ -56,7 +56,7 @@ SUBJECTS: Mapping[str, tuple[Parts, Sweeper]] = {
     "expire-runs": (leftovers.one_part, leftovers.expire_runs),
     "expire-events": (leftovers.namespaces, leftovers.expire_events),
 }
-"""Kinds that tell by themselves what may go: the parts into which each is divided, and what is done with a part."""
+"""Kinds that need no join: how each is divided into parts, and the function for a part."""
 
 PARTS = pa.schema([("kind", pa.string()), ("part", pa.string())])
 NAMED = pa.schema([("key", pa.string())])
@@ -64,11 +64,11 @@ SWEPT = pa.schema(
     [("kind", pa.string()), ("outcome", pa.string()), ("why", pa.string()), ("key", pa.string()), ("n", pa.int64())]
 )
 PART_WORK = 500
-"""The work of a part, in checks of one object."""
+"""The work of a part, as a number of checks of one object."""
 BY_PART = Spread(by=("kind", "part"), worth=1_000, order=("key",), work="work")
 NEWEST = "SELECT key FROM newest"
 CHOSEN = "SELECT * FROM chosen"
-UNREADABLE = "what decides about the rest of it cannot be read"
+UNREADABLE = "an object that decides about the others cannot be read"
 
 
 class Gc:
@@ -80,7 +80,7 @@ class Gc:
         self._store, self._options = env.store, env.options.gc
 
     async def is_due(self) -> bool:
-        """Whether the last run is long enough ago."""
+        """Whether the last run began at least the set interval ago."""
         last = await latest(self._store, self.name)
         now_ns = self._env.ambient.clock.wall_ns()
         return last is None or now_ns - last.started_ms * 1_000_000 >= self._options.every_ns
@@ -158,7 +158,7 @@ class Gc:
             define(work, kinds)
             if "derived" in kinds:
                 await work.map("named", NEWEST, Named(), Spread(by=("key",), worth=500))
-            # What may be removed in all is counted by one task.
+            # With a limit there is one task, which counts.
             spread = BY_PART if limit is None else replace(BY_PART, worth=1 << 62)
             await work.map("swept", CHOSEN, Remove(ask), spread)
             return summary(kinds, await work.rows(COUNTS), await work.rows(EXAMPLES_OF))
@@ -173,7 +173,7 @@ class Gc:
                 yield pa.RecordBatch.from_pylist(rows, PARTS)
 
     async def _settle(self, begun: Document, run_id: str) -> Document:
-        """Conclude what a task of this run was about to do when it was cut short."""
+        """Record the outcome of intents that an interrupted task of this run has left."""
         found = await record.settle(self._store, run_id) if begun["apply"] else 0
         await staged.remove(self._store, run_id)
         return {"settled": found}
@@ -217,7 +217,7 @@ def define(work: Relations, kinds: Sequence[str]) -> None:
 
 
 def summary(kinds: Sequence[str], counts: Sequence[Document], examples: Sequence[Document]) -> Document:
-    """Of each kind how many objects were looked at, removed, mended and kept, and why, with the first keys."""
+    """For each kind, how many objects were checked, removed, repaired and kept, and why, with the first keys."""
     found: Document = {}
     for kind in kinds:
         own = [row for row in counts if row["kind"] == kind]
@@ -240,8 +240,8 @@ def summary(kinds: Sequence[str], counts: Sequence[Document], examples: Sequence
 
 @dataclass(frozen=True)
 class Named:
-    """What generations name: their own keys, their units and chunks. Of one that cannot be read nothing is given, so
-    all of its hour is chosen, and ``derived`` reports it.
+    """The keys that generations refer to: their own, and those of their units and chunks. A generation that cannot be
+    read gives none, so all objects of its hour are chosen, and ``derived`` reports it.
     """
 
     schema: pa.Schema = NAMED
@@ -281,7 +281,7 @@ class Remove:
                     await derived.sweep(store, ambient, entries, ask, out)
                 else:
                     await SUBJECTS[kind][1](store, ambient, ask, out)
-            except (Corrupt, Incompatible) as error:  # it proves nothing: the rest of this part stays
+            except (Corrupt, Incompatible) as error:  # nothing is proved, so the rest of this part stays
                 out.keep(UNREADABLE, str(error))
         if out is not None:
             yield await _tally(out)

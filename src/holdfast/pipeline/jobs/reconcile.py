@@ -61,7 +61,7 @@ log = logger("pipeline")
 AT_ONCE = 16
 DEEP_EVERY_NS = 3_600 * 1_000_000_000
 MOST_WAITING = 1_000
-"""New references that are read before a run is begun, to know whether any leads to a batch."""
+"""New references that are read before a run begins, to find out whether any leads to a batch."""
 MOST_GIVEN = 50_000
 NAMESPACE = "pipeline"
 HOUR_CHANGED = "pipeline.hour_changed"
@@ -78,9 +78,9 @@ TABLES = {
     "listed": LISTED,
     "written": WRITTEN,
 }
-"""What is staged, in this order."""
+"""The staged tables, in this order."""
 TOUCHING = ("around", "others", "reported", "listed")
-"""Without rows in most runs, in which no number was known before."""
+"""Tables that are empty in most runs, because no number was known before."""
 
 BY_KEY = Spread(by=("key",), worth=200)
 BY_SHARD = Spread(by=("shard",), worth=50_000, order=("agent", "boot", "seq_start"))
@@ -102,7 +102,7 @@ class Reconcile:
         self._rule = Rule()
 
     async def is_due(self) -> bool:
-        """Whether there is anything to look at. If not, the checkpoint moves on at once."""
+        """Whether there is anything to do. If not, the checkpoint advances at once."""
         if (await problems.broken(self._store)).keys:
             return True
         before = await self._checkpoints.read()
@@ -123,7 +123,7 @@ class Reconcile:
         return False
 
     async def _has_anything(self, before: Checkpoint | None) -> bool:
-        """Whether a first scan has anything to look at. If not, it is over."""
+        """Whether a first scan has anything to read. If not, it is complete."""
         from_ns, began_ns, store_ns = await self._begin_scan()
         for prefix in (ingest.ACCEPTED, ingest.CONFLICTS):
             async for _ in self._store.keys(prefix):
@@ -133,7 +133,7 @@ class Reconcile:
         return False
 
     async def split(self, request: Document) -> list[Document]:
-        """One run after the other takes up what the one before has left."""
+        """Runs follow each other until nothing is left."""
         return [request]
 
     async def run(self, ctx: Steps, request: Document) -> Document:
@@ -144,7 +144,7 @@ class Reconcile:
         return {**listed["counts"], **published, "more": plan["more"]}
 
     async def preview(self, request: Document) -> int:
-        """How many keys a run would look at. Reads alone."""
+        """How many keys a run would read. Writes nothing."""
         before = await self._checkpoints.read()
         position = await read_position(self._store, before)
         keys = len((await problems.broken(self._store)).keys)
@@ -179,7 +179,7 @@ class Reconcile:
     # --- plan ---
 
     async def _plan(self, request: Document, run_id: str) -> Document:
-        """What to look at: staged, so that a run that is resumed looks at the same."""
+        """The keys to verify: staged, so that a resumed run has the same ones."""
         before = await self._checkpoints.read()
         position = await read_position(self._store, before)
         retried = await problems.broken(self._store, None if before is None else before.broken_after)
@@ -216,7 +216,8 @@ class Reconcile:
         return (await work.put(name, KEYS, _batch(keys))).rows if keys else 0
 
     def _spans(self, request: Document) -> tuple[Span, ...]:
-        """What a request names: references of a time, or manifests and conflicts, of some agents or all."""
+        """The keys that a request names: references of a range of time, or manifests and conflicts, of some agents or
+        all."""
         if request.get("since_ns") is not None or request.get("until_ns") is not None:
             since_ns = request.get("since_ns") or 0
             until_ns = request.get("until_ns") or self._ambient.clock.wall_ns()
@@ -225,15 +226,15 @@ class Reconcile:
         return tuple(Span(f"{prefix}{agent}") for prefix in (ingest.ACCEPTED, ingest.CONFLICTS) for agent in agents)
 
     async def _begin_scan(self) -> tuple[int, int, int]:
-        """When a first scan begins, by the store's clock and by this one. A manifest that comes after the scan has
-        passed its place comes too late for a reference from before then to count.
+        """When a first scan begins, by the store's clock and by this machine's. If the scan misses a manifest because
+        it is written later, a reference from before the scan is too old to count.
         """
         store_ns = await self._checkpoints.store_now()
         return max(0, store_ns - self._rule.horizon_ns), self._ambient.clock.wall_ns(), store_ns
 
     def _to(self, before: Checkpoint | None, end: Position, now_ns: int, deep: bool) -> Checkpoint:
-        """The checkpoint at the end of a look that began at ``now_ns``. Its ids are those of ``before``: this is for a
-        look that gives nothing out, or is completed with its own.
+        """The checkpoint at the end of a look that began at ``now_ns``. It has the ids of ``before``; the caller adds
+        those of the look, if any.
         """
         through = before.through_unix_ns if before is not None and end.more else now_ns
         return Checkpoint(
@@ -285,7 +286,7 @@ class Reconcile:
         }
 
     async def _bind(self, work: Relations, plan: Document) -> None:
-        """The tables of the plan. What had no rows was not staged."""
+        """The tables of the plan. Tables without rows were not staged."""
         if plan["scanned"] and plan["listed"]:
             await work.bind("objects", OBJECTS)
             work.view("found", "SELECT key FROM objects")
@@ -299,8 +300,8 @@ class Reconcile:
             work.empty("retried", KEYS)
 
     async def _references(self, work: Relations, plan: Document) -> tuple[list[str], list[str]]:
-        """Ids of references that led to no batch, and of those that a first scan has covered or written. Beyond so many
-        of the latter, the next runs look at their batches once more.
+        """Ids of references that led to no batch, and of those that a first scan has covered or written. Above the
+        limit of the latter, the next runs verify their batches once more.
         """
         given = f"SELECT key, reference FROM looked WHERE reference IS NOT NULL LIMIT {MOST_GIVEN}"
         waiting = "SELECT key, CAST(NULL AS STRING) FROM looked WHERE waiting"
@@ -309,7 +310,7 @@ class Reconcile:
         return led_nowhere, [row["reference"] for row in rows if row["reference"] is not None]
 
     async def _overlaps(self, work: Relations, verify: Verify, *, known: bool) -> None:
-        """Batches that share numbers with those of this run, and what the hours of these list already."""
+        """Batches that share numbers with those of this run, and the existing listings of their hours."""
         if not known:
             for name in TOUCHING:
                 work.empty(name, TABLES[name])
@@ -321,7 +322,8 @@ class Reconcile:
         await work.map("listed", "SELECT * FROM hours_again", ReadListings(), Spread(by=("hour",), worth=10))
 
     async def _mend(self, rows: Iterable[Document], run_id: str) -> None:
-        """These were broken and can be read now. Units may have been made without them: their hours are due."""
+        """These batches were unreadable before and can be read now. Units may have been made without them, so their
+        hours are due."""
         hours = {(row["key"], row["hour"]) for row in rows}
         for key, hour in sorted((key, hour) for key, hour in hours if hour is not None):
             await mark_all(self._store, hour, hashlib.sha256(f"{run_id}\x00{key}".encode()).hexdigest())
@@ -343,8 +345,8 @@ class Reconcile:
         return {"hours": sorted({layout.hour_name(hour) for hour, _ in listed["listings"]})}
 
     async def _reached(self, plan: Document, listed: Document) -> Checkpoint:
-        """References that led to no batch were not given out: the next look reads them again. References of batches
-        that a first scan has found were: no look need find them again.
+        """References that led to no batch do not count as given out: the next look reads them again. References of
+        batches that a first scan has found do: no look needs to find them again.
         """
         recent = plan["recent"]
         waiting, given = ({bytes.fromhex(each) for each in listed[name]} for name in ("waiting", "given"))
@@ -353,7 +355,7 @@ class Reconcile:
         return replace(Checkpoint(**plan["checkpoint"]), recent=recent)
 
     async def _verify(self, listed: Document, run_id: str) -> Document:
-        """What was written is there."""
+        """Check that the listings which were written exist."""
         keys = [key for _, key in listed["listings"]]
         await map_bounded(keys, self._store.head, limit=AT_ONCE)
         await staged.remove(self._store, run_id)
@@ -393,7 +395,7 @@ ALONE = (
     f"SELECT DISTINCT hour, {OWN}, records, first_ns, last_ns, CAST(NULL AS STRING) AS listing "
     "FROM batches WHERE hour IS NOT NULL"
 )
-"""``unlisted`` in a run whose batches share numbers with no others, and are in no listing yet."""
+"""The view ``unlisted`` for a run whose batches share no numbers with others and are in no listing yet."""
 MENDED = "SELECT DISTINCT retried.key, batches.hour FROM retried JOIN batches ON batches.key = retried.key"
 
 
@@ -445,8 +447,8 @@ def define(work: Relations) -> None:
         f"UNION SELECT {OWN}, hour, records, first_ns, last_ns FROM others WHERE manifest_id IS NOT NULL",
     )
     work.view("shares", "SELECT manifest_id, hour, records, first_ns, last_ns FROM everything WHERE hour IS NOT NULL")
-    # An overlapping batch stands in the hours of both: who derives an hour must see every batch that shares its
-    # numbers. The other one may be one that no run has found yet.
+    # An overlapping batch is listed in the hours of both: deriving an hour needs every batch that shares its numbers.
+    # The other batch may be one that no run has found yet.
     work.view(
         "placed",
         """

@@ -5,7 +5,6 @@ Laws, races and one test of each domain; and what differs between the stores.
 
 import asyncio
 import os
-import random
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,12 +15,10 @@ import obstore
 import pytest
 from obstore.store import AzureStore
 
-from holdfast.base.clock import SystemClock
 from holdfast.base.config import RetrySection, Settings
 from holdfast.base.errors import Invalid
 from holdfast.base.ids import Ambient
-from holdfast.objects.conformance.examination import examine
-from holdfast.objects.conformance.laws import LAWS, Effort, Law
+from holdfast.objects.conformance.laws import LAWS, Law
 from holdfast.objects.open import backend
 from holdfast.objects.store import CREATE, IfMatch, Lost, Part, Store, Version, Written
 from holdfast.objects.uri import StoreSpec
@@ -31,8 +28,8 @@ from tests.integration.racers import Report, race
 from tests.integration.run_places import Place
 from tests.integration.scripted_server import ScriptedServer
 from tests.integration.servers import Azurite
+from tests.laws.test_laws import check_law
 
-EFFORT = Effort(races=6, rounds=5, keys=1_200, large_bytes=40 * 1024 * 1024)
 SETTINGS = Settings(retry=RetrySection(attempts=30, base_ms=1, max_ms=10))
 AZURE = pytest.param("az", marks=pytest.mark.azure)
 
@@ -96,19 +93,8 @@ def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 @on_both
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
 async def test_law_is_kept(kind: str, law: Law) -> None:
-    leftovers: list[str] = []
-    async with (
-        CLOUDS[kind]() as cloud,
-        examine(
-            cloud.spec,
-            effort=EFFORT,
-            ambient=Ambient(SystemClock(), random.Random(1)),
-            on_leftovers=lambda prefix, error: leftovers.append(f"{prefix}: {error}"),
-        ) as examination,
-    ):
-        (finding,) = [finding async for finding in examination.findings([law])]
-    assert finding.kept, finding.figure
-    assert leftovers == []
+    async with CLOUDS[kind]() as cloud:
+        await check_law(cloud.spec, law)
 
 
 @on_both

@@ -302,7 +302,7 @@ async def test_a_spool_that_was_killed_shows_all_that_it_acknowledged_before_it_
     token = make_token(tokens, "web-*")
     spooling = ("--acceptance", "local_spool", "--spool", str(tmp_path / "spool"))
     acknowledged: dict[int, int] = {}
-    for start in range(0, 8, 2):  # few: these land fast
+    for start in range(0, 6, 2):  # few: these land fast
         with collectors(place, tokens, spooling, object_landing_interval_ms=interval_ms) as (one,):
             async with httpx.AsyncClient(timeout=30) as http, asyncio.timeout(60):
                 live: dict[str, Any] = {"complete": False}

@@ -8,6 +8,7 @@ from tests.integration.proc_witness import compare, watched
 def test_counters_of_a_running_agent_lie_between_two_readings_of_others(tmp_path: Path) -> None:
     place, witnesses, figures = watched(tmp_path, 3, interval_ms=200, batch_ms=0)
     assert figures["exit"] == 0
+    assert figures["resident_mib_highest"] < 200
     counters = (
         "node_cpu_seconds_total",
         "lightmetrics_host_cpu_seconds_total",

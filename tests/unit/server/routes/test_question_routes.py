@@ -66,6 +66,7 @@ async def test_questions_are_answered_with_and_without_parameters(tmp_path: Path
         assert not logs["truncated"]
 
 
+@pytest.mark.soak
 async def test_ten_thousand_series_over_twenty_steps_are_answered_within_the_memory_limit(tmp_path: Path) -> None:
     async with server_desk(tmp_path) as desk:
         start = desk.service.ambient.clock.wall_ns() // HOUR * HOUR - HOUR

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.ontology.filters.aggregates import mean, total
+from holdfast.ontology.query.aggregation import mean, total
 from holdfast.ontology.types.expressions.ast import (
     Aggregate,
     AggregateTerm,

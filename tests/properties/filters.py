@@ -12,7 +12,6 @@ from uuid import UUID
 from hypothesis import strategies as st
 from typing_extensions import TypedDict
 
-from holdfast.ontology.types.annotations import analyse
 from holdfast.ontology.types.codecs import codec
 from holdfast.ontology.types.errors import InvalidQuery
 from holdfast.ontology.types.expressions.ast import (
@@ -34,7 +33,7 @@ from holdfast.ontology.types.expressions.ast import (
     TextOperator,
 )
 from holdfast.ontology.types.expressions.fitting import fitted, item_node, node_at, reading_of
-from holdfast.ontology.types.typespec import Node, without_null
+from holdfast.ontology.types.typespec import Node, analyse, without_null
 
 FAMILY = (*'aAb%_éÉİß𝄞\uffff\x00"\\', "", "ab", "a%", "a_b", "\u03c2", "\u03a3", "\u03c3", "1.5", "NaN", "Infinity")
 FAMILY += (

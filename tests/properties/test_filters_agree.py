@@ -13,8 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.ontology.filters.operand import joined
-from holdfast.ontology.filters.scope import Source, Sql, quoted, typed_column
+from holdfast.ontology.filters.operand import Source, Sql, joined, quoted, typed_column
 from holdfast.ontology.filters.sql import compile_order, compile_where
 from holdfast.ontology.format.data.columns import typed_columns
 from holdfast.ontology.types.expressions.ast import End

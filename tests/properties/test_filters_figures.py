@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.ontology.filters.aggregates import compile_figure
+from holdfast.ontology.query.aggregation import compile_figure
 from holdfast.ontology.types.errors import InvalidQuery
 from holdfast.ontology.types.expressions.ast import Aggregate, AggregateTerm, AvgLen, Count
 from holdfast.ontology.types.expressions.fitting import reading_of

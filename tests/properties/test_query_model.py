@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.ontology.filters.operand import fill
-from holdfast.ontology.filters.scope import Sql
+from holdfast.ontology.filters.operand import Sql, fill
 from holdfast.ontology.filters.sql import _Compiler
 from holdfast.ontology.types.expressions.ast import Comparison
 from tests.properties.query_model.trial import trial

@@ -36,8 +36,7 @@ from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import EMPTY, Ledger
 from holdfast.ontology.format.data.batch import Identity, Row
 from holdfast.ontology.format.data.rows import read
-from holdfast.ontology.format.data.stored_rows import read_rows
-from holdfast.ontology.format.data.upgrade import upgraded_table
+from holdfast.ontology.format.data.stored_rows import read_rows, upgraded_table
 from holdfast.ontology.format.head import read_head
 from holdfast.ontology.format.manifest import REDACTS, Manifest
 from holdfast.ontology.format.redactions import is_erased

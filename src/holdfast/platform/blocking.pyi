@@ -43,7 +43,7 @@ from holdfast.ontology.feed import Change
 from holdfast.ontology.maintain import migrate as migration
 from holdfast.ontology.query.aggregation import Group
 from holdfast.ontology.query.explain import Explanation
-from holdfast.ontology.query.pagination import Page as QueryPage
+from holdfast.ontology.query.query import Page as QueryPage
 from holdfast.ontology.query.results import Linked
 from holdfast.ontology.session import Anything
 from holdfast.ontology.types.expressions.terms import Condition, Figure, Ordering, RowTerm

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from holdfast.ontology.filters.scope import quoted
+from holdfast.ontology.filters.operand import quoted
 from holdfast.ontology.query.query import Query
 from holdfast.ontology.query.sqltables import SqlTables
 from tests.properties.query_model.past import When

@@ -13,7 +13,7 @@ import pytest
 from typing_extensions import TypedDict
 
 from holdfast.ontology import Condition, Entity, Field, InvalidQuery, Mixin, Relation, left, right
-from holdfast.ontology.filters.scope import Source, TypedColumn, quoted
+from holdfast.ontology.filters.operand import Source, TypedColumn, quoted
 from holdfast.ontology.filters.sql import compile_where
 from holdfast.ontology.types.expressions.ast import Comparison, FieldPath, In, IsNull, Or, Order
 from holdfast.ontology.types.expressions.terms import count, count_where

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.ontology import Entity, Field, Relation
 from holdfast.ontology.filters.jsonsql import key_of
-from holdfast.ontology.filters.scope import Source, Sql, TypedColumn
+from holdfast.ontology.filters.operand import Source, Sql, TypedColumn
 from holdfast.ontology.filters.sql import compile_order, compile_where
 from holdfast.ontology.types.expressions.fitting import fold
 from holdfast.ontology.types.expressions.terms import Condition

@@ -10,8 +10,7 @@ import pytest
 
 from holdfast.base.errors import Conflict
 from holdfast.ontology import Entity, Field, Ordering, Relation, left, meta
-from holdfast.ontology.filters.operand import fill
-from holdfast.ontology.filters.scope import Sql
+from holdfast.ontology.filters.operand import Sql, fill
 from holdfast.ontology.maintain.compact import Compactor
 from holdfast.ontology.query import statement
 from holdfast.ontology.query.query import Query

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.base.errors import Invalid, Refused
 from holdfast.ontology.chain.history import Tags
-from holdfast.ontology.filters.scope import Sql
+from holdfast.ontology.filters.operand import Sql
 from holdfast.ontology.query.engine import Snapshot
 from holdfast.ontology.query.statement import Ask
 from holdfast.ontology.types.fields import left

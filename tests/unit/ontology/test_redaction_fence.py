@@ -18,7 +18,7 @@ from holdfast.ontology.format import layout
 from holdfast.ontology.maintain import erase
 from holdfast.ontology.maintain.compact import Compactor
 from holdfast.ontology.maintain.verify.verify import verify
-from holdfast.ontology.query.cache.fetched import OldCopy
+from holdfast.ontology.query.cache.loaded import OldCopy
 from holdfast.ontology.query.statement import Need
 from holdfast.ontology.types.errors import Overtaken
 from tests.unit.ontology.desk import Desk

@@ -12,7 +12,7 @@ from holdfast.base.errors import Corrupt, Invalid, NotFound, Refused
 from holdfast.objects.store import OVERWRITE
 from holdfast.ontology import Entity, Field
 from holdfast.ontology.chain.history import When
-from holdfast.ontology.filters.scope import quoted
+from holdfast.ontology.filters.operand import quoted
 from holdfast.ontology.query.sqltables import SqlTables
 from holdfast.ontology.session import Ontology
 from tests.unit.ontology.desk import Desk

@@ -10,7 +10,6 @@ import pytest
 from pydantic import Field as Constraint
 
 from holdfast.ontology.format.data.columns import arrow_type
-from holdfast.ontology.types.annotations import analyse
 from holdfast.ontology.types.typespec import (
     Anything,
     Choice,
@@ -21,6 +20,7 @@ from holdfast.ontology.types.typespec import (
     Primitive,
     Record,
     Ref,
+    analyse,
     from_spec,
     from_text,
     to_spec,

@@ -20,7 +20,7 @@ from typing import Protocol, TypeVar
 from holdfast.objects.store import Store
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.format.chainstate import Ledger
-from holdfast.ontology.format.data.redacted import mark_of, redacted
+from holdfast.ontology.format.data.stored_rows import mark_of, redacted
 from holdfast.ontology.format.redactions import Redaction, finished, redaction_of
 from holdfast.ontology.format.stats import FileStats
 from holdfast.ontology.types.errors import Overtaken

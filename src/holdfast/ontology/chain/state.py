@@ -22,9 +22,8 @@ from holdfast.ontology.chain.resolve import Resolved, with_files
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import EMPTY, Ledger
 from holdfast.ontology.format.data.batch import Batch, Comparison, Current, Identity, Row, Segment, digest, merged
-from holdfast.ontology.format.data.redacted import mark_of
 from holdfast.ontology.format.data.rows import from_table
-from holdfast.ontology.format.data.stored_rows import read_current, read_rows
+from holdfast.ontology.format.data.stored_rows import mark_of, read_current, read_rows
 from holdfast.ontology.format.head import read_head
 from holdfast.ontology.types.errors import SnapshotGone
 from holdfast.ontology.types.refs import FileRef, TypeId

@@ -7,8 +7,7 @@ the value that is read there, and is NULL where there is none. All casts are TRY
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from holdfast.ontology.filters.operand import Domain, Operand, Test, bound, fill
-from holdfast.ontology.filters.scope import Sql
+from holdfast.ontology.filters.operand import Domain, Operand, Sql, Test, bound, fill
 from holdfast.ontology.types import readings as forms
 from holdfast.ontology.types.readings import Reading
 

@@ -11,8 +11,19 @@ Below ``NOT`` it may not: there ``strict`` turns it into false.
 from dataclasses import dataclass
 
 from holdfast.ontology.filters.jsonsql import NUMBERS, SPECIAL, JsonPlace, KeyPlace, key_of, let, matches
-from holdfast.ontology.filters.operand import ALWAYS, NEVER, Domain, Operand, Test, fill, joined
-from holdfast.ontology.filters.scope import Scope, Source, Sql, TypedColumn
+from holdfast.ontology.filters.operand import (
+    ALWAYS,
+    NEVER,
+    Domain,
+    Operand,
+    Scope,
+    Source,
+    Sql,
+    Test,
+    TypedColumn,
+    fill,
+    joined,
+)
 from holdfast.ontology.types import readings as forms
 from holdfast.ontology.types.expressions.ast import (
     And,

@@ -33,8 +33,8 @@ from holdfast.base.errors import Corrupt, check
 from holdfast.ontology.format.data.columns import arrow_type, typed_columns
 from holdfast.ontology.format.data.footer import REDACTED
 from holdfast.ontology.format.data.lifespans import ORIGIN, Lasting, Lives, in_order, lives
-from holdfast.ontology.format.data.redacted import mark_in
 from holdfast.ontology.format.data.rows import ROW_GROUP, marks, partial_columns, repeats
+from holdfast.ontology.format.data.stored_rows import mark_in
 from holdfast.ontology.types import names
 from holdfast.ontology.types.typeinfo import TypeInfo
 

@@ -27,7 +27,7 @@ from holdfast.ontology.commit.commit import Commit
 from holdfast.ontology.commit.lock import Turn
 from holdfast.ontology.format.data.batch import Batch, Row
 from holdfast.ontology.format.data.rows import batched
-from holdfast.ontology.format.data.upgrade import upgraded_rows
+from holdfast.ontology.format.data.stored_rows import upgraded_rows
 from holdfast.ontology.maintain.plan import Pinned, Plan, Work, apply_plan, check_token, plan_at_head
 from holdfast.ontology.types.names import key_columns
 from holdfast.ontology.types.refs import TypeId

@@ -28,7 +28,7 @@ from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.chain.resolve import resolve_by_chain
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.data.footer import stats_of
-from holdfast.ontology.format.data.redacted import redacted
+from holdfast.ontology.format.data.stored_rows import redacted
 from holdfast.ontology.format.head import read_head
 from holdfast.ontology.format.index import read_index
 from holdfast.ontology.format.redactions import Redaction, Rewritten, finished, record_body, redaction_of

@@ -22,7 +22,7 @@ from holdfast.ontology.chain.chain import KnownHead
 from holdfast.ontology.chain.history import When, Window, window
 from holdfast.ontology.chain.redaction_fence import RedactionFence, fence_of, retry_overtaken
 from holdfast.ontology.chain.resolve import Resolved, resolve, resolve_by_chain
-from holdfast.ontology.filters.scope import Sql
+from holdfast.ontology.filters.operand import Sql
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import Ledger
 from holdfast.ontology.format.head import Head

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.ontology.chain.history import When
-from holdfast.ontology.filters.scope import Sql
+from holdfast.ontology.filters.operand import Sql
 from holdfast.ontology.query.cache.prune import paths, split
 from holdfast.ontology.query.engine import Engine, Planned, Snapshot
 from holdfast.ontology.query.statement import Ask

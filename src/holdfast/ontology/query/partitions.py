@@ -25,8 +25,7 @@ from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.chain.history import Window
 from holdfast.ontology.chain.redaction_fence import RedactionFence, fence_of
 from holdfast.ontology.chain.resolve import Resolved, resolve, resolve_by_chain
-from holdfast.ontology.filters.operand import fill, joined
-from holdfast.ontology.filters.scope import Sql, quoted
+from holdfast.ontology.filters.operand import Sql, fill, joined, quoted
 from holdfast.ontology.filters.sql import compile_where
 from holdfast.ontology.format.chainstate import Ledger
 from holdfast.ontology.format.data.columns import arrow_type

@@ -27,8 +27,7 @@ from holdfast.ontology.chain import catalog
 from holdfast.ontology.chain.chain import KnownHead
 from holdfast.ontology.chain.history import LATEST, When, commit_at
 from holdfast.ontology.filters.jsonsql import json_path, key_of
-from holdfast.ontology.filters.operand import pieces
-from holdfast.ontology.filters.scope import Sql, quoted
+from holdfast.ontology.filters.operand import Sql, pieces, quoted
 from holdfast.ontology.format.chainstate import Ledger, fate
 from holdfast.ontology.format.data.columns import DECIMAL, arrow_type
 from holdfast.ontology.query.cache.loaded import duck_type

@@ -14,8 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.ontology.chain.history import LATEST, When, Window
-from holdfast.ontology.filters.operand import fill, joined
-from holdfast.ontology.filters.scope import Scope, Source, Sql, quoted
+from holdfast.ontology.filters.operand import Scope, Source, Sql, fill, joined, quoted
 from holdfast.ontology.filters.sql import compile_order, compile_where, sort_values
 from holdfast.ontology.query.cache.prune import conjuncts, paths, split
 from holdfast.ontology.query.type_table import Table

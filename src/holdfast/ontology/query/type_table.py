@@ -19,8 +19,7 @@ from functools import cached_property
 from itertools import groupby
 
 from holdfast.ontology.chain.history import Window
-from holdfast.ontology.filters.operand import fill, joined
-from holdfast.ontology.filters.scope import Source, Sql, TypedColumn, quoted, typed_column
+from holdfast.ontology.filters.operand import Source, Sql, TypedColumn, fill, joined, quoted, typed_column
 from holdfast.ontology.filters.sql import compile_where
 from holdfast.ontology.format.data.columns import arrow_type
 from holdfast.ontology.query.cache.loaded import (

@@ -37,7 +37,6 @@ from typing import (
 from uuid import UUID
 
 from holdfast.ontology.types import names
-from holdfast.ontology.types.annotations import analyse
 from holdfast.ontology.types.errors import (
     InvalidType,
     InvalidValue,
@@ -50,7 +49,7 @@ from holdfast.ontology.types.errors import (
 from holdfast.ontology.types.fields import MISSING, End, Field
 from holdfast.ontology.types.refs import Kind, TypeId
 from holdfast.ontology.types.typeinfo import ENDS, NOT_EMPTY, TypeInfo, end_key, type_info
-from holdfast.ontology.types.typespec import Choice, Node, Primitive, without_null
+from holdfast.ontology.types.typespec import Choice, Node, Primitive, analyse, without_null
 
 _KEY_TYPES = (str, int, UUID, date, datetime)
 

@@ -19,7 +19,7 @@ from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import Ledger
 from holdfast.ontology.format.data.footer import REDACTED
-from holdfast.ontology.format.data.redacted import mark_of
+from holdfast.ontology.format.data.stored_rows import mark_of
 from holdfast.ontology.format.head import Head, read_head
 from holdfast.ontology.format.index import Entry, read_index
 from holdfast.ontology.format.manifest import REDACTS, FileEntry

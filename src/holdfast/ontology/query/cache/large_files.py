@@ -32,8 +32,7 @@ from holdfast.ontology.format.data.lifespans import ORIGIN, known, lasting_in
 from holdfast.ontology.format.data.remote_parquet import WHOLE_BYTES, RemoteParquet, chunks_only
 from holdfast.ontology.format.data.rows import column_forms
 from holdfast.ontology.format.index import Entry
-from holdfast.ontology.query.cache.fetched import Arrival, Reader, arrived
-from holdfast.ontology.query.cache.loaded import Loaded, Reading
+from holdfast.ontology.query.cache.loaded import Arrival, Loaded, Reader, Reading, arrived
 from holdfast.ontology.query.cache.prune import may_match, paths
 from holdfast.ontology.types import names
 from holdfast.ontology.types.errors import Overtaken, SnapshotGone

@@ -28,16 +28,20 @@ from holdfast.base.aio import blocking, finishing, map_bounded
 from holdfast.base.errors import Refused
 from holdfast.objects.store import Store
 from holdfast.ontology.chain.redaction_fence import RedactionFence
-from holdfast.ontology.filters.scope import quoted
+from holdfast.ontology.filters.operand import quoted
 from holdfast.ontology.format.data.columns import arrow_type
 from holdfast.ontology.format.index import Entry
-from holdfast.ontology.query.cache.fetched import Arrival, Arrived, OldCopy, Reader, arrived
 from holdfast.ontology.query.cache.large_files import LargeFiles, Wanted, large
 from holdfast.ontology.query.cache.loaded import (
     SYSTEM,
+    Arrival,
+    Arrived,
     Loaded,
+    OldCopy,
+    Reader,
     Reading,
     alike,
+    arrived,
     duck_type,
     listed_columns,
     proved_end,

@@ -30,13 +30,13 @@ BY_TIME, BY_BLOB, BLOB_BY_TIME, CONFLICT_BY_BLOB = "by-time", "by-blob", "blob-b
 
 @dataclass(slots=True)
 class Seen:
-    """What a look at a batch gave."""
+    """The result of checking one batch."""
 
     manifest: AcceptedManifest | None = None
     batch: Batch | None = None
-    """If its bytes were read, and are right."""
+    """Its decoded contents, if its bytes were read and are valid."""
     reconciled: bool = False
-    """The reconciler has followed it."""
+    """Whether the reconciler has processed it."""
 
 
 @dataclass(slots=True)
@@ -46,10 +46,10 @@ class BatchCheck:
     limits: Limits
     resolutions: Resolutions
     reconciled_ns: int = 0
-    """What the store had of references by time before then, the reconciler has followed."""
+    """The reconciler has processed all references by time that the store had before this moment."""
 
     async def accepted(self, entry: Entry, tally: Tally) -> Seen:
-        """One accepted manifest, and what hangs on it."""
+        """Check one accepted manifest, and the objects that belong to it."""
         key = entry.key
         identity = layout.identity_in(key)
         if identity is None or key != layout.accepted_key(identity):
@@ -57,7 +57,7 @@ class BatchCheck:
             return Seen()
         found = await self.store.find(key)
         if found is None:
-            return Seen()  # listed and gone: who lists again does not find it
+            return Seen()  # listed, and removed since
         tally.checked["accepted"] += 1
         try:
             manifest = AcceptedManifest.read(found)
@@ -83,7 +83,7 @@ class BatchCheck:
             size = len(body) if body is not None else (await self.store.head(blob)).size
         except NotFound:
             if await find_expired(self.store, manifest.identity) is not None:
-                tally.checked["expired"] += 1  # on record: they were let go
+                tally.checked["expired"] += 1  # recorded as expired
             else:
                 tally.find(RULES["missing_blob"], key, f"its bytes are not at {blob}")
             return None
@@ -118,7 +118,7 @@ class BatchCheck:
         return batch
 
     async def _references(self, manifest: AcceptedManifest, tally: Tally) -> bool:
-        """Whether the reconciler has followed the batch. Its own two references are asked for only then."""
+        """Whether the reconciler has processed the batch. Only then must the two references that it writes exist."""
         by_time, by_blob, blob_by_time = references.of_accepted(manifest)
         found = await self._reference(by_time, manifest.key, tally)
         followed = found is not None and found.modified_ns < self.reconciled_ns
@@ -143,7 +143,7 @@ class BatchCheck:
     # --- conflicts ---
 
     async def conflict(self, entry: Entry, tally: Tally) -> None:
-        """One conflict on record: with what was accepted, and with the bytes that were refused."""
+        """Check one recorded conflict against the accepted batch and the refused bytes."""
         key = entry.key
         identity, sha256 = layout.identity_in(key), key.rpartition("/")[2].removesuffix(".json")
         if identity is None or len(sha256) != 64 or key != f"{layout.conflict_folder(identity)}{sha256}.json":
@@ -186,7 +186,8 @@ class BatchCheck:
                 tally.find(RULES["missing_evidence"], conflict.key, detail)
 
     async def resolution(self, entry: Entry, tally: Tally) -> None:
-        """A decision: its conflict is on record, unless it was final, after which garbage collection removes that."""
+        """Check a decision: its conflict is recorded, unless the decision was final, after which garbage collection
+        removes the record."""
         tally.checked["resolutions"] += 1
         path = entry.key.removeprefix(layout.RESOLUTIONS)
         identity, sha256 = layout.identity_in(entry.key), path.rpartition("/")[2].removesuffix(".json")
@@ -203,7 +204,7 @@ class BatchCheck:
 
 
 def _says_the_same(found: Object, wanted: Reference) -> bool:
-    """What follows from the manifest is there, whatever else is; a plain writer's reference may say more."""
+    """Whether a reference has all fields that follow from the manifest; a plain writer's may have more."""
     if found.body == wanted.body:
         return True
     try:

@@ -1,7 +1,7 @@
 """References and blobs that no manifest accounts for, each followed to what it should lead to. Reads alone.
 
-Which ones these are an audit finds by comparing listings with manifests; here the objects themselves are read. A blob
-is read, because its bytes say whose they are.
+An audit finds them by comparing listings with manifests; here the objects themselves are read. A blob is read because
+its bytes contain the identity of their batch.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ _BY_BLOB = re.compile(r"(?:accepted|quarantine)-by-blob/v1/sha256/([0-9a-f]{2})/
 
 @dataclass(frozen=True, slots=True)
 class Back:
-    """The way back from references to manifests."""
+    """Follows references back to manifests."""
 
     store: Store
     look: Look
@@ -47,7 +47,7 @@ class Back:
         return key == named(found[3], identity)
 
     async def follow(self, kind: str, key: str, tally: Tally) -> None:
-        """One reference, to what it refers to."""
+        """Check one reference against the object that it refers to."""
         tally.checked["references followed"] += 1
         match kind:
             case "by-time":
@@ -66,7 +66,8 @@ class Back:
             tally.find(RULES[rule], key, detail)
 
     async def _by_time(self, key: str) -> str | None:
-        """One that names a manifest and leads to no batch is what a failed attempt left, or one that came second."""
+        """A reference whose manifest does not exist, or records another acceptance, was left by an attempt that failed
+        or came second."""
         found = await self.store.find(key)
         try:
             if found is not None:
@@ -101,7 +102,7 @@ class Back:
         return None
 
     async def _led(self, key: str, fits: Callable[[AcceptedManifest], bool], otherwise: str) -> str | None:
-        """What is wrong with being led to this manifest. One that cannot be read is a finding of its own."""
+        """What is wrong with a reference to this manifest. A manifest that cannot be read is a finding of its own."""
         found = await self.store.find(key)
         if found is None:
             return f"there is no {key}"
@@ -113,7 +114,7 @@ class Back:
     # --- blobs ---
 
     async def evidence(self, entry: Entry, tally: Tally) -> bytes | None:
-        """A blob that no manifest needs: are its bytes those of its name?"""
+        """Check that the bytes of a blob that no manifest needs have the hash in its name."""
         sha256 = layout.blob_hash(entry.key)
         found = await self.store.find(entry.key)
         if sha256 is None or found is None:
@@ -126,7 +127,7 @@ class Back:
         return body
 
     async def loose(self, entry: Entry, tally: Tally) -> None:
-        """A blob that no reference names: whose is it?"""
+        """Find the batch of a blob that no reference names."""
         body, sha256 = await self.evidence(entry, tally), layout.blob_hash(entry.key)
         if body is None:
             return

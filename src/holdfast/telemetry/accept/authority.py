@@ -46,7 +46,7 @@ class Authority:
     acceptance: Acceptance
     created_at: str
     aliases: tuple[Place, ...] = ()
-    """Other addresses that are known to lead to the very same bucket and prefix."""
+    """Other addresses that an operator has confirmed to be the same bucket and prefix."""
     spool_id: str | None = None
     """In ``local_spool``: the one spool that accepts."""
     former: tuple[Document, ...] = ()
@@ -154,7 +154,7 @@ async def standing_authority(
     spool_id: str | None = None,
     unsafe_any_place: bool = False,
 ) -> Authority | None:
-    """As ``open_authority``, and None where that would create one. Writes nothing: what is refused leaves no trace."""
+    """Like ``open_authority``, but returns None where that would create one. Writes nothing."""
     found = await read_authority(store, ambient)
     if found is None:
         if expected_id is not None:
@@ -207,7 +207,7 @@ def objection(
 async def _create(
     store: Store, ambient: Ambient, place: Place, acceptance: Acceptance, spool_id: str | None
 ) -> Authority:
-    """Of many that begin at once one creates it, and all get that one."""
+    """Create the authority. If several processes do so at once, one succeeds and all get its authority."""
     ours = Authority(ambient.ids.unique(), place, acceptance, iso(ambient.clock.wall_ns()), spool_id=spool_id)
 
     def change(current: Authority | None) -> Authority | Unchanged:
@@ -225,7 +225,8 @@ async def promote(
     acceptance: Acceptance | None = None,
     spool_id: str | None = None,
 ) -> Authority:
-    """A new authority for the copy at ``place``. Only its callers can know that the original accepts no more."""
+    """Issue a new authority for the copy at ``place``. The caller must know that the original accepts no batches any
+    more."""
     new_id = ambient.ids.unique()
     now = iso(ambient.clock.wall_ns())
 
@@ -256,7 +257,7 @@ async def promote(
 
 
 async def add_alias(store: Store, ambient: Ambient, alias: Place) -> Authority:
-    """Say that ``alias`` is another address of the very same bucket and prefix. Nothing can check that."""
+    """Record that ``alias`` is another address of the same bucket and prefix, which cannot be checked."""
 
     def change(current: Authority | None) -> Authority | Unchanged:
         if current is None:

@@ -70,7 +70,7 @@ class Doubts:
         self._attempts: OrderedDict[BatchIdentity, set[str]] = OrderedDict()
 
     def add(self, attempt: AcceptedManifest) -> None:
-        """``attempt`` has ended, and may have landed."""
+        """Record that ``attempt`` has ended with an unknown outcome."""
         if attempt.write_id is not None:
             self._attempts.setdefault(attempt.identity, set()).add(attempt.write_id)
         while len(self._attempts) > self._most:
@@ -80,7 +80,7 @@ class Doubts:
         return self._attempts.get(identity, ())
 
     def settle(self, identity: BatchIdentity) -> None:
-        """A manifest of this identity was seen. It is never changed, so no other attempt matters any more."""
+        """Forget the attempts at this identity: its manifest was read, and never changes."""
         self._attempts.pop(identity, None)
 
 
@@ -132,7 +132,7 @@ class Collector:
         return await self._answer(attempt, AcceptedManifest.read(found), found.modified_ns)
 
     async def _prepare(self, attempt: _Attempt) -> Object | None:
-        """Bring bytes and reference into the store. If the bytes were there, the manifest may be too."""
+        """Write the bytes and the reference. If the bytes existed, the manifest may too: returns it if so."""
         submission = attempt.submission
         blob, referred = await self._both(
             partial(self.store.put, submission.blob_key, submission.body, ADDRESSED),
@@ -151,7 +151,7 @@ class Collector:
         return await asyncio.gather(blob(), reference(), return_exceptions=True)
 
     async def _claim(self, draft: AcceptedManifest) -> Object | None:
-        """Create the manifest; if another is there, that one."""
+        """Create the manifest; returns the existing one if there is one."""
         try:
             outcome = await self.store.put(draft.key, draft.encode(), CREATE)
         except Ambiguous as error:

@@ -1,4 +1,4 @@
-"""Between the wire and acceptance: who is in quarantine is refused, and a conflict is answered with its resolution.
+"""Between HTTP and acceptance: agents in quarantine are refused, and a conflict is answered with its resolution.
 
 Costs nothing on the path of a batch that is accepted; a conflict costs one GET more. That is not waited for long: a
 collector with a spool has its verdict from the disk, and gives it while the store is away.
@@ -15,7 +15,7 @@ from holdfast.telemetry.accept.holds import Holds
 from holdfast.telemetry.accept.resolutions import Resolutions
 
 RESOLUTION_S = 1.0
-"""How long a sender waits to hear what was decided about its conflict."""
+"""How long a request waits for the resolution of its conflict to be read."""
 
 _log = logger("ingest")
 

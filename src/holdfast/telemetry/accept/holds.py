@@ -51,7 +51,7 @@ class Hold:
 
 
 class Holds:
-    """What a collector knows of holds, and how operators change them."""
+    """The holds that a collector knows, and how operators change them."""
 
     def __init__(self, store: Store, ambient: Ambient) -> None:
         self._store = store
@@ -78,13 +78,13 @@ class Holds:
         document = codec.decode(found.body, key=layout.HOLDS)
         codec.expect(document, format_name=FORMAT, newest=1, key=layout.HOLDS)
         if document.get("value") is None:
-            raise Corrupt(f"{layout.HOLDS}: holds nothing")  # which must not lift what is held
+            raise Corrupt(f"{layout.HOLDS}: holds nothing")  # an unreadable register must not lift a hold
         holds = _holds(document["value"])
         self._active = {(each.agent_id, each.boot_id): each for each in holds if each.active}
         self._version = found.version
 
     async def run(self, every_s: float) -> None:
-        """Refresh, until cancelled. While the store does not answer, what is known holds."""
+        """Refresh until cancelled. While the store does not answer, the holds read last stay in effect."""
         while True:
             await asyncio.sleep(every_s)
             try:
@@ -97,7 +97,7 @@ class Holds:
         return () if found is None else _holds(found.value)
 
     async def hold(self, agent_id: str, boot_id: str, *, by: str, why: str) -> Hold:
-        """The hold that stands now; if there is one, it stays as it is."""
+        """Add a hold; returns the current one, which is kept if it exists."""
         _check(by, why)
         ours = Hold(agent_id, boot_id, by, iso(self._ambient.clock.wall_ns()), why)
 

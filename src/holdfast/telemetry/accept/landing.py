@@ -6,8 +6,8 @@ before it leaves the disk: no crash leaves a batch that is found neither here no
 store under an identity that was accepted here, the conflict is recorded there, and the store's manifest counts from
 then on.
 
-``accept`` needs no object store. It raises what the disk raises: ``Unavailable`` if it is full, ``Ambiguous`` if bytes
-could not be forced to it.
+``accept`` needs no object store. It raises the errors of the disk: ``Unavailable`` if it is full, ``Ambiguous`` if an
+fsync failed.
 """
 
 import asyncio
@@ -47,12 +47,12 @@ _log = logger("ingest")
 class SpoolOptions:
     object_landing_interval_ms: int = 1_000
     notes_kept_s: int = 30 * 86_400
-    """How long it is remembered here what has landed. Longer than anybody goes on sending a batch."""
+    """How long notes of landed batches are kept: longer than any agent resends a batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """What one round of landing did."""
+    """The result of one round of landing."""
 
     batches: int = 0
     conflicts: int = 0
@@ -64,20 +64,20 @@ class Landed:
 
 
 class Landings(Protocol):
-    """Live state, which shows what waits here."""
+    """Live state, which shows the batches that wait here."""
 
     def add(self, manifest: AcceptedManifest, batch: Batch, *, waits: bool) -> bool:
-        """This was accepted, and is in no store yet. It may be known already."""
+        """This batch was accepted and is not in the store yet. It may be known already."""
 
     def landed(self, manifest_ids: Collection[str]) -> None:
-        """These are in the store, listed, and no longer here."""
+        """These batches are in the store, with their references, and have left the disk."""
 
     def all_landed(self, began_ns: int) -> None:
-        """So is everything that waited then, by the monotonic clock."""
+        """All batches that waited at this time of the monotonic clock have landed."""
 
 
 class _Unrecorded(Exception):
-    """Other bytes stand in the store, and the record of that could not be written: the log says why."""
+    """The store has other bytes under this identity, and the conflict could not be recorded; the log says why."""
 
 
 class _Lander(Collector):
@@ -140,7 +140,7 @@ class SpoolCollector:
         return IdentityConflict(standing, None)
 
     async def land(self) -> Landed:
-        """Bring what is pending into the object store. ``Unavailable`` or ``Ambiguous`` ends a round, with no loss."""
+        """Land the pending batches. ``Unavailable`` or ``Ambiguous`` ends a round; nothing is lost."""
         done: Counter[str] = Counter()
         group: list[Spooled] = []
         stuck: dict[BatchIdentity, Spooled] = {}
@@ -183,7 +183,7 @@ class SpoolCollector:
         self._tell_landed(standing)
 
     async def _landed(self, standing: list[AcceptedManifest], spooled: Spooled) -> str:
-        """What became of it: the name of a count. One that cannot land keeps no other from landing."""
+        """The outcome, as the name of a counter. A batch that cannot land does not stop the others."""
         self._stuck.pop(spooled.identity, None)
         try:
             answer = await self._land(spooled)
@@ -217,7 +217,7 @@ class SpoolCollector:
         """Land every interval, until cancelled."""
         while True:
             try:
-                await self.spool.keep_reserve()  # whatever the store does: room may have come back by itself
+                await self.spool.keep_reserve()  # independent of the store: disk space may have become free
                 await self._round()
                 await self.spool.keep_reserve()
                 await self._forget()
@@ -256,7 +256,7 @@ class SpoolCollector:
             self._landings.landed([each.identity.manifest_id for each in manifests])
 
     async def _forget(self) -> None:
-        """Notes of what landed long ago go, so that the spool does not grow for ever. Looked for now and then."""
+        """Remove old notes from time to time, so that the spool does not grow for ever."""
         now = self._ambient.clock.monotonic_ns()
         if self._forgot_ns is None or now - self._forgot_ns >= FORGET_EVERY_NS:
             self._forgot_ns = now

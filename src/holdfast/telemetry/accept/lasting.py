@@ -1,6 +1,6 @@
 """Work beside requests that must not end: an unforeseen error is logged, and the work begins again.
 
-Without this a task that failed would be gone without a word, and what it did would never be done again.
+Without this a task that fails would end silently, and its work would never be done again.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Keys of accepted manifests from outside: S3 event notifications, and S3 Inventory reports. Pure and blocking.
 
-Both name keys of the bucket, so the prefix of the store is taken off, and what lies beside it is passed over. Keys in
+Both have keys of the whole bucket, so the prefix of the store is removed, and other keys are ignored. Keys in
 notifications, and in inventories as CSV, are URL-encoded; in Parquet they are as they are.
 
 Errors: ``Invalid`` for a file that is neither, with what was expected.
@@ -27,10 +27,10 @@ WANTED = (layout.ACCEPTED, layout.CONFLICTS)
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """What the manifest.json of a report says."""
+    """The contents of a report's manifest.json."""
 
     bucket: str
-    """Whose inventory it is."""
+    """The bucket that the inventory is of."""
     format: str
     columns: tuple[str, ...]
     files: tuple[str, ...]

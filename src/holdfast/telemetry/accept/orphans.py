@@ -1,4 +1,4 @@
-"""Blobs that no manifest names, and what may be done with them while collectors are at work.
+"""Blobs that no manifest names, and how they are removed while collectors are active.
 
 A collector that writes a manifest reads nothing afterwards, so its blob cannot be taken away in time: a process that
 audits manifests and then deletes can always be overtaken by a manifest whose writer was paused, or whose request was
@@ -41,7 +41,7 @@ from holdfast.telemetry.identity import BatchIdentity
 MayGo = Callable[[BatchIdentity, str], Awaitable[bool]]
 """Whether the conflict of bytes of this hash is resolved for good, and they are needed no more."""
 Held = Callable[[BatchIdentity], bool]
-"""Whether an operator has this agent and boot in quarantine: then nothing of it is adopted."""
+"""Whether this agent and boot are in quarantine: then none of their batches is adopted."""
 
 
 class Fate(Enum):
@@ -95,7 +95,7 @@ class Treated:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What is to be done with a blob, and what that rests on."""
+    """The verdict about a blob, with the objects that it is based on."""
 
     blob_key: str
     sha256: str
@@ -105,7 +105,7 @@ class Judged:
     body: bytes = field(default=b"", repr=False)
     accepted: AcceptedManifest | None = None
     record: ConflictManifest | None = None
-    """Of the conflict that it lost. What is removed goes after it."""
+    """The key of the conflict that it lost; removed before the bytes."""
 
 
 async def _never(*_: object) -> bool:
@@ -135,7 +135,7 @@ class OrphanKeeper:
         self._held = held
 
     async def treat(self, blob_key: str) -> Treated:
-        """Look at one blob and do what follows. A blob that collectors still work on comes to no harm."""
+        """Judge one blob and carry out the verdict. A blob that a collector is about to accept is not harmed."""
         judged = await self.look(blob_key)
         treated = await self.settle(judged)
         if judged.fate in GOES:
@@ -145,7 +145,7 @@ class OrphanKeeper:
         return treated
 
     async def look(self, blob_key: str) -> Judged:
-        """What is to be done with a blob. Reads alone."""
+        """The verdict about a blob. Writes nothing."""
         sha256 = layout.blob_hash(blob_key)
         if sha256 is None:
             raise Invalid(f"{blob_key} is not the key of a raw blob", remedy=f"treat keys under {layout.BLOBS}")

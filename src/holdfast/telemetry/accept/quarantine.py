@@ -19,7 +19,7 @@ from holdfast.telemetry.identity import BatchIdentity
 async def record_conflict(
     store: Store, ambient: Ambient, accepted: AcceptedManifest, submitted_sha256: str, *, collector_id: str
 ) -> ConflictManifest:
-    """The record of this conflict: ours, or the one that was there before."""
+    """Record a conflict; returns the record, which may have existed before."""
     ours = ConflictManifest(
         identity=accepted.identity,
         accepted_manifest_key=accepted.key,
@@ -53,7 +53,7 @@ async def conflicts_of(store: Store, identity: BatchIdentity) -> list[ConflictMa
 
 @dataclass(frozen=True, slots=True)
 class UnreadableConflict:
-    """A record of a conflict that says nothing any more but by its name."""
+    """A record of a conflict that cannot be read; its key still names the identity and the hash."""
 
     key: str
     identity: BatchIdentity

@@ -1,7 +1,7 @@
-"""What the reconciler decides. Pure: the pipeline reads and writes, and asks here what follows.
+"""The decisions of the reconciler. Pure: the pipeline reads and writes.
 
-A **finding** is what the operator should know of: bytes that are missing or wrong, objects that are none of ours,
-clocks that are ahead, ranges that overlap. It stops nothing: the rest goes on.
+A **finding** is reported to the operator: bytes that are missing or wrong, foreign objects, clocks that are ahead,
+ranges that overlap. It does not stop the run.
 
 **Coverage** knows which sequence numbers of each (agent, boot) have been seen. It may say yes of a number that was not
 seen (many gaps become one stretch), never no of one that was. So a batch that it does not know overlaps no other, and
@@ -32,13 +32,13 @@ class Finding(StrEnum):
     MISSING_BLOB = "missing_blob"
     """An accepted manifest names bytes that are not there."""
     CORRUPT_BLOB = "corrupt_blob"
-    """They are there, and are not those that were accepted."""
+    """The bytes exist, and are not those that were accepted."""
     UNREADABLE_FRAME = "unreadable_frame"
-    """They are those that were accepted, and no frame that this version can read."""
+    """The bytes are those that were accepted, and this version cannot read them as a frame."""
     UNKNOWN_SCHEMA = "unknown_schema"
     CORRUPT_MANIFEST = "corrupt_manifest"
     FOREIGN_OBJECT = "foreign_object"
-    """An object in a prefix of ours whose name is none of ours."""
+    """An object under one of our prefixes whose name has another form than ours."""
     FUTURE_CLOCK = "future_clock"
     """Records outside of the times that were allowed when they were accepted; they are in no hour."""
     NOT_COVERED = "not_covered"
@@ -119,7 +119,7 @@ class _Source:
     stretches: list[list[int]] = field(default_factory=list)
     """First and last number of each, in order, with gaps between them."""
     longest: int = 0
-    """The most numbers that one batch has had."""
+    """The greatest number of records in one batch."""
 
     def add(self, start: int, end: int) -> bool:
         """Whether any of the numbers was covered before."""
@@ -144,7 +144,7 @@ class Coverage:
         self._sources: dict[str, _Source] = {}
 
     def add_all(self, identities: Iterable[BatchIdentity]) -> set[BatchIdentity]:
-        """Cover these batches; those that were covered before, in part or wholly, each by any other."""
+        """Cover these batches; returns those with a number that was covered before."""
         ordered = sorted(set(identities))
         again: set[BatchIdentity] = set()
         for each in ordered:

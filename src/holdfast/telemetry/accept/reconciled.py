@@ -1,4 +1,4 @@
-"""How far the reconciler has come, as a collector tells it: a few bytes that others write, and this only reads.
+"""The reconciler's progress, as collectors report it. Read only.
 
 ``meta/pipeline/reconcile.json`` holds ``through_unix_ns``: everything that was accepted up to that time has its derived
 state. There is no such object before a reconciler has run, and no time in it (it is 0) before one has looked by time: a
@@ -28,10 +28,10 @@ class Reconciled:
         self._through_ns: int | None = None
         self._version: Version | None = None
         self.problem: str | None = NEVER
-        """Why there is no lag to tell; None if there is one."""
+        """Why there is no lag to report; None if there is one."""
 
     def lag_s(self) -> float | None:
-        """How old what was accepted last and is reconciled is; None if that is not known."""
+        """The age of the reconciled position; None if it is not known."""
         through = self._through_ns
         return None if through is None else max(0, self._clock.wall_ns() - through) / _SECOND
 
@@ -45,7 +45,7 @@ class Reconciled:
             if not isinstance(through, int) or isinstance(through, bool):
                 raise Corrupt(f"{layout.RECONCILED}: through_unix_ns is {through!r:.40}, which is no time")
             self._through_ns, self._version = through or None, found.version
-        if found is not None:  # what is as it was is no less of an answer
+        if found is not None:  # "not modified" is an answer too
             self.problem = NOT_YET if self._through_ns is None else None
 
     async def _changed(self) -> Object | NotModified | None:
@@ -58,7 +58,7 @@ class Reconciled:
             return None
 
     async def look(self) -> None:
-        """What was read last stands while the store does not answer."""
+        """Read the progress; while the store does not answer, the value read last stays."""
         try:
             await self.refresh()
         except HoldfastError as error:
@@ -66,7 +66,7 @@ class Reconciled:
             _log.warning("the reconciler's progress could not be read: %s", error)
 
     async def run(self) -> None:
-        """Look now and then, until cancelled."""
+        """Read it at intervals, until cancelled."""
         while True:
             await asyncio.sleep(EVERY_S)
             await self.look()

@@ -1,4 +1,4 @@
-"""From frames to acceptance: what a frame says of itself becomes the identity that keys are made of.
+"""From frames to acceptance: the identity in a frame's head becomes the identity that keys are made of.
 
 Both have the same rules for names and numbers, so a valid frame always has an identity.
 """

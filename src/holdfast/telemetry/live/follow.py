@@ -120,16 +120,16 @@ class Follower:
             return None
 
     def _skips(self, manifest: AcceptedManifest) -> bool:
-        """Whether it is too old, or here already."""
+        """Whether the batch is too old, or in live state already."""
         return manifest.accepted_at_unix_ns < self.live.horizon_ns() or self.live.knows(manifest.identity.manifest_id)
 
     def failed(self, key: str, error: HoldfastError) -> None:
-        """What was accepted under this key, or by this name, cannot be shown."""
+        """Count and log a batch that cannot be shown."""
         self.problems += 1
         _log.error("%s: not in live state: %s", key, error)
 
     async def _body(self, manifest: AcceptedManifest) -> bytes | None:
-        """None if the bytes were let go: that is no problem, and nothing to be shown."""
+        """None if the bytes have expired, which is not a problem."""
         try:
             return (await self.store.get(manifest.raw_blob_key)).body
         except NotFound:

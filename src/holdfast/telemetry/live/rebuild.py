@@ -1,4 +1,4 @@
-"""Live state when a collector starts: what waits in its spool, and then what the store lists.
+"""Live state when a collector starts: batches that wait in its spool, and then those that the store lists.
 
 In this order. A batch leaves the spool only after the store lists it (``landing``), and landing goes on meanwhile: read
 the other way round, one that lands in between would be in neither. What is accepted from now on is added to live state
@@ -36,7 +36,7 @@ class Rebuild:
     spooling: SpoolCollector | None = None
 
     async def run(self) -> int:
-        """How many batches were brought in, once all were, however long that takes."""
+        """Bring in all batches, however long that takes; returns how many."""
         count = 0 if self.spooling is None else await _insist(self._from_spool)
         return count + await _insist(self.follower.poll)
 

@@ -25,14 +25,14 @@ MOST_VALUES = 1_000_000
 @dataclass(frozen=True, slots=True)
 class Wanted:
     agent: str = "*"
-    """A pattern, as of a token."""
+    """A pattern of agents, with the wildcards of a token."""
     name: str | None = None
     """Of a metric or an alert; logs have none and are left out if it is given."""
     labels: Mapping[str, str] = field(default_factory=dict)
     since_ns: int | None = None
     series: int = 1_000
     points: int = 60
-    """The latest so many of each series, and of logs and alerts as many as ``series``."""
+    """How many of the latest points of each series to return; of logs and alerts, as many as ``series``."""
 
     def __post_init__(self) -> None:
         if self.series < 1 or self.points < 1 or self.series * self.points > MOST_VALUES:
@@ -232,7 +232,7 @@ def _alerts(each: Kept, taken: Any, wanted: Wanted, labels: list[dict[str, str]]
 
 
 def _newest(seqs: Any, times: Any, places: list[int], wanted: Wanted) -> list[int]:
-    """The latest of these, one more than are wanted: so it is seen that there were more."""
+    """The latest of these, one more than wanted, which shows that there are more."""
     most = wanted.series + 1
     if len(places) <= most:
         return places

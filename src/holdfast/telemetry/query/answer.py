@@ -50,7 +50,7 @@ SELECT agent, labels, kind, boot, min(first_time_ns) AS begin_ns, max(last_time_
        arg_min("first", first_time_ns) AS "first", arg_max("last", last_time_ns) AS "last"
 FROM rows GROUP BY agent, labels, kind, boot
 """
-"""Where each boot of a series begins and ends."""
+"""The first and last time of each boot of a series."""
 _OVERLAPPING = f"""
 several AS ({_SEVERAL}),
 rows AS (SELECT * FROM picked WHERE first_time_ns IS NOT NULL AND agent IN (FROM several)),
@@ -97,7 +97,7 @@ Series are compared by number: an ASOF JOIN of DuckDB 1.5 finds nothing by colum
 @dataclass(slots=True)
 class AnsweredSeries:
     labels: dict[str, str]
-    """Those by which series were put together; of a series on its own all, and ``agent``."""
+    """The labels by which series were grouped; for a single series all of its labels, and ``agent``."""
     kind: str
     times_ns: list[int] = field(default_factory=list)
     """Where steps begin. A step in which nothing was seen is left out."""

@@ -1,4 +1,4 @@
-"""What questions give back: values for people and programs, and what was read for them."""
+"""Answers: values for people and programs, and what was read for them."""
 
 import math
 from dataclasses import dataclass, field
@@ -13,19 +13,19 @@ from holdfast.telemetry.rollup.layout import window_name
 
 @dataclass(slots=True)
 class Read:
-    """What an answer rests on."""
+    """What was read for an answer."""
 
     hours: int = 0
     chunks: int = 0
     """Chunks of rollups or indexes that were fetched."""
     batches: int = 0
-    """Batches that were looked into, where no chunk says all."""
+    """Batches that were read because no chunk covers them."""
     unreadable: tuple[str, ...] = ()
     """Batches that could not be read, by manifest id: the answer lacks them."""
     expired: tuple[str, ...] = ()
-    """Batches whose bytes were let go, and which no chunk that was used counts: the answer lacks them too."""
+    """Expired batches that no used chunk counts: the answer lacks them too."""
     warnings: list[str] = field(default_factory=list)
-    """What a reader should know before trusting the numbers, in whole sentences."""
+    """Warnings about the numbers, in whole sentences."""
 
     def document(self) -> dict[str, Any]:
         return {

@@ -1,8 +1,8 @@
 """Accepted batches that no listing has yet: what came after the reconciler's latest checkpoint.
 
-They are found by time of acceptance. A record may be dated up to a day after its batch was accepted, so who asks for
-times from ``since`` on looks at batches accepted from a day before. Without a reconciler every batch is fresh: answers
-are complete all the same, and cost a look at every batch of that time.
+They are found by time of acceptance. A record may be dated up to a day after its batch was accepted, so a question
+about times from ``since`` on reads batches accepted from a day before. Without a reconciler every batch is fresh:
+answers are complete, and every batch of that time is read.
 
 A batch whose numbers overlap those of another matters wherever the other has records. Overlaps among fresh batches and
 with batches in the hours of the question are seen when they are put together; for others, ``neighbours`` asks what the
@@ -41,7 +41,7 @@ _log = logger("metrics")
 
 @dataclass(slots=True)
 class Known:
-    """A batch that was looked into, and what it has in each hour."""
+    """A batch that was read, and what it has in each hour."""
 
     manifest: AcceptedManifest
     rows: dict[int, Listed]
@@ -49,7 +49,7 @@ class Known:
 
 @dataclass(slots=True)
 class Memory:
-    """Batches that were decoded lately, for the questions that follow; within a bound of bytes."""
+    """A cache of recently decoded batches, limited in bytes."""
 
     most_bytes: int = 64 << 20
     _kept: dict[str, Batch] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class Memory:
 
 @dataclass(slots=True)
 class Batches:
-    """The batches that one answer looks into, and which of them could not be read."""
+    """The batches that one answer reads, and which of them could not be read."""
 
     store: Store
     limits: Limits
@@ -79,7 +79,7 @@ class Batches:
     unreadable: set[str] = field(default_factory=set)
     """Manifest ids; of a reference that cannot be read, its key."""
     expired: set[str] = field(default_factory=set)
-    """Manifest ids of batches whose bytes were let go."""
+    """Manifest ids of expired batches."""
     _decoders: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(DECODERS))
 
     async def load(self, identity: BatchIdentity, blob_key: str, sha256: str) -> Batch | None:
@@ -124,7 +124,7 @@ def _decode(body: bytes, sha256: str, key: str, limits: Limits) -> Batch:
 
 
 async def fresh(store: Store, batches: Batches, since_ns: int, wants_agent: Callable[[str], bool]) -> list[Known]:
-    """Batches that no listing has, as far as anybody knows, and that may have records from ``since`` on."""
+    """Batches that are in no known listing and may have records from ``since`` on."""
 
     def lost(key: str, error: HoldfastError) -> None:
         batches.lost(key, key, error)
@@ -158,7 +158,7 @@ async def neighbours(store: Store, batches: Batches, found: Iterable[Known]) -> 
 
 
 async def neighbour_keys(store: Store, found: Iterable[BatchIdentity]) -> list[str]:
-    """The manifests of these, as far as a reconciler has met their numbers."""
+    """The manifests of those whose numbers a reconciler has covered."""
     groups: dict[str, list[BatchIdentity]] = {}
     own: set[str] = set()
     for identity in found:

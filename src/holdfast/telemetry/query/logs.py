@@ -94,7 +94,7 @@ class Logs:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the message of a log must say."""
+    """The conditions on the message of a log."""
 
     words: tuple[str, ...] = ()
     contains: str = ""
@@ -175,7 +175,7 @@ class _Search:
         taken = [bucket.taken for bucket in hour.raw]
         if candidates := await self._candidates(hour):
             listed = [row for row in await self._looked.read_listed(hour) if self._wants(row.agent)]
-            # With those that may have taken numbers away from them.
+            # With the batches that share numbers with them.
             indexed = touching(listed, [row for row in listed if row.manifest_id in candidates])
             found = await links(self._store, hour.hour, indexed, self._batches.of_row)
             taken.append(found.taken(indexed))
@@ -216,7 +216,7 @@ class _Search:
         return set().union(*await map_bounded(refs, one, limit=AT_ONCE))
 
     def _fitting(self, logs: LogLines) -> Ints:
-        """The newest that fit, one more than are wanted."""
+        """The newest that fit, one more than wanted."""
         if not len(logs):
             return np.zeros(0, np.int64)
         agents = [source.agent for source in logs.sources]

@@ -1,5 +1,5 @@
-"""Questions about metrics: ``hf.metrics()``. Answers come from rollups where they say all that is known, and from the
-batches themselves elsewhere; so they are complete without a pipeline, and the same numbers with one.
+"""Questions about metrics: ``hf.metrics()``. Answers come from rollups where these cover all known batches, and from
+the batches elsewhere; so they are complete without a pipeline, and the same with one.
 
 Times are nanoseconds since 1970, a ``datetime``, or text: ``2h`` for so long ago, or ISO 8601.
 
@@ -36,7 +36,7 @@ from holdfast.telemetry.rollup.matchers import AGENT, Matcher, Operator, of_glob
 from holdfast.telemetry.rollup.points import HistogramPoints, Points, SeriesKey, Telemetry
 
 LONGEST_GUESS, MOST_GUESSES = 100, 2_000
-"""What is compared to find names like one: the time for it grows with the square of a name's length."""
+"""Characters that are compared to find similar names: the time grows with the square of their number."""
 _Found = list[dict[str, Any]]
 Matching = Mapping[str, str] | Iterable[str | Matcher] | None
 
@@ -277,7 +277,7 @@ class _Asked:
         ]
 
     async def _raw(self, hour: Hour) -> list[Path]:
-        """Rows that are made from batches, because no chunk has all of them."""
+        """Rows made from batches that no chunk covers."""
         window_ns = gcd(self._question.step_ns, HOUR_NS)
         files = []
         for place, batches in enumerate(hour.raw):

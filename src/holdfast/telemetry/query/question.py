@@ -31,7 +31,7 @@ MOST_STEPS = 11_000
 """Of one answer."""
 LONGEST_STEP = 36_500 * DAY_NS
 AIM = 60
-"""Steps of an answer, about, if the question has no length of a step."""
+"""The approximate number of steps of an answer, if the question does not name a length."""
 NICE_SECONDS = (10, 30, 60, 300, 600, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86_400)
 
 

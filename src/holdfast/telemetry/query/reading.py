@@ -1,4 +1,4 @@
-"""One answer's workshop: what was looked at, files for DuckDB in a folder of its own, and counts of what was read."""
+"""The state of one answer: batches and chunks read so far, files for DuckDB in a temporary directory, and counts."""
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -57,7 +57,7 @@ class Reading:
         return await map_bounded(zip(numbers, refs, strict=True), one, limit=AT_ONCE)
 
     async def telemetry(self, hour: int, raw: Raw) -> Telemetry:
-        """What these batches say about the hour."""
+        """The points of these batches in the hour."""
         batches = await self._batches.all(raw.rows)
         self.read.batches += len(raw.rows)
         start_ns = hour_start_ns(hour)

@@ -3,8 +3,8 @@
 Requests of an hour: one LIST each for manifests, listings, the index and every window; one GET for each listing,
 generation and unit. Chunks are known from the listings, with their lengths; the bytes of some, or of all, are read.
 
-Everything that is created is created before what names it: a reader that meets a name finds what it names, while others
-derive. What was superseded since is looked up again.
+Every object is created before the objects that refer to it, so references can be followed while others derive. Objects
+that were superseded meanwhile are looked up again.
 
 Errors: whatever is wrong with the hour is a finding; only a store that does not answer fails a look.
 """
@@ -34,12 +34,12 @@ from holdfast.telemetry.rollup.manifest import (
 AT_ONCE = 16
 DAY_HOURS = 24
 DUE = "meta/pipeline/due/"
-"""Where the pipeline marks what has still to be derived."""
+"""Where the pipeline marks hours that must be derived."""
 
 
 @dataclass(slots=True)
 class Hour:
-    """What was found in an hour."""
+    """The objects found in an hour."""
 
     hour: int
     manifests: dict[str, Entry] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class Hour:
     named: set[str] = field(default_factory=set)
     """Chunks of current generations."""
     units: list[UnitManifest] = field(default_factory=list)
-    """Of current generations, as far as they can be read."""
+    """The units of current generations that can be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class HourCheck:
     store: Store
     look: Look
     windows: Collection[int]
-    """That may be there, in nanoseconds."""
+    """The windows that may exist, in nanoseconds."""
 
     async def check(self, hour: int, tally: Tally) -> Hour:
         found = Hour(hour)
@@ -168,7 +168,7 @@ class HourCheck:
         return False
 
     async def _day(self, found: Hour, generation: Generation, tally: Tally) -> None:
-        """A day was made from the current units of its hours, or it is due."""
+        """Check that a day was made from the current units of its hours, or is due."""
         date = layout.hour_path(found.hour).partition("/")[0]
         keys = [entry.key for entry in await self._entries(f"{layout.MANIFESTS}{date}/")]
         wanted: set[str] = set()
@@ -289,7 +289,7 @@ def _batches_in(body: bytes, ref: ChunkRef) -> set[str]:
 
 
 def _count(found: Hour, manifest: UnitManifest, tally: Tally) -> None:
-    """Every record of its batches counts once, but for those that another batch gave under the same number."""
+    """Check that every record of its batches counts once, except where another batch has the same number."""
     lost = set(manifest.unreadable)
     rows = [found.rows.get(each.id) for each in manifest.unit.inputs if each.id not in lost]
     if any(row is None for row in rows):
@@ -308,6 +308,6 @@ def _word(hour: int) -> str:
 
 
 def _raise_unless_told(error: HoldfastError) -> None:
-    """What is not about the object itself is no finding."""
+    """Re-raise errors that are not about the object itself."""
     if error.kind not in ("corrupt", "incompatible", "invalid"):
         raise error

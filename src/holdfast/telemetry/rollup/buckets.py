@@ -1,7 +1,7 @@
 """Histograms in columns: each has one of a few layouts of bounds, and a row of counts in the table of its layout.
 
 Histograms are added by adding counts. Those of different bounds are added exactly, onto the bounds that all of them
-have: neighbouring buckets become one, and nothing is estimated. So the sum does not depend on order or division. With
+have: neighbouring buckets become one, and nothing is estimated. So the sum does not depend on order or grouping. With
 no bound in common one bucket is left, which counts everything.
 """
 
@@ -51,7 +51,7 @@ class Buckets:
 
     @classmethod
     def joined(cls, parts: Sequence["Buckets"]) -> "Buckets":
-        """One after the other; equal layouts become one."""
+        """Concatenate; equal layouts become one."""
         numbers: dict[bytes, int] = {}
         layouts: list[Floats] = []
         pieces: list[list[Table]] = []

@@ -1,4 +1,4 @@
-"""Rows of one window and one metric as Parquet, zstd inside, and back.
+"""Encodes and decodes rows of one window and one metric as Parquet, compressed with zstd.
 
 The schema is part of the format: ``docs/formats.md`` has it. Rows stand by agent, labels, kind, boot and
 time. The same rows give the same bytes with the same version of Arrow. Times of windows are timestamps in microseconds,
@@ -145,7 +145,7 @@ def rows_of(table: pa.Table, window_ns: int) -> Rows:
 
 
 def samples_of(table: pa.Table) -> Rows:
-    """What rows say, without their series and times of windows."""
+    """The columns of figures, without series and times of windows."""
 
     def ints(name: str) -> Ints:
         found: Ints = pc.fill_null(table.column(name), 0).to_numpy().astype(np.int64)

@@ -34,10 +34,10 @@ Load = Callable[[Listed], Awaitable[Batch | None]]
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What closed hours take away from the batches of an open one."""
+    """Which records of an open hour's batches do not count, because of closed hours."""
 
     hours: frozenset[int] = frozenset()
-    """Closed hours: a record in one of these counts nowhere else."""
+    """Closed hours: a record in one of these counts in no other hour."""
     numbers: Numbers = field(default_factory=dict)
     """Numbers that they have counted, of the agents and boots whose batches share numbers."""
 
@@ -113,12 +113,12 @@ class Links:
     """The other hours of batches that share numbers with others."""
 
     hours: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    """Of each such batch, by manifest id. Of one whose bytes cannot be read, none."""
+    """The hours of each such batch, by manifest id; empty if its bytes cannot be read."""
     generations: dict[int, Generation] = field(default_factory=dict)
     """The current generations of these hours."""
 
     def own(self, rows: Iterable[Listed]) -> list[Listed]:
-        """Without batches whose hours are all closed: nothing of theirs can be counted any more."""
+        """The rows without batches whose hours are all closed: none of their records can be counted any more."""
         return [row for row in rows if not self._is_done(row)]
 
     def closed(self, rows: Iterable[Listed]) -> tuple[int, ...]:

@@ -38,7 +38,7 @@ Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 MOST_DOUBTS = 100
-"""Doubts that are named; all are counted."""
+"""How many conflicting records are named; all are counted."""
 _KINDS = {kind: kind.name.lower() for kind in Kind}
 
 
@@ -218,7 +218,7 @@ class _Gathered:
         return np.array([self._series.setdefault(key, len(self._series)) for key in keys], np.int64)
 
     def _chosen(self, seq: Ints, time_ns: Ints, dropped: Ints | None) -> Ints | None:
-        """The places that are wanted; None if all are."""
+        """The positions that are selected; None for all."""
         wanted: Flags | None = None if dropped is None else ~np.isin(seq, dropped)
         if len(seq) and self._since_ns is not None and int(time_ns.min()) < self._since_ns:
             late = time_ns >= self._since_ns

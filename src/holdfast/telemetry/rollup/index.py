@@ -79,7 +79,7 @@ def word_table(telemetry: Telemetry) -> pa.Table:
 
 
 def joined(table: Table, parts: Sequence[pa.Table]) -> pa.Table:
-    """The tables of several shares as one; no agent is in two shares."""
+    """Join the tables of several shares; no agent is in two shares."""
     there = [part for part in parts if part.num_rows]
     if len(there) < 2:  # nothing to put together
         return there[0] if there else _SCHEMAS[table].empty_table()

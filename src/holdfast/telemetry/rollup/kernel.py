@@ -1,4 +1,4 @@
-"""From the records of a unit to its chunks: what a task does between reading batches and writing objects. Pure.
+"""Computes the chunks of a unit from its records. Pure: a task reads the batches before, and writes the objects after.
 
 One pass over the batches gives everything that an hour has: rows of every window up to an hour, the series, and the
 words of its logs. Batches come share by share, each share with whole agents, so no series is in two shares; memory
@@ -25,7 +25,7 @@ from holdfast.telemetry.rollup.rollup import Rows
 from holdfast.telemetry.rollup.windows import Windows
 
 VERSION = 3
-"""Of the derivation: it grows when the same batches give other rows."""
+"""The version of the derivation: it grows when the same batches give other rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +63,11 @@ class Derived:
     windows: Windows
     taken: Taken = NOTHING
     records: int = 0
-    """That are counted."""
+    """Records that are counted."""
     repeated: int = 0
-    """That are left out, because another batch or another hour counts their number."""
+    """Records that are left out, because another batch or another hour counts their number."""
     doubtful: int = 0
-    """Those of them that are not the same record."""
+    """Left-out records whose content differs from the counted one."""
     numbers: dict[tuple[str, str], Ranges] = field(default_factory=dict)
     _rows: dict[tuple[int, bool], list[Rows]] = field(default_factory=dict)
     _series: list[pa.Table] = field(default_factory=list)
@@ -92,7 +92,7 @@ class Derived:
                 self.numbers[source] = ranges
 
     def chunks(self) -> Iterator[Chunk]:
-        """Of every metric and window, and of the index. Once: what was added is given away."""
+        """The chunks of every metric and window, and of the index. Can be called once."""
         while self._rows:
             (window_ns, _), parts = self._rows.popitem()
             yield from chunks_of(self.unit, parts[0] if len(parts) == 1 else rollup.joined(parts, window_ns))

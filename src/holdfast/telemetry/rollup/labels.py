@@ -1,5 +1,5 @@
-"""Which values the labels of a chunk's series have, in short, so that a reader of a generation passes over chunks in
-which nothing can match, without a request.
+"""A summary of the label values of a chunk's series, by which a reader of a generation skips chunks that cannot match,
+without a request.
 
 A label that is not named has no value in any series; one that is named with None has too many to list. ``agent`` is the
 agent's name, as if it were a label. Of series with very many labels nothing is said at all.

@@ -54,7 +54,7 @@ class Listed:
     frame_bytes: int
     accepted_at_ns: int
     records: int
-    """In this hour; none of a batch that stands here because it can take a number away from one that has some."""
+    """Its records in this hour; 0 for a batch that is listed only because it shares numbers with one that has some."""
     first_ns: int | None
     last_ns: int | None
 
@@ -64,7 +64,7 @@ class Listed:
 
 
 def listing_id(hour: int, rows: Sequence[Listed]) -> str:
-    """Follows from what the listing says."""
+    """The id of a listing, which follows from its content."""
     text = "\n".join(f"{row.manifest_id} {row.frame_sha256} {row.records}" for row in sorted(rows))
     return hashlib.sha256(f"{layout.hour_path(hour)}\n{text}".encode()).hexdigest()
 
@@ -102,7 +102,7 @@ async def listings(store: Store, hour: int) -> list[str]:
 
 
 def ids(keys: Iterable[str]) -> list[str]:
-    """What generations name."""
+    """The listings that generations name."""
     return [ident for key in keys if (ident := layout.listing_in(key)) is not None]
 
 

@@ -132,7 +132,7 @@ class Unit:
 
 
 def bucket_of(agent: str, buckets: int) -> int:
-    """Where the batches of an agent go. Twice as many buckets split each one in two."""
+    """The bucket of an agent. Doubling the number of buckets splits each one in two."""
     return slot_of(agent) % buckets
 
 
@@ -143,7 +143,7 @@ def slot_of(agent: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ChunkRef:
-    """A chunk as its unit and its generation name it."""
+    """A chunk, as described by its unit and its generation."""
 
     table: Table
     key: str
@@ -198,7 +198,7 @@ class ChunkRef:
 
 @dataclass(frozen=True, slots=True)
 class UnitManifest:
-    """What one unit gave. A unit whose manifest exists is done."""
+    """The manifest of one unit. A unit whose manifest exists is done."""
 
     unit: Unit
     chunks: tuple[ChunkRef, ...]

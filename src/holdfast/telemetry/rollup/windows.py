@@ -38,7 +38,7 @@ class Windows:
         return cls(hourly, daily)
 
     def version(self, kind: str, number: int) -> str:
-        """Of a derivation whose rows depend on these windows."""
+        """The version of a derivation with these windows."""
         chosen = self.daily if kind == "daily" else self.hourly
         return f"{kind}.{number} {','.join(map(window_name, chosen))}"
 

@@ -193,7 +193,7 @@ def _submitted() -> bool:
 
 def _choose_python(master: str) -> None:
     """Workers on this machine must run this interpreter, or they would lack our packages. Workers elsewhere are
-    configured by whoever runs the cluster."""
+    configured by the operator of the cluster."""
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         if master.startswith("local"):
             os.environ[name] = sys.executable

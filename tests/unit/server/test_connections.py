@@ -20,7 +20,7 @@ from holdfast.server.connections import HEAD_BYTES, ConnectionLimits, Connection
 from holdfast.server.errors import Answers
 from holdfast.server.run import Address, Listener, bound
 from tests.tidy.tree import ROOT
-from tests.unit.server.server_desk import frame, listening, server_desk
+from tests.unit.server.server_desk import ServerDesk, frame, listening, server_desk
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 SHORT = ConnectionLimits(connections=20, header_timeout_s=0.2, body_timeout_s=0.2)
@@ -191,6 +191,16 @@ class InBody:
         await self._app(scope, counted, send)
 
 
+def batch_request(desk: ServerDesk) -> bytes:
+    body = frame()
+    head = (
+        "POST /ingest/v1/batch HTTP/1.1\r\nhost: localhost\r\n"
+        f"authorization: Bearer {desk.token}\r\ncontent-length: {len(body)}\r\n"
+        "x-lightmetrics-agent: web-1\r\nx-lightmetrics-seq-start: 0\r\nx-lightmetrics-seq-end: 0\r\n\r\n"
+    )
+    return head.encode() + body
+
+
 async def half_sent(url: str, app: InBody, request: bytes, context: ssl.SSLContext | None = None) -> Streams:
     reader, writer = await connect(url, context)
     writer.write(request)
@@ -218,23 +228,33 @@ async def test_strangers_do_not_evict_a_sender_with_a_token(tmp_path: Path) -> N
     few = ConnectionLimits(connections=1, header_timeout_s=3_600, body_timeout_s=3_600)
     async with server_desk(tmp_path) as desk:
         app = InBody(ingest_app(desk.service))
-        body = frame()
-        head = (
-            "POST /ingest/v1/batch HTTP/1.1\r\nhost: localhost\r\n"
-            f"authorization: Bearer {desk.token}\r\ncontent-length: {len(body)}\r\n"
-            "x-lightmetrics-agent: web-1\r\nx-lightmetrics-seq-start: 0\r\nx-lightmetrics-seq-end: 0\r\n\r\n"
-        )
+        batch = batch_request(desk)
         async with listening(app, few) as url:
             reader, writer = await connect(url)
-            writer.write(head.encode() + body[:10])
+            writer.write(batch[:-10])
             await app.waiting.acquire()
             await app.waiting.acquire()
             another = await connect(url)
             assert (await response(another[0]))[0] == 503
-            writer.write(body[10:])
+            writer.write(batch[-10:])
             assert (await response(reader))[0] == 200
             for each in (writer, another[1]):
                 each.close()
+
+
+async def test_an_idle_stranger_makes_room_before_a_sender_with_a_token_that_is_idle_for_longer(tmp_path: Path) -> None:
+    few = ConnectionLimits(connections=2, header_timeout_s=3_600, body_timeout_s=3_600)
+    async with server_desk(tmp_path) as desk, listening(ingest_app(desk.service), few) as url:
+        sender, stranger = [await connect(url) for _ in range(2)]
+        for (reader, writer), request in ((sender, batch_request(desk)), (stranger, LIVE)):
+            writer.write(request)
+            assert (await response(reader))[0] == 200
+        assert (await exchange(url, LIVE))[0] == 200
+        assert (await response(stranger[0]))[0] == 503
+        sender[1].write(batch_request(desk))
+        assert (await response(sender[0]))[2]["duplicate"] is True
+        for _, writer in (sender, stranger):
+            writer.close()
 
 
 @pytest.mark.parametrize("encrypted", [False, True])

@@ -49,10 +49,10 @@ async def long_history(desk: Desk, commits: int) -> list[Place]:
     return places
 
 
-COMMITS = 10_000
+COMMITS = 2_500
 
 
-async def test_ten_thousand_commits_are_opened_and_resolved_in_few_reads() -> None:
+async def test_thousands_of_commits_are_opened_and_resolved_in_few_reads() -> None:
     desk = Desk()
     places = await long_history(desk, COMMITS)
     chain = Chain(desk.store)
@@ -78,7 +78,7 @@ async def test_ten_thousand_commits_are_opened_and_resolved_in_few_reads() -> No
     assert resolved.entries == by_chain.entries
     assert desk.spent() == {"get": 4}
 
-    for wanted in (1, 2, 777, 4_096, 9_999):
+    for wanted in (1, 2, 777, 2_048, 2_499):
         desk.spent()
         assert await Chain(desk.store).at(places[-1], wanted) == places[wanted - 1]
         assert desk.spent()["get"] <= math.ceil(math.log2(COMMITS)) + 1

@@ -316,12 +316,3 @@ async def test_a_store_that_was_made_anew_stops_a_living_session() -> None:
     with pytest.raises(Corrupt, match="does not follow"):
         await put(writer, ("c1", 2))
     assert len(writer.queue) == 1
-
-
-async def test_a_hundred_thousand_intents_are_one_commit() -> None:
-    desk = Desk()
-    writer = desk.committer()
-    commit = await put(writer, *((f"c{number}", number) for number in range(100_000)))
-    assert commit.rows == 100_000
-    other = desk.committer()
-    assert (await put(other, *((f"c{number}", number - number % 10) for number in range(100_000)))).rows == 90_000

@@ -2,7 +2,6 @@
 
 import gc
 from datetime import UTC, date, datetime
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -10,7 +9,6 @@ import pytest
 
 import holdfast
 from holdfast.base.clock import SystemClock
-from holdfast.base.config import CacheSection, Settings
 from holdfast.base.errors import Corrupt, Invalid, NotFound
 from holdfast.base.ids import Ambient
 from holdfast.ontology import Entity, Field, Relation
@@ -129,21 +127,6 @@ async def test_get_of_a_relation_takes_entities_or_keys_and_all_parts_of_the_ide
             await onto.get(Fits, 7, device)
 
 
-async def test_get_reads_only_the_file_that_can_hold_the_key() -> None:
-    desk = Desk()
-    await stocked(desk)
-    async with session(desk) as onto:
-        assert (await onto.get(Customer, "21")) == Customer(id="21", name="n1", tier="t2")
-        assert desk.spent() == {"get": 4}, "head, manifest, index, the one file"
-        assert (await onto.get(Customer, "24")) == Customer(id="24", name="n4", tier="t2")
-        assert await onto.get(Customer, "25") is None
-        assert desk.spent() == {"get": 2}, "the head, each time"
-        assert len(await onto.all(Customer)) == 20
-        assert desk.spent() == {"get": 1 + 3}, "the head, and the files that were not read yet"
-        assert len(await onto.all(Customer)) == 20
-        assert desk.spent() == {"get": 1}
-
-
 # --- results ---
 
 
@@ -236,18 +219,6 @@ async def test_a_missing_end_stays_null_where_files_of_the_end_are_pruned() -> N
 # --- cost ---
 
 
-async def test_a_warm_query_with_nothing_new_costs_one_request() -> None:
-    desk = Desk()
-    await stocked(desk)
-    async with session(desk) as onto:
-        query = onto.query(Customer)
-        assert await query.count() == 20
-        assert desk.spent() == {"get": 7}  # head, manifest, index, four files
-        for again in (query.all(), query.count(), query.as_of(2).all(), query.with_history().all()):
-            await again
-            assert desk.spent() == {"get": 1}
-
-
 async def test_new_commits_cost_what_is_new() -> None:
     desk = Desk()
     await stocked(desk)
@@ -264,18 +235,6 @@ async def test_new_commits_cost_what_is_new() -> None:
         desk.spent()
         assert await onto.query(Customer).count() == 22
         assert desk.spent() == {"get": 2}  # its own manifest is known: head, file
-
-
-async def test_a_point_lookup_reads_one_file() -> None:
-    desk = Desk()
-    await stocked(desk)
-    async with session(desk) as onto:
-        assert (await onto.query(Customer).where(Customer.id == "22").one()).name == "n2"
-        assert desk.spent() == {"get": 4}  # head, manifest, index, one file
-        assert await onto.query(Customer).where(Customer.id.in_(["22", "24"])).count() == 2
-        assert desk.spent() == {"get": 1}
-        assert await onto.query(Customer).where(Customer.id == "5").first() is None
-        assert desk.spent() == {"get": 1}
 
 
 async def test_a_point_lookup_without_an_index_reads_one_file() -> None:
@@ -332,20 +291,6 @@ async def test_what_becomes_of_each_file() -> None:
         assert chosen(Customer.id == "a", now) == ["rows", "pruned", "rows", "pruned"]
         assert chosen(Customer.id == "a", Window(1, 4, history=True)) == ["pruned", "pruned", "rows", "pruned"]
         assert chosen(~(Customer.tier == "x"), now) == ["rows"] * 4
-
-
-async def test_a_disk_cache_answers_for_files(tmp_path: Path) -> None:
-    settings = Settings(cache=CacheSection(dir=tmp_path / "cache"))
-    uri = f"file:{tmp_path / 'store'}"
-    async with holdfast.open(uri, settings=settings) as hf, hf.ontology(Customer) as onto:
-        onto.ensure(Customer(id="a", name="Ada"))
-        await onto.commit()
-        await onto.query(Customer).all()
-    for expected in (3, 2):  # head and index; the manifest until it has been read once; never the file
-        async with holdfast.open(uri, settings=settings) as hf, hf.ontology(Customer) as onto:
-            hf.store.usage.tallies.clear()
-            assert await onto.query(Customer).count() == 1
-            assert hf.store.usage.by_verb == {"get": expected}
 
 
 async def test_a_query_explains_itself() -> None:

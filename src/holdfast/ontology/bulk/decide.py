@@ -29,9 +29,6 @@ from holdfast.ontology.types.names import key_columns
 from holdfast.ontology.types.refs import TypeId
 
 SHOWN = 3
-STATE = ("commit_id", "digest", "other", "retracted")
-"""Columns of what is current, besides the identity; ``fields_json`` where rows may be retracted, ``latest`` with
-``latest_by``."""
 RETRACTS, ORDER = "_retracts", "_order"
 """Columns that staged rows may have: whether a row retracts its identity, and its place in a sequence of changes."""
 

@@ -99,10 +99,6 @@ def nothing_past_the_watermark(index: Index) -> bool:
     return all(entry.last <= index.watermark for entry in index.entries)
 
 
-def watermark_only_rises(before: Index, after: Index) -> bool:
-    return after.watermark >= before.watermark
-
-
 async def read_index(store: Store, type_id: TypeId) -> Index:
     """The index as it is; an empty one where there is none, or where the object is not an index."""
     key = layout.index_key(*type_id)

@@ -137,7 +137,6 @@ Atom = Comparison | In | Between | Text | IsNull | IsNotNull | Length
 Predicate = Atom | Quantified | And | Or | Not
 
 TRUE = And(())
-FALSE = Or(())
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,5 @@
-"""One question has one answer: live state, batches, rollups, merged and derived again all agree with plain Python.
+"""One question has one answer: live state, batches, rollups before and after merging, and what is kept after batches
+have expired all agree with plain Python.
 
 The pipeline runs in this process here; ``tests/spark/test_spark_reads_rollups.py`` has the same on Spark.
 """
@@ -13,7 +14,9 @@ from hypothesis import strategies as st
 
 from holdfast import pipeline
 from holdfast.pipeline import Options
+from holdfast.pipeline.gc import GcOptions
 from holdfast.platform.open import Holdfast, open_platform
+from holdfast.telemetry.accept import layout
 from holdfast.telemetry.live.select import Wanted, select
 from holdfast.telemetry.live.state import Live
 from holdfast.telemetry.records import Counter, Gauge, Histogram
@@ -23,8 +26,10 @@ from tests.unit.telemetry.query.plain_answers import agree, answers
 from tests.unit.telemetry.rollup import plain
 
 STEPS = (7 * SECOND, 60 * SECOND, 240 * SECOND, 420 * SECOND, HOUR, 24 * HOUR)
-SMALL = Options(records_per_unit=6, merge_after_ns=0)
-"""Several units in an hour, and hours that are merged at once."""
+SMALL = Options(records_per_unit=6, merge_after_ns=1 << 60, gc=GcOptions(raw_batches_ns=1, logs_ns=1))
+"""Several units in an hour, which stay apart."""
+KEPT = 10 * SECOND
+"""The smallest window that is kept of expired batches."""
 MERGES, AGAIN = "merges", "again"
 labels = st.sampled_from([{}, {"x": "1"}, {"x": "2"}])
 times = st.integers(0, 25 * 360).map(lambda number: START + number * 10 * SECOND)
@@ -59,6 +64,15 @@ async def act_on(hf: Holdfast, act: str) -> None:
             await pipeline.run(hf.store, ["reconcile", "derive"], request={"full": True}, options=SMALL)
 
 
+async def expire(hf: Holdfast) -> None:
+    """All batches of all hours: they are derived, a full scan comes after that, and their bytes go."""
+    await act_on(hf, "again")
+    await pipeline.run(hf.store, ["reconcile"], request={"full": True}, options=SMALL)
+    request = {"kinds": ["expire-batches"], "apply": True}
+    await pipeline.run(hf.store, ["gc"], request=request, options=SMALL)
+    assert [key async for key in hf.store.keys(layout.BLOBS)] == []
+
+
 def in_live_state(live: Live, metric: str) -> list[Any]:
     found = select(live.kept(), Wanted(name=metric, points=1_000))["series"]
     return sorted(
@@ -90,10 +104,11 @@ def value_of(found: Any) -> Any:
     st.lists(asked, min_size=2, max_size=3),
     st.sampled_from(STEPS),
     st.booleans(),
+    st.booleans(),
 )
 @examples(6)
 async def test_answers_are_those_of_plain_python(
-    course: list[Any], questions: list[tuple[str, str]], step: int, together: bool
+    course: list[Any], questions: list[tuple[str, str]], step: int, together: bool, expires: bool
 ) -> None:
     by = ["x"] if together else None
     until = START + 26 * HOUR
@@ -107,11 +122,23 @@ async def test_answers_are_those_of_plain_python(
                 taken.add(identity)
                 live.add(await field.accept(*act, at_ns=time.time_ns()), field.batches[-1])
         step = max(step, (until - START) // 10_000 // SECOND * SECOND)
-        since = START // step * step
-        for metric, aggregate in questions:
+        asked = [each for each in questions if any(each[0] in batch.texts for batch in field.batches)]
+        for metric, _ in questions:
             assert in_live_state(live, metric) == in_batches(field, metric)
-            expected = answers(field.batches, metric, since, until, step, aggregate, by)
-            if not any(metric in batch.texts for batch in field.batches):
-                continue
-            found = await hf.metrics().query(metric, since=since, until=until, step=step, aggregate=aggregate, by=by)
-            agree(found, expected)
+
+        async def answered(step: int, given: int) -> None:
+            """Steps of ``step`` that are asked for are answered by steps of ``given``."""
+            since, end = START // step * step, -(-until // step) * step
+            since, end = since // given * given, -(-end // given) * given
+            for metric, aggregate in asked:
+                found = await hf.metrics().query(
+                    metric, since=START, until=until, step=step, aggregate=aggregate, by=by
+                )
+                assert found.question.step_ns == given
+                assert any("were widened" in each for each in found.read.warnings) == (given > step)
+                agree(found, answers(field.batches, metric, since, end, given, aggregate, by))
+
+        await answered(step, step)
+        if expires and field.batches:
+            await expire(hf)
+            await answered(step, -(-step // KEPT) * KEPT)

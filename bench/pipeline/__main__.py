@@ -33,7 +33,7 @@ from holdfast.pipeline.engine import Engine
 from holdfast.pipeline.engine.spark import SparkEngine
 from holdfast.pipeline.job import Ran
 from holdfast.pipeline.options import Options
-from holdfast.telemetry.rollup.windows import Windows
+from holdfast.telemetry.rollup.layout import Windows
 
 WINDOWS = ("1m",)
 AIM = 1.0

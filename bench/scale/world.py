@@ -19,9 +19,8 @@ from holdfast.pipeline.options import Options
 from holdfast.sim.ingest_kit import authority
 from holdfast.sim.loop import SimLoop
 from holdfast.sim.world import BEGINNING_NS, SimClock
-from holdfast.telemetry.accept.accept import Submission
+from holdfast.telemetry.accept.accept import Submission, identity_of
 from holdfast.telemetry.accept.collector import Collector, CollectorOptions
-from holdfast.telemetry.accept.submit import identity_of
 
 BATCH_S = 30
 SCRAPES = 3

@@ -17,9 +17,8 @@ from holdfast.pipeline.gc.record import intents
 from holdfast.pipeline.jobs import audited
 from holdfast.pipeline.jobs.audited import Audited
 from holdfast.telemetry.accept import layout
+from holdfast.telemetry.accept.conflicts import Resolution, Resolutions, conflicts
 from holdfast.telemetry.accept.manifest import ConflictManifest
-from holdfast.telemetry.accept.quarantine import conflicts
-from holdfast.telemetry.accept.resolutions import Resolution, Resolutions
 from tests.integration.gc_driver import IMPATIENT
 from tests.integration.run_places import Place
 from tests.tidy.tree import ROOT

@@ -7,8 +7,7 @@ import pytest
 from holdfast.base.config import S3Section, Settings
 from holdfast.base.ids import Ambient
 from holdfast.objects.open import open_store
-from holdfast.telemetry.accept.policy import Bucket, documents
-from holdfast.telemetry.accept.policy_check import ENFORCED, NOT_ENFORCED, NOT_TRIED, WORKS, PolicyCheck
+from holdfast.telemetry.accept.policy import ENFORCED, NOT_ENFORCED, NOT_TRIED, WORKS, Bucket, PolicyCheck, documents
 from tests.integration.servers import S3Server, ceph_gateway
 
 pytestmark = pytest.mark.ceph

@@ -13,7 +13,7 @@ from holdfast.base.errors import Conflict, Fenced
 from holdfast.objects.client import Client
 from holdfast.objects.open import open_store
 from holdfast.pipeline import Options
-from holdfast.telemetry.rollup.windows import Windows
+from holdfast.telemetry.rollup.layout import Windows
 from tests.soak import examples
 from tests.unit.pipeline.field import START, Field, agrees
 

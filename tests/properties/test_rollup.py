@@ -12,10 +12,10 @@ from holdfast.telemetry.records import Counter, Gauge, Histogram
 from holdfast.telemetry.rollup import chunk, kernel, rollup, sketch
 from holdfast.telemetry.rollup.extract import telemetry_of
 from holdfast.telemetry.rollup.kernel import Derived
+from holdfast.telemetry.rollup.layout import Windows
 from holdfast.telemetry.rollup.manifest import Kind, Unit, UnitManifest
 from holdfast.telemetry.rollup.points import HistogramPoints, Points
 from holdfast.telemetry.rollup.rollup import Rows
-from holdfast.telemetry.rollup.windows import Windows
 from tests.unit.telemetry.rollup import plain
 from tests.unit.telemetry.rollup.rolled import HOUR, MINUTE, SECOND, agree, as_dict, batch
 

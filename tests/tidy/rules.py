@@ -19,8 +19,6 @@ FOLDER_MODULES = 15
 
 LARGE_FOLDERS = {
     "src/holdfast/pipeline/tables": "one module per table",
-    "src/holdfast/telemetry/accept": "to be divided: acceptance and spool are still side by side",
-    "src/holdfast/telemetry/rollup": "to be divided: chunks and generations are still side by side",
     "tests/integration": "one module per subject, and the programs that it starts",
     "tests/properties": "one module per model",
     "tests/sim": "one module per protocol and its naive variants",

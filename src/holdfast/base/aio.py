@@ -16,6 +16,7 @@ from itertools import islice
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from holdfast.base.errors import Invalid
+from holdfast.base.telemetry import logger
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -173,3 +174,14 @@ class _End:
 
 
 _END = _End()
+
+
+async def lasting(what: str, run: Callable[[], Awaitable[None]], *, pause_s: float = 1.0) -> None:
+    """Run until it returns by itself or is cancelled. After an unforeseen error, which is logged, it begins again:
+    otherwise a task that failed would end without a message."""
+    while True:
+        try:
+            return await run()
+        except Exception as error:  # noqa: BLE001  # whatever it is, the work goes on
+            logger("aio").error("%s failed, and begins again in %g s: %s", what, pause_s, error, exc_info=error)
+        await asyncio.sleep(pause_s)

@@ -9,7 +9,7 @@ from holdfast.objects.store import Store
 from holdfast.pipeline.engine import Engine
 from holdfast.pipeline.gc.options import GcOptions
 from holdfast.telemetry.frame import Limits
-from holdfast.telemetry.rollup.windows import Windows
+from holdfast.telemetry.rollup.layout import Windows
 
 MINUTE_NS = 60 * 1_000_000_000
 

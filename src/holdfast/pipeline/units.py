@@ -23,6 +23,7 @@ from holdfast.telemetry.frame import Batch, FrameInvalid, Limits, decode
 from holdfast.telemetry.rollup import chunk, kernel, layout, listing
 from holdfast.telemetry.rollup.counted import NOTHING, Links, Load, Taken, links
 from holdfast.telemetry.rollup.kernel import Chunk, Derived
+from holdfast.telemetry.rollup.layout import Windows
 from holdfast.telemetry.rollup.listing import Listed
 from holdfast.telemetry.rollup.manifest import (
     ChunkRef,
@@ -37,7 +38,6 @@ from holdfast.telemetry.rollup.manifest import (
     read_generation,
 )
 from holdfast.telemetry.rollup.rollup import Rows
-from holdfast.telemetry.rollup.windows import Windows
 
 DAY_HOURS = 24
 RECORDS_AT_ONCE = 200_000

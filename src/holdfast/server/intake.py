@@ -23,11 +23,10 @@ from holdfast.server.limits import Limits
 from holdfast.server.metrics import Metrics
 from holdfast.server.tokens import Token, TokenFile
 from holdfast.telemetry import frame
-from holdfast.telemetry.accept.accept import Accepted, Answer, IdentityConflict, Submission
+from holdfast.telemetry.accept.accept import Accepted, Answer, IdentityConflict, Submission, submission_of
 from holdfast.telemetry.accept.collector import Acceptor
-from holdfast.telemetry.accept.holds import IdentityQuarantined
+from holdfast.telemetry.accept.conflicts import IdentityQuarantined
 from holdfast.telemetry.accept.record_times import RecordTimes
-from holdfast.telemetry.accept.submit import submission_of
 from holdfast.telemetry.frame import Header
 
 AGENT = "x-lightmetrics-agent"

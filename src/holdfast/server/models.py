@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, RootModel, StringConstraints
 
 from holdfast.server.errors import FRAME_REASONS, REASONS
-from holdfast.telemetry.accept.resolutions import Resolution
+from holdfast.telemetry.accept.conflicts import Resolution
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=1_000)]
 

@@ -21,10 +21,8 @@ from holdfast.server import models
 from holdfast.server.errors import Answers, Fault, as_json
 from holdfast.server.models import refusals
 from holdfast.server.service import Service
-from holdfast.telemetry.accept.holds import Holds
+from holdfast.telemetry.accept.conflicts import Decision, Holds, Resolution, Resolutions, conflicts, find_by_hash
 from holdfast.telemetry.accept.manifest import ConflictManifest
-from holdfast.telemetry.accept.quarantine import conflicts
-from holdfast.telemetry.accept.resolutions import Decision, Resolution, Resolutions, find_by_hash
 from holdfast.telemetry.live.select import Wanted, select
 from holdfast.telemetry.live.state import Kept
 from holdfast.telemetry.query.question import Aggregate

@@ -20,6 +20,7 @@ from typing import Any
 
 import uvicorn
 
+from holdfast.base.aio import lasting
 from holdfast.base.config import IngestSection
 from holdfast.base.errors import Denied, HoldfastError, Invalid, Refused
 from holdfast.base.telemetry import logger
@@ -28,7 +29,6 @@ from holdfast.server.app import ingest_app, private_app
 from holdfast.server.connections import HEAD_BYTES, KEEP_ALIVE_S, ConnectionLimits, Connections
 from holdfast.server.service import Service, Shutdown, open_service
 from holdfast.server.tls import Certificate
-from holdfast.telemetry.accept.lasting import lasting
 
 FILES = 256
 """Open files besides connections of senders: those of the store, and a few of our own."""

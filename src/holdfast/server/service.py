@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from holdfast.base.aio import blocking
+from holdfast.base.aio import blocking, lasting
 from holdfast.base.clock import Clock
 from holdfast.base.config import IngestSection
 from holdfast.base.errors import Invalid, Refused
@@ -27,21 +27,17 @@ from holdfast.server.limits import Limits
 from holdfast.server.logs import Refusals
 from holdfast.server.metrics import Metrics, add_gauges
 from holdfast.server.readiness import Readiness, Watched
+from holdfast.server.reconciled import Reconciled
 from holdfast.server.tokens import TokenFile
 from holdfast.telemetry import frame
-from holdfast.telemetry.accept.accept import Submission
+from holdfast.telemetry.accept.accept import Submission, inspect_frame
 from holdfast.telemetry.accept.authority import OWN_SPOOL, Acceptance, Authority, open_authority, standing_authority
-from holdfast.telemetry.accept.collector import Collector, CollectorOptions
-from holdfast.telemetry.accept.guard import Guarded
-from holdfast.telemetry.accept.holds import Holds
+from holdfast.telemetry.accept.collector import Collector, CollectorOptions, Guarded
+from holdfast.telemetry.accept.conflicts import Holds, Resolutions
 from holdfast.telemetry.accept.landing import SpoolCollector, SpoolOptions
-from holdfast.telemetry.accept.lasting import lasting
 from holdfast.telemetry.accept.manifest import AcceptedManifest
-from holdfast.telemetry.accept.reconciled import Reconciled
 from holdfast.telemetry.accept.record_times import RecordTimes
-from holdfast.telemetry.accept.resolutions import Resolutions
 from holdfast.telemetry.accept.spool import Spool, holds_spool, open_spool
-from holdfast.telemetry.accept.submit import inspect_frame
 from holdfast.telemetry.live.follow import Follower
 from holdfast.telemetry.live.rebuild import Rebuild
 from holdfast.telemetry.live.state import Live

@@ -15,9 +15,8 @@ from holdfast.objects.open import open_store
 from holdfast.objects.store import ADDRESSED, CREATE
 from holdfast.pipeline.jobs import audited
 from holdfast.pipeline.jobs.audited import Audited
+from holdfast.telemetry.accept.conflicts import Resolution, Resolutions, conflicts
 from holdfast.telemetry.accept.manifest import ConflictManifest
-from holdfast.telemetry.accept.quarantine import conflicts
-from holdfast.telemetry.accept.resolutions import Resolution, Resolutions
 from tests.unit.pipeline.gc_desk import frame
 
 

@@ -13,13 +13,13 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.store import ADDRESSED, CREATE, Store
 from holdfast.telemetry.accept import layout as ingest
 from holdfast.telemetry.accept import references
+from holdfast.telemetry.accept.accept import submission_of
 from holdfast.telemetry.accept.manifest import AcceptedManifest
-from holdfast.telemetry.accept.submit import submission_of
 from holdfast.telemetry.frame import Batch, Sequenced, decode, encode, pack_sequenced
 from holdfast.telemetry.records import Counter, Gauge, Histogram, Log
 from holdfast.telemetry.rollup import chunk, layout
+from holdfast.telemetry.rollup.layout import Windows
 from holdfast.telemetry.rollup.manifest import Generation, Kind, Table, UnitManifest, read_generation
-from holdfast.telemetry.rollup.windows import Windows
 from tests.unit.telemetry.rollup import plain
 from tests.unit.telemetry.rollup.rolled import agree, as_dict
 

@@ -19,8 +19,7 @@ from holdfast.pipeline.jobs.audited import Audited
 from holdfast.pipeline.jobs.gc import Gc
 from holdfast.pipeline.options import Env, Options
 from holdfast.sim.scenarios.pipeline import Straight
-from holdfast.telemetry.accept.accept import Submission
-from holdfast.telemetry.accept.submit import submission_of
+from holdfast.telemetry.accept.accept import Submission, submission_of
 from holdfast.telemetry.frame import Sequenced, decode, encode, pack_sequenced
 from holdfast.telemetry.records import Gauge
 from tests.unit.runs.desk import Watch

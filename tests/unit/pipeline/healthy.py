@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from holdfast.objects.memory import Shelf
 from holdfast.sim import ingest_kit
 from holdfast.telemetry.accept import layout
+from holdfast.telemetry.accept.accept import submission_of
 from holdfast.telemetry.accept.collector import Collector, CollectorOptions
-from holdfast.telemetry.accept.resolutions import Resolution, Resolutions
-from holdfast.telemetry.accept.submit import submission_of
+from holdfast.telemetry.accept.conflicts import Resolution, Resolutions
 from holdfast.telemetry.frame import Sequenced, decode, encode, pack_sequenced
 from tests.unit.pipeline.audit_desk import MINUTE, Place, place
 from tests.unit.pipeline.field import HOUR, SECOND, record

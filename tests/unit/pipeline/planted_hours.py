@@ -15,6 +15,7 @@ from holdfast.pipeline.units import Planned, make
 from holdfast.telemetry.accept import layout as ingest
 from holdfast.telemetry.frame import Limits
 from holdfast.telemetry.rollup import chunk, layout, listing
+from holdfast.telemetry.rollup.layout import Windows
 from holdfast.telemetry.rollup.listing import Listed
 from holdfast.telemetry.rollup.manifest import (
     Current,
@@ -26,7 +27,6 @@ from holdfast.telemetry.rollup.manifest import (
     bucket_of,
     read_generation,
 )
-from holdfast.telemetry.rollup.windows import Windows
 from tests.unit.pipeline.planted import Expected, cut, fault, rewrite
 
 

@@ -23,7 +23,7 @@ from holdfast.pipeline.tables.objects import MOST_CUTS, ObjectsTable, Span, divi
 from holdfast.pipeline.tables.table import Wanted
 from holdfast.telemetry.accept import layout as ingest
 from holdfast.telemetry.accept.audit import BatchCheck
-from holdfast.telemetry.accept.resolutions import Resolutions
+from holdfast.telemetry.accept.conflicts import Resolutions
 from holdfast.telemetry.discover import LATE_NS
 from holdfast.telemetry.frame import Limits
 from tests.unit.pipeline.audit_desk import MINUTE, Place, place, wrong

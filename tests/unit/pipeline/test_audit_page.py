@@ -5,8 +5,8 @@ import re
 from holdfast.bus.audit import RULES as BUS
 from holdfast.pipeline.jobs.audit import RULES as STORE
 from holdfast.runs.admin.audit import RULES as RUNS
-from holdfast.telemetry.accept.audit_rules import RULES as INGEST
-from holdfast.telemetry.rollup.audit_rules import RULES as METRICS
+from holdfast.telemetry.accept.audit import RULES as INGEST
+from holdfast.telemetry.rollup.audit import RULES as METRICS
 from tests.tidy.tree import ROOT
 
 EVERY = [*INGEST.values(), *METRICS.values(), *RUNS.values(), *BUS.values(), *STORE.values()]

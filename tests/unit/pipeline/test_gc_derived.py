@@ -20,8 +20,8 @@ from holdfast.sim.scenarios.pipeline import Small, Straight, accept
 from holdfast.telemetry.frame import Limits
 from holdfast.telemetry.query.metrics import Metrics
 from holdfast.telemetry.rollup import layout
+from holdfast.telemetry.rollup.layout import Windows
 from holdfast.telemetry.rollup.manifest import Generation, Kind, read_generation
-from holdfast.telemetry.rollup.windows import Windows
 from tests.unit.pipeline.gc_desk import HOUR, Before, GcDesk, Once
 
 EARLY = Small("agent", 0, 4, 0)

@@ -9,10 +9,9 @@ from holdfast.objects.layer import Layer
 from holdfast.pipeline.gc import orphans
 from holdfast.pipeline.gc.record import GC, intents, settle
 from holdfast.telemetry.accept import layout, references
+from holdfast.telemetry.accept.conflicts import Resolution, Resolutions, find_conflict
 from holdfast.telemetry.accept.expired import Expired, record
 from holdfast.telemetry.accept.manifest import AcceptedManifest
-from holdfast.telemetry.accept.quarantine import find_conflict
-from holdfast.telemetry.accept.resolutions import Resolution, Resolutions
 from tests.unit.pipeline.gc_desk import DAY, GcDesk, frame
 
 

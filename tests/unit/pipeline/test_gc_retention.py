@@ -26,18 +26,17 @@ from holdfast.pipeline.publish import close
 from holdfast.sim.scenarios.pipeline import Straight
 from holdfast.telemetry.accept import layout as ingest
 from holdfast.telemetry.accept import references
+from holdfast.telemetry.accept.conflicts import Resolution, Resolutions, record_conflict
 from holdfast.telemetry.accept.expired import find_expired
 from holdfast.telemetry.accept.manifest import AcceptedManifest
-from holdfast.telemetry.accept.quarantine import record_conflict
-from holdfast.telemetry.accept.resolutions import Resolution, Resolutions
 from holdfast.telemetry.frame import Limits
 from holdfast.telemetry.query.found import Answer
 from holdfast.telemetry.query.logs import Logs
 from holdfast.telemetry.query.metrics import Metrics
 from holdfast.telemetry.records import Counter, Gauge, Log
 from holdfast.telemetry.rollup import layout
+from holdfast.telemetry.rollup.layout import Windows
 from holdfast.telemetry.rollup.manifest import Generation, Kind, read_generation
-from holdfast.telemetry.rollup.windows import Windows
 from tests.unit.pipeline.field import START, Field
 from tests.unit.pipeline.gc_desk import DAY, HOUR, Before, GcDesk
 

@@ -31,7 +31,7 @@ from holdfast.pipeline.options import Env
 from holdfast.pipeline.tables import reports as sources
 from holdfast.sim.scenarios.pipeline import Straight
 from holdfast.telemetry.accept import layout as ingest
-from holdfast.telemetry.accept.quarantine import record_conflict
+from holdfast.telemetry.accept.conflicts import record_conflict
 from holdfast.telemetry.discover import Rule, new_since, reconciled
 from holdfast.telemetry.frame import Limits
 from holdfast.telemetry.query.metrics import Metrics

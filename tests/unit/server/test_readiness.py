@@ -14,8 +14,7 @@ from holdfast.objects.memory import MemoryStore
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Written
 from holdfast.server.readiness import Readiness
 from holdfast.sim.ingest_kit import submission
-from holdfast.telemetry.accept.notes import FILE, Notes
-from holdfast.telemetry.accept.spool import RESERVE_BYTES, TRIAL, TRIAL_BYTES, Spool
+from holdfast.telemetry.accept.spool import FILE, RESERVE_BYTES, TRIAL, TRIAL_BYTES, Notes, Spool
 from holdfast.telemetry.records import Log
 from tests.unit.server.server_desk import ServerDesk, frame, server_desk
 from tests.unit.telemetry.accept.spool_desk import SpoolDesk, TightDisk

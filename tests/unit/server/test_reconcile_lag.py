@@ -10,8 +10,8 @@ from holdfast.base.errors import Unavailable
 from holdfast.objects.layer import Layer
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.store import NotModified, Object, Version
+from holdfast.server.reconciled import NEVER, NOT_YET, Reconciled
 from holdfast.telemetry.accept import layout
-from holdfast.telemetry.accept.reconciled import NEVER, NOT_YET, Reconciled
 from holdfast.telemetry.discover import CHECKPOINT_FORMAT
 from tests.unit.server.server_desk import ServerDesk, frame, server_desk
 

@@ -86,7 +86,7 @@ def options_of(shell: Shell, settle: str | None, *, service: bool) -> "Options":
     from holdfast.pipeline import Options  # noqa: PLC0415  # as above
     from holdfast.pipeline.gc.options import gc_options  # noqa: PLC0415  # as above
     from holdfast.telemetry.frame import Limits  # noqa: PLC0415  # as above
-    from holdfast.telemetry.rollup.windows import Windows  # noqa: PLC0415  # as above
+    from holdfast.telemetry.rollup.layout import Windows  # noqa: PLC0415  # as above
 
     section, ingest = shell.settings.pipeline, shell.settings.ingest
     settle_ns = section.settle_s * 1_000_000_000 if service else 0

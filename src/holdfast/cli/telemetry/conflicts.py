@@ -15,11 +15,17 @@ from holdfast.base.errors import Corrupt, Invalid
 from holdfast.cli.shell import Shell, noun_app
 from holdfast.objects.client import Client
 from holdfast.objects.open import open_store
-from holdfast.telemetry.accept.holds import Hold, Holds
+from holdfast.telemetry.accept.conflicts import (
+    Decision,
+    Hold,
+    Holds,
+    Resolution,
+    Resolutions,
+    UnreadableConflict,
+    find_by_hash,
+)
+from holdfast.telemetry.accept.conflicts import conflicts as recorded
 from holdfast.telemetry.accept.manifest import ConflictManifest
-from holdfast.telemetry.accept.quarantine import UnreadableConflict
-from holdfast.telemetry.accept.quarantine import conflicts as recorded
-from holdfast.telemetry.accept.resolutions import Decision, Resolution, Resolutions, find_by_hash
 
 app = noun_app()
 

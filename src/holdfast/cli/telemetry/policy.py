@@ -8,8 +8,7 @@ from holdfast.base.errors import HoldfastError, Invalid
 from holdfast.cli.shell import Shell, noun_app
 from holdfast.objects.open import open_store
 from holdfast.objects.uri import StoreSpec
-from holdfast.telemetry.accept.policy import Bucket, documents
-from holdfast.telemetry.accept.policy_check import BROKEN, PolicyCheck
+from holdfast.telemetry.accept.policy import BROKEN, Bucket, PolicyCheck, documents
 
 app = noun_app(no_args_is_help=False)
 PROVIDERS = ("aws",)

@@ -29,12 +29,11 @@ from holdfast.pipeline.gc.record import Sweep
 from holdfast.pipeline.publish.close import Closing
 from holdfast.pipeline.units import decoded
 from holdfast.telemetry.accept import expired, layout, references
+from holdfast.telemetry.accept.accept import identity_of
+from holdfast.telemetry.accept.conflicts import Resolutions, conflicts_of
 from holdfast.telemetry.accept.expired import Expired
 from holdfast.telemetry.accept.manifest import AcceptedManifest, ConflictManifest
-from holdfast.telemetry.accept.quarantine import conflicts_of
 from holdfast.telemetry.accept.reconcile import shares
-from holdfast.telemetry.accept.resolutions import Resolutions
-from holdfast.telemetry.accept.submit import identity_of
 from holdfast.telemetry.discover import Stray, follow
 from holdfast.telemetry.frame import FrameInvalid, Limits
 from holdfast.telemetry.rollup.layout import hour_start_ns

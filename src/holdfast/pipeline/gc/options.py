@@ -4,8 +4,7 @@ from dataclasses import dataclass, field
 
 from holdfast.base.config import Settings
 from holdfast.base.errors import Invalid
-from holdfast.telemetry.rollup.layout import window_name, window_of
-from holdfast.telemetry.rollup.windows import Windows, check_window
+from holdfast.telemetry.rollup.layout import Windows, check_window, window_name, window_of
 
 SECOND_NS = 1_000_000_000
 HOUR_NS = 3_600 * SECOND_NS

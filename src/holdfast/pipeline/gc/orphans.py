@@ -12,13 +12,11 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.store import Entry, Store
 from holdfast.pipeline.gc.record import Sweep
 from holdfast.telemetry.accept import layout, references
-from holdfast.telemetry.accept.accept import Inspect
+from holdfast.telemetry.accept.accept import Inspect, inspect_frame
 from holdfast.telemetry.accept.authority import read_authority
-from holdfast.telemetry.accept.holds import Holds
+from holdfast.telemetry.accept.conflicts import Holds, Resolutions
 from holdfast.telemetry.accept.manifest import ConflictManifest
 from holdfast.telemetry.accept.orphans import GOES, Fate, Judged, OrphanKeeper
-from holdfast.telemetry.accept.resolutions import Resolutions
-from holdfast.telemetry.accept.submit import inspect_frame
 
 Keeper = OrphanKeeper
 COLLECTOR = "gc"

@@ -44,7 +44,7 @@ from holdfast.runs import layout as runs
 from holdfast.telemetry.accept import layout as ingest
 from holdfast.telemetry.discover import LATE_NS
 from holdfast.telemetry.rollup import layout as metrics
-from holdfast.telemetry.rollup.audit_rules import RULES as DERIVED
+from holdfast.telemetry.rollup.audit import RULES as DERIVED
 
 ONE_IN = 64
 """The bytes of one blob or chunk in this many are read, unless the audit is a deep one."""

@@ -29,11 +29,9 @@ from holdfast.pipeline.jobs.audited import list_key
 from holdfast.runs import layout as runs
 from holdfast.runs.admin.audit import Folder, RunCheck
 from holdfast.telemetry.accept import layout, references
-from holdfast.telemetry.accept.audit import BLOB_BY_TIME, BY_BLOB, BY_TIME, CONFLICT_BY_BLOB, BatchCheck
-from holdfast.telemetry.accept.audit_back import Back
-from holdfast.telemetry.accept.audit_rules import RULES
+from holdfast.telemetry.accept.audit import BLOB_BY_TIME, BY_BLOB, BY_TIME, CONFLICT_BY_BLOB, RULES, Back, BatchCheck
+from holdfast.telemetry.accept.conflicts import Resolutions
 from holdfast.telemetry.accept.manifest import AcceptedManifest
-from holdfast.telemetry.accept.resolutions import Resolutions
 from holdfast.telemetry.frame import Limits
 
 READS = 16

@@ -15,11 +15,10 @@ from holdfast.telemetry.accept.manifest import AcceptedManifest
 from holdfast.telemetry.accept.reconcile import shares
 from holdfast.telemetry.frame import Batch, Limits
 from holdfast.telemetry.rollup import chunk, index, layout, listing
-from holdfast.telemetry.rollup.audit import Hour, HourCheck
-from holdfast.telemetry.rollup.audit_rules import RULES
+from holdfast.telemetry.rollup.audit import RULES, Hour, HourCheck
 from holdfast.telemetry.rollup.kernel import Chunk, version_of
+from holdfast.telemetry.rollup.layout import Windows
 from holdfast.telemetry.rollup.manifest import ChunkRef, Kind, Table, UnitManifest, read_generation
-from holdfast.telemetry.rollup.windows import Windows
 
 HOURS_KEPT = 16
 SHORT = 12

@@ -20,9 +20,9 @@ from holdfast.telemetry.accept import layout
 from holdfast.telemetry.frame import Limits
 from holdfast.telemetry.rollup import layout as derived
 from holdfast.telemetry.rollup.counted import hours_of, identity_of_row, links, overlap
+from holdfast.telemetry.rollup.layout import Windows
 from holdfast.telemetry.rollup.listing import Listed
 from holdfast.telemetry.rollup.manifest import Input, Kind, Unit, UnitManifest, read_generation
-from holdfast.telemetry.rollup.windows import Windows
 
 NUMBERS = (
     *("made", "inputs", "records", "repeated", "doubtful", "unreadable", "chunks", "rows", "read_bytes", "wrote_bytes"),

@@ -32,13 +32,11 @@ from holdfast.telemetry.rollup import chunk, rollup
 from holdfast.telemetry.rollup.counted import NOTHING, Taken
 from holdfast.telemetry.rollup.extract import telemetry_of
 from holdfast.telemetry.rollup.kernel import is_current, rolled
-from holdfast.telemetry.rollup.labels import may_match
-from holdfast.telemetry.rollup.layout import DAY_NS, HOUR_NS, hour_start_ns, window_of
+from holdfast.telemetry.rollup.layout import DAY_NS, DEFAULT_WINDOWS, HOUR_NS, Windows, hour_start_ns, window_of
 from holdfast.telemetry.rollup.listing import Listed
 from holdfast.telemetry.rollup.manifest import ChunkRef, Generation, Kind, Table, bucket_of
-from holdfast.telemetry.rollup.matchers import AGENT, Matcher, chosen
+from holdfast.telemetry.rollup.matchers import AGENT, Matcher, chosen, may_match
 from holdfast.telemetry.rollup.rollup import Rows
-from holdfast.telemetry.rollup.windows import DEFAULT, Windows
 
 PART_BYTES = 8 << 20
 READS = 8
@@ -221,7 +219,7 @@ class RollupTable:
 
 def _steps(window_ns: int) -> Sequence[int]:
     """The windows through which rows are merged, as they are when they are published: sums come out the same."""
-    standard = Windows.of(DEFAULT).hourly
+    standard = Windows.of(DEFAULT_WINDOWS).hourly
     return [each for each in standard if each <= window_ns] if window_ns in standard else [window_ns]
 
 
@@ -248,7 +246,7 @@ def _by_bytes(refs: Sequence[Pieces], count: int | None) -> list[tuple[Pieces, .
 
 async def _rollup(store: Store, given: Given) -> RollupTable:
     window_ns = window_of(given.text("window") or "1m")
-    Windows.of([*DEFAULT, given.text("window") or "1m"])
+    Windows.of([*DEFAULT_WINDOWS, given.text("window") or "1m"])
     return RollupTable(window_ns, matchers_of(given.texts("where")), span_of(given), Unreadable.of(given))
 
 

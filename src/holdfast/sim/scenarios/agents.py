@@ -26,14 +26,12 @@ from holdfast.sim.history import Done, Violation
 from holdfast.sim.scenario import Scenario, retries
 from holdfast.sim.world import Process, SimClock, World
 from holdfast.telemetry.accept import layout
-from holdfast.telemetry.accept.accept import Accepted, Submission
+from holdfast.telemetry.accept.accept import Accepted, Submission, inspect_frame, submission_of
 from holdfast.telemetry.accept.authority import Acceptance
 from holdfast.telemetry.accept.collector import Collector, CollectorOptions
 from holdfast.telemetry.accept.landing import Landed, SpoolCollector
 from holdfast.telemetry.accept.manifest import AcceptedManifest
-from holdfast.telemetry.accept.notes import Notes
-from holdfast.telemetry.accept.spool import Spool
-from holdfast.telemetry.accept.submit import inspect_frame, submission_of
+from holdfast.telemetry.accept.spool import Notes, Spool
 from holdfast.telemetry.agent.queue import Queue, QueueOptions, open_queue
 from holdfast.telemetry.agent.sender import Answer, Backoff, Busy, Conflict, NoAnswer, Taken
 from holdfast.telemetry.agent.shipper import Shipper, ShipperOptions

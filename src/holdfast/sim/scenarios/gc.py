@@ -41,9 +41,9 @@ from holdfast.sim.scenarios.pipeline import PipelineDerive, Small, Straight
 from holdfast.sim.scenarios.runs_journal import PAYLOAD, SOURCE, RunsForkDelete
 from holdfast.sim.world import Process, World
 from holdfast.telemetry.accept import expired, layout
+from holdfast.telemetry.accept.conflicts import Resolution, Resolutions
 from holdfast.telemetry.accept.expired import Expired
 from holdfast.telemetry.accept.manifest import AcceptedManifest, ConflictManifest
-from holdfast.telemetry.accept.resolutions import Resolution, Resolutions
 from holdfast.telemetry.rollup.layout import hour_path
 
 IMPATIENT = GcOptions(horizon_ns=0, grace_ns=0)

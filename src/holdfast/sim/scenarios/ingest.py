@@ -17,13 +17,12 @@ from holdfast.sim.history import Done, Violation
 from holdfast.sim.scenario import Scenario, retries
 from holdfast.sim.world import Process, World
 from holdfast.telemetry.accept import layout
-from holdfast.telemetry.accept.accept import Answer, Submission
+from holdfast.telemetry.accept.accept import Answer, Submission, submission_of
 from holdfast.telemetry.accept.authority import Acceptance, Authority, open_authority
 from holdfast.telemetry.accept.collector import Collector, CollectorOptions
 from holdfast.telemetry.accept.layout import AUTHORITY
 from holdfast.telemetry.accept.manifest import AcceptedManifest
 from holdfast.telemetry.accept.orphans import OrphanKeeper
-from holdfast.telemetry.accept.submit import submission_of
 from holdfast.telemetry.frame import Limits, decode, encode, pack
 from holdfast.telemetry.live.follow import Follower
 from holdfast.telemetry.live.rebuild import Rebuild

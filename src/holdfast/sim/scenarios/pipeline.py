@@ -24,16 +24,15 @@ from holdfast.sim.history import Done, Violation
 from holdfast.sim.scenario import Scenario, retries
 from holdfast.sim.world import Process, World
 from holdfast.telemetry.accept import layout, references
+from holdfast.telemetry.accept.accept import submission_of
 from holdfast.telemetry.accept.collector import Collector, CollectorOptions
 from holdfast.telemetry.accept.manifest import AcceptedManifest
 from holdfast.telemetry.accept.record_times import RecordTimes
 from holdfast.telemetry.accept.references import HORIZON_NS
-from holdfast.telemetry.accept.submit import submission_of
 from holdfast.telemetry.frame import Sequenced, decode, encode, pack_sequenced
 from holdfast.telemetry.identity import BatchIdentity
 from holdfast.telemetry.records import Gauge
-from holdfast.telemetry.rollup.layout import hour_path
-from holdfast.telemetry.rollup.windows import Windows
+from holdfast.telemetry.rollup.layout import Windows, hour_path
 
 HOUR_NS = 3_600 * 1_000_000_000
 BOOT = "boot"

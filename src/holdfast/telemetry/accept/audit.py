@@ -2,30 +2,84 @@
 
 A batch costs one GET for its manifest, one HEAD for its bytes (one GET where they are read) and one GET for each of its
 three references, which are compared with what follows from the manifest. An audit asks this of batches for which its
-listings do not agree with their manifests, and of a sample.
+listings do not agree with their manifests, and of a sample. ``Back`` follows references and blobs that no manifest
+accounts for to what they should lead to; such a blob is read, because its bytes say whose they are.
 
 Errors: whatever is wrong with one batch is a finding about it; only a store that does not answer fails a look.
 """
 
 import hashlib
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from holdfast.base import codec
 from holdfast.base.aio import blocking
-from holdfast.base.audit import Look, Tally
-from holdfast.base.errors import Corrupt, Incompatible, Invalid, NotFound
+from holdfast.base.audit import Look, Severity, Tally, rules
+from holdfast.base.errors import Corrupt, HoldfastError, Incompatible, Invalid, NotFound
 from holdfast.objects.store import Entry, Object, Store
 from holdfast.telemetry.accept import layout, references
-from holdfast.telemetry.accept.audit_rules import RULES
+from holdfast.telemetry.accept.accept import identity_of, inspect_frame
+from holdfast.telemetry.accept.conflicts import Resolutions
 from holdfast.telemetry.accept.expired import find_expired
 from holdfast.telemetry.accept.manifest import AcceptedManifest, ConflictManifest
-from holdfast.telemetry.accept.references import Reference
-from holdfast.telemetry.accept.resolutions import Resolutions
-from holdfast.telemetry.accept.submit import identity_of
+from holdfast.telemetry.accept.references import Reference, named_manifest
 from holdfast.telemetry.frame import Batch, FrameInvalid, Limits, decode
 from holdfast.telemetry.identity import BatchIdentity
 
+_RESTORE = "restore the object from a backup, a version or a replica of the store"
+_REFER = "holdfast pipeline run reconcile --full: it writes what is missing"
+_STRAY = "find out who wrote it, then remove it: it leads nowhere, and nothing depends on it"
+
+RULES = {
+    **rules(
+        Severity.ERROR,
+        corrupt_manifest=("an accepted manifest cannot be read, or is that of another batch", _RESTORE),
+        unknown_schema=("a record of a schema that is not known here", "upgrade holdfast, or find out who wrote it"),
+        wrong_blob_key=("a manifest names bytes under a key that is not theirs", _RESTORE),
+        missing_blob=("an accepted manifest names bytes that are not there", _RESTORE),
+        wrong_length=("the bytes of a batch are not as many as were accepted", _RESTORE),
+        corrupt_blob=("bytes are not those of their hash", _RESTORE),
+        unreadable_frame=(
+            "the bytes are those that were accepted, and no frame that can be read here",
+            "upgrade holdfast",
+        ),
+        other_identity=("the bytes of a batch are those of another batch", "find out who wrote the manifest"),
+        wrong_records=("a manifest counts other records than its bytes have", "find out who wrote the manifest"),
+        missing_by_time=("no reference by time names an accepted batch: nothing will be derived from it", _REFER),
+        missing_by_blob=("no reference says that an accepted batch needs its bytes", _REFER),
+        missing_blob_by_time=("no reference by time leads to the bytes of an accepted batch", _REFER),
+        wrong_reference=("a reference says something else than its manifest", f"remove it, then {_REFER}"),
+        corrupt_by_time=("a reference by time names no manifest", _STRAY),
+        dangling_by_blob=("a reference says that a batch needs these bytes, and it does not", _STRAY),
+        dangling_blob_by_time=("a reference by time leads to no bytes", _STRAY),
+        dangling_conflict_by_blob=("a reference says that a conflict needs these bytes, and there is none", _STRAY),
+        corrupt_conflict=("the record of a conflict cannot be read, or is that of another", _RESTORE),
+        conflict_without_accepted=("a conflict with a batch that was not accepted as it says", _RESTORE),
+        missing_evidence=("the bytes of an unresolved conflict are missing", _RESTORE),
+    ),
+    **rules(
+        Severity.WARNING,
+        missing_conflict_by_blob=("no reference says that a conflict needs its bytes", _REFER),
+        resolution_of_nothing=(
+            "a decision about a conflict that is not on record",
+            "find out who removed the conflict",
+        ),
+        foreign_object=("an object in a prefix of ours whose name is none of ours", "find out who put it there"),
+        foreign_blob=("bytes under their own hash that are no frame", "upgrade holdfast, or find out who put it there"),
+    ),
+    **rules(
+        Severity.INFORMATION,
+        orphan_blob=("bytes that no manifest names: left behind, or still on their way", "holdfast gc looks into it"),
+    ),
+}
+
+
 BY_TIME, BY_BLOB, BLOB_BY_TIME, CONFLICT_BY_BLOB = "by-time", "by-blob", "blob-by-time", "conflict-by-blob"
+_BLOB_BY_TIME = re.compile(
+    re.escape(layout.BLOBS_BY_TIME) + r"date=\d{4}-\d\d-\d\d/hour=\d\d/sha256=([0-9a-f]{64})\.json"
+)
+_BY_BLOB = re.compile(r"(?:accepted|quarantine)-by-blob/v1/sha256/([0-9a-f]{2})/([0-9a-f]{2})/([0-9a-f]{64})/.+\.json")
 
 
 @dataclass(slots=True)
@@ -213,3 +267,127 @@ def _says_the_same(found: Object, wanted: Reference) -> bool:
         return False
     expected = codec.decode(wanted.body, key=wanted.key)
     return all(document.get(name) == value for name, value in expected.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Back:
+    """Follows references back to manifests."""
+
+    store: Store
+    look: Look
+
+    def is_ours(self, kind: str, key: str) -> bool:
+        """Whether the name is that of such a reference."""
+        match kind:
+            case "by-time":
+                return layout.is_by_time(key)
+            case "blob-by-time":
+                return _BLOB_BY_TIME.fullmatch(key) is not None
+        found, identity = _BY_BLOB.fullmatch(key), layout.identity_in(key)
+        if found is None or identity is None:
+            return False
+        named = layout.accepted_by_blob_key if kind == BY_BLOB else layout.conflict_by_blob_key
+        return key == named(found[3], identity)
+
+    async def follow(self, kind: str, key: str, tally: Tally) -> None:
+        """Check one reference against the object that it refers to."""
+        tally.checked["references followed"] += 1
+        match kind:
+            case "by-time":
+                detail = await self._by_time(key)
+                rule = "corrupt_by_time"
+            case "blob-by-time":
+                detail = await self._blob_by_time(key)
+                rule = "dangling_blob_by_time"
+            case "by-blob":
+                detail = await self._by_blob(key)
+                rule = "dangling_by_blob"
+            case _:
+                detail = await self._conflict_by_blob(key)
+                rule = "dangling_conflict_by_blob"
+        if detail is not None:
+            tally.find(RULES[rule], key, detail)
+
+    async def _by_time(self, key: str) -> str | None:
+        """A reference whose manifest does not exist, or records another acceptance, was left by an attempt that failed
+        or came second."""
+        found = await self.store.find(key)
+        try:
+            if found is not None:
+                named_manifest(found)
+        except (Corrupt, Incompatible) as error:
+            return str(error)
+        return None
+
+    async def _by_blob(self, key: str) -> str | None:
+        identity, sha256 = layout.identity_in(key), _sha256_in(key)
+        if identity is None or await self.store.find(key) is None:
+            return None
+        named = layout.accepted_key(identity)
+        return await self._led(named, lambda manifest: manifest.frame_sha256 == sha256, "names other bytes")
+
+    async def _conflict_by_blob(self, key: str) -> str | None:
+        identity, sha256 = layout.identity_in(key), _sha256_in(key)
+        if identity is None or await self.store.find(key) is None:
+            return None
+        named = layout.conflict_key(identity, sha256)
+        return None if await self.store.find(named) is not None else f"there is no {named}"
+
+    async def _blob_by_time(self, key: str) -> str | None:
+        found = _BLOB_BY_TIME.fullmatch(key)
+        if found is None or await self.store.find(key) is None:
+            return None
+        named = layout.blob_key(found[1])
+        try:
+            await self.store.head(named)
+        except NotFound:
+            return f"there is no {named}"
+        return None
+
+    async def _led(self, key: str, fits: Callable[[AcceptedManifest], bool], otherwise: str) -> str | None:
+        """What is wrong with a reference to this manifest. A manifest that cannot be read is a finding of its own."""
+        found = await self.store.find(key)
+        if found is None:
+            return f"there is no {key}"
+        try:
+            return None if fits(AcceptedManifest.read(found)) else f"{key} {otherwise}"
+        except HoldfastError:
+            return None
+
+    # --- blobs ---
+
+    async def evidence(self, entry: Entry, tally: Tally) -> bytes | None:
+        """Check that the bytes of a blob that no manifest needs have the hash in its name."""
+        sha256 = layout.blob_hash(entry.key)
+        found = await self.store.find(entry.key)
+        if sha256 is None or found is None:
+            return None
+        tally.checked["blobs read"] += 1
+        body = found.body
+        if await blocking(lambda: hashlib.sha256(body).hexdigest()) != sha256:
+            tally.find(RULES["corrupt_blob"], entry.key, "its bytes are not those of its hash")
+            return None
+        return body
+
+    async def loose(self, entry: Entry, tally: Tally) -> None:
+        """Find the batch of a blob that no reference names."""
+        body, sha256 = await self.evidence(entry, tally), layout.blob_hash(entry.key)
+        if body is None:
+            return
+        head = await blocking(inspect_frame, body)
+        if head is None:
+            tally.find(RULES["foreign_blob"], entry.key, "its bytes are no frame that this client can read")
+            return
+        manifest = await self.store.find(layout.accepted_key(head.identity))
+        if manifest is not None:
+            try:
+                if AcceptedManifest.read(manifest).frame_sha256 == sha256:
+                    return
+            except HoldfastError:
+                return  # reported of the manifest itself
+        tally.find(RULES["orphan_blob"], entry.key, f"the bytes of {head.identity}, which no manifest names")
+
+
+def _sha256_in(key: str) -> str:
+    found = _BY_BLOB.fullmatch(key)
+    return found[3] if found is not None else ""

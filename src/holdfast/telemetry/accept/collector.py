@@ -17,7 +17,7 @@ long this took; otherwise the reference is read, and written again if necessary.
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar, Protocol
 
@@ -28,14 +28,16 @@ from holdfast.objects.store import ADDRESSED, CREATE, Lost, Object, Store, Writt
 from holdfast.telemetry.accept import layout
 from holdfast.telemetry.accept.accept import Accepted, Answer, IdentityConflict, Standing, Submission, standing
 from holdfast.telemetry.accept.authority import Acceptance, Authority
+from holdfast.telemetry.accept.conflicts import Holds, Resolutions, record_conflict
 from holdfast.telemetry.accept.manifest import AcceptedManifest, ConflictManifest
-from holdfast.telemetry.accept.quarantine import record_conflict
 from holdfast.telemetry.accept.record_times import BY_DEFAULT, RecordTimes
 from holdfast.telemetry.accept.references import SLOW_NS, Reference, by_time, of_conflict, refer, write
 from holdfast.telemetry.identity import BatchIdentity
 
 MOST_DOUBTS = 10_000
 """Identities of unknown outcome that are remembered; a forgotten one only misses its effects in this process."""
+RESOLUTION_S = 1.0
+"""How long a request waits for the resolution of its conflict to be read."""
 
 _log = logger("ingest")
 
@@ -253,3 +255,29 @@ class Collector:
 async def find_accepted(store: Store, identity: BatchIdentity) -> AcceptedManifest | None:
     found = await store.find(layout.accepted_key(identity))
     return None if found is None else AcceptedManifest.read(found)
+
+
+class Guarded:
+    """Refuses who is in quarantine, and answers a conflict with its resolution.
+
+    Costs nothing on the path of a batch that is accepted; a conflict costs one GET more. That is not waited for long: a
+    collector with a spool has its verdict from the disk, and gives it while the store is away."""
+
+    def __init__(self, inner: Acceptor, holds: Holds, resolutions: Resolutions) -> None:
+        self._inner = inner
+        self._holds = holds
+        self._resolutions = resolutions
+
+    async def accept(self, submission: Submission) -> Answer:
+        self._holds.check(submission.identity)
+        answer = await self._inner.accept(submission)
+        if not isinstance(answer, IdentityConflict):
+            return answer
+        try:
+            async with asyncio.timeout(RESOLUTION_S):
+                decisions = await self._resolutions.of(submission.identity, submission.frame_sha256)
+        except (HoldfastError, TimeoutError) as error:
+            # The verdict stands; the resolution is answered to the next offer.
+            _log.warning("conflict over %s: its resolution could not be read: %r", submission.identity, error)
+            return answer
+        return replace(answer, resolution=decisions[-1].resolution.value) if decisions else answer

@@ -19,7 +19,7 @@ from functools import partial
 from types import TracebackType
 from typing import ClassVar, Protocol, Self
 
-from holdfast.base.aio import map_bounded
+from holdfast.base.aio import lasting, map_bounded
 from holdfast.base.errors import Corrupt, HoldfastError, Incompatible
 from holdfast.base.ids import Ambient
 from holdfast.base.telemetry import logger
@@ -27,10 +27,8 @@ from holdfast.objects.store import Store
 from holdfast.telemetry.accept.accept import Accepted, Answer, IdentityConflict, Inspect, Submission
 from holdfast.telemetry.accept.authority import Acceptance, Authority
 from holdfast.telemetry.accept.collector import Collector, CollectorOptions, OnAccepted
-from holdfast.telemetry.accept.lasting import lasting
 from holdfast.telemetry.accept.manifest import AcceptedManifest
-from holdfast.telemetry.accept.notes import check_noteworthy
-from holdfast.telemetry.accept.spool import Spool, Spooled, Taken
+from holdfast.telemetry.accept.spool import Spool, Spooled, Taken, check_noteworthy
 from holdfast.telemetry.frame import Batch
 from holdfast.telemetry.identity import BatchIdentity
 

@@ -33,9 +33,9 @@ from holdfast.objects.store import CREATE, Lost, Store
 from holdfast.telemetry.accept import layout
 from holdfast.telemetry.accept.accept import FrameHead, Inspect, Standing, Submission, standing
 from holdfast.telemetry.accept.collector import find_accepted
+from holdfast.telemetry.accept.conflicts import find_conflict, record_conflict
 from holdfast.telemetry.accept.expired import find_expired
 from holdfast.telemetry.accept.manifest import AcceptedManifest, ConflictManifest
-from holdfast.telemetry.accept.quarantine import find_conflict, record_conflict
 from holdfast.telemetry.identity import BatchIdentity
 
 MayGo = Callable[[BatchIdentity, str], Awaitable[bool]]

@@ -16,10 +16,10 @@ from typing import TypeVar
 from holdfast.base.aio import blocking
 from holdfast.base.errors import HoldfastError, Invalid
 from holdfast.base.telemetry import logger
+from holdfast.telemetry.accept.accept import submission_of
 from holdfast.telemetry.accept.landing import SpoolCollector
 from holdfast.telemetry.accept.manifest import AcceptedManifest
 from holdfast.telemetry.accept.spool import Spool, Spooled
-from holdfast.telemetry.accept.submit import submission_of
 from holdfast.telemetry.frame import Batch, decode
 from holdfast.telemetry.live.follow import Follower
 from holdfast.telemetry.live.state import PER_BATCH, size_of

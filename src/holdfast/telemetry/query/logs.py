@@ -28,11 +28,11 @@ from holdfast.telemetry.rollup import index
 from holdfast.telemetry.rollup.columns import Flags, Ints
 from holdfast.telemetry.rollup.counted import Taken, links, touching
 from holdfast.telemetry.rollup.extract import telemetry_of
+from holdfast.telemetry.rollup.index import has_words, words_in, words_of
 from holdfast.telemetry.rollup.layout import HOUR_NS, hour_start_ns
 from holdfast.telemetry.rollup.manifest import ChunkRef, Kind, Table
 from holdfast.telemetry.rollup.matchers import AGENT, Matcher, Operator, check_pattern, chosen
 from holdfast.telemetry.rollup.points import LogLines
-from holdfast.telemetry.rollup.words import has_words, words_in, words_of
 
 AT_ONCE = 16
 MOST = 10_000

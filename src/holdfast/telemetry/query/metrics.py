@@ -29,10 +29,9 @@ from holdfast.telemetry.query.known import Hour, Looked, is_ours, resolved
 from holdfast.telemetry.query.question import Moment, Question, ask, moment_ns, span_ns, wants_bucket
 from holdfast.telemetry.query.reading import Reading, reading
 from holdfast.telemetry.rollup import chunk, index, rollup
-from holdfast.telemetry.rollup.labels import may_match
 from holdfast.telemetry.rollup.layout import HOUR_NS, window_name
 from holdfast.telemetry.rollup.manifest import ChunkRef, Current, Generation, Kind, Table
-from holdfast.telemetry.rollup.matchers import AGENT, Matcher, Operator, of_glob
+from holdfast.telemetry.rollup.matchers import AGENT, Matcher, Operator, may_match, of_glob
 from holdfast.telemetry.rollup.points import HistogramPoints, Points, SeriesKey, Telemetry
 
 LONGEST_GUESS, MOST_GUESSES = 100, 2_000

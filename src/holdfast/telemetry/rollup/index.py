@@ -4,6 +4,9 @@ logs.
 Two tables of a unit, Parquet with zstd inside. ``series`` has one row per series. ``words`` has one row per word of a
 log message, per label of a log and per severity, with the manifest ids of the batches in which records have it: a
 search opens those and no others. Only records that count are in it.
+
+Words are runs of letters, digits and underscores, in lower case, cut after 64 characters. The index and searches split
+messages here: what one finds the other does.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +19,6 @@ from holdfast.telemetry.rollup import chunk
 from holdfast.telemetry.rollup.columns import Ints, starts_of_groups
 from holdfast.telemetry.rollup.manifest import Table
 from holdfast.telemetry.rollup.points import LogLines, SeriesKey, Telemetry, in_order
-from holdfast.telemetry.rollup.words import words_of
 
 NAMES = {Table.SERIES: "holdfast.series_index.v1", Table.WORDS: "holdfast.word_index.v1"}
 
@@ -41,6 +43,8 @@ WORDS = pa.schema(
     ]
 )
 _SCHEMAS = {Table.SERIES: SERIES, Table.WORDS: WORDS}
+LONGEST_WORD = 64
+_BETWEEN = r"[^\p{L}\p{N}_]+"
 WORD, LABEL, SEVERITY = "word", "label", "severity"
 
 
@@ -203,3 +207,32 @@ def _table(kind: str, name: str, texts: pa.StringArray, codes: Ints, sources: In
         pa.ListArray.from_arrays(pa.array(offsets), batches.take(pa.array(places % len(batches)))),
     ]
     return pa.Table.from_arrays(columns, schema=WORDS)
+
+
+def words_of(messages: pa.StringArray) -> tuple[Ints, pa.StringArray]:
+    """Every word of every message, with the number of its message; as often as it is there."""
+    lists = pc.split_pattern_regex(pc.utf8_lower(messages), pattern=_BETWEEN)
+    of: Ints = pc.list_parent_indices(lists).to_numpy().astype(np.int64)
+    words = pc.list_flatten(lists)
+    there = pc.not_equal(words, "")
+    words = pc.utf8_slice_codeunits(words.filter(there), 0, LONGEST_WORD)
+    return of[there.to_numpy(zero_copy_only=False)], words
+
+
+def words_in(text: str) -> list[str]:
+    """The words of one text, each once, in the order of their first use."""
+    _, words = words_of(pa.array([text], pa.string()))
+    return list(dict.fromkeys(words.to_pylist()))
+
+
+def has_words(messages: pa.StringArray, wanted: list[str]) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+    """Which messages have all of these words."""
+    found = np.ones(len(messages), np.bool_)
+    if not wanted or not len(messages):
+        return found
+    of, words = words_of(messages)
+    for word in wanted:
+        has = np.zeros(len(messages), np.bool_)
+        has[of[pc.equal(words, word).to_numpy(zero_copy_only=False)]] = True
+        found &= has
+    return found

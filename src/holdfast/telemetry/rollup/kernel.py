@@ -18,11 +18,11 @@ from holdfast.telemetry.frame import Batch
 from holdfast.telemetry.rollup import chunk, index, layout, rollup
 from holdfast.telemetry.rollup.counted import NOTHING, Taken
 from holdfast.telemetry.rollup.extract import telemetry_of
-from holdfast.telemetry.rollup.labels import label_values
+from holdfast.telemetry.rollup.layout import Windows
 from holdfast.telemetry.rollup.manifest import ChunkRef, Kind, Ranges, Table, Unit, UnitManifest, ranges_of
+from holdfast.telemetry.rollup.matchers import label_values
 from holdfast.telemetry.rollup.points import HistogramPoints, Points, Telemetry
 from holdfast.telemetry.rollup.rollup import Rows
-from holdfast.telemetry.rollup.windows import Windows
 
 VERSION = 3
 """The version of the derivation: it grows when the same batches give other rows."""

@@ -28,7 +28,7 @@ from holdfast.base.codec import MALFORMED, Document
 from holdfast.base.errors import Corrupt, HoldfastError, Incompatible, Invalid, check
 from holdfast.objects.store import Object, Store
 from holdfast.telemetry.rollup import layout
-from holdfast.telemetry.rollup.labels import LabelValues
+from holdfast.telemetry.rollup.matchers import LabelValues
 
 MAKE_ANEW = "restore it from a backup, or have the hour derived again: docs/operate/pipeline.md says how"
 UNIT_SCHEMA = "holdfast.derived_unit.v2"

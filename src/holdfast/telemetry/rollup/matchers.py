@@ -3,10 +3,14 @@
 A label that a series does not have counts as empty text. A pattern is a regular expression of RE2, which is what DuckDB
 and Arrow have, and must fit all of the value; its dot is any character, the end of a line too. ``agent`` is the agent's
 name, as if it were a label; a label of that name is out of reach.
+
+A generation says in short which values the labels of a chunk's series have (``LabelValues``), so that its reader passes
+over chunks in which nothing can match, without a request. A label that is not named has no value in any series; one
+that is named with None has too many to list. Of series with very many labels nothing is said at all.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -17,6 +21,7 @@ import pyarrow.compute as pc
 
 from holdfast.base.errors import Invalid
 from holdfast.telemetry.rollup.columns import Flags
+from holdfast.telemetry.rollup.points import SeriesKey
 
 AGENT = "agent"
 _NOTHING = pa.nulls(1, pa.string())  # made without ``pa.array``, which imports pandas
@@ -137,3 +142,43 @@ def chosen(agents: Iterable[str], labels: Iterable[Mapping[str, str]], matchers:
         values = names if matcher.name == AGENT else [each.get(matcher.name, "") for each in sets]
         found &= matcher.fits(values)
     return found
+
+
+LabelValues = tuple[tuple[str, tuple[str, ...] | None], ...]
+"""By name; values in order, with an empty one for series that do not have the label."""
+
+MOST_LABELS = 16
+MOST_VALUES = 16
+LONGEST_VALUE = 64
+"""Characters of a value that is listed."""
+
+
+def label_values(series: Sequence[SeriesKey]) -> LabelValues | None:
+    names = {name for key in series for name, _ in key.labels} | {AGENT}
+    if len(names) > MOST_LABELS:
+        return None
+    found: dict[str, set[str]] = {name: set() for name in names}
+    for key in series:
+        labels = {**dict(key.labels), AGENT: key.agent}
+        for name, values in found.items():
+            if len(values) <= MOST_VALUES:
+                values.add(labels.get(name, ""))
+    return tuple((name, _short(values)) for name, values in sorted(found.items()))
+
+
+def may_match(values: LabelValues | None, matchers: Iterable[Matcher]) -> bool:
+    """False if no series can have labels for which all conditions hold."""
+    if values is None:
+        return True
+    known = dict(values)
+    for matcher in matchers:
+        listed = known.get(matcher.name, ("",))
+        if listed is not None and not matcher.fits(listed).any():
+            return False
+    return True
+
+
+def _short(values: set[str]) -> tuple[str, ...] | None:
+    if len(values) > MOST_VALUES or any(len(value) > LONGEST_VALUE for value in values):
+        return None
+    return tuple(sorted(values))

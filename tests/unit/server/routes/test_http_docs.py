@@ -7,9 +7,9 @@ from pathlib import Path
 from fastapi import FastAPI
 
 from holdfast.base.config import IngestSection
+from holdfast.server import reconciled
 from holdfast.server.app import ingest_app, private_app
 from holdfast.server.errors import REASONS
-from holdfast.telemetry.accept import reconciled
 from tests.tidy.tree import ROOT
 from tests.unit.server.server_desk import server_desk
 

@@ -4,8 +4,8 @@ import asyncio
 from pathlib import Path
 
 from holdfast.telemetry import Alert, Counter, Gauge, Histogram, Log, State
+from holdfast.telemetry.accept.accept import submission_of
 from holdfast.telemetry.accept.collector import Collector, CollectorOptions
-from holdfast.telemetry.accept.submit import submission_of
 from holdfast.telemetry.frame import Limits, decode
 from holdfast.telemetry.live.follow import Follower
 from holdfast.telemetry.live.state import Live

@@ -15,8 +15,7 @@ from holdfast.telemetry.accept.authority import Acceptance
 from holdfast.telemetry.accept.collector import CollectorOptions
 from holdfast.telemetry.accept.landing import SpoolCollector, SpoolOptions
 from holdfast.telemetry.accept.manifest import AcceptedManifest
-from holdfast.telemetry.accept.notes import FILE, Notes
-from holdfast.telemetry.accept.spool import Spool
+from holdfast.telemetry.accept.spool import FILE, Notes, Spool
 from tests.unit.telemetry.accept.accept_desk import AcceptDesk
 
 

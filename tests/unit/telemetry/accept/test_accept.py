@@ -13,8 +13,8 @@ from holdfast.telemetry.accept import layout
 from holdfast.telemetry.accept.accept import Accepted, IdentityConflict, Standing, Submission, standing
 from holdfast.telemetry.accept.authority import Acceptance
 from holdfast.telemetry.accept.collector import Collector, CollectorOptions
+from holdfast.telemetry.accept.conflicts import conflicts
 from holdfast.telemetry.accept.manifest import AcceptedManifest, ConflictManifest
-from holdfast.telemetry.accept.quarantine import conflicts
 from tests.unit.telemetry.accept.accept_desk import AcceptDesk
 
 VARYING = ("write_id", "accepted_at_unix_ns", "records_from_unix_ns", "records_until_unix_ns")

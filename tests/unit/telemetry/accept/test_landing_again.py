@@ -12,9 +12,8 @@ from holdfast.sim.ingest_kit import submission
 from holdfast.telemetry.accept import layout
 from holdfast.telemetry.accept.landing import GROUP, Landed
 from holdfast.telemetry.accept.manifest import AcceptedManifest
-from holdfast.telemetry.accept.notes import FILE
 from holdfast.telemetry.accept.references import by_time
-from holdfast.telemetry.accept.spool import open_spool
+from holdfast.telemetry.accept.spool import FILE, open_spool
 from holdfast.telemetry.discover import Stray, resolve
 from tests.unit.telemetry.accept.spool_desk import SpoolDesk
 

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.base.errors import Corrupt, Unavailable
 from holdfast.telemetry.accept.manifest import AcceptedManifest
-from holdfast.telemetry.accept.notes import Notes, check_noteworthy
+from holdfast.telemetry.accept.spool import Notes, check_noteworthy
 from holdfast.telemetry.identity import BatchIdentity
 from tests.unit.bus.desk import Watch
 

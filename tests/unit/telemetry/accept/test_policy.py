@@ -12,14 +12,19 @@ from holdfast.objects.memory import MemoryStore
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Store, Written
 from holdfast.telemetry.accept import layout
 from holdfast.telemetry.accept.policy import (
+    BROKEN,
+    ENFORCED,
+    NOT_ENFORCED,
+    NOT_TRIED,
+    WORKS,
     Bucket,
+    PolicyCheck,
     bucket_policy,
     documents,
     encryption,
     lifecycle,
     object_lock,
 )
-from holdfast.telemetry.accept.policy_check import BROKEN, ENFORCED, NOT_ENFORCED, NOT_TRIED, WORKS, PolicyCheck
 from tests.fakes.policy_proxy import Access, matching
 
 GC = "arn:aws:iam::123456789012:role/gc"

@@ -10,12 +10,12 @@ from holdfast.objects.client import Usage
 from holdfast.objects.layer import Layer
 from holdfast.objects.store import Object
 from holdfast.sim import ingest_kit as kit
-from holdfast.telemetry.accept import guard, layout
+from holdfast.telemetry.accept import collector as collecting
+from holdfast.telemetry.accept import layout
 from holdfast.telemetry.accept.accept import Accepted, Answer, IdentityConflict
-from holdfast.telemetry.accept.guard import Guarded
-from holdfast.telemetry.accept.holds import Holds, IdentityQuarantined
+from holdfast.telemetry.accept.collector import Guarded
+from holdfast.telemetry.accept.conflicts import Holds, IdentityQuarantined, Resolution, Resolutions, find_by_hash
 from holdfast.telemetry.accept.orphans import Fate, OrphanKeeper
-from holdfast.telemetry.accept.resolutions import Resolution, Resolutions, find_by_hash
 from tests.unit.telemetry.accept.accept_desk import AcceptDesk
 
 FIRST, OTHER = kit.submission(1), kit.submission(1, variant=1)
@@ -91,7 +91,7 @@ class Away(Layer):
 async def test_a_store_that_does_not_answer_keeps_no_sender_from_hearing_of_its_conflict(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(guard, "RESOLUTION_S", 0.01)
+    monkeypatch.setattr(collecting, "RESOLUTION_S", 0.01)
     desk = Desk()
     await desk.conflict()
     resolutions = Resolutions(Away(desk.store()), desk.ambient())

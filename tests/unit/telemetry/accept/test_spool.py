@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.base import codec
+from holdfast.base.aio import lasting
 from holdfast.base.errors import Corrupt, Denied, Incompatible, NotFound, Refused, Unavailable
 from holdfast.objects.client import Usage
 from holdfast.objects.layer import Layer
@@ -21,10 +22,8 @@ from holdfast.telemetry.accept.accept import Accepted, IdentityConflict
 from holdfast.telemetry.accept.authority import Acceptance
 from holdfast.telemetry.accept.collector import CollectorOptions
 from holdfast.telemetry.accept.landing import Landed, SpoolCollector, SpoolOptions
-from holdfast.telemetry.accept.lasting import lasting
 from holdfast.telemetry.accept.manifest import AcceptedManifest
-from holdfast.telemetry.accept.notes import FILE
-from holdfast.telemetry.accept.spool import ABOUT, FOLDER, FORMAT, RESERVE, RESERVE_BYTES, Spool, open_spool
+from holdfast.telemetry.accept.spool import ABOUT, FILE, FOLDER, FORMAT, RESERVE, RESERVE_BYTES, Spool, open_spool
 from tests.unit.telemetry.accept.spool_desk import SpoolDesk, TightDisk
 
 

@@ -5,9 +5,8 @@ import hashlib
 import pytest
 
 from holdfast.base.errors import Invalid
-from holdfast.telemetry.accept.accept import Accepted
+from holdfast.telemetry.accept.accept import Accepted, inspect_frame, submission_of
 from holdfast.telemetry.accept.orphans import Fate, OrphanKeeper
-from holdfast.telemetry.accept.submit import inspect_frame, submission_of
 from holdfast.telemetry.frame import decode, encode, pack
 from holdfast.telemetry.identity import BatchIdentity
 from holdfast.telemetry.records import Gauge, Log, Record

@@ -13,14 +13,12 @@ from holdfast.objects.store import OVERWRITE, Lost, Mode, Object, Page, Written
 from holdfast.sim import ingest_kit as kit
 from holdfast.telemetry import Gauge
 from holdfast.telemetry.accept import layout
-from holdfast.telemetry.accept.accept import Accepted, Answer, Submission
+from holdfast.telemetry.accept.accept import Accepted, Answer, Submission, inspect_frame, submission_of
 from holdfast.telemetry.accept.authority import Acceptance
 from holdfast.telemetry.accept.collector import CollectorOptions
 from holdfast.telemetry.accept.landing import Landed, SpoolCollector
 from holdfast.telemetry.accept.manifest import AcceptedManifest
-from holdfast.telemetry.accept.notes import FILE, Notes
-from holdfast.telemetry.accept.spool import PENDING, Spool, pending_key
-from holdfast.telemetry.accept.submit import inspect_frame, submission_of
+from holdfast.telemetry.accept.spool import FILE, PENDING, Notes, Spool, pending_key
 from holdfast.telemetry.frame import Limits, decode, encode, pack
 from holdfast.telemetry.live.follow import Follower
 from holdfast.telemetry.live.rebuild import Rebuild

@@ -19,7 +19,7 @@ from holdfast.telemetry.query.fresh import Memory
 from holdfast.telemetry.query.question import moment_ns, span_ns
 from holdfast.telemetry.records import Counter, Gauge, Histogram, Log
 from holdfast.telemetry.rollup import layout
-from holdfast.telemetry.rollup.windows import Windows
+from holdfast.telemetry.rollup.layout import Windows
 from tests.unit.pipeline.field import HOUR, SECOND, START, Field
 from tests.unit.telemetry.query.plain_answers import Found, answers
 from tests.unit.telemetry.rollup.rolled import batch

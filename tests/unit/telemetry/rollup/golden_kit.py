@@ -7,8 +7,8 @@ from holdfast.telemetry.records import Counter, Gauge, Histogram, Log
 from holdfast.telemetry.rollup import kernel, layout
 from holdfast.telemetry.rollup.extract import identity_of
 from holdfast.telemetry.rollup.kernel import Derived
+from holdfast.telemetry.rollup.layout import Windows
 from holdfast.telemetry.rollup.manifest import ChunkRef, Current, Generation, Input, Kind, Table, Unit
-from holdfast.telemetry.rollup.windows import Windows
 from tests.unit.telemetry.rollup.rolled import SECOND, batch
 
 HOUR_NUMBER = 490_000

@@ -7,10 +7,10 @@ from holdfast.telemetry.frame import Batch
 from holdfast.telemetry.records import Counter, Gauge, Histogram, Log
 from holdfast.telemetry.rollup import chunk, index
 from holdfast.telemetry.rollup.extract import identity_of, telemetry_of
+from holdfast.telemetry.rollup.index import has_words, words_in
 from holdfast.telemetry.rollup.kernel import Chunk, Derived
+from holdfast.telemetry.rollup.layout import Windows
 from holdfast.telemetry.rollup.manifest import Kind, Table, Unit
-from holdfast.telemetry.rollup.windows import Windows
-from holdfast.telemetry.rollup.words import has_words, words_in
 from tests.unit.telemetry.rollup.rolled import SECOND, batch
 
 ONE = batch(

@@ -9,7 +9,6 @@ import pytest
 from holdfast.base.errors import Corrupt, Incompatible, Invalid
 from holdfast.objects.store import Object, Version
 from holdfast.telemetry.rollup import layout, manifest
-from holdfast.telemetry.rollup.labels import label_values, may_match
 from holdfast.telemetry.rollup.manifest import (
     ChunkRef,
     Current,
@@ -21,7 +20,7 @@ from holdfast.telemetry.rollup.manifest import (
     UnitManifest,
     bucket_of,
 )
-from holdfast.telemetry.rollup.matchers import Matcher
+from holdfast.telemetry.rollup.matchers import Matcher, label_values, may_match
 from holdfast.telemetry.rollup.points import SeriesKey
 
 HOUR = 496_900

@@ -9,9 +9,9 @@ from holdfast.base.errors import Corrupt, Invalid
 from holdfast.telemetry.records import Counter, Gauge
 from holdfast.telemetry.rollup import chunk, kernel, rollup, sketch
 from holdfast.telemetry.rollup.extract import telemetry_of
+from holdfast.telemetry.rollup.layout import Windows
 from holdfast.telemetry.rollup.manifest import Kind, Unit
 from holdfast.telemetry.rollup.points import Telemetry
-from holdfast.telemetry.rollup.windows import Windows
 from tests.unit.telemetry.rollup.rolled import HOUR, MINUTE, SECOND, as_dict, batch
 
 DEFAULT = Windows.of()

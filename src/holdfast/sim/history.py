@@ -139,11 +139,51 @@ class Landing:
     version: str | None = None
 
 
+def states(landings: Iterable[Landing]) -> Iterator[tuple[Landing, dict[str, bytes]]]:
+    """Each change, with all objects as they are right after it. The dictionary is the same one every time."""
+    objects: dict[str, bytes] = {}
+    for landing in landings:
+        if landing.body is None:
+            objects.pop(landing.key, None)
+        else:
+            objects[landing.key] = landing.body
+        yield landing, objects
+
+
+def left(landings: Iterable[Landing]) -> dict[str, bytes]:
+    """All objects as they are in the end."""
+    last = {landing.key: landing.body for landing in landings}
+    return {key: body for key, body in last.items() if body is not None}
+
+
+def written(landings: Iterable[Landing], prefix: str) -> Iterator[tuple[Landing, bytes]]:
+    """The writes under a prefix; deletions are left out."""
+    for landing in landings:
+        if landing.body is not None and landing.key.startswith(prefix):
+            yield landing, landing.body
+
+
 def judged(error: HoldfastError) -> Failed | Open:
     """What an error says of the operation that it ended."""
     if isinstance(error, Ambiguous) or (isinstance(error, Unavailable) and error.maybe_applied):
         return Open(error)
     return Failed(error)
+
+
+def answers(operations: Iterable[Operation], *calls: str) -> Iterator[tuple[Operation, Any]]:
+    """The operations (of these calls, if any are given) that ended well, each with its value."""
+    for operation in operations:
+        if isinstance(operation.outcome, Done) and (not calls or operation.call in calls):
+            yield operation, operation.outcome.value
+
+
+def asked(operations: Iterable[Operation], *calls: str) -> dict[Any, list[Outcome]]:
+    """By argument, the outcomes of the operations of these calls."""
+    outcomes: dict[Any, list[Outcome]] = {}
+    for operation in operations:
+        if operation.call in calls:
+            outcomes.setdefault(operation.argument, []).append(operation.outcome)
+    return outcomes
 
 
 def by_key(operations: Iterable[Operation]) -> dict[str, list[Operation]]:

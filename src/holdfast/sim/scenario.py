@@ -79,6 +79,13 @@ class Scenario(ABC):
         """What a process works with. Tests return a naive ``Client`` instead, to see the scenario fail."""
         return Client(backend, ambient=ambient, retry=self.retry, spec=SPEC)
 
+    def is_quiet(self, world: World, family: str, *, after_s: float = 0.0) -> bool:
+        """Whether all trouble has been over for ``after_s``, and no process whose name begins with ``family``
+        is at work: none that died comes back."""
+        over_s = (self.troubles.within_ms + self.troubles.pause_ms) / 1000 + after_s
+        busy = bool(family) and any(each.working for each in world.processes if each.family.startswith(family))
+        return not busy and world.loop.time() > over_s
+
     @classmethod
     def description(cls) -> str:
         return inspect.cleandoc(cls.__doc__ or "").partition("\n")[0]

@@ -232,6 +232,11 @@ class Process:
         operation.outcome = outcome
         return outcome
 
+    async def rest(self, at_most_ms: float) -> None:
+        """Sleep for a random time; not at all if the limit is 0."""
+        if at_most_ms:
+            await asyncio.sleep(self.rng.random() * at_most_ms / 1000)
+
     def left_open(self) -> list[Operation]:
         """What the life before this one was doing when it ended, as a durable list of tasks would tell it."""
         before = _life(self.family, self.incarnation - 1)

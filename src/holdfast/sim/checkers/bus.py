@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from itertools import combinations, pairwise
 from typing import Any, NamedTuple
 
-from holdfast.sim.history import Landing, Violation
+from holdfast.sim.history import Landing, Violation, written
 
 ONE_OWNER = "a claim has one owner"
 OWNER_ONLY = "only the owner changes a claim"
@@ -89,11 +89,10 @@ def _step(who: str, before: dict[str, Any], after: dict[str, Any]) -> Iterator[V
 
 def by_owner(landings: Iterable[Landing]) -> Iterator[Violation]:
     """Where sessions are named after processes: every state of a claim was written by the session that it names."""
-    for landing in landings:
-        if landing.key.startswith("claims/") and landing.body is not None:
-            named = json.loads(landing.body)["session_id"]
-            if named != landing.process:
-                yield Violation(OWNER_ONLY, f"{landing.key}: {landing.process} wrote over the claim of {named}")
+    for landing, body in written(landings, "claims/"):
+        named = json.loads(body)["session_id"]
+        if named != landing.process:
+            yield Violation(OWNER_ONLY, f"{landing.key}: {landing.process} wrote over the claim of {named}")
 
 
 def not_handed_out_again(landings: Iterable[Landing], executions: Iterable[Execution]) -> Iterator[Violation]:
@@ -130,12 +129,11 @@ def in_order(landings: list[Landing], handler_id: str) -> Iterator[Violation]:
     """
     histories = claim_histories(landings)
     born: dict[str, tuple[int, str, str]] = {}
-    for landing in landings:
-        if landing.key.startswith("events/") and landing.body is not None:
-            event = json.loads(landing.body)
-            if event.get("order_key") is not None:
-                name = landing.key.rpartition("/")[2].removesuffix(".json")
-                born.setdefault(name, (landing.position, event["id"], event["order_key"]))
+    for landing, body in written(landings, "events/"):
+        event = json.loads(body)
+        if event.get("order_key") is not None:
+            name = landing.key.rpartition("/")[2].removesuffix(".json")
+            born.setdefault(name, (landing.position, event["id"], event["order_key"]))
     passed = _passed_over(landings, born, handler_id)
     for older, younger in combinations(sorted(born), 2):
         (old_at, old_id, key), (young_at, young_id, its_key) = born[older], born[younger]
@@ -155,9 +153,9 @@ def _passed_over(landings: list[Landing], names: Iterable[str], handler_id: str)
     """When the cursor first was past a name that had not been found yet."""
     known: set[str] = set()
     passed: dict[str, int] = {}
-    for landing in landings:
-        if landing.key.startswith("bus/") and landing.key.endswith("/digest.json") and landing.body is not None:
-            section = json.loads(landing.body)["handlers"].get(handler_id)
+    for landing, body in written(landings, "bus/"):
+        if landing.key.endswith("/digest.json"):
+            section = json.loads(body)["handlers"].get(handler_id)
             if section is not None:
                 known |= {*section["open"], *section["recent"]}
                 for name in names:
@@ -168,11 +166,7 @@ def _passed_over(landings: list[Landing], names: Iterable[str], handler_id: str)
 
 def events_of(landings: Iterable[Landing]) -> dict[str, dict[str, Any]]:
     """Every event that ever landed, by its key."""
-    return {
-        landing.key: json.loads(landing.body)
-        for landing in landings
-        if landing.key.startswith("events/") and landing.body is not None
-    }
+    return {landing.key: json.loads(body) for landing, body in written(landings, "events/")}
 
 
 def letters_follow(landings: list[Landing], *, complete: bool) -> Iterator[Violation]:
@@ -184,18 +178,15 @@ def letters_follow(landings: list[Landing], *, complete: bool) -> Iterator[Viola
                 dead.setdefault(pair, position)
     letters: dict[tuple[str, str], int] = {}
     notices: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for landing in landings:
-        if landing.body is None:
-            continue
-        if landing.key.startswith("dead_letters/"):
-            _, _, event_id, name = landing.key.split("/")
-            letters.setdefault((event_id, name.removesuffix(".json")), landing.position)
-        elif landing.key.startswith("events/"):
-            event = json.loads(landing.body)
-            if event["type"] == "event.dead_letter":
-                pair = event["payload"]["event_id"], event["payload"]["handler_id"]
-                notices[pair].add(landing.key)
-                letters[pair] = min(letters.get(pair, landing.position), landing.position)
+    for landing, _ in written(landings, "dead_letters/"):
+        _, _, event_id, name = landing.key.split("/")
+        letters.setdefault((event_id, name.removesuffix(".json")), landing.position)
+    for landing, body in written(landings, "events/"):
+        event = json.loads(body)
+        if event["type"] == "event.dead_letter":
+            pair = event["payload"]["event_id"], event["payload"]["handler_id"]
+            notices[pair].add(landing.key)
+            letters[pair] = min(letters.get(pair, landing.position), landing.position)
     for pair, position in letters.items():
         if pair not in dead or dead[pair] > position:
             yield Violation(STATE_FIRST, f"{pair} at {position}, its claim died at {dead.get(pair)}")

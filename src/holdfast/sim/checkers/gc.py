@@ -8,10 +8,9 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from holdfast.sim.checkers.pipeline import rolled
-from holdfast.sim.history import Landing, Violation
+from holdfast.sim.checkers.pipeline import inputs_of, rolled
+from holdfast.sim.history import Landing, Violation, states
 
 RECORDED = "nothing is deleted that is not on record before"
 CURRENT = "whatever the current generation of an hour names is there, at every moment"
@@ -43,22 +42,11 @@ def recorded(landings: Iterable[Landing]) -> Iterator[Violation]:
             return
 
 
-def _states(landings: Iterable[Landing]) -> Iterator[tuple[Landing, Objects]]:
-    """Each write and deletion, with all that was there right after it."""
-    objects: Objects = {}
-    for landing in landings:
-        if landing.body is None:
-            objects.pop(landing.key, None)
-        else:
-            objects[landing.key] = landing.body
-        yield landing, objects
-
-
 def whole(landings: Iterable[Landing]) -> Iterator[Violation]:
     """The current generation of every hour and kind, at every moment."""
     numbers: dict[tuple[str, str], int] = {}
     inputs: dict[tuple[str, str], frozenset[str]] = {}
-    for landing, objects in _states(landings):
+    for landing, objects in states(landings):
         found = _GENERATION.fullmatch(landing.key)
         place = (found[1], found[2]) if found is not None else None
         if (
@@ -69,7 +57,7 @@ def whole(landings: Iterable[Landing]) -> Iterator[Violation]:
         ):
             numbers[place] = int(found[3])
             try:
-                now = frozenset(_inputs(objects, json.loads(landing.body), found[1]))
+                now = frozenset(inputs_of(objects, json.loads(landing.body), found[1]))
             except KeyError as missing:
                 yield Violation(CURRENT, f"{landing.key} of {landing.process} names {missing}")
                 return
@@ -88,19 +76,10 @@ def _harmed(objects: Objects, numbers: Mapping[tuple[str, str], int], landing: L
         if hour not in landing.key and landing.key.startswith(("manifests/", "rollup/", "index/")):
             continue
         try:
-            list(_inputs(objects, json.loads(objects[key]), hour))
+            list(inputs_of(objects, json.loads(objects[key]), hour))
         except KeyError as missing:
             yield Violation(CURRENT, f"{landing.process} deleted {landing.key}; {key} names {missing}")
             return
-
-
-def _inputs(objects: Objects, generation: dict[str, Any], hour: str) -> Iterator[str]:
-    for unit in generation["units"]:
-        manifest = json.loads(objects[f"manifests/v1/{hour}/unit-{unit['unit_id']}.json"])
-        for chunk in unit["chunks"]:
-            objects[chunk["key"]]
-        for ident, _ in manifest["unit"]["inputs"]:
-            yield ident
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +99,7 @@ def closed(landings: Iterable[Landing], batches: Mapping[str, Known]) -> Iterato
     ended: dict[str, tuple[frozenset[str], list[str]]] = {}
     numbers: dict[str, int] = defaultdict(int)
     by_key = {known.key: ident for ident, known in batches.items()}
-    for place, (landing, objects) in enumerate(_states(landings)):
+    for place, (landing, objects) in enumerate(states(landings)):
         if landing.key in by_key and landing.body is not None and landing.key not in accepted:
             accepted[landing.key] = place
             blobs[json.loads(landing.body)["raw_blob_key"]].append(by_key[landing.key])
@@ -153,7 +132,7 @@ def _ended(
         return
     if "counted" not in document:
         return
-    inputs = frozenset(_inputs(objects, document, hour))
+    inputs = frozenset(inputs_of(objects, document, hour))
     ended[hour] = (inputs, units)
     last = max((accepted[batches[ident].key] for ident in inputs), default=-1)
     for ident, known in batches.items():
@@ -167,24 +146,20 @@ def late(objects: Mapping[str, bytes]) -> dict[str, frozenset[str]]:
     for key in sorted(objects):
         named = _GENERATION.fullmatch(key)
         if named is not None and "counted" in (document := json.loads(objects[key])):
-            found[named[1]] = frozenset(_inputs(dict(objects), document, named[1]))
+            found[named[1]] = frozenset(inputs_of(dict(objects), document, named[1]))
     return found
 
 
 def let_go(landings: Iterable[Landing]) -> Iterator[Violation]:
     """Deleted blobs of accepted batches."""
-    objects: Objects = {}
     names: dict[str, str] = {}
-    for landing in landings:
+    for landing, objects in states(landings):
         if landing.body is None:
             key = names.get(landing.key)
             if key is not None and key.replace("accepted/", "expired/", 1) not in objects:
                 yield Violation(LET_GO, f"{landing.process} deleted {landing.key}, which {key} names")
                 return
-            objects.pop(landing.key, None)
-            continue
-        objects[landing.key] = landing.body
-        if landing.key.startswith("accepted/v1/"):
+        elif landing.key.startswith("accepted/v1/"):
             names[json.loads(landing.body)["raw_blob_key"]] = landing.key
 
 
@@ -209,7 +184,7 @@ def counted_once(objects: Mapping[str, bytes], expected: Sequence[float]) -> Ite
 
 def ontology_named(landings: Iterable[Landing]) -> Iterator[Violation]:
     """Manifests, data files and snapshots, whenever one of them goes and whenever an index or the head names others."""
-    for landing, objects in _states(landings):
+    for landing, objects in states(landings):
         gone = landing.body is None
         if landing.key == "meta/head.json" or (gone and landing.key.startswith("commits/")):
             named = _of_chain(objects)
@@ -241,7 +216,7 @@ def _of_indices(objects: Objects) -> Iterator[str]:
 
 def runs_named(landings: Iterable[Landing]) -> Iterator[Violation]:
     """Payloads, whenever one of them goes and whenever a journal refers to others."""
-    for landing, objects in _states(landings):
+    for landing, objects in states(landings):
         gone = landing.body is None
         journals = [key for key in objects if key.startswith("runs/") and key.endswith("/journal.jsonl")]
         for journal in journals if gone else [landing.key] if landing.key in journals else []:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.sim.history import Done, Failed, Landing, Operation, Violation
+from holdfast.sim.history import Done, Failed, Landing, Operation, Violation, answers, states
 from holdfast.telemetry.frame import decode
 from holdfast.telemetry.records import Gauge, Log
 
@@ -45,11 +45,9 @@ class Ledger:
 
 def replayed(landings: Sequence[Landing]) -> Ledger:
     ledger = Ledger()
-    for landing in landings:
-        if landing.body is None:
-            ledger.objects.pop(landing.key, None)
-        else:
-            ledger.objects[landing.key] = landing.body
+    for landing, objects in states(landings):
+        ledger.objects = objects
+        if landing.body is not None:
             ledger.written.add(landing.key)
         if landing.key.startswith(_ACCEPTED):
             _manifest(ledger, landing)
@@ -62,13 +60,12 @@ def accepted_once(ledger: Ledger, operations: Sequence[Operation]) -> Iterator[V
     """All the rules, over one history."""
     yield from ledger.violations
     won: dict[str, Operation] = {}
-    for operation in operations:
-        if operation.call == "accept" and isinstance(operation.outcome, Done):
-            yield from _answered(ledger, operation, operation.outcome.value)
-            if getattr(operation.outcome.value, "duplicate", None) is False:
-                if operation.key in won:
-                    yield Violation(ONE_WINNER, f"[{operation}] and [{won[operation.key]}]")
-                won[operation.key] = operation
+    for operation, reported in answers(operations, "accept"):
+        yield from _answered(ledger, operation, reported)
+        if reported.duplicate is False:
+            if operation.key in won:
+                yield Violation(ONE_WINNER, f"[{operation}] and [{won[operation.key]}]")
+            won[operation.key] = operation
     yield from _effects(ledger, operations, won)
     yield from _failed(ledger, operations)
 
@@ -127,8 +124,10 @@ def _effects(ledger: Ledger, operations: Sequence[Operation], won: dict[str, Ope
     for key, operation in won.items():
         if key not in effects:
             yield Violation(ONCE, f"[{operation}], without effect")
-    for operation in operations:
-        if _is_duplicate_of_own(ledger, operation) and operation.key not in effects:
+    for operation, reported in answers(operations, "accept"):
+        document = ledger.manifests.get(operation.key)
+        own = document is not None and document["collector_id"] == operation.process
+        if reported.duplicate is True and own and operation.key not in effects:
             yield Violation(KNOWN, f"[{operation}], and it was accepted right there, without effect")
 
 
@@ -137,14 +136,6 @@ def _follows(ledger: Ledger, effect: Operation) -> bool:
     if document is None or ledger.landed_at[effect.key] > effect.called:
         return False
     return (document["collector_id"], document["frame_sha256"]) == (effect.process, effect.argument)
-
-
-def _is_duplicate_of_own(ledger: Ledger, operation: Operation) -> bool:
-    if operation.call != "accept" or not isinstance(operation.outcome, Done):
-        return False
-    reported: Any = operation.outcome.value
-    document = ledger.manifests.get(operation.key)
-    return reported.duplicate is True and document is not None and document["collector_id"] == operation.process
 
 
 def _failed(ledger: Ledger, operations: Sequence[Operation]) -> Iterator[Violation]:
@@ -225,10 +216,9 @@ def _complete(
     agent: str, found: _Seen, operations: Sequence[Operation], resolved: set[tuple[int, int]]
 ) -> Iterator[Violation]:
     explained = {seq for start, stop in resolved for seq in range(start, stop + 1)}
-    for operation in operations:
-        if operation.call != "append" or operation.key != agent or not isinstance(operation.outcome, Done):
+    for operation, identity in answers(operations, "append"):
+        if operation.key != agent:
             continue
-        identity: Any = operation.outcome.value
         for seq, text in enumerate(operation.argument, identity.seq_start):
             if text not in found.records.get(seq, set()) and seq not in explained:
                 yield Violation(KEPT, f"{agent} {seq}: {text}")
@@ -320,11 +310,8 @@ def _held(ledger: Ledger, disk: Mapping[str, bytes]) -> set[str]:
 
 def shown(operations: Sequence[Operation], *, beside_others: bool = False) -> Iterator[Violation]:
     """A rebuild tells which manifests it knows at its end. Beside others it knows what was from before it began."""
-    for rebuilt in operations:
-        if rebuilt.call == "rebuild" and isinstance(rebuilt.outcome, Done):
-            known: Any = rebuilt.outcome.value
-            until = rebuilt.called if beside_others else rebuilt.returned
-            for operation in operations:
-                reported = operation.call == "accept" and isinstance(operation.outcome, Done)
-                if reported and operation.returned < until and operation.key not in known:
-                    yield Violation(SHOWN, f"[{operation}], and then [{rebuilt}]")
+    for rebuilt, known in answers(operations, "rebuild"):
+        until = rebuilt.called if beside_others else rebuilt.returned
+        for operation, _ in answers(operations, "accept"):
+            if operation.returned < until and operation.key not in known:
+                yield Violation(SHOWN, f"[{operation}], and then [{rebuilt}]")

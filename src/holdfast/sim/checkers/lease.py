@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from holdfast.sim.checkers.objects import monotone
-from holdfast.sim.history import FOREVER, Done, Operation, Violation
+from holdfast.sim.history import FOREVER, Operation, Violation, answers
 
 ONE_OWNER = "one owner"
 FENCED_OFF = "stale owners are fenced off"
@@ -74,8 +74,8 @@ def stays(landings: Iterable[tuple[int, str, int]]) -> list[Stay]:
 
 
 def told_of_lease(operations: Iterable[Operation], stood: Sequence[Stay]) -> Iterator[Violation]:
-    for operation in operations:
-        if isinstance(operation.outcome, Done) and not _is_true(operation, operation.outcome.value, stood):
+    for operation, reported in answers(operations):
+        if not _is_true(operation, reported, stood):
             yield Violation(TRUE_ANSWERS, f"[{operation}] was not so at any moment")
 
 

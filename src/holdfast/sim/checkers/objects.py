@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
 from holdfast.sim.checkers.linearizable import LOST, WRITTEN
-from holdfast.sim.history import FOREVER, Done, Failed, Landing, Operation, Outcome, Violation
+from holdfast.sim.history import FOREVER, Done, Failed, Landing, Operation, Outcome, Violation, answers
 
 NO_LOSS = "no acknowledged loss"
 ONCE = "applied at most once"
@@ -154,10 +154,8 @@ def true_reads(
     A cache may answer with an object that others have deleted, so presence is judged by the reader's own deletes alone.
     """
     lives = Lifetimes(landings)
-    for operation in operations:
-        if operation.call != "read" or not isinstance(operation.outcome, Done):
-            continue
-        key, found = operation.key, operation.outcome.value
+    for operation, found in answers(operations, "read"):
+        key = operation.key
         since = _last_own_delete(operation, operations)
         if found is None and lives.stood_throughout(key, operation.called, operation.returned):
             yield Violation(PRESENT, f"[{operation}] found nothing")

@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from holdfast.sim.history import Done, Landing, Operation, Outcome, Violation
+from holdfast.sim.history import Landing, Operation, Violation, answers, left, states
 
 
 @lru_cache(maxsize=2_000)
@@ -63,19 +63,15 @@ class Course:
         return {key: fields for key, fields in current.items() if fields is not None}
 
 
-def course(landings: Iterable[Landing]) -> Course:
+def course(landings: Sequence[Landing]) -> Course:
     """Follow the head, at every moment as a reader of that moment."""
-    objects: dict[str, bytes] = {}
     found = Course()
-    for landing in landings:
-        if landing.body is None:
-            objects.pop(landing.key, None)
-            continue
-        objects[landing.key] = landing.body
-        if landing.key == HEAD:
+    for landing, objects in states(landings):
+        if landing.key == HEAD and landing.body is not None:
             _follow(found, landing, objects)
+    there = left(landings)
     for step in found.steps:
-        found.violations += _kept(step, objects)
+        found.violations += _kept(step, there)
     return found
 
 
@@ -156,14 +152,6 @@ def tokens(found: Course) -> Iterator[Hashable]:
                 yield fields["by"]
 
 
-def asked(operations: Iterable[Operation]) -> dict[Hashable, list[Outcome]]:
-    outcomes: dict[Hashable, list[Outcome]] = {}
-    for operation in operations:
-        if operation.call in ("commit", "count"):
-            outcomes.setdefault(operation.argument, []).append(operation.outcome)
-    return outcomes
-
-
 def no_lost_update(found: Course) -> Iterator[Violation]:
     """Every new value of the counter is the one before plus one."""
     value = 0
@@ -177,10 +165,7 @@ def no_lost_update(found: Course) -> Iterator[Violation]:
 
 def told_truly(operations: Iterable[Operation], found: Course) -> Iterator[Violation]:
     steps = {step.commit_id: step for step in found.steps}
-    for operation in operations:
-        if not isinstance(operation.outcome, Done):
-            continue
-        answer: Any = operation.outcome.value
+    for operation, answer in answers(operations):
         if operation.call in ("commit", "count") and not _carries(steps.get(answer), operation.argument):
             yield Violation(ANSWERED, f"[{operation}] is not in commit {answer}")
         if operation.call == "flag":
@@ -188,11 +173,7 @@ def told_truly(operations: Iterable[Operation], found: Course) -> Iterator[Viola
 
 
 def read_truly(operations: Iterable[Operation], found: Course) -> Iterator[Violation]:
-    for operation in operations:
-        if operation.call != "read" or not isinstance(operation.outcome, Done):
-            continue
-        seen: Any = operation.outcome.value
-        commit_id, rows = seen
+    for operation, (commit_id, rows) in answers(operations, "read"):
         truth = {key: fields for (kind, key), fields in found.state(commit_id).items() if kind == operation.key}
         if rows != truth:
             yield Violation(SAME_ROWS, f"[{operation}] at commit {commit_id}, where there is {truth}")
@@ -228,13 +209,8 @@ Rows = dict[tuple[int, str], Any]
 
 def plain_reads(landings: Iterable[Landing], found: Course, name: str) -> Iterator[Violation]:
     """The history of one entity type, at every moment at which it could have changed."""
-    objects: dict[str, bytes] = {}
     index_key = f"meta/indices/entities/{name}.json"
-    for landing in landings:
-        if landing.body is None:
-            objects.pop(landing.key, None)
-        else:
-            objects[landing.key] = landing.body
+    for landing, objects in states(landings):
         if landing.key not in (HEAD, index_key) or HEAD not in objects:
             continue
         head = json.loads(objects[HEAD])
@@ -329,12 +305,10 @@ def committed_once(found: Course) -> Iterator[Violation]:
 def batches_told_truly(operations: Iterable[Operation], found: Course) -> Iterator[Violation]:
     """A driver that was answered with a commit finds its batch there, or a later one of the same query."""
     commits = {commit: batch for batch, listed in batches(found).items() for commit in listed}
-    for operation in operations:
-        if operation.call != "load" or not isinstance(operation.outcome, Done) or operation.outcome.value is None:
-            continue
-        argument: Any = operation.argument
-        query, batch = argument
-        number: Any = operation.outcome.value
+    for operation, number in answers(operations, "load"):
+        query, batch = operation.argument
         answer = commits.get(number)
+        if number is None:
+            continue
         if answer is None or answer[0] != query or answer[1] < batch:
             yield Violation(BATCH_ANSWERED, f"batch {batch} of {query} was answered with commit {number}")

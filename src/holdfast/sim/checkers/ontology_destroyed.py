@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from holdfast.sim.checkers.ontology import RECENT, SAME_ROWS, Course, rows_of
-from holdfast.sim.history import Done, Landing, Operation, Violation
+from holdfast.sim.history import Landing, Operation, Violation, answers, left, states
 
 GONE = "what was destroyed is gone from all that a reader is led to"
 SILENT = "garbage with destroyed payload is named"
@@ -80,11 +80,7 @@ def read_truly(operations: Iterable[Operation], found: Course) -> Iterator[Viola
     The head is one that there was between their begin and their end: so every answer is of one moment.
     """
     ordered = orders(found)
-    for operation in operations:
-        if operation.call != "read" or not isinstance(operation.outcome, Done):
-            continue
-        reported: Any = operation.outcome.value
-        head, at, rows = reported
+    for operation, (head, at, rows) in answers(operations, "read"):
         done = [each for each in ordered if each.commit_id <= head]
         expected = after(state(found, operation.key, at), operation.key, at, done)
         if rows != expected:
@@ -94,11 +90,7 @@ def read_truly(operations: Iterable[Operation], found: Course) -> Iterator[Viola
 
 def followed_truly(operations: Iterable[Operation], found: Course) -> Iterator[Violation]:
     """All changes that a follower has received adds up to what is current at the commit that it came to."""
-    for operation in operations:
-        if operation.call != "follow" or not isinstance(operation.outcome, Done):
-            continue
-        reported: Any = operation.outcome.value
-        head, rows = reported
+    for operation, (head, rows) in answers(operations, "follow"):
         if rows != state(found, operation.key, head):
             yield Violation(FOLLOWED, f"[{operation}], where there is {state(found, operation.key, head)}")
         yield from _of_its_time(operation, found, head)
@@ -114,11 +106,9 @@ def _of_its_time(operation: Operation, found: Course, head: int) -> Iterator[Vio
 def ensured(operations: Iterable[Operation], found: Course, name: str, row: tuple[str, Any]) -> Iterator[Violation]:
     """A row that every commit ensures is there after each of them, whatever life the type has."""
     key, fields = row
-    for operation in operations:
-        if operation.call == "commit" and isinstance(operation.outcome, Done):
-            at: Any = operation.outcome.value
-            if state(found, name, at).get(key) != fields:
-                yield Violation(ENSURED, f"[{operation}], and {key} is {state(found, name, at).get(key)}")
+    for operation, at in answers(operations, "commit"):
+        if state(found, name, at).get(key) != fields:
+            yield Violation(ENSURED, f"[{operation}], and {key} is {state(found, name, at).get(key)}")
 
 
 # --- objects ---
@@ -127,15 +117,9 @@ def ensured(operations: Iterable[Operation], found: Course, name: str, row: tupl
 class Shelf:
     """What there is, and the rows of its files."""
 
-    def __init__(self) -> None:
-        self.objects: dict[str, bytes] = {}
+    def __init__(self, landings: Iterable[Landing] = ()) -> None:
+        self.objects = left(landings)
         self._rows: dict[bytes, list[StoredRow]] = {}
-
-    def land(self, landing: Landing) -> None:
-        if landing.body is None:
-            self.objects.pop(landing.key, None)
-        else:
-            self.objects[landing.key] = landing.body
 
     def rows(self, key: str) -> list[StoredRow]:
         body = self.objects[key]
@@ -158,8 +142,8 @@ def is_gone(landings: Iterable[Landing], found: Course) -> Iterator[Violation]:
     """From the record on, whenever an index changes: neither the chain nor an index leads to destroyed payload."""
     shelf, ordered = Shelf(), orders(found)
     done: list[Ordered] = []
-    for landing in landings:
-        shelf.land(landing)
+    for landing, objects in states(landings):
+        shelf.objects = objects
         recorded = [each for each in ordered if each.record == landing.key and each not in done]
         done += recorded
         if not (recorded or (done and landing.key.startswith("meta/indices/"))):
@@ -188,9 +172,7 @@ def _led_to(objects: Mapping[str, bytes], found: Course, position: int, name: st
 
 def nothing_silent(landings: Iterable[Landing], found: Course, named: Collection[str]) -> Iterator[Violation]:
     """At the end: whatever has destroyed payload, of orders that were carried out, is named as garbage."""
-    shelf = Shelf()
-    for landing in landings:
-        shelf.land(landing)
+    shelf = Shelf(landings)
     chain = {file["path"] for step in found.steps for file in step.manifest["files"]}
     for each in orders(found):
         if each.record not in shelf.objects:
@@ -203,9 +185,7 @@ def nothing_silent(landings: Iterable[Landing], found: Course, named: Collection
 
 def rest_stays(landings: Iterable[Landing], found: Course) -> Iterator[Violation]:
     """At the end: every row that no commit ordered to be destroyed is in its file as it was."""
-    shelf, ordered = Shelf(), orders(found)
-    for landing in landings:
-        shelf.land(landing)
+    shelf, ordered = Shelf(landings), orders(found)
     for step in found.steps:
         for file in step.manifest["files"]:
             doomed = [

@@ -41,7 +41,7 @@ def generations(landings: Iterable[Landing]) -> Iterator[Violation]:
         if found is None or before is not None:
             continue
         try:
-            inputs = frozenset(_inputs(objects, json.loads(landing.body), found[1]))
+            inputs = frozenset(inputs_of(objects, json.loads(landing.body), found[1]))
         except KeyError as missing:
             yield Violation(WHOLE, f"{landing.key} of {landing.process} names {missing}, which is not there")
             return
@@ -81,7 +81,7 @@ def listed_ids(objects: Objects) -> set[str]:
     return found
 
 
-def _inputs(objects: Objects, generation: dict[str, Any], hour: str) -> Iterator[str]:
+def inputs_of(objects: Objects, generation: dict[str, Any], hour: str) -> Iterator[str]:
     for unit in generation["units"]:
         manifest = json.loads(objects[f"manifests/v1/{hour}/unit-{unit['unit_id']}.json"])
         for chunk in unit["chunks"]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from holdfast.sim.checkers.runs import journals
-from holdfast.sim.history import Landing, Violation
+from holdfast.sim.history import Landing, Violation, written
 
 PUBLISHED = "an event of a commit is published"
 ONCE = "it is published once"
@@ -23,21 +23,15 @@ HEAD = "meta/head.json"
 
 def chain_of(landings: list[Landing]) -> dict[str, tuple[int, dict[str, Any]]]:
     """The manifests on the chain of the last head, by path, each with where its head landed."""
-    bodies = {landing.key: landing.body for landing in landings if landing.key.endswith("/manifest.json")}
+    bodies = {landing.key: body for landing, body in written(landings, "commits/")}
     heads: dict[str, int] = {}
     path = None
-    for landing in landings:
-        if landing.key == HEAD and landing.body is not None:
-            path = json.loads(landing.body)["manifest_path"]
-            heads.setdefault(path, landing.position)
+    for landing, body in written(landings, HEAD):
+        path = json.loads(body)["manifest_path"]
+        heads.setdefault(path, landing.position)
     chain: dict[str, tuple[int, dict[str, Any]]] = {}
-    written = {
-        landing.key: landing.body
-        for landing in landings
-        if landing.key.endswith("/manifest.json") and landing.body is not None
-    }
     while path is not None:
-        manifest = json.loads(bodies.get(path) or written[path])
+        manifest = json.loads(bodies[path])
         chain[path] = heads[path], manifest
         path = manifest["parent_manifest_path"]
     return chain
@@ -49,12 +43,7 @@ def events_follow_commits(landings: list[Landing], type_name: str, *, complete: 
     for position, manifest in chain_of(landings).values():
         for document in manifest.get("outbox", ()):
             committed[document["payload"]["token"]] = position
-    published: dict[str, dict[str, int]] = defaultdict(dict)
-    for landing in landings:
-        if landing.key.startswith("events/") and landing.body is not None:
-            event = json.loads(landing.body)
-            if event["type"] == type_name:
-                published[event["payload"]["token"]].setdefault(landing.key, landing.position)
+    published = _published(landings, type_name)
     for token, keys in published.items():
         if token not in committed:
             yield Violation(COMMITTED, f"{token} was published, and is in no commit")
@@ -84,10 +73,8 @@ def told_of_their_commits(landings: list[Landing], *, complete: bool) -> Iterato
     made = {manifest["metadata"].get("event_id") for _, manifest in chain_of(landings).values()}
     acked = {
         landing.key.split("/")[2]
-        for landing in landings
-        if landing.key.startswith("claims/")
-        and landing.body is not None
-        and json.loads(landing.body)["ack_at"] is not None
+        for landing, body in written(landings, "claims/")
+        if json.loads(body)["ack_at"] is not None
     }
     if complete:
         for event_id in acked - made:
@@ -130,9 +117,8 @@ def _recorded(landings: list[Landing]) -> dict[str, int]:
 def _published(landings: list[Landing], type_name: str) -> dict[str, dict[str, int]]:
     """By token, the keys of its events, each with where it landed."""
     found: dict[str, dict[str, int]] = defaultdict(dict)
-    for landing in landings:
-        if landing.key.startswith("events/") and landing.body is not None:
-            event = json.loads(landing.body)
-            if event["type"] == type_name:
-                found[event["payload"]["token"]].setdefault(landing.key, landing.position)
+    for landing, body in written(landings, "events/"):
+        event = json.loads(body)
+        if event["type"] == type_name:
+            found[event["payload"]["token"]].setdefault(landing.key, landing.position)
     return found

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from holdfast.sim.checkers.objects import gapless, monotone
-from holdfast.sim.history import Landing, Violation
+from holdfast.sim.history import Landing, Violation, states
 
 APPEND_ONLY = "a journal only grows"
 FENCED_OFF = "no entry of an older session follows a newer start"
@@ -54,15 +54,10 @@ class Course:
 def course(landings: Iterable[Landing], folder: str) -> Course:
     """Read the journal in ``folder`` at every change, as a reader at that moment would have."""
     key = f"{folder}journal.jsonl"
-    objects: dict[str, bytes] = {}
     found = Course([], [], [])
     before: list[bytes] = []
-    for landing in landings:
-        if landing.body is None:
-            objects.pop(landing.key, None)
-            continue
-        objects[landing.key] = landing.body
-        if landing.key != key:
+    for landing, objects in states(landings):
+        if landing.key != key or landing.body is None:
             continue
         try:
             lines = expand(landing.body, folder, objects)

@@ -27,7 +27,7 @@ from holdfast.sim.checkers.bus import (
     one_event_per_tick,
 )
 from holdfast.sim.faults import Faults, Troubles
-from holdfast.sim.history import Done, Violation
+from holdfast.sim.history import Done, Violation, answers
 from holdfast.sim.scenario import Scenario, retries, surroundings
 from holdfast.sim.world import Process, World
 
@@ -227,7 +227,7 @@ class BusEvents(Scenario):
     async def worker(self, process: Process) -> None:
         handler = self.handler(process)
         for _ in range(ROUNDS):
-            quiet = self._is_quiet(process.world)
+            quiet = self.is_quiet(process.world, "publisher")
             outcome = await process.perform(
                 "drain",
                 self.bus(process).run([handler], until_idle=True),
@@ -239,12 +239,6 @@ class BusEvents(Scenario):
                 return
             await asyncio.sleep(process.rng.random() * 2)
         process.world.failures.append(f"{process.name} drained {ROUNDS} times, and there is still something to do")
-
-    def _is_quiet(self, world: World) -> bool:
-        """No publisher is at work, and none that died comes back."""
-        over_s = (self.troubles.within_ms + self.troubles.pause_ms) / 1000
-        busy = any(each.working for each in world.processes if each.family.startswith("publisher"))
-        return not busy and world.loop.time() > over_s
 
     @property
     def is_ordered(self) -> bool:
@@ -286,11 +280,7 @@ class BusEvents(Scenario):
         yield from letters_follow(landings, complete=complete)
         yield from emitted_once(landings, SimReceipt.type_name, complete=complete)
         if complete:
-            published = [
-                str(operation.outcome.value)
-                for operation in world.operations
-                if operation.call == "publish" and isinstance(operation.outcome, Done)
-            ]
+            published = [event_id for _, event_id in answers(world.operations, "publish")]
             yield from none_lost(landings, published, HANDLER)
         if not self.cleaner:
             yield from once_each(landings, ONCE_PER_KEY, "key")
@@ -341,5 +331,5 @@ class BusSchedule(Scenario):
 
     def check(self, world: World) -> Iterator[Violation]:
         yield from one_event_per_tick(world.landings, SimTick.type_name)
-        answer = sum(each.outcome.value for each in world.operations if isinstance(each.outcome, Done))  # type: ignore[misc]  # counts
-        yield from every_tick(world.landings, SimTick.type_name, answer, gaps=self.misfire != "all")
+        fired = sum(count for _, count in answers(world.operations, "fire"))
+        yield from every_tick(world.landings, SimTick.type_name, fired, gaps=self.misfire != "all")

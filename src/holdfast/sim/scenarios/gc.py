@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 from holdfast.objects.store import CREATE, Store
@@ -34,7 +34,7 @@ from holdfast.sim.checkers.gc import (
     runs_named,
     whole,
 )
-from holdfast.sim.history import Done, Violation
+from holdfast.sim.history import Violation, answers, left
 from holdfast.sim.scenarios.ingest import IngestAccept
 from holdfast.sim.scenarios.ontology_upkeep import OntologyCompact
 from holdfast.sim.scenarios.pipeline import PipelineDerive, Small, Straight
@@ -67,15 +67,13 @@ class GcOrphans(IngestAccept):
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
-        base = IngestAccept.drawn(rng)
-        settings = {each.name: getattr(base, each.name) for each in fields(base)}
-        settings |= {"keepers": rng.randint(1, 2), "expires": rng.random() < 0.5, "audits": rng.random() < 0.9}
-        return cls(**settings)
+        base = vars(IngestAccept.drawn(rng)) | {"keepers": rng.randint(1, 2)}
+        return cls(**base, expires=rng.random() < 0.5, audits=rng.random() < 0.9)
 
     async def keep(self, process: Process) -> None:
         for number in range(self.rounds):
             await process.perform("keep", self.collect(process, f"{process.name}-{number}"), key=layout.BLOBS)
-            await self._rest(process)
+            await process.rest(self.idle_ms)
 
     async def collect(self, process: Process, run_id: str) -> None:
         store = process.store
@@ -161,16 +159,14 @@ class GcDerived(PipelineDerive):
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
-        base = PipelineDerive.drawn(rng)
-        settings = {each.name: getattr(base, each.name) for each in fields(base)}
+        settings = dict(vars(PipelineDerive.drawn(rng)))
         settings |= {"garbage": rng.randint(1, 2), "sweeps": rng.randint(2, 8), "expires": rng.random() < 0.8}
         settings |= {"batches": rng.randint(4, 10), "rounds": rng.randint(3, 8)}
         return cls(**settings)
 
     def begin(self, world: World) -> None:
         super().begin(world)
-        for number in range(self.garbage):
-            world.start(f"gc{number + 1}", self.collecting)
+        world.start_all("gc", self.garbage, self.collecting)
 
     async def round(self, process: Process, name: str, *, full: bool = False) -> None:
         """Hours are closed only after full scans. The last driver makes two, so every accepted batch is found, and
@@ -210,9 +206,8 @@ class GcDerived(PipelineDerive):
         world.tally["closed"] += sum(b'"counted":' in (each.body or b"") for each in world.landings)
         world.tally["too late"] += sum("/too_late/" in each.key for each in world.landings)
         yield from closed(world.landings, {self._id(each): Known(each.key, self._hours(each)) for each in batches})
-        if any(each.call == "close" and isinstance(each.outcome, Done) for each in world.operations):
-            objects = {landing.key: landing.body for landing in world.landings}
-            there = {key: body for key, body in objects.items() if body is not None}
+        if any(answers(world.operations, "close")):
+            there = left(world.landings)
             yield from counted_once(there, self._countable(there))
 
     def _countable(self, objects: dict[str, bytes]) -> list[float]:
@@ -255,14 +250,13 @@ class GcOntology(OntologyCompact):
 
     def begin(self, world: World) -> None:
         super().begin(world)
-        for number in range(self.garbage):
-            world.start(f"gc{number + 1}", self.collecting)
+        world.start_all("gc", self.garbage, self.collecting)
 
     async def collecting(self, process: Process) -> None:
         for turn in range(self.sweeps):
             collecting = self.collect(process, f"{process.name}-{turn}")
             await process.perform("collect", collecting, key=ontology_layout.COMMITS, show=lambda _: None)
-            await self._rest(process)
+            await process.rest(self.idle_ms)
 
     async def collect(self, process: Process, run_id: str) -> None:
         now_ns = await begin(process.store, run_id, {}) + self.ahead_ns
@@ -300,8 +294,7 @@ class GcRuns(RunsForkDelete):
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
-        base = RunsForkDelete.drawn(rng)
-        settings = {each.name: getattr(base, each.name) for each in fields(base)}
+        settings = dict(vars(RunsForkDelete.drawn(rng)))
         settings |= {"garbage": rng.randint(1, 2), "sweeps": rng.randint(1, 5), "workers": rng.randint(0, 2)}
         settings |= {"sessions": rng.randint(1, 3), "late": rng.randint(0, 2), "idle_ms": rng.choice((0.0, 100.0))}
         return cls(**settings)
@@ -310,19 +303,15 @@ class GcRuns(RunsForkDelete):
         super().begin(world)
         for key in (PAYLOAD, runs_layout.journal_key(SOURCE)):
             world.landed("origin", key, world.truth.shelf.objects[key].body, None)
-        for name, count, actor in (
-            ("gc", self.garbage, self.collecting),
-            ("worker", self.workers, self.working),
-            ("zombie", self.late, self.zombie),
-        ):
-            for number in range(count):
-                world.start(f"{name}{number + 1}", actor)
+        world.start_all("gc", self.garbage, self.collecting)
+        world.start_all("worker", self.workers, self.working)
+        world.start_all("zombie", self.late, self.zombie)
 
     async def collecting(self, process: Process) -> None:
         for turn in range(self.sweeps):
             collecting = self.collect(process, f"{process.name}-{turn}")
             await process.perform("collect", collecting, key=runs_layout.ROOT, show=lambda _: None)
-            await self._rest(process)
+            await process.rest(self.idle_ms)
 
     async def collect(self, process: Process, run_id: str) -> None:
         for shard in await leftovers.run_ranges(process.store):
@@ -335,7 +324,7 @@ class GcRuns(RunsForkDelete):
         for turn in range(self.sessions):
             working = self.work(process, f"{process.name}/{turn}")
             await process.perform("work", working, key=WORK, show=lambda _: None)
-            await self._rest(process)
+            await process.rest(self.idle_ms)
 
     async def work(self, process: Process, token: str) -> None:
         """Goes on with the run, whatever became of it, and ends it."""
@@ -348,12 +337,8 @@ class GcRuns(RunsForkDelete):
         await journal.append(Draft("complete", {}))
 
     async def zombie(self, process: Process) -> None:
-        await self._rest(process)
+        await process.rest(self.idle_ms)
         await process.perform("late", put_payload(process.store, process.ambient, SOURCE, b"late"), key=SOURCE)
-
-    async def _rest(self, process: Process) -> None:
-        if self.idle_ms:
-            await asyncio.sleep(process.rng.random() * self.idle_ms / 1000)
 
     def check(self, world: World) -> Iterator[Violation]:
         yield from super().check(world)

@@ -13,7 +13,7 @@ from holdfast.objects.store import Store
 from holdfast.sim import ingest_kit as kit
 from holdfast.sim.checkers.ingest import accepted_once, replayed, shown
 from holdfast.sim.faults import Faults, Troubles
-from holdfast.sim.history import Done, Violation
+from holdfast.sim.history import Done, Violation, answers
 from holdfast.sim.scenario import Scenario, retries
 from holdfast.sim.world import Process, World
 from holdfast.telemetry.accept import layout
@@ -76,8 +76,7 @@ class IngestAccept(Scenario):
         return super().stack(self.outage.over(backend, ambient), ambient)
 
     def begin(self, world: World) -> None:
-        for number in range(self.collectors):
-            world.start(f"collector{number + 1}", self.serve)
+        world.start_all("collector", self.collectors, self.serve)
         for number in range(self.keepers):
             world.start(f"keeper{number + 1}", self.keep)
 
@@ -96,8 +95,8 @@ class IngestAccept(Scenario):
                 outcome = await kit.send(process, submitted, self.accept(collector, submitted), key=key)
                 if isinstance(outcome, Done):
                     break
-                await self._rest(process)
-            await self._rest(process)
+                await process.rest(self.idle_ms)
+            await process.rest(self.idle_ms)
 
     def submission(self, process: Process, turn: int) -> Submission:
         """In a small world collectors are sent the variants in turn; in a large one anything goes."""
@@ -115,15 +114,11 @@ class IngestAccept(Scenario):
         keeper = self.keeper(process.store, process.ambient, kit.inspect, collector_id=process.name, may_go=may_go)
         for _ in range(self.rounds):
             await process.perform("keep", self.sweep(process, keeper), key=layout.BLOBS)
-            await self._rest(process)
+            await process.rest(self.idle_ms)
 
     async def sweep(self, process: Process, keeper: OrphanKeeper) -> None:
         async for key in process.store.keys(layout.BLOBS):
             await keeper.treat(key)
-
-    async def _rest(self, process: Process) -> None:
-        if self.idle_ms:
-            await asyncio.sleep(process.rng.uniform(0, self.idle_ms) / 1000)
 
     def check(self, world: World) -> Iterator[Violation]:
         yield from accepted_once(replayed(world.landings), world.operations)
@@ -154,8 +149,7 @@ class IngestAuthority(Scenario):
         )
 
     def begin(self, world: World) -> None:
-        for number in range(self.collectors):
-            world.start(f"collector{number + 1}", self.collector)
+        world.start_all("collector", self.collectors, self.collector)
 
     async def collector(self, process: Process) -> None:
         number = int(process.family.removeprefix("collector"))
@@ -166,12 +160,10 @@ class IngestAuthority(Scenario):
 
     def check(self, world: World) -> Iterator[Violation]:
         served: dict[tuple[Any, ...], str] = {}
-        for operation in world.operations:
-            if isinstance(operation.outcome, Done):
-                answer: Any = operation.outcome.value
-                served[answer] = str(operation)
-                if answer[1:] != operation.argument:
-                    yield Violation(ONE_AUTHORITY, f"[{operation}]")
+        for operation, answer in answers(world.operations):
+            served[answer] = str(operation)
+            if answer[1:] != operation.argument:
+                yield Violation(ONE_AUTHORITY, f"[{operation}]")
         if len(served) > 1:
             yield Violation(ONE_AUTHORITY, " and ".join(served.values()))
         if len(world.bodies(AUTHORITY)) > 1:
@@ -212,8 +204,7 @@ class IngestLive(Scenario):
         )
 
     def begin(self, world: World) -> None:
-        for number in range(self.collectors):
-            world.start(f"collector{number + 1}", self.serve)
+        world.start_all("collector", self.collectors, self.serve)
 
     async def serve(self, process: Process) -> None:
         live = Live(process.ambient.clock, max_bytes=1 << 24, window_ns=HOUR_NS)

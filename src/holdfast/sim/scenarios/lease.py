@@ -28,7 +28,7 @@ from holdfast.sim.checkers.lease import (
     told_of_lease,
 )
 from holdfast.sim.checkers.objects import applied_once
-from holdfast.sim.history import Done, Operation, Outcome, Violation
+from holdfast.sim.history import Done, Operation, Violation, answers, asked
 from holdfast.sim.scenario import AT_ONCE, Scenario, surroundings
 from holdfast.sim.world import Process, World
 
@@ -109,7 +109,7 @@ class LeaseTenants(Scenario):
         yield from told_of_lease(world.operations, stood)
         if self.troubles.skew_ms == 0:
             # Where clocks agree, two owners are not even at work at the same time.
-            yield from fenced_off(_works(world.operations))
+            yield from fenced_off(work.argument for work, _ in answers(world.operations, "work"))
 
 
 def _answer(answer: Grant | Held) -> tuple[object, ...]:
@@ -140,12 +140,6 @@ def _grants(operations: list[Operation]) -> Iterator[Tenure]:
         match operation:
             case Operation(call="acquire", process=owner, outcome=Done(result=Grant(epoch=epoch))):
                 yield owner, epoch
-
-
-def _works(operations: list[Operation]) -> Iterator[Tenure]:
-    for operation in operations:
-        if operation.call == "work" and isinstance(operation.outcome, Done):
-            yield operation.argument
 
 
 LEASE = "lease"
@@ -216,8 +210,5 @@ class LeaseFencedWrites(Scenario):
 
     def check(self, world: World) -> Iterator[Violation]:
         entries = [codec.decode(body, key=LEDGER)["value"] for body in world.bodies(LEDGER)]
-        asked: dict[object, list[Outcome]] = {
-            operation.argument: [operation.outcome] for operation in world.operations if operation.call == "write"
-        }
         yield from fenced_off((entry["owner"], entry["epoch"]) for entry in entries)
-        yield from applied_once((entry["token"] for entry in entries), asked)
+        yield from applied_once((entry["token"] for entry in entries), asked(world.operations, "write"))

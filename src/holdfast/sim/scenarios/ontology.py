@@ -41,7 +41,6 @@ from holdfast.ontology.types.refs import SchemaRef, TypeId
 from holdfast.ontology.types.typeinfo import TypeInfo, type_info
 from holdfast.sim.checkers.objects import applied_once
 from holdfast.sim.checkers.ontology import (
-    asked,
     batches_told_truly,
     changes_only,
     committed_once,
@@ -51,7 +50,7 @@ from holdfast.sim.checkers.ontology import (
     tokens,
     told_truly,
 )
-from holdfast.sim.history import Done, Violation
+from holdfast.sim.history import Done, Violation, asked
 from holdfast.sim.ontology_kit import MARK_NAME, lie, plain_commit, sim_type
 from holdfast.sim.scenario import AT_ONCE, SPEC, Scenario, Unsettled, surroundings
 from holdfast.sim.store import at_once
@@ -159,7 +158,7 @@ class OntologyCommit(Scenario):
         for number in range(self.commits):
             task = self.work[number % len(self.work)]
             await getattr(self, f"_{task}")(process, committer, f"{process.name}/{number + 1}")
-            await self._rest(process)
+            await process.rest(self.idle_ms)
         await close()
 
     def _types(self) -> list[TypeId]:
@@ -228,12 +227,8 @@ class OntologyCommit(Scenario):
             outcome = await process.perform(call, committing, key=layout.HEAD, argument=token, show=_answered)
             if isinstance(outcome, Done):
                 return
-            await self._rest(process)
+            await process.rest(self.idle_ms)
         committer.discard()
-
-    async def _rest(self, process: Process) -> None:
-        if self.idle_ms:
-            await asyncio.sleep(process.rng.random() * self.idle_ms / 1000)
 
     # --- others ---
 
@@ -251,14 +246,14 @@ class OntologyCommit(Scenario):
             )
             process.note("registered", str(outcome))
             await close()
-            await self._rest(process)
+            await process.rest(self.idle_ms)
 
     async def reader(self, process: Process) -> None:
         for _ in range(self.commits * 2):
             for type_id in self._types():
                 reading = self.read(process, type_id)
                 await process.perform("read", reading, key=type_id.name, show=_seen)
-            await self._rest(process)
+            await process.rest(self.idle_ms)
 
     async def read(self, process: Process, type_id: TypeId) -> Latest:
         chain = Chain(process.store)
@@ -304,7 +299,7 @@ class OntologyCommit(Scenario):
                     process.note("lost a race")
             except Unavailable:
                 process.note("shrugs")
-            await self._rest(process)
+            await process.rest(self.idle_ms)
 
     # --- what must hold ---
 
@@ -312,7 +307,7 @@ class OntologyCommit(Scenario):
         found = course(world.landings)
         yield from found.violations
         yield from changes_only(found, ["plain"])
-        yield from applied_once(tokens(found), asked(world.operations))
+        yield from applied_once(tokens(found), asked(world.operations, "commit", "count"))
         yield from no_lost_update(found)
         yield from told_truly(world.operations, found)
         yield from read_truly(world.operations, found)
@@ -421,7 +416,7 @@ class OntologySink(Scenario):
                 outcome = await process.perform(
                     "load", loading, key=layout.HEAD, argument=(QUERY, batch), show=_told_of_batch
                 )
-                await self._rest(process)
+                await process.rest(self.idle_ms)
                 if isinstance(outcome, Done):
                     break
             else:
@@ -451,11 +446,7 @@ class OntologySink(Scenario):
             session.committer.queue.append(Intent(session.info.type_id, row.identity, row.fields_json))
             await process.perform("rival", session.committer.commit(), key=layout.HEAD, show=_number)
             session.committer.discard()
-            await self._rest(process)
-
-    async def _rest(self, process: Process) -> None:
-        if self.idle_ms:
-            await asyncio.sleep(process.rng.random() * self.idle_ms / 1000)
+            await process.rest(self.idle_ms)
 
     def check(self, world: World) -> Iterator[Violation]:
         found = course(world.landings)

@@ -30,8 +30,8 @@ from holdfast.ontology.types.errors import TypeDropped
 from holdfast.ontology.types.refs import SchemaRef
 from holdfast.sim.checkers import ontology_destroyed as destroyed
 from holdfast.sim.checkers.objects import applied_once
-from holdfast.sim.checkers.ontology import Course, asked, course, plain_reads, told_truly
-from holdfast.sim.history import Done, Failed, Violation
+from holdfast.sim.checkers.ontology import Course, course, plain_reads, told_truly
+from holdfast.sim.history import Done, Failed, Violation, asked
 from holdfast.sim.ontology_kit import sim_type
 from holdfast.sim.scenarios.ontology import MARK, OntologyCommit
 from holdfast.sim.store import at_once
@@ -101,11 +101,11 @@ class OntologyCompact(OntologyCommit):
         compactor = self.compactor(process.store, process.ambient, fan=self.fan, reads=self.uploads)
         for _ in range(self.compactions):
             await process.perform("compact", compactor.compact(MARK), key=MARK.name, show=_published)
-            await self._rest(process)
+            await process.rest(self.idle_ms)
 
     async def janitor(self, process: Process) -> None:
         for _ in range(self.compactions):
-            await self._rest(process)
+            await process.rest(self.idle_ms)
             try:
                 snapshots = [key async for key in process.store.keys(layout.SNAPSHOTS)]
                 named = {entry.path for entry in (await read_index(process.store, MARK)).entries}
@@ -171,7 +171,7 @@ class _Destroying(OntologyCompact):
 
     async def destroyer(self, process: Process) -> None:
         for _ in range(self.times):
-            await self._rest(process)
+            await process.rest(self.idle_ms)
             await process.perform("destroy", self.destroy(process), key=layout.HEAD, show=_answered)
 
     @abstractmethod
@@ -180,7 +180,7 @@ class _Destroying(OntologyCompact):
 
     async def resumer(self, process: Process) -> None:
         for _ in range(self.resumes):
-            await self._rest(process)
+            await process.rest(self.idle_ms)
             await process.perform("resume", erase.resume(process.store, process.ambient), key=layout.HEAD)
 
     async def writer(self, process: Process) -> None:
@@ -200,9 +200,9 @@ class _Destroying(OntologyCompact):
                     await close()
                     committer, close = self._session(process, {MARK: sim_type(MARK)})
                     committer.queue += intents
-                await self._rest(process)
+                await process.rest(self.idle_ms)
             committer.discard()
-            await self._rest(process)
+            await process.rest(self.idle_ms)
         await close()
 
     def intents(self, token: str) -> list[Intent]:
@@ -213,7 +213,7 @@ class _Destroying(OntologyCompact):
         for _ in range(self.commits * 2):
             share = process.rng.choice((0.0, 0.0, process.rng.random()))
             await process.perform("read", self.looked(process, share), key=MARK.name, show=_seen)
-            await self._rest(process)
+            await process.rest(self.idle_ms)
             if process.rng.random() < self.follows:
                 await process.perform("follow", self.followed(process), key=MARK.name)
 
@@ -244,7 +244,7 @@ class _Destroying(OntologyCompact):
     def check(self, world: World) -> Iterator[Violation]:
         found = course(world.landings)
         yield from found.violations
-        yield from applied_once(_tokens(found), asked(world.operations))
+        yield from applied_once(_tokens(found), asked(world.operations, "commit"))
         yield from told_truly(world.operations, found)
         yield from destroyed.read_truly(world.operations, found)
         yield from destroyed.followed_truly(world.operations, found)

@@ -6,7 +6,7 @@ Batches come in late, overlapping, and with or without references.
 import asyncio
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, ClassVar, Self
 
@@ -20,7 +20,7 @@ from holdfast.pipeline.options import Env, Options
 from holdfast.sim import ingest_kit as kit
 from holdfast.sim.checkers.pipeline import counted, generations, listed_ids
 from holdfast.sim.faults import Faults, Troubles
-from holdfast.sim.history import Done, Violation
+from holdfast.sim.history import Done, Violation, answers, left
 from holdfast.sim.scenario import Scenario, retries
 from holdfast.sim.world import Process, World
 from holdfast.telemetry.accept import layout, references
@@ -147,8 +147,7 @@ class PipelineDerive(Scenario):
 
     def begin(self, world: World) -> None:
         world.start("acceptor", self.accepting)
-        for number in range(self.drivers):
-            world.start(f"driver{number + 1}", self.driving)
+        world.start_all("driver", self.drivers, self.driving)
         world.start("last", self.closing)
 
     async def accepting(self, process: Process) -> None:
@@ -199,19 +198,15 @@ class PipelineDerive(Scenario):
         return any(each.working for each in process.world.processes if each.family != process.family)
 
     async def _rest(self, process: Process) -> None:
-        if self.idle_ms:
-            await asyncio.sleep(process.rng.uniform(0, self.idle_ms) / 1000)
+        await process.rest(self.idle_ms)
 
     def check(self, world: World) -> Iterator[Violation]:
         yield from generations(world.landings)
-        if not any(each.call == "close" and isinstance(each.outcome, Done) for each in world.operations):
+        if not any(answers(world.operations, "close")):
             return
-        objects = {landing.key: landing.body for landing in world.landings}
-        there = {key: body for key, body in objects.items() if body is not None}
+        there = left(world.landings)
         accepted, found = self._accepted(there), listed_ids(there)
-        acknowledged = {
-            each.key for each in world.operations if each.call == "accept" and isinstance(each.outcome, Done)
-        }
+        acknowledged = {each.key for each, _ in answers(world.operations, "accept")}
         for batch in accepted:
             if batch.key in acknowledged and batch.id not in found:
                 yield Violation(FOUND, f"{batch.key} was acknowledged, and no hour lists it")
@@ -268,16 +263,13 @@ class PipelineSilence(PipelineDerive):
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
-        base = PipelineDerive.drawn(rng)
-        settings = {each.name: getattr(base, each.name) for each in fields(base)}
+        settings = dict(vars(PipelineDerive.drawn(rng)))
         settings |= {"unreferred": False, "collectors": rng.randint(1, 3), "slow": rng.random() < 0.5}
         return cls(**settings)
 
     def begin(self, world: World) -> None:
-        for number in range(self.collectors):
-            world.start(f"collector{number + 1}", self.accepting)
-        for number in range(self.drivers):
-            world.start(f"driver{number + 1}", self.driving)
+        world.start_all("collector", self.collectors, self.accepting)
+        world.start_all("driver", self.drivers, self.driving)
         world.start("last", self.closing)
 
     async def accepting(self, process: Process) -> None:

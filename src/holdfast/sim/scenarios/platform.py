@@ -26,7 +26,7 @@ from holdfast.sim.checkers.platform import (
     one_commit_each,
     told_of_their_commits,
 )
-from holdfast.sim.history import Done, Violation
+from holdfast.sim.history import Done, Violation, answers
 from holdfast.sim.scenario import Scenario, surroundings
 from holdfast.sim.world import Process, World
 
@@ -90,7 +90,7 @@ class PlatformOutbox(Scenario):
 
     async def mender(self, process: Process) -> None:
         for _ in range(ROUNDS):
-            quiet = self._is_quiet(process.world)
+            quiet = self.is_quiet(process.world, "writer", after_s=10)
             outbox = self.outbox(process.store, process.ambient)
             mended = await process.perform("mend", outbox.mend(), key="outbox", argument=quiet)
             if quiet and isinstance(mended, Done):
@@ -98,16 +98,8 @@ class PlatformOutbox(Scenario):
             await asyncio.sleep(process.rng.random())
         process.world.failures.append(f"{process.name} could not mend in {ROUNDS} rounds")
 
-    def _is_quiet(self, world: World) -> bool:
-        over_s = (self.troubles.within_ms + self.troubles.pause_ms) / 1000
-        busy = any(each.working for each in world.processes if each.family.startswith("writer"))
-        return not busy and world.loop.time() > over_s + 10
-
     def check(self, world: World) -> Iterator[Violation]:
-        complete = any(
-            operation.call == "mend" and operation.argument and isinstance(operation.outcome, Done)
-            for operation in world.operations
-        )
+        complete = any(mended.argument for mended, _ in answers(world.operations, "mend"))
         yield from events_follow_commits(world.landings, SimNoted.type_name, complete=complete)
 
 
@@ -172,7 +164,7 @@ class PlatformHandlers(Scenario):
 
     async def worker(self, process: Process) -> None:
         for _ in range(ROUNDS):
-            quiet = self._is_quiet(process.world)
+            quiet = self.is_quiet(process.world, "publisher", after_s=10)
             drained = await process.perform(
                 "drain", self.drain(process), key=NAMESPACE, argument=quiet, show=lambda waiting: waiting
             )
@@ -207,11 +199,6 @@ class PlatformHandlers(Scenario):
                     raise ValueError("as drawn")
 
         return bill
-
-    def _is_quiet(self, world: World) -> bool:
-        over_s = (self.troubles.within_ms + self.troubles.pause_ms) / 1000
-        busy = any(each.working for each in world.processes if each.family == "publisher")
-        return not busy and world.loop.time() > over_s + 10
 
     def check(self, world: World) -> Iterator[Violation]:
         complete = any(
@@ -260,7 +247,7 @@ class PlatformSteps(Scenario):
     async def caller(self, process: Process) -> None:
         """Calls every run until all have succeeded, and once more when the trouble is over."""
         for _ in range(ROUNDS):
-            quiet = self._is_quiet(process.world)
+            quiet = self.is_quiet(process.world, "", after_s=10)
             answer = [
                 await process.perform(
                     "start",
@@ -301,9 +288,6 @@ class PlatformSteps(Scenario):
                 raise ValueError("as drawn")
 
         return teller
-
-    def _is_quiet(self, world: World) -> bool:
-        return world.loop.time() > (self.troubles.within_ms + self.troubles.pause_ms) / 1000 + 10
 
     def check(self, world: World) -> Iterator[Violation]:
         complete = any(event.what == "is done" for event in world.trace.events)

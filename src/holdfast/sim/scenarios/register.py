@@ -29,7 +29,7 @@ from holdfast.objects.store import IfMatch
 from holdfast.sim.checkers.linearizable import Counter, linearizable
 from holdfast.sim.checkers.objects import applied_once, gapless
 from holdfast.sim.faults import Faults, Troubles
-from holdfast.sim.history import Done, Failed, Operation, Outcome, Violation
+from holdfast.sim.history import Done, Failed, Operation, Outcome, Violation, asked
 from holdfast.sim.scenario import AT_ONCE, Scenario, retries, surroundings
 from holdfast.sim.world import Process, World
 
@@ -215,10 +215,7 @@ class RegisterForeign(Scenario):
             if grown[0] == 1:
                 edits.append(value["by"])
             previous = value
-        asked: dict[object, list[Outcome]] = {
-            operation.argument: [operation.outcome] for operation in world.operations if operation.call == "edit"
-        }
-        yield from applied_once(edits, asked)
+        yield from applied_once(edits, asked(world.operations, "edit"))
 
 
 def _edit(token: str, value: Any) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from holdfast.runs.errors import Cancelled, StepFailed
 from holdfast.runs.journal.index import CREATION_MS, Rebuilt
 from holdfast.sim.checkers.runs import ENDS, Execution, entries_of, executed_as_recorded, journals
 from holdfast.sim.faults import Faults, Troubles
-from holdfast.sim.history import Done, Violation
+from holdfast.sim.history import Done, Violation, answers
 from holdfast.sim.scenario import Scenario, surroundings
 from holdfast.sim.wire import QUIET_S
 from holdfast.sim.world import Process, World
@@ -165,8 +165,7 @@ def _one_note(entries: list[dict[str, Any]]) -> Iterator[Violation]:
 
 
 def _one_result(world: World, entries: list[dict[str, Any]]) -> Iterator[Violation]:
-    reported = [operation.outcome.value for operation in world.operations if isinstance(operation.outcome, Done)]
-    results = [value[1] for value in reported if isinstance(value, tuple) and value[0] == "success"]
+    results = [result for _, (status, result) in answers(world.operations, "start") if status == "success"]
     final = [entry["result"] for entry in entries if entry["type"] == "complete"]
     if len(final) > 1 or any(result != final[0] for result in results if final) or (results and not final):
         yield Violation("every caller gets the one recorded result", f"answered {results}, recorded {final}")
@@ -501,7 +500,7 @@ def _together(found: dict[str, list[tuple[int, list[dict[str, Any]]]]]) -> Itera
 
 
 def _answered(world: World, entries: list[dict[str, Any]]) -> Iterator[Violation]:
-    said = {str(operation.outcome.value) for operation in world.operations if isinstance(operation.outcome, Done)}
+    said = {str(status) for _, status in answers(world.operations)}
     over = said & {"cancelled", "success", "failed"}
     ends = {"cancel": "cancelled", "complete": "success", "error": "failed"}
     if over and over != {ends.get(entries[-1]["type"])}:

@@ -23,7 +23,7 @@ from holdfast.runs.journal.journal import Journal
 from holdfast.runs.journal.segments import SegmentPolicy
 from holdfast.sim.checkers.objects import applied_once
 from holdfast.sim.checkers.runs import READABLE, Generation, course, well_formed
-from holdfast.sim.history import Done, Failed, Open, Outcome, Violation
+from holdfast.sim.history import Done, Failed, Open, Outcome, Violation, answers
 from holdfast.sim.scenario import SPEC, Scenario, Unsettled, surroundings
 from holdfast.sim.store import at_once
 from holdfast.sim.world import Process, World
@@ -101,7 +101,7 @@ class RunsJournal(Scenario):
             journal = await self._open(process, f"{process.name}/{turn + 1}")
             if journal is not None:
                 await self._work(process, journal, f"{process.name}/{turn + 1}")
-            await self._rest(process)
+            await process.rest(self.idle_ms)
 
     async def _open(self, process: Process, token: str) -> Journal | None:
         for number in range(self.tries):
@@ -136,7 +136,7 @@ class RunsJournal(Scenario):
                 renewed = await process.perform("renew", renewing, key=KEY, argument=mine)
                 if not isinstance(renewed, Done):
                     return
-            await self._rest(process)
+            await process.rest(self.idle_ms)
 
     async def _append(self, process: Process, journal: Journal, token: str) -> Outcome:
         draft = Draft("step", {"stepId": token, "result": process.name})
@@ -146,10 +146,6 @@ class RunsJournal(Scenario):
             if not isinstance(outcome, Open) or process.rng.random() >= self.again:
                 return outcome
 
-    async def _rest(self, process: Process) -> None:
-        if self.idle_ms:
-            await asyncio.sleep(process.rng.random() * self.idle_ms / 1000)
-
     async def plain_writer(self, process: Process) -> None:
         """As the specification has it: read, add a line, write if-match, and again when the journal has changed."""
         for number in range(self.plain):
@@ -157,7 +153,7 @@ class RunsJournal(Scenario):
                 await self._plain_line(process, number)
             except Unavailable:
                 process.note("shrugs")
-            await self._rest(process)
+            await process.rest(self.idle_ms)
 
     async def _plain_line(self, process: Process, number: int) -> None:
         while (found := await process.backend.find(KEY)) is not None:
@@ -199,24 +195,19 @@ class RunsJournal(Scenario):
 
 def _one_each(world: World) -> Iterator[Violation]:
     holders: dict[object, str] = {}
-    for operation in world.operations:
-        if operation.call == "begin" and isinstance(operation.outcome, Done):
-            session = operation.outcome.value
-            if session in holders:
-                yield Violation(
-                    ONE_HOLDER, f"session {session} was given to {holders[session]} and {operation.process}"
-                )
-            holders[session] = operation.process
+    for operation, session in answers(world.operations, "begin"):
+        if session in holders:
+            yield Violation(ONE_HOLDER, f"session {session} was given to {holders[session]} and {operation.process}")
+        holders[session] = operation.process
 
 
 def _told_as_recorded(world: World, histories: dict[int, Generation]) -> Iterator[Violation]:
-    for operation in world.operations:
-        if operation.call == "append" and isinstance(operation.outcome, Done):
-            for generation, offset, reported in operation.outcome.value:  # type: ignore[attr-defined]  # see _told
-                entries = histories[generation].entries if generation in histories else []
-                there = entries[offset] if offset < len(entries) else None
-                if there != reported:
-                    yield Violation(ANSWERED, f"{operation.process} was answered {reported}, and there is {there}")
+    for operation, answered in answers(world.operations, "append"):
+        for generation, offset, reported in answered:
+            entries = histories[generation].entries if generation in histories else []
+            there = entries[offset] if offset < len(entries) else None
+            if there != reported:
+                yield Violation(ANSWERED, f"{operation.process} was answered {reported}, and there is {there}")
 
 
 def _read_as_written(world: World, journals: list[list[bytes]]) -> Iterator[Violation]:
@@ -230,20 +221,9 @@ def _read_as_written(world: World, journals: list[list[bytes]]) -> Iterator[Viol
 
 
 def _answered(generation: int, entries: list[Entry]) -> list[tuple[int, int, dict[str, Any]]]:
-    return [
-        (
-            generation,
-            entry.offset,
-            {
-                **entry.fields,
-                "type": entry.type,
-                "session": entry.session,
-                "offset": entry.offset,
-                "timestamp": entry.timestamp,
-            },
-        )
-        for entry in entries
-    ]
+    own = ("type", "session", "offset", "timestamp")
+    documents = ({**entry.fields, **{name: getattr(entry, name) for name in own}} for entry in entries)
+    return [(generation, document["offset"], document) for document in documents]
 
 
 def _lines_of(history: History | None) -> tuple[bytes, ...]:
@@ -326,9 +306,7 @@ class RunsForkDelete(Scenario):
                 if reference is not None and reference["key"] not in objects:
                     yield Violation(KEPT, f"{run_id} refers to {reference['key']}")
         deleted = {operation.argument for operation in world.operations if operation.call == "delete"}
-        for operation in world.operations:
-            if not isinstance(operation.outcome, Done):
-                continue
+        for operation, _ in answers(world.operations):
             if operation.call == "fork" and operation.argument not in live | deleted:
                 yield Violation(THERE, f"{operation.argument} is missing")
             if operation.call == "delete" and operation.argument in live:

@@ -4,7 +4,6 @@ All go through the production stack over the simulated store.
 """
 
 import random
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
@@ -21,7 +20,7 @@ from holdfast.objects.store import ADDRESSED, CREATE, IfMatch, Lost, Object, Sto
 from holdfast.sim.checkers.linearizable import LOST, WRITTEN, Cell, linearizable
 from holdfast.sim.checkers.objects import complete_listings, told_the_truth, true_reads
 from holdfast.sim.faults import Faults
-from holdfast.sim.history import Done, Violation
+from holdfast.sim.history import Done, Violation, answers
 from holdfast.sim.scenario import AT_ONCE, Scenario, surroundings
 from holdfast.sim.world import Process, World
 
@@ -237,11 +236,11 @@ class Names(Scenario):
         return Register(process.store, BOUNDARY, SHAPE, process.ambient, policy=self.contention)
 
     def check(self, world: World) -> Iterator[Violation]:
-        taken = [operation for operation in world.operations if isinstance(operation.outcome, Done)]
-        guests = Counter(operation.outcome.value for operation in taken if isinstance(operation.outcome, Done))
-        for number, count in guests.items():
-            if count > 1:
-                names = [operation.process for operation in taken if operation.outcome == Done(number)]
+        guests: dict[int, list[str]] = {}
+        for operation, number in answers(world.operations):
+            guests.setdefault(number, []).append(operation.process)
+        for number, names in guests.items():
+            if len(names) > 1:
                 yield Violation(TAKEN_ONCE, f"number {number} was given to {' and '.join(names)}")
 
 

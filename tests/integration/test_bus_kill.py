@@ -29,6 +29,20 @@ async def note(ctx, event):
     with open("handled", "a") as file:
         file.write(f"{event.n}\\n")
 """
+PATIENT = """
+import asyncio, sys
+import holdfast
+from bus_kill_handlers import note
+from holdfast.bus import Bus, Options
+
+async def main():
+    options = Options(lease_ms=300, poll_ms=50, max_lost_leases=3)
+    async with holdfast.open(sys.argv[1]) as hf:
+        await Bus(hf.store, hf.store.ambient, options=options).run([note], until_idle=True)
+
+asyncio.run(main())
+"""
+"""A worker that gives an event up after fewer lost leases than usual."""
 EVENTS = 40
 QUICK = {"HOLDFAST_BUS__EVENT_LEASE_MS": "300", "HOLDFAST_BUS__EVENT_POLL_MS": "50"}
 
@@ -37,9 +51,9 @@ class KillOrder(Event):
     n: int
 
 
-def start(folder: Path, place: Place, *options: str, **environ: str) -> "subprocess.Popen[bytes]":
+def start(folder: Path, place: Place, *options: str) -> "subprocess.Popen[bytes]":
     command = [sys.executable, "-m", "holdfast", "worker", "bus_kill_handlers:note", "--store", place.uri, "--json"]
-    around = {**os.environ, **place.environ, **QUICK, **environ}
+    around = {**os.environ, **place.environ, **QUICK}
     return subprocess.Popen([*command, *options], cwd=folder, env=around, stdout=subprocess.DEVNULL)
 
 
@@ -92,8 +106,7 @@ def test_an_event_that_kills_every_worker_is_buried_after_so_many_and_the_others
     asyncio.run(publish(place, -1, 1, 2))
     codes: list[int] = []
     while len(codes) < 12 and 0 not in codes:
-        worker = start(tmp_path, place, "--until-idle", HOLDFAST_BUS__EVENT_MAX_LOST_LEASES="3")
-        codes.append(worker.wait(timeout=60))
+        codes.append(subprocess.run([sys.executable, "-c", PATIENT, place.uri], cwd=tmp_path, check=False).returncode)
     assert codes == [9, 9, 9, 0]
     assert set((tmp_path / "handled").read_text().split()) == {"1", "2"}
     (reason,) = asyncio.run(letters(place))

@@ -109,6 +109,5 @@ class Unfenced(GcDerived):
         return replace(super().drawn(rng), expires=False)  # what expiry seals would be missing too
 
 
-@pytest.mark.timeout(600)  # it is as fast as the machine
-def test_without_a_fence_somebody_publishes_what_is_gone() -> None:
-    assert CURRENT in rules(first_broken(Unfenced, (132, *range(1000))))  # the race is rare; this seed has it
+def test_without_a_fence_a_generation_names_what_is_gone() -> None:
+    assert CURRENT in rules(first_broken(Unfenced, (19, *range(1000))))  # the race is rare; this seed has it

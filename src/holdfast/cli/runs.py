@@ -26,11 +26,11 @@ from holdfast.runs import layout
 from holdfast.runs.admin import control
 from holdfast.runs.admin.delete import Deleted
 from holdfast.runs.admin.delete import delete as delete_run
-from holdfast.runs.admin.describe import Description, as_document, describe, error_text, with_payload
+from holdfast.runs.admin.describe import Description, as_document, describe, with_payload
 from holdfast.runs.admin.describe import follow as follow_run
 from holdfast.runs.admin.fork import fork as fork_run
 from holdfast.runs.engine.workflow import deliver
-from holdfast.runs.errors import RunFinished, explained
+from holdfast.runs.errors import RunFinished, explained, recorded_error
 from holdfast.runs.journal.entry import Entry
 from holdfast.runs.journal.history import generation as read_generation
 from holdfast.runs.journal.state import FINISHED, Status
@@ -512,7 +512,7 @@ def _entry_detail(entry: Entry) -> str:
             marks = [mark for mark in ("cancelling", "reopen", "detached") if fields.get(mark)]
             return " ".join([str(fields.get("workflow") or ""), *marks]).strip()
         case "step" if "error" in fields:
-            return f"{fields.get('stepId')} failed: {explained(*error_text(fields['error']))}"
+            return f"{fields.get('stepId')} failed: {explained(*recorded_error(fields['error']))}"
         case "step":
             return f"{fields.get('stepId')} = {_entry_value(fields, 'result')}"
         case "suspend":
@@ -524,7 +524,7 @@ def _entry_detail(entry: Entry) -> str:
             return _entry_value(fields, "result")
         case "error":
             again = f", again at {fields['retryAt']}" if fields.get("retryAt") else ""
-            return f"{explained(*error_text(fields.get('error')))}{again}"
+            return f"{explained(*recorded_error(fields.get('error')))}{again}"
     return "deleted" if fields.get("deleted") else str(fields.get("reason") or "")
 
 

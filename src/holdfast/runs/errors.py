@@ -21,6 +21,17 @@ def explained(error_type: str, message: str) -> str:
     return f"{error_type}: {message}" if message else error_type
 
 
+def recorded_error(error: object) -> tuple[str, str]:
+    """Type and message of a recorded error; other writers call the type ``name``."""
+    if not isinstance(error, dict):
+        return "Error", str(error or "")
+    return str(error.get("type") or error.get("name") or "Error"), str(error.get("message") or "")
+
+
+def no_run(run_id: str) -> NotFound:
+    return NotFound(f"run {run_id} does not exist", remedy="check the id and the store")
+
+
 class RunFinished(Refused):
     """The run has ended; it takes no further work under this id."""
 

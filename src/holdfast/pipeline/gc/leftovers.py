@@ -21,8 +21,9 @@ from holdfast.pipeline.gc.options import Ask
 from holdfast.pipeline.gc.record import GC, Sweep
 from holdfast.platform.outbox import Outbox
 from holdfast.runs import layout
-from holdfast.runs.admin.delete import check_deletable, delete, loose, remains
+from holdfast.runs.admin.delete import check_deletable, delete, remains
 from holdfast.runs.journal.index import RunIndex
+from holdfast.runs.journal.journal import unreferenced
 from holdfast.runs.journal.state import FINISHED
 
 GROUP = 2_000
@@ -72,7 +73,7 @@ async def _sweep_run(store: Store, ambient: Ambient, run_id: str, entries: list[
     if stays is not None:
         doomed, why = [entry for entry in entries if not entry.key.startswith(stays)], DELETED
     else:
-        keys = set(await loose(store, run_id, [entry.key for entry in entries]))
+        keys = set(await unreferenced(store, run_id, [entry.key for entry in entries]))
         doomed, why = [entry for entry in entries if entry.key in keys], LOOSE
     for entry in doomed:
         if entry.modified_ns > ask.now_ns - ask.options.grace_ns:

@@ -18,11 +18,11 @@ from holdfast.base.errors import Conflict, Invalid, NotFound, Refused
 from holdfast.objects.store import Store
 from holdfast.runs.engine import children
 from holdfast.runs.engine.workflow import ambient_of
-from holdfast.runs.errors import RunFinished
+from holdfast.runs.errors import RunFinished, no_run
 from holdfast.runs.journal.entry import CANCEL, Draft
 from holdfast.runs.journal.history import History, read_history
 from holdfast.runs.journal.index import Rebuilt, RunIndex
-from holdfast.runs.journal.journal import Journal
+from holdfast.runs.journal.journal import TAKEOVER, Journal
 from holdfast.runs.journal.state import RunState
 from holdfast.runs.journal.summary import RunSummary
 
@@ -119,7 +119,7 @@ class _Change:
 async def _change(store: Store, run_id: str, plan: Callable[[RunState], _Change | None]) -> Requested:
     """Read, decide, and write one detached session; again if the run changed meanwhile."""
     ambient = ambient_of(store)
-    budget = children.AGAINST_OTHERS.start(ambient)
+    budget = TAKEOVER.start(ambient)
     while True:
         history = await existing(store, run_id)
         change = plan(history.state)
@@ -142,7 +142,7 @@ async def existing(store: Store, run_id: str) -> History:
     ambient_of(store)
     history = await read_history(store, run_id)
     if history is None:
-        raise NotFound(f"run {run_id} does not exist", remedy="check the id and the store")
+        raise no_run(run_id)
     if history.state.status == "deleted":
         raise NotFound(f"run {run_id} was deleted", remedy="its id is never used again")
     return history

@@ -16,18 +16,18 @@ session that appends to a finished run must first be opened, and opening does no
 from collections.abc import AsyncIterator, Collection, Container
 from dataclasses import dataclass
 
-from holdfast.base.errors import Conflict, NotFound, Refused
+from holdfast.base.errors import Conflict, Refused
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
 from holdfast.runs import layout
 from holdfast.runs.admin.control import end_children
 from holdfast.runs.admin.fork import payload_owners
-from holdfast.runs.engine.children import AGAINST_OTHERS
 from holdfast.runs.engine.workflow import ambient_of
-from holdfast.runs.journal.entry import CANCEL, Draft, Entry
-from holdfast.runs.journal.history import History, parse_journal, read_history
+from holdfast.runs.errors import no_run
+from holdfast.runs.journal.entry import CANCEL, Draft
+from holdfast.runs.journal.history import History, read_history
 from holdfast.runs.journal.index import RunIndex
-from holdfast.runs.journal.journal import Journal, used_segments
+from holdfast.runs.journal.journal import TAKEOVER, Journal
 
 _TOMBSTONE = (Draft(CANCEL, {"deleted": True}),)
 _READS = 16
@@ -49,11 +49,11 @@ async def delete(store: Store, run_id: str, *, force: bool = False) -> Deleted:
     fenced, and payloads stay for as long as forks need them. Deleting a deleted run removes what was left of it.
     """
     ambient = ambient_of(store)
-    budget = AGAINST_OTHERS.start(ambient)
+    budget = TAKEOVER.start(ambient)
     while True:
-        history = await read_history(store, layout.check_run_id(run_id))
+        history = await read_history(store, run_id)
         if history is None:
-            raise NotFound(f"run {run_id} does not exist", remedy="check the id and the store")
+            raise no_run(run_id)
         state = history.state
         if state.status == "deleted":
             break
@@ -103,36 +103,11 @@ async def remains(store: Store, ambient: Ambient, run_id: str, *, decide: bool) 
     return spared(run_id, [fork async for fork, needs in _forks(store, run_id) if needs])
 
 
-async def loose(store: Store, run_id: str, listed: Collection[str]) -> list[str]:
-    """Those of these segments and payloads of a run that nothing refers to and nothing will. They were listed before
-    this reads the journal: once that is finished, a session that goes on with the run opens it again and writes new
-    keys.
-    """
-    journal = await store.find(layout.journal_key(run_id))
-    parsed = parse_journal(journal) if journal is not None else None
-    if journal is None or parsed is None or not parsed.finished:
-        return []
-    segments = [key for key in listed if key.startswith(layout.segment_folder(run_id))]
-    payloads = [key for key in listed if key.startswith(layout.payload_folder(run_id))]
-    used = await used_segments(store, run_id, parsed)
-    found = [key for key in segments if key not in used]
-    if payloads and not parsed.generation:  # earlier histories may refer to more
-        history = await read_history(store, run_id, found=journal)
-        entries = history.entries if history is not None else []
-        named = {str(each.fields["payload"].get("key")) for each in entries if _has_payload(each)}
-        found += [key for key in payloads if history is not None and key not in named]
-    return found
-
-
-def _has_payload(entry: Entry) -> bool:
-    return isinstance(entry.fields.get("payload"), dict)
-
-
 async def check_deletable(store: Store, run_id: str) -> None:
     """``Refused`` if a deletion without force would be."""
     history = await read_history(store, run_id)
     if history is None:
-        raise NotFound(f"run {run_id} does not exist", remedy="check the id and the store")
+        raise no_run(run_id)
     if history.state.status != "deleted":
         await _check_deletable(store, history)
 

@@ -16,6 +16,7 @@ from holdfast.objects.store import NotModified, Object, Store
 from holdfast.runs import layout
 from holdfast.runs.admin.control import existing
 from holdfast.runs.engine.workflow import ambient_of
+from holdfast.runs.errors import no_run, recorded_error
 from holdfast.runs.journal.entry import CANCEL, COMPLETE, ERROR, RESUME, START, STEP, SUSPEND, Entry
 from holdfast.runs.journal.history import History, earlier, parse_journal, read_history
 from holdfast.runs.journal.index import Blocked, find_mark
@@ -151,15 +152,7 @@ def _last_error(entries: Iterable[Entry]) -> Failure | None:
             last = entry
     if last is None:
         return None
-    kind, message = error_text(last.fields.get("error"))
-    return Failure(kind, message, last.offset, last.timestamp)
-
-
-def error_text(error: object) -> tuple[str, str]:
-    """Type and message of a recorded error; other writers call the type ``name``."""
-    if not isinstance(error, dict):
-        return "Error", str(error or "")
-    return str(error.get("type") or error.get("name") or "Error"), str(error.get("message") or "")
+    return Failure(*recorded_error(last.fields.get("error")), last.offset, last.timestamp)
 
 
 def _children(entries: Iterable[Entry]) -> tuple[str, ...]:
@@ -186,7 +179,7 @@ async def follow(store: Store, run_id: str, *, last: int | None = None, poll_ms:
     ambient_of(store)
     history = await read_history(store, run_id)
     if history is None:
-        raise NotFound(f"run {run_id} does not exist", remedy="check the id and the store")
+        raise no_run(run_id)
     skipped = 0 if last is None else max(0, len(history.entries) - last)
     for entry in history.entries[skipped:]:
         yield entry

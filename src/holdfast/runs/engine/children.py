@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.base.errors import Conflict, Fenced
 from holdfast.base.ids import Ambient
-from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import Store
 from holdfast.runs import layout
 from holdfast.runs.engine.calls import Outcome
@@ -23,13 +22,10 @@ from holdfast.runs.errors import RunFinished, VersionMismatch, WrongWorkflow
 from holdfast.runs.journal.entry import CANCEL, Draft
 from holdfast.runs.journal.history import History, read_history
 from holdfast.runs.journal.index import RunIndex
-from holdfast.runs.journal.journal import Journal
+from holdfast.runs.journal.journal import TAKEOVER, Journal
 
 if TYPE_CHECKING:
     from holdfast.runs.engine.workflow import Workflow
-
-
-AGAINST_OTHERS = RetryPolicy(attempts=20, base_ms=5, max_ms=250, deadline_ms=30_000)
 
 
 def child_id(parent: Mapping[str, str]) -> str:
@@ -53,7 +49,7 @@ async def stop(child: "Workflow", store: Store, ambient: Ambient, parent: Mappin
     Afterwards it is over or being cancelled, whatever other sessions of the parent do.
     """
     ident, reason = child_id(parent), reason_of(parent["runId"])
-    budget = AGAINST_OTHERS.start(ambient)
+    budget = TAKEOVER.start(ambient)
     while True:
         history = await read_history(store, ident)
         try:

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.base.errors import NotFound
 from holdfast.runs.errors import (
     InputMismatch,
     ParentMismatch,
@@ -16,6 +15,7 @@ from holdfast.runs.errors import (
     VersionMismatch,
     WrongEvent,
     WrongWorkflow,
+    no_run,
 )
 from holdfast.runs.journal.entry import Draft
 from holdfast.runs.journal.payload import Packed
@@ -67,6 +67,8 @@ class Identity:
     """What to write down as the run's input, if this call creates it."""
     drawn: bool = False
     """The id is random and new: no other caller can have created the run, so it need not be read first."""
+    delivery: str | None = None
+    """The id of the delivery that the call brings. If the run has consumed it, the call only goes on with the run."""
 
     def start(self) -> dict[str, Any]:
         """What every ``start`` of this caller says."""
@@ -75,11 +77,9 @@ class Identity:
 
 def plan_call(state: RunState | None, who: Identity, now_ns: int) -> Plan:
     """A call that brings no event: a start, its redelivery, or a worker's call."""
-    if state is None:
-        if who.input_hash is None:
-            raise NotFound(f"run {who.run_id} does not exist", remedy="start it, or check the id and the store")
+    if state is None and who.input_hash is not None:
         return Open({**who.start(), **who.first})
-    check_identity(state, who)
+    state = _checked(state, who)
     start = who.start()
     match state.status:
         case "success" | "failed" | "cancelled":
@@ -105,21 +105,14 @@ def plan_call(state: RunState | None, who: Identity, now_ns: int) -> Plan:
     return Open(start)
 
 
-def plan_resume(
-    state: RunState | None, who: Identity, event: str, value: dict[str, Any], now_ns: int, *, delivered: bool = False
-) -> Plan:
-    """A call that brings the answer to a wait. ``value`` holds the fields of the ``resume`` entry for it;
-    ``delivered`` says that the journal has an answer with the same key.
+def plan_resume(state: RunState | None, who: Identity, event: str, value: dict[str, Any], now_ns: int) -> Plan:
+    """A call that brings the answer to a wait. ``value`` holds the fields of the ``resume`` entry for it.
 
     The same answer again goes on with the run that it woke: the call that brought it first may have died. Without a
     key, an answer with the same value is the same answer, unless the run has asked for the event again: then it is
     unknown whether it is a second delivery of the first answer or the answer to the second question.
     """
-    if state is None:
-        raise NotFound(f"run {who.run_id} does not exist", remedy="check the id and the store")
-    check_identity(state, who)
-    if delivered:
-        return plan_call(state, who, now_ns)
+    state = _checked(state, who)
     known = state.answers.get(event)
     again = known is not None and "mail" not in value and _same_answer({"event": event, **value}, known.fields)
     if state.pending is not None and state.pending.event == event:
@@ -143,9 +136,7 @@ def plan_resume(
 
 def plan_cancel(state: RunState | None, who: Identity, reason: str, now_ns: int) -> Plan:
     """A run that is being cancelled already goes on with that: a second request must not disturb its clean-up."""
-    if state is None:
-        raise NotFound(f"run {who.run_id} does not exist", remedy="check the id and the store")
-    check_identity(state, who)
+    state = _checked(state, who)
     if state.finished or state.cancelled_at is not None:
         return plan_call(state, who, now_ns)
     return Open({**who.start(), "cancelling": True, "reason": reason})
@@ -153,16 +144,16 @@ def plan_cancel(state: RunState | None, who: Identity, reason: str, now_ns: int)
 
 def plan_retry(state: RunState | None, who: Identity) -> Plan:
     """Open a failed run again: recorded steps stay, the rest is tried once more."""
-    if state is None:
-        raise NotFound(f"run {who.run_id} does not exist", remedy="check the id and the store")
-    check_identity(state, who)
+    state = _checked(state, who)
     if state.status in ("success", "cancelled"):
         raise RunFinished(f"run {who.run_id} is {state.status}: there is nothing to try again")
     return Open({**who.start(), "reopen": True})
 
 
-def check_identity(state: RunState, who: Identity) -> None:
-    """Before any step: raise if the run has another workflow, input or version, or was deleted."""
+def _checked(state: RunState | None, who: Identity) -> RunState:
+    """Before any step: raise if there is no such run, it has another workflow, input or version, or was deleted."""
+    if state is None:
+        raise no_run(who.run_id)
     if state.status == "deleted":
         raise RunFinished(f"run {who.run_id} was deleted", remedy="use another run id")
     if who.input_hash is not None:
@@ -183,6 +174,7 @@ def check_identity(state: RunState, who: Identity) -> None:
             f"run {who.run_id} was started by version {state.version} of {who.workflow}, and this is {ours}",
             remedy=f"finish it with version {state.version}, or fork it",
         )
+    return state
 
 
 def _check_parent(state: RunState, who: Identity) -> None:

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.base import telemetry
 from holdfast.base.clock import iso
-from holdfast.base.errors import Conflict, HoldfastError, Incompatible, Invalid, NotFound
+from holdfast.base.errors import Conflict, HoldfastError, Incompatible, Invalid
 from holdfast.base.ids import Ambient
-from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import Store
 from holdfast.runs import layout
 from holdfast.runs.engine.calls import Outcome, outside_steps
@@ -21,12 +20,12 @@ from holdfast.runs.engine.context import Context
 from holdfast.runs.engine.gate import Continued, Suspended
 from holdfast.runs.engine.plan import Answer, CheckChild, CheckMail, Identity, Open, Plan, plan_call
 from holdfast.runs.engine.replay import Replay
-from holdfast.runs.errors import Cancelled, explained
+from holdfast.runs.errors import Cancelled, explained, no_run, recorded_error
 from holdfast.runs.journal import mailbox
 from holdfast.runs.journal.entry import Draft
 from holdfast.runs.journal.history import History, read_history
 from holdfast.runs.journal.index import BLOCKING, RunIndex, is_refusal, leave_mark
-from holdfast.runs.journal.journal import Journal, may_need_tidying, tidy
+from holdfast.runs.journal.journal import TAKEOVER, Journal, may_need_tidying, tidy
 from holdfast.runs.journal.payload import Packed, unpack
 from holdfast.runs.journal.state import RunState
 
@@ -34,10 +33,8 @@ if TYPE_CHECKING:
     from holdfast.runs.engine.workflow import Workflow
 
 
-Planner = Callable[[History | None, int], Plan]
-
-TAKEOVER = RetryPolicy(attempts=20, base_ms=5, max_ms=250, deadline_ms=30_000)
-"""How long a call keeps trying to open a session against others that do the same."""
+Planner = Callable[[RunState | None, int], Plan]
+"""From where a run stands, and the time."""
 
 log = telemetry.logger("runs")
 
@@ -49,8 +46,12 @@ async def call(workflow: "Workflow", store: Store, ambient: Ambient, who: Identi
         history = None if who.drawn and not budget.spent else await read_history(store, who.run_id)
         if history is not None and budget.spent:
             await _aside(index.withdraw(who.run_id, history.state), f"run {who.run_id}: a key was not removed")
+        state, now_ns = history.state if history is not None else None, ambient.clock.wall_ns()
         try:
-            planned = planner(history, ambient.clock.wall_ns())
+            if history is not None and who.delivery in mailbox.taken(history):
+                planned = plan_call(state, who, now_ns)  # the call that brought this delivery first may have died
+            else:
+                planned = planner(state, now_ns)
         except HoldfastError as error:
             if history is not None and is_refusal(error):
                 await _leave_mark(store, ambient, who.run_id, history.state, error)
@@ -76,9 +77,9 @@ async def call(workflow: "Workflow", store: Store, ambient: Ambient, who: Identi
 
 async def answer(store: Store, run_id: str, history: History | None) -> Outcome:
     """Where a run stands, from its journal alone."""
-    state = _state(history)
-    if state is None:
-        raise NotFound(f"run {run_id} does not exist", remedy="check the id and the store")
+    if history is None:
+        raise no_run(run_id)
+    state = history.state
     match state.status:
         case "success" if state.outcome is not None:
             result = await unpack(store, state.outcome)
@@ -108,9 +109,9 @@ async def _resolve(store: Store, ambient: Ambient, who: Identity, history: Histo
             fields = await Packed(mail.value).fields("value", store, ambient, who.run_id)
             return Open(who.start(), (Draft("resume", {"event": event, "mail": mail.id, **fields}),))
         case CheckChild(child_id):
-            child = _state(await read_history(store, child_id))
-            if child is not None and not child.finished:
-                plan = plan_call(child, Identity(child_id, ""), ambient.clock.wall_ns())
+            child = await read_history(store, child_id)
+            if child is not None and not child.state.finished:
+                plan = plan_call(child.state, Identity(child_id, ""), ambient.clock.wall_ns())
                 if isinstance(plan, Answer | CheckMail | CheckChild):
                     return Answer()
             return Open(who.start(), (Draft("resume", {"event": f"{layout.CHILD_EVENT}{child_id}"}),))
@@ -268,14 +269,10 @@ async def _aside(work: Awaitable[object], otherwise: str) -> None:
         log.warning("%s (%s)", otherwise, error)
 
 
-def _state(history: History | None) -> RunState | None:
-    return history.state if history is not None else None
-
-
 def _error_text(state: RunState) -> str | None:
     if state.outcome is None:
         return None
     error = state.outcome.fields.get("error")
     if isinstance(error, dict):
-        return explained(str(error.get("type", "Error")), str(error.get("message", "")))
+        return explained(*recorded_error(error))
     return str(error or state.outcome.fields.get("reason") or "") or None

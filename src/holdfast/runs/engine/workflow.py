@@ -22,13 +22,12 @@ from holdfast.objects.store import Store
 from holdfast.runs import layout
 from holdfast.runs.engine import session
 from holdfast.runs.engine.calls import Outcome, Retry
-from holdfast.runs.engine.plan import Identity, Plan, plan_call, plan_cancel, plan_resume, plan_retry
+from holdfast.runs.engine.plan import Identity, plan_call, plan_cancel, plan_resume, plan_retry
 from holdfast.runs.errors import RunFinished
 from holdfast.runs.journal import mailbox
-from holdfast.runs.journal.history import History, parse_journal, read_history
+from holdfast.runs.journal.history import parse_journal, read_history
 from holdfast.runs.journal.index import RunIndex
 from holdfast.runs.journal.payload import Packed
-from holdfast.runs.journal.state import RunState
 from holdfast.runs.layout import check_name
 from holdfast.runs.values import to_json
 
@@ -85,14 +84,12 @@ class Workflow:
         packed = Packed(given, "arguments")
         packed.read_back()
         who = Identity(ident, self.name, self.version, digest, first, packed, drawn=run_id is None)
-        return await self._call(store, ambient, who, lambda history, now: plan_call(_state(history), who, now))
+        return await self._call(store, who, lambda state, now_ns: plan_call(state, who, now_ns))
 
     async def proceed(self, store: Store, run_id: str) -> Outcome:
         """Go on with a run that exists, with the input that it was started with."""
         who = Identity(layout.check_run_id(run_id), self.name, self.version)
-        return await self._call(
-            store, ambient_of(store), who, lambda history, now: plan_call(_state(history), who, now)
-        )
+        return await self._call(store, who, lambda state, now_ns: plan_call(state, who, now_ns))
 
     async def resume(
         self, store: Store, run_id: str, event: str, value: Any = None, *, key: str | None = None
@@ -102,31 +99,26 @@ class Workflow:
         ``key`` names the delivery: a second one with the same key, also by ``runs.deliver``, answers nothing more.
         """
         ambient = ambient_of(store)
-        who = Identity(layout.check_run_id(run_id), self.name, self.version)
+        delivery = mailbox.keyed_id(key) if key is not None else None
+        who = Identity(layout.check_run_id(run_id), self.name, self.version, delivery=delivery)
         fields = await Packed(value, f"value of event {event}").fields("value", store, ambient, run_id)
-        mail = {} if key is None else {"mail": mailbox.keyed_id(key)}
-
-        def plan(history: History | None, now_ns: int) -> Plan:
-            delivered = history is not None and key is not None and mail["mail"] in mailbox.taken(history)
-            return plan_resume(_state(history), who, event, {**fields, **mail}, now_ns, delivered=delivered)
-
-        return await self._call(store, ambient, who, plan)
+        if delivery is not None:
+            fields["mail"] = delivery
+        return await self._call(store, who, lambda state, now_ns: plan_resume(state, who, event, fields, now_ns))
 
     async def cancel(self, store: Store, run_id: str, *, reason: str = "cancelled") -> Outcome:
         """Cancel a run and let its clean-up run here and now. A process that is working on it is fenced."""
         who = Identity(layout.check_run_id(run_id), self.name, self.version)
-        return await self._call(
-            store, ambient_of(store), who, lambda history, now: plan_cancel(_state(history), who, reason, now)
-        )
+        return await self._call(store, who, lambda state, now_ns: plan_cancel(state, who, reason, now_ns))
 
     async def retry_failed(self, store: Store, run_id: str) -> Outcome:
         """Open a failed run again. Recorded steps stay recorded."""
         who = Identity(layout.check_run_id(run_id), self.name, self.version)
-        return await self._call(store, ambient_of(store), who, lambda history, _: plan_retry(_state(history), who))
+        return await self._call(store, who, lambda state, _: plan_retry(state, who))
 
-    async def _call(self, store: Store, ambient: Ambient, who: Identity, planner: session.Planner) -> Outcome:
+    async def _call(self, store: Store, who: Identity, planner: session.Planner) -> Outcome:
         with telemetry.span("holdfast.run", run_id=who.run_id, workflow=self.name):
-            return await session.call(self, store, ambient, who, planner)
+            return await session.call(self, store, ambient_of(store), who, planner)
 
 
 @overload
@@ -176,10 +168,6 @@ async def deliver(store: Store, run_id: str, event: str, value: Any = None, *, k
     mail_id = await mailbox.post(store, ambient, run_id, event, value, key=key)
     await RunIndex(store, ambient).nudge(run_id, mail_id, event)
     return mail_id
-
-
-def _state(history: History | None) -> RunState | None:
-    return history.state if history is not None else None
 
 
 def _checked_tags(tags: Iterable[str]) -> list[str]:

@@ -17,7 +17,7 @@ once the next append has been answered.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self, TypeVar
 
 from holdfast.base import aio
@@ -35,6 +35,7 @@ from holdfast.base.errors import (
 )
 from holdfast.base.ids import Ambient
 from holdfast.base.telemetry import logger
+from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import CREATE, OVERWRITE, IfMatch, Lost, Object, Store, Version, Written
 from holdfast.runs import layout
 from holdfast.runs.journal.attempt import Attempt, Call, compose, damaged, landed_attempt, superseded
@@ -129,6 +130,9 @@ class Sealer:
 
 TRIES = 16
 """How often a session appends again after other programs have added lines without starting a session."""
+
+TAKEOVER = RetryPolicy(attempts=20, base_ms=5, max_ms=250, deadline_ms=30_000)
+"""How long a call keeps trying to open a session against others that do the same."""
 
 CARRIED = ("workflow", "version", "metadata", "tags", "inputHash", "parent")
 """What a run keeps of its first ``start`` when it continues as new."""
@@ -465,7 +469,28 @@ def _unknown(run_id: str, error: Exception) -> Exception:
     return error
 
 
-async def used_segments(store: Store, run_id: str, parsed: JournalObject) -> set[str]:
+async def unreferenced(store: Store, run_id: str, listed: Collection[str]) -> list[str]:
+    """Those of these segments and payloads of a run that nothing refers to and nothing will; none of a run that is not
+    over. They were listed before this reads the journal: once that is finished, a session that goes on with the run
+    opens it again and writes new keys.
+    """
+    journal = await store.find(layout.journal_key(run_id))
+    parsed = parse_journal(journal) if journal is not None else None
+    if journal is None or parsed is None or not parsed.finished:
+        return []
+    used = await _used_segments(store, run_id, parsed)
+    found = [key for key in listed if key.startswith(layout.segment_folder(run_id)) and key not in used]
+    payloads = [key for key in listed if key.startswith(layout.payload_folder(run_id))]
+    if payloads and not parsed.generation:  # earlier histories may refer to more
+        history = await read_history(store, run_id, found=journal)
+        if history is not None:
+            references = [entry.fields.get("payload") for entry in history.entries]
+            named = {str(each.get("key")) for each in references if isinstance(each, dict)}
+            found += [key for key in payloads if key not in named]
+    return found
+
+
+async def _used_segments(store: Store, run_id: str, parsed: JournalObject) -> set[str]:
     folder = layout.generation_folder(run_id)
     archives = [key async for key in store.keys(folder)] if parsed.generation else []
     retired = await aio.map_bounded(archives, store.get, limit=PARALLEL_READS)
@@ -481,13 +506,7 @@ def may_need_tidying(history: History) -> bool:
 
 async def tidy(store: Store, run_id: str) -> int:
     """Remove the segments of a finished run that nothing refers to; how many. A run that is not over is left alone."""
-    listed = [key async for key in store.keys(layout.segment_folder(run_id))]
-    journal = await store.find(layout.journal_key(run_id))
-    parsed = parse_journal(journal) if journal is not None else None
-    if parsed is None or not parsed.finished:
-        return 0
-    used = await used_segments(store, run_id, parsed)
-    garbage = [key for key in listed if key not in used]
+    garbage = await unreferenced(store, run_id, [key async for key in store.keys(layout.segment_folder(run_id))])
     if garbage:
         await store.delete_many(garbage)
     return len(garbage)

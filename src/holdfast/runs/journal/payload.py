@@ -13,7 +13,7 @@ from holdfast.base.errors import Corrupt, NotFound
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import OVERWRITE, Store
 from holdfast.runs import layout
-from holdfast.runs.errors import NotJson, StepFailed
+from holdfast.runs.errors import NotJson, StepFailed, recorded_error
 from holdfast.runs.journal.entry import Entry
 from holdfast.runs.values import from_json, to_json
 
@@ -89,10 +89,7 @@ async def unpack(store: Store, entry: Entry, field: str = "result") -> Any:
     """The value that an entry holds; raises ``StepFailed`` for a failure. A missing field is None."""
     failed = entry.fields.get("error")
     if failed is not None and entry.type == "step":
-        ident = str(entry.fields.get("stepId"))
-        if not isinstance(failed, dict):
-            raise StepFailed(ident, "Error", str(failed))
-        raise StepFailed(ident, str(failed.get("type", "Error")), str(failed.get("message", "")))
+        raise StepFailed(str(entry.fields.get("stepId")), *recorded_error(failed))
     reference = entry.fields.get("payload")
     if reference is None:
         return from_json(entry.fields.get(field))

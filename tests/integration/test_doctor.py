@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.cli.main import run
 from holdfast.objects.conformance.laws import LAWS
 from tests.integration.s3_model import S3Model
 from tests.integration.scripted_server import HANG_UP, Answer, Reply, ScriptedServer, error_body
@@ -60,6 +61,13 @@ def doctor(
     )
 
 
+def doctor_here(capsys: pytest.CaptureFixture[str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The same in this process, where nothing depends on the process itself."""
+    code = run(["doctor", *arguments])
+    shown = capsys.readouterr()
+    return subprocess.CompletedProcess(arguments, code, shown.out, shown.err)
+
+
 def keys_of(server: S3Server) -> dict[str, str]:
     return {
         "AWS_ACCESS_KEY_ID": server.access_key,
@@ -79,6 +87,8 @@ def reported(result: subprocess.CompletedProcess[str]) -> tuple[str, str]:
     return error, hint
 
 
+PROMPT = {"HOLDFAST_RETRY__BASE_MS": "1", "HOLDFAST_RETRY__MAX_MS": "10"}
+"""A server that has ended is not waited for."""
 RACING_LAWS = {law.name for law in LAWS if law.races}
 
 
@@ -119,7 +129,7 @@ async def report_on(model: S3Model, *arguments: str) -> tuple[int, dict[str, Any
     """Exit code and report of a doctor on a server with this model."""
     async with ScriptedServer(model) as server:
         uri = f"s3://bucket?endpoint={server.endpoint}&allow_http=true"
-        result = await asyncio.to_thread(doctor, uri, "--json", *arguments, environ=KEYS)
+        result = await asyncio.to_thread(doctor, uri, "--json", *arguments, environ=KEYS | PROMPT)
     return result.returncode, json.loads(result.stdout)
 
 
@@ -154,35 +164,41 @@ class TestOnAModel:
 
 
 class TestTrouble:
-    def test_a_bucket_that_is_not_there(self, s3_server: S3Server) -> None:
-        uri = f"s3://no-such-bucket?endpoint={s3_server.endpoint}&allow_http=true"
-        result = doctor(uri, environ=keys_of(s3_server))
+    @pytest.fixture(autouse=True)
+    def keys(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name, value in KEYS.items():
+            monkeypatch.setenv(name, value)
+
+    def test_a_bucket_that_is_not_there(
+        self, s3_server: S3Server, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name, value in keys_of(s3_server).items():
+            monkeypatch.setenv(name, value)
+        result = doctor_here(capsys, f"s3://no-such-bucket?endpoint={s3_server.endpoint}&allow_http=true")
         error, hint = reported(result)
         assert result.returncode == 4
         assert f"s3://no-such-bucket: no such bucket at {s3_server.endpoint}" in error
         assert "create the bucket" in hint
 
-    async def test_credentials_that_are_refused(self) -> None:
+    async def test_credentials_that_are_refused(self, capsys: pytest.CaptureFixture[str]) -> None:
         async with ScriptedServer(Answer(403, error_body("InvalidAccessKeyId", "no such key"))) as server:
             uri = f"s3://bucket?endpoint={server.endpoint}&allow_http=true"
-            environ = {"AWS_ACCESS_KEY_ID": "wrong", "AWS_SECRET_ACCESS_KEY": "wrong", "AWS_REGION": "us-east-1"}
-            result = await asyncio.to_thread(doctor, uri, environ=environ)
+            result = await asyncio.to_thread(doctor_here, capsys, uri)
         error, hint = reported(result)
         assert result.returncode == 6
         assert "refused access (403 InvalidAccessKeyId: no such key)" in error
         assert "credentials" in hint
 
-    def test_an_endpoint_where_nobody_listens(self) -> None:
+    def test_an_endpoint_where_nobody_listens(self, capsys: pytest.CaptureFixture[str]) -> None:
         endpoint = f"http://127.0.0.1:{free_port()}"
-        environ = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_REGION": "us-east-1"}
-        result = doctor(f"s3://bucket?endpoint={endpoint}&allow_http=true", environ=environ)
+        result = doctor_here(capsys, f"s3://bucket?endpoint={endpoint}&allow_http=true")
         error, hint = reported(result)
         assert result.returncode == 5
         assert f"cannot connect to {endpoint}: connection refused" in error
         assert "check the endpoint" in hint
 
-    def test_an_address_that_is_none(self) -> None:
-        result = doctor("bucket/prefix")
+    def test_an_address_that_is_none(self, capsys: pytest.CaptureFixture[str]) -> None:
+        result = doctor_here(capsys, "bucket/prefix")
         assert result.returncode == 2
         assert reported(result)[0] == "error: store URI 'bucket/prefix' has no known scheme"
 
@@ -229,9 +245,9 @@ class TestTrouble:
         left = [path for path in (tmp_path / "store").rglob("*") if path.is_file() and ".%holdfast" not in path.parts]
         assert left == []
 
-    def test_a_file_where_a_folder_should_be(self, tmp_path: Path) -> None:
+    def test_a_file_where_a_folder_should_be(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (tmp_path / "store").write_text("a file")
-        result = doctor(f"file:{tmp_path / 'store'}")
+        result = doctor_here(capsys, f"file:{tmp_path / 'store'}")
         error, _ = reported(result)
         assert result.returncode == 2
         assert str(tmp_path / "store") in error

@@ -96,6 +96,6 @@ async def listening(
             async with asyncio.timeout(60):
                 yield f"{'http' if context is None else 'https'}://{address}"
         finally:
-            listener.end(within_s=1)
+            listener.end(within_s=0.1)
             await task
     assert len(connections) == 0

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from holdfast.base.errors import Refused
-from holdfast.server import run
+from holdfast.server import connections, run
 from holdfast.server.app import ingest_app, private_app
 from holdfast.server.connections import HEAD_BYTES, ConnectionLimits, Connections, Guard
 from holdfast.server.errors import Answers
@@ -108,7 +108,10 @@ async def test_a_head_has_a_time_limit(tmp_path: Path, sent: bytes) -> None:
         writer.close()
 
 
-async def test_a_body_has_a_time_limit_and_the_connection_is_closed(tmp_path: Path) -> None:
+async def test_a_body_has_a_time_limit_and_the_connection_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "DISCARD_S", 0.05)
     async with server_desk(tmp_path, body_timeout_ms=200) as desk, listening(private_app(desk.service), LONG) as url:
         reader, writer = await connect(url)
         writer.write(LIFT + b"{")
@@ -119,7 +122,10 @@ async def test_a_body_has_a_time_limit_and_the_connection_is_closed(tmp_path: Pa
         writer.close()
 
 
-async def test_an_early_refusal_closes_the_connection_and_drops_the_body(tmp_path: Path) -> None:
+async def test_an_early_refusal_closes_the_connection_and_drops_the_body(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "DISCARD_S", 0.05)
     async with server_desk(tmp_path) as desk, listening(private_app(desk.service), LONG) as url:
         reader, writer = await connect(url)
         writer.write(LIFT.replace(b"content-length: 100", b"content-length: 10000000"))

@@ -81,11 +81,13 @@ class Report:
 @app.command()
 async def doctor(
     shell: Shell,
-    uri: Annotated[str | None, typer.Argument(metavar="[URI]", help="The store to examine; default: --store.")] = None,
+    uri: Annotated[str | None, typer.Argument(metavar="URI", help="The store to examine; default: --store.")] = None,
     races: Annotated[int, typer.Option(min=2, help="Writers at once in every race.")] = _EFFORT.races,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds of every race; it also ends after 30 s.")] = _EFFORT.rounds,
+    rounds: Annotated[
+        int, typer.Option(min=1, help="Rounds of every race; a race also ends after 30 s.")
+    ] = _EFFORT.rounds,
     keys: Annotated[int, typer.Option(min=1, help="Objects in the listing law.")] = _EFFORT.keys,
-    law: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Run this law alone; repeatable.")] = None,
+    law: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Run only this law; repeatable.")] = None,
     certify: Annotated[bool, typer.Option("--certify", help="Leave a certificate if every law is kept.")] = False,
 ) -> None:
     """Check that a store keeps the promises Holdfast rests on."""

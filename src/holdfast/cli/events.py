@@ -21,20 +21,22 @@ from holdfast.platform.open import open_platform
 
 app = noun_app()
 letters_app = noun_app()
-app.add_typer(letters_app, name="dead-letters", help="See, replay or drop what has failed for good.")
+app.add_typer(letters_app, name="dead-letters", help="List, replay or drop events that have failed for good.")
 
 NamespaceOption = Annotated[str, typer.Option("--namespace", "-n", metavar="NAME", help="The events' namespace.")]
 EventId = Annotated[str, typer.Argument(metavar="EVENT_ID", help="The event's id.")]
-LetterId = Annotated[str | None, typer.Argument(metavar="[EVENT_ID]", help="The event that failed.")]
-HandlerId = Annotated[str | None, typer.Option("--handler", metavar="ID", help="Only in this handler.")]
-All = Annotated[bool, typer.Option("--all", help="Every dead letter of the namespace.")]
+LetterId = Annotated[str | None, typer.Argument(metavar="EVENT_ID", help="The event that failed.")]
+HandlerId = Annotated[str | None, typer.Option("--handler", metavar="ID", help="Only dead letters of this handler.")]
+All = Annotated[bool, typer.Option("--all", help="All dead letters of the namespace.")]
 TypeOption = Annotated[str | None, typer.Option("--type", metavar="TYPE", help="Only events of this type.")]
-StatusOption = Annotated[str | None, typer.Option(metavar="STATUS", help=f"Only these. One of {', '.join(STATUSES)}.")]
+StatusOption = Annotated[
+    str | None, typer.Option(metavar="STATUS", help=f"Only events with this status: {', '.join(STATUSES)}.")
+]
 
 
 @app.callback()
 def events() -> None:
-    """Publish, see and replay events."""
+    """Publish, list and replay events."""
 
 
 @asynccontextmanager
@@ -49,12 +51,18 @@ async def open_bus(shell: Shell, namespace: str = "default", *, new: bool = Fals
 async def publish(
     shell: Shell,
     type_name: Annotated[str, typer.Argument(metavar="TYPE", help="The event's type, such as order.placed.")],
-    payload: Annotated[str, typer.Argument(metavar="[PAYLOAD]", help="A JSON object.")] = "{}",
+    payload: Annotated[str, typer.Argument(metavar="PAYLOAD", help="A JSON object.")] = "{}",
     namespace: NamespaceOption = "default",
-    delay: Annotated[str | None, typer.Option(metavar="SPAN", help="Hand it out after 90s, 30m, 2h.")] = None,
-    priority: Annotated[int, typer.Option(metavar="N", help="Higher is handed out first.")] = DEFAULT_PRIORITY,
+    delay: Annotated[
+        str | None, typer.Option(metavar="SPAN", help="Hand the event out after this time: 90s, 30m, 2h.")
+    ] = None,
+    priority: Annotated[
+        int, typer.Option(metavar="N", help="Events with a higher priority are handed out first.")
+    ] = DEFAULT_PRIORITY,
     key: Annotated[str | None, typer.Option(metavar="KEY", help="Publish once for this key.")] = None,
-    order_key: Annotated[str | None, typer.Option(metavar="KEY", help="Keep the order among these.")] = None,
+    order_key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="Ordered handlers take events with one key in order.")
+    ] = None,
 ) -> None:
     """Publish an event. Prints its id."""
     fields = parse_payload(payload)
@@ -94,7 +102,7 @@ async def list_events(
     namespace: NamespaceOption = "default",
     status: StatusOption = None,
     type_name: TypeOption = None,
-    limit: Annotated[int, typer.Option(min=1, metavar="N", help="At most so many, newest first.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="How many to list at most, the newest first.")] = 100,
 ) -> None:
     """List events with their status, the newest first."""
     check_choice("status", [status] if status else [], STATUSES)
@@ -141,11 +149,13 @@ async def inspect(shell: Shell, event_id: EventId, namespace: NamespaceOption = 
 @app.command()
 async def replay(
     shell: Shell,
-    event_id: Annotated[str | None, typer.Argument(metavar="[EVENT_ID]", help="One event.")] = None,
+    event_id: Annotated[str | None, typer.Argument(metavar="EVENT_ID", help="One event.")] = None,
     namespace: NamespaceOption = "default",
     status: StatusOption = None,
     type_name: TypeOption = None,
-    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="At most so many, the newest.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="How many to publish at most, the newest.")
+    ] = None,
 ) -> None:
     """Publish copies of events, with ids and times of their own: one, or all that a filter finds."""
     check_choice("status", [status] if status else [], STATUSES)
@@ -186,10 +196,11 @@ async def cleanup(
     shell: Shell,
     namespace: NamespaceOption = "default",
     before: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Events from before: 7d, or ISO 8601 (default: the retention).")
+        str | None,
+        typer.Option(metavar="TIME", help="Remove events older than this: 7d, or ISO 8601 (default: the retention)."),
     ] = None,
     unsafe_unsettled: Annotated[
-        bool, typer.Option("--unsafe-unsettled", help="Also events that a handler has still to do: they are lost.")
+        bool, typer.Option("--unsafe-unsettled", help="Also remove events that a handler has not handled yet.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count, and remove nothing.")] = False,
 ) -> None:
@@ -212,16 +223,17 @@ async def cleanup(
 async def follow(
     shell: Shell,
     namespace: NamespaceOption = "default",
-    interval: Annotated[float, typer.Option(min=0.01, metavar="SECONDS", help="Time between two looks.")] = 1.0,
+    interval: Annotated[float, typer.Option(min=0.01, metavar="SECONDS", help="Seconds between two polls.")] = 1.0,
     lines: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Begin with the last so many events (10; all with --since).")
+        int | None,
+        typer.Option(min=0, metavar="N", help="Begin with the latest N events (default 10; with --since all)."),
     ] = None,
     since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Begin with events from then on: 30m, 2h, or ISO 8601.")
+        str | None, typer.Option(metavar="TIME", help="Begin with events since then: 30m, 2h, or ISO 8601.")
     ] = None,
-    once: Annotated[bool, typer.Option("--once", help="End after the first look.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="End after the first poll.")] = False,
 ) -> None:
-    """Print events as they are published, after the last few. One LIST per look."""
+    """Print events as they are published, after the latest few. Each poll is one LIST."""
 
     def show(envelope: Envelope) -> None:
         if shell.out.as_json:
@@ -256,7 +268,9 @@ async def handlers(shell: Shell, namespace: NamespaceOption = "default") -> None
 @app.command()
 async def retire(
     shell: Shell,
-    handler_id: Annotated[str, typer.Argument(metavar="HANDLER_ID", help="A handler of holdfast events handlers.")],
+    handler_id: Annotated[
+        str, typer.Argument(metavar="HANDLER_ID", help="The handler's id, as `events handlers` lists it.")
+    ],
     namespace: NamespaceOption = "default",
 ) -> None:
     """Remove a handler that no worker has any more: cleanup keeps no events for it."""
@@ -291,7 +305,7 @@ async def stats(shell: Shell, namespace: NamespaceOption = "default") -> None:
 async def list_letters(
     shell: Shell,
     namespace: NamespaceOption = "default",
-    limit: Annotated[int, typer.Option(min=1, metavar="N", help="At most so many, latest first.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="How many to list at most, the latest first.")] = 100,
 ) -> None:
     """List dead letters, the latest failure first."""
     async with open_bus(shell, namespace) as (_, bus):

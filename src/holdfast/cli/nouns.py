@@ -29,41 +29,43 @@ NOUNS: tuple[Noun, ...] = (
     Noun(
         "authority",
         "holdfast.cli.telemetry.authority",
-        "See which store accepts telemetry; promote a copy, name an alias.",
+        "Show which store accepts telemetry; promote a copy, add an alias.",
     ),
     Noun("collector", "holdfast.cli.telemetry.collector", "Accept telemetry from agents, each batch exactly once."),
     Noun("config", "holdfast.cli.config", "Show the settings in effect and where each comes from."),
-    Noun("conflicts", "holdfast.cli.telemetry.conflicts", "See and resolve conflicts over the identity of batches."),
+    Noun("conflicts", "holdfast.cli.telemetry.conflicts", "List and resolve conflicts over the identity of batches."),
     Noun(
         "demo",
         "holdfast.cli.demo.command",
         "Kill processes on a local store, and check that nothing is lost.",
     ),
     Noun("doctor", "holdfast.cli.doctor", "Check that a store keeps the promises Holdfast rests on."),
-    Noun("events", "holdfast.cli.events", "Publish, see and replay events."),
+    Noun("events", "holdfast.cli.events", "Publish, list and replay events."),
     Noun(
         "gc",
         "holdfast.cli.pipeline.gc",
-        "Remove garbage and let go what is past its retention, with a record of every deletion.",
+        "Remove garbage and data past its retention, and record every deletion.",
     ),
-    Noun("logs", "holdfast.cli.telemetry.logs", "Search in the logs of all agents."),
+    Noun("logs", "holdfast.cli.telemetry.logs", "Search the logs of all agents."),
     Noun(
         "metrics",
         "holdfast.cli.telemetry.metrics",
-        "See metrics: which there are, their labels, and their values over time.",
+        "List metrics and their labels, and show their values over time.",
     ),
-    Noun("onto", "holdfast.cli.onto.command", "See typed entities and relations, their commits and their lock."),
+    Noun("onto", "holdfast.cli.onto.command", "Inspect and maintain typed entities and relations."),
     Noun("pipeline", "holdfast.cli.pipeline.command", "Derive rollups and indexes from accepted telemetry."),
     Noun(
         "policy",
         "holdfast.cli.telemetry.policy",
         "Print policies that protect accepted telemetry, and check a live store for them.",
     ),
-    Noun("runs", "holdfast.cli.runs", "See and steer durable runs."),
+    Noun("runs", "holdfast.cli.runs", "List durable runs, and fork, cancel, retry or resume them."),
     Noun("sim", "holdfast.cli.sim", "Simulate the protocols under lost answers, crashes and wrong clocks."),
     Noun("sql", "holdfast.cli.onto.sql", "Query types with SQL: every entity and relation type is a table, read-only."),
-    Noun("tokens", "holdfast.cli.telemetry.tokens", "Let agents send to collectors: add, list and revoke tokens."),
-    Noun("worker", "holdfast.cli.worker", "Hand events to handlers, until a signal ends it."),
+    Noun(
+        "tokens", "holdfast.cli.telemetry.tokens", "Add, list and revoke the tokens by which agents send to collectors."
+    ),
+    Noun("worker", "holdfast.cli.worker", "Hand events to handlers until a signal ends it."),
 )
 
 

@@ -53,7 +53,7 @@ RunId = Annotated[str, typer.Argument(metavar="RUN_ID", help="The run's id.")]
 
 @app.callback()
 def runs() -> None:
-    """See and steer durable runs."""
+    """List durable runs, and fork, cancel, retry or resume them."""
 
 
 @asynccontextmanager
@@ -71,15 +71,20 @@ async def open_runs(shell: Shell) -> AsyncIterator[Client]:
 async def list_runs(
     shell: Shell,
     status: Annotated[
-        list[str] | None, typer.Option(metavar="STATUS", help=f"Only these; repeatable. One of {', '.join(STATUSES)}.")
+        list[str] | None,
+        typer.Option(metavar="STATUS", help=f"Only runs with this status; repeatable: {', '.join(STATUSES)}."),
     ] = None,
     workflow: Annotated[str | None, typer.Option(metavar="NAME", help="Only runs of this workflow.")] = None,
-    tag: Annotated[str | None, typer.Option(metavar="TAG", help="Only with this tag; env also finds env=prod.")] = None,
-    since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Only those whose status changed since: 2h, 7d or ISO 8601.")
+    tag: Annotated[
+        str | None, typer.Option(metavar="TAG", help="Only runs with this tag; env also finds env=prod.")
     ] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="Only those whose status changed before.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="At most so many, newest first.")] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only runs whose status changed since: 2h, 7d or ISO 8601.")
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Only runs whose status changed before.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="How many to list at most, the newest first.")
+    ] = None,
 ) -> None:
     """List runs, the latest change of status first.
 
@@ -118,11 +123,11 @@ async def dump(
     run_id: RunId,
     offset: Annotated[int, typer.Option(min=0, metavar="N", help="Leave out the entries before this one.")] = 0,
     payloads: Annotated[
-        bool, typer.Option("--payloads", help="Put large values in place of the references to them.")
+        bool, typer.Option("--payloads", help="Show large values in place of the references to them.")
     ] = False,
     generation: Annotated[
         int | None,
-        typer.Option(min=0, metavar="N", help="A history from before the run continued as new; the first is 0."),
+        typer.Option(min=0, metavar="N", help="An earlier history of a run that continued as new; the first is 0."),
     ] = None,
 ) -> None:
     """Print a run's journal, one JSON object per line."""
@@ -138,12 +143,12 @@ async def dump(
 async def tail(
     shell: Shell,
     run_id: RunId,
-    interval: Annotated[float, typer.Option(min=0.01, metavar="SECONDS", help="Time between two looks.")] = 1.0,
-    lines: Annotated[int, typer.Option(min=0, metavar="N", help="Begin with the last so many entries.")] = 10,
+    interval: Annotated[float, typer.Option(min=0.01, metavar="SECONDS", help="Seconds between two polls.")] = 1.0,
+    lines: Annotated[int, typer.Option(min=0, metavar="N", help="Begin with the latest N entries.")] = 10,
 ) -> None:
     """Follow a run until it ends.
 
-    Prints its entries as they are recorded. One GET per look.
+    Prints its entries as they are recorded. Each poll is one GET.
     """
     async with open_runs(shell) as store:
         async for entry in follow_run(store, run_id, last=lines, poll_ms=int(interval * 1000)):
@@ -184,11 +189,11 @@ async def fork(
         str | None, typer.Option(metavar="STEP_ID", help="Keep the entries before this step, which runs again.")
     ] = None,
     after_step: Annotated[
-        str | None, typer.Option(metavar="STEP_ID", help="Keep the entries up to and with this step.")
+        str | None, typer.Option(metavar="STEP_ID", help="Keep the entries up to and including this step.")
     ] = None,
-    new_run_id: Annotated[str | None, typer.Option(metavar="ID", help="The fork's id; default: a random one.")] = None,
+    new_run_id: Annotated[str | None, typer.Option(metavar="ID", help="The fork's id (default: a random one).")] = None,
     as_version: Annotated[
-        str | None, typer.Option(metavar="VERSION", help="The version of the workflow that will go on with it.")
+        str | None, typer.Option(metavar="VERSION", help="The version of the workflow that will continue it.")
     ] = None,
 ) -> None:
     """Make a new run from the beginning of another.
@@ -216,10 +221,8 @@ async def fork(
 async def cancel(
     shell: Shell,
     run_id: RunId,
-    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why; it is kept in the journal.")] = "cancelled",
-    now: Annotated[
-        bool, typer.Option("--now", help="End it in the same write: its clean-up steps will not run.")
-    ] = False,
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="The reason; it is kept in the journal.")] = "cancelled",
+    now: Annotated[bool, typer.Option("--now", help="End it at once: its clean-up steps will not run.")] = False,
 ) -> None:
     """Cancel a run.
 
@@ -248,7 +251,7 @@ async def resume(
     shell: Shell,
     run_id: RunId,
     event: Annotated[str, typer.Argument(metavar="EVENT", help="The name of the event.")],
-    value: Annotated[str | None, typer.Argument(metavar="[VALUE]", help="The event's value, as JSON.")] = None,
+    value: Annotated[str | None, typer.Argument(metavar="VALUE", help="The event's value, as JSON.")] = None,
     key: Annotated[
         str | None, typer.Option(metavar="KEY", help="Deliver once for this key, however often this is called.")
     ] = None,
@@ -275,15 +278,17 @@ async def resume(
 @app.command()
 async def delete(
     shell: Shell,
-    run_ids: Annotated[list[str] | None, typer.Argument(metavar="[RUN_ID]...", help="The runs to delete.")] = None,
+    run_ids: Annotated[list[str] | None, typer.Argument(metavar="RUN_ID", help="The runs to delete.")] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Also a run that is not over, or whose payloads forks need (those stay).")
+        bool,
+        typer.Option("--force", help="Also delete a run that is not over, or whose payloads forks need (those stay)."),
     ] = False,
     older_than: Annotated[
-        str | None, typer.Option(metavar="SPAN", help="All runs that ended longer ago than this, such as 30d.")
+        str | None, typer.Option(metavar="SPAN", help="Delete all runs that ended longer ago than this, such as 30d.")
     ] = None,
     status: Annotated[
-        list[str] | None, typer.Option(metavar="STATUS", help="With --older-than: only these; repeatable.")
+        list[str] | None,
+        typer.Option(metavar="STATUS", help="With --older-than: only runs with this status; repeatable."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="With --older-than: show what would be deleted.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="With --older-than: do not ask.")] = False,
@@ -320,9 +325,9 @@ async def delete(
 
 @app.command()
 async def reindex(shell: Shell) -> None:
-    """Derive the index anew from the journals.
+    """Derive the index again from the journals.
 
-    Safe while runs are at work.
+    Safe while runs are active.
     """
     async with open_runs(shell) as store:
         report = await control.reindex(store)

@@ -10,18 +10,20 @@ A noun's module makes its ``app`` here. A command takes its ``Shell`` first, the
 
 import inspect
 import signal
-from collections.abc import Callable, Collection, Coroutine, Sequence
+import sys
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property, wraps
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 from typer.core import TyperGroup
 
-from holdfast.base.errors import Invalid, NotFound
+from holdfast.base.errors import HoldfastError, Invalid, NotFound
 from holdfast.cli.output import Output, Terminated
 
 if TYPE_CHECKING:
@@ -143,3 +145,19 @@ def check_choice(what: str, wanted: Sequence[str], known: Collection[str]) -> li
             hint = f"did you mean {near[0]}?" if near else f"use one of {', '.join(sorted(known))}"
             raise Invalid(f"unknown {what} {word!r}", remedy=hint)
     return list(wanted) or None
+
+
+def imported(target: str, example: str, error: type[HoldfastError]) -> list[Any]:
+    """The objects that ``module:name`` has; the module is in the working directory or anywhere on the path."""
+    module, colon, name = target.partition(":")
+    if not colon or not module or not name:
+        raise error(f"{target!r} is not MODULE:{example.partition(':')[2]}", remedy=f"write it like {example}")
+    if (folder := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        found = getattr(import_module(module), name)
+    except (Exception, SystemExit) as raised:  # a module may do anything when it is imported
+        said = f"{raised}" if isinstance(raised, ImportError | AttributeError) else f"{type(raised).__name__}: {raised}"
+        remedy = raised.remedy if isinstance(raised, HoldfastError) else None
+        raise error(f"{target}: {said}", remedy=remedy or "name an importable module and what is in it") from raised
+    return list(found) if isinstance(found, Iterable) else [found]

@@ -38,7 +38,7 @@ def sim() -> None:
 
 @app.command("list")
 def list_scenarios(shell: Shell) -> None:
-    """Name every scenario and what must hold in it."""
+    """List every scenario and what must hold in it."""
     rows = [(name, scenario.description()) for name, scenario in built_in().items()]
     shell.out.table(("scenario", "description"), rows)
 
@@ -60,9 +60,11 @@ async def run_scenario(
 @app.command("all")
 async def run_everything(
     shell: Shell,
-    minutes: Annotated[float, typer.Option(min=0, help="How long to go on.")] = 1.0,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Processes that run seeds; one per core.")] = None,
-    first_seed: Annotated[int | None, typer.Option(min=0, metavar="N", help="Where to begin; drawn if absent.")] = None,
+    minutes: Annotated[float, typer.Option(min=0, help="How long to run.")] = 1.0,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Processes that run seeds (default: one per core).")] = None,
+    first_seed: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="The first seed (default: random).")
+    ] = None,
     hash_seed: HashSeed = HASH_SEED,
 ) -> None:
     """Run all scenarios with new seeds for a given time."""
@@ -101,10 +103,10 @@ async def explore_scenario(
         int, typer.Option(min=0, help="Writes that may be answered 409 while a copy is on its way.")
     ] = 0,
     choices: Annotated[
-        str | None, typer.Option(metavar="N.N.N", help="Follow this one course of events and print its history.")
+        str | None, typer.Option(metavar="N.N.N", help="Follow this one order of events and print its history.")
     ] = None,
 ) -> None:
-    """Follow every course of events of a scenario's small configuration."""
+    """Follow every possible order of events in a scenario's small configuration."""
     limits = Limits(crashes, lost_responses, timeouts, duplicates, contended)
     small(find(scenario))
     if choices is None:

@@ -8,21 +8,17 @@ import asyncio
 import os
 import platform
 import signal
-import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from importlib import import_module
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from holdfast.base.errors import HoldfastError
 from holdfast.bus import BadHandler, Handler, Schedule
 from holdfast.bus.worker.runner import Runner
 from holdfast.cli.endpoint import Measure, requests_of, serve
 from holdfast.cli.progress import live, status_line
-from holdfast.cli.shell import Shell, noun_app
+from holdfast.cli.shell import Shell, imported, noun_app
 from holdfast.objects.client import Usage
 from holdfast.platform.open import open_platform
 
@@ -32,20 +28,22 @@ app = noun_app()
 @app.command()
 async def worker(
     shell: Shell,
-    target: Annotated[str, typer.Argument(metavar="MODULE:HANDLERS", help="A handler, or a list of them.")],
+    target: Annotated[
+        str, typer.Argument(metavar="MODULE:HANDLERS", help="A handler, or a list of handlers and schedules.")
+    ],
     namespace: Annotated[
         str, typer.Option("--namespace", "-n", metavar="NAME", help="The events' namespace.")
     ] = "default",
-    until_idle: Annotated[bool, typer.Option("--until-idle", help="End when there is nothing left to do.")] = False,
+    until_idle: Annotated[bool, typer.Option("--until-idle", help="Exit when there is nothing left to do.")] = False,
     grace: Annotated[
-        float, typer.Option(min=0.0, metavar="SECONDS", help="How long handlers may go on after a signal.")
+        float, typer.Option(min=0.0, metavar="SECONDS", help="How long handlers may continue after a signal.")
     ] = 30.0,
     metrics: Annotated[
         str | None,
         typer.Option(metavar="HOST:PORT", help="Serve /metrics and /health there; port 0 takes a free one."),
     ] = None,
 ) -> None:
-    """Hand events to handlers, until a signal ends it."""
+    """Hand events to handlers until a signal ends it."""
     handlers, schedules = load_handlers(target)
 
     settings = shell.settings
@@ -65,19 +63,8 @@ async def worker(
 
 
 def load_handlers(target: str) -> tuple[list[Handler], list[Schedule]]:
-    """What ``module:name`` holds, from the working folder or anywhere on the path."""
-    module, colon, name = target.partition(":")
-    if not colon or not module or not name:
-        raise BadHandler(f"{target!r} is not MODULE:HANDLERS", remedy="write it like shop.handlers:HANDLERS")
-    if (folder := str(Path.cwd())) not in sys.path:
-        sys.path.insert(0, folder)
-    try:
-        found = getattr(import_module(module), name)
-    except (Exception, SystemExit) as error:  # a module may do anything when it is imported
-        said = f"{error}" if isinstance(error, ImportError | AttributeError) else f"{type(error).__name__}: {error}"
-        remedy = error.remedy if isinstance(error, HoldfastError) else None
-        raise BadHandler(f"{target}: {said}", remedy=remedy or "name an importable module and what is in it") from error
-    members: list[Any] = list(found) if isinstance(found, Iterable) else [found]
+    """The handlers and schedules that ``module:name`` has."""
+    members = imported(target, "shop.handlers:HANDLERS", BadHandler)
     for member in members:
         if not isinstance(member, Handler | Schedule):
             raise BadHandler(f"{target}: {member!r} is not a handler", remedy="declare it with @on(...)")

@@ -20,7 +20,7 @@ app = noun_app()
 async def demo(
     shell: Shell,
     folder: Annotated[
-        Path | None, typer.Option("--dir", metavar="PATH", help="Use this new or empty folder, and keep it.")
+        Path | None, typer.Option("--dir", metavar="PATH", help="Use this new or empty directory, and keep it.")
     ] = None,
     master: Annotated[
         str | None, typer.Option(metavar="URL", help="Spark's master; local: without Spark and Java.")

@@ -1,16 +1,12 @@
 """``holdfast onto migrate|erase|revert`` and ``holdfast onto schema drop``: a preview, then a token to apply it."""
 
-import sys
-from collections.abc import Iterable
-from importlib import import_module
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from holdfast.base.errors import Invalid
 from holdfast.cli.onto.shared import By, Token, Why, my_turn, open_ontology
-from holdfast.cli.shell import Shell
+from holdfast.cli.shell import Shell, imported
 from holdfast.ontology.chain.history import Tags
 from holdfast.ontology.commit.commit import Commit
 from holdfast.ontology.maintain import drop as dropping
@@ -24,15 +20,17 @@ from holdfast.ontology.types.typeinfo import TypeInfo, type_info
 
 async def migrate(
     shell: Shell,
-    target: Annotated[str, typer.Argument(metavar="MODULE:TYPES", help="A class, or a list of them.")],
-    apply: Annotated[bool, typer.Option("--apply", help="Do it; needs the token of the preview.")] = False,
+    target: Annotated[str, typer.Argument(metavar="MODULE:TYPES", help="A class, or a list of classes.")],
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Apply the migration; needs the token of the preview.")
+    ] = False,
     token: Token = None,
     by: By = "",
     why: Why = "",
 ) -> None:
-    """Make the schemas in the store those of classes, and the rows with them.
+    """Migrate schemas in the store, and their rows, to those of classes.
 
-    Shows how they differ, tries the upgraders on every row, and gives the token to do it with.
+    Shows how they differ, tries the upgraders on every row, and prints the token to apply it with.
     """
     if apply and token is None:
         raise Invalid("--apply needs a token", remedy="run it without --apply first: the preview gives one")
@@ -65,19 +63,9 @@ def _row(each: migration.Change) -> tuple[object, ...]:
 
 
 def load_types(target: str) -> dict[TypeId, TypeInfo]:
-    """What ``module:name`` holds, from the working folder or anywhere on the path."""
-    module, colon, name = target.partition(":")
-    if not colon or not module or not name:
-        raise Invalid(f"{target!r} is not MODULE:TYPES", remedy="write it like shop.types:TYPES")
-    if (folder := str(Path.cwd())) not in sys.path:
-        sys.path.insert(0, folder)
-    try:
-        found = getattr(import_module(module), name)
-    except (ImportError, AttributeError, SyntaxError) as error:
-        raise Invalid(f"{target}: {error}", remedy="name an importable module and what is in it") from error
-    members: list[Any] = list(found) if isinstance(found, Iterable) else [found]
+    """The types that ``module:name`` has."""
     types: dict[TypeId, TypeInfo] = {}
-    for member in members:
+    for member in imported(target, "shop.types:TYPES", Invalid):
         if not (isinstance(member, type) and issubclass(member, Mixin)):
             raise Invalid(f"{target}: {member!r} is not an entity or relation type", remedy="name classes")
         info = type_info(member)
@@ -91,15 +79,15 @@ TypeName = Annotated[str, typer.Argument(metavar="TYPE", help="A type; entity/NA
 async def drop(
     shell: Shell,
     type_name: TypeName,
-    purge: Annotated[bool, typer.Option("--purge", help="Destroy its rows, in all of history.")] = False,
+    purge: Annotated[bool, typer.Option("--purge", help="Also destroy its rows, in all of history.")] = False,
     token: Token = None,
     by: By = "",
     why: Why = "",
 ) -> None:
-    """End a type, by a commit of its own.
+    """Drop a type, by a commit of its own.
 
-    Shows what would end, and the token to do it with. Queries as of earlier commits still see its rows, unless they
-    are purged.
+    Shows what would be dropped, and the token to do it with. Queries as of earlier commits still see its rows, unless
+    they are purged.
     """
     done: Commit | None = None
     async with open_ontology(shell) as store:
@@ -131,7 +119,9 @@ async def erase(
     shell: Shell,
     type_name: Annotated[str | None, typer.Argument(metavar="TYPE", help="A type.")] = None,
     key: Annotated[list[str] | None, typer.Argument(metavar="KEY", help="The key; both ends of a relation.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Finish what was begun, and nothing else.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Finish erasures that were begun, and nothing else.")
+    ] = False,
     token: Token = None,
     by: By = "",
     why: Why = "",
@@ -184,11 +174,13 @@ async def _resume(shell: Shell) -> None:
 async def revert(
     shell: Shell,
     commit: Annotated[str, typer.Argument(metavar="COMMIT", help="A commit's number, or a tag.")],
-    token: Annotated[str | None, typer.Option(metavar="TOKEN", help="From the preview; else nothing is done.")] = None,
+    token: Annotated[
+        str | None, typer.Option(metavar="TOKEN", help="The token of the preview; without it nothing is changed.")
+    ] = None,
     by: By = "",
-    why: Annotated[str, typer.Option(metavar="TEXT", help="Why; it stands in the commit.")] = "",
+    why: Annotated[str, typer.Option(metavar="TEXT", help="The reason; it is recorded in the commit.")] = "",
 ) -> None:
-    """Make everything as it was at a commit, by a new commit.
+    """Restore the state of an earlier commit, by a new commit.
 
     Shows what would change, and the token to do it with.
     """

@@ -30,15 +30,15 @@ app.command()(migrate)
 app.command()(erase)
 app.command("export")(export_type)
 app.command("import")(import_type)
-app.add_typer(commits_app, name="commits", help="See what was committed.")
-app.add_typer(lock_app, name="lock", help="See or break the write lock.")
+app.add_typer(commits_app, name="commits", help="List, show and compare commits.")
+app.add_typer(lock_app, name="lock", help="Show or break the write lock.")
 app.add_typer(upkeep.index_app, name="index", help="Check or repair the indexes.")
 app.command("verify")(upkeep.verify_store)
 app.command()(upkeep.compact)
 app.command()(feed.changes)
 app.command()(revert)
 app.add_typer(feed.tag_app, name="tag", help="Name commits.")
-app.add_typer(feed.schema_app, name="schema", help="See the schemas of types, or drop one.")
+app.add_typer(feed.schema_app, name="schema", help="Show the schemas of types, or drop a type.")
 
 SHOWN = 80
 """Characters of a key or a value in a table."""
@@ -48,7 +48,7 @@ CommitId = Annotated[int, typer.Argument(min=0, metavar="ID", help="A commit's n
 
 @app.callback()
 def onto() -> None:
-    """See typed entities and relations, their commits and their lock."""
+    """Inspect and maintain typed entities and relations."""
 
 
 @app.command()
@@ -127,8 +127,8 @@ def _info_document(found: Info) -> dict[str, Any]:
 @commits_app.command("list")
 async def list_commits(
     shell: Shell,
-    limit: Annotated[int, typer.Option(min=1, metavar="N", help="At most so many.")] = 20,
-    before: Annotated[int | None, typer.Option(min=1, metavar="ID", help="Only those before this one.")] = None,
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="How many to list at most.")] = 20,
+    before: Annotated[int | None, typer.Option(min=1, metavar="ID", help="Only commits before this one.")] = None,
 ) -> None:
     """List commits, the newest first."""
     async with open_ontology(shell) as store:
@@ -166,7 +166,11 @@ async def show(shell: Shell, commit_id: CommitId) -> None:
 
 
 @commits_app.command()
-async def diff(shell: Shell, older: CommitId, newer: CommitId) -> None:
+async def diff(
+    shell: Shell,
+    older: Annotated[int, typer.Argument(min=0, metavar="OLDER", help="The earlier commit's number.")],
+    newer: Annotated[int, typer.Argument(min=0, metavar="NEWER", help="The later commit's number.")],
+) -> None:
     """Show what changed from one commit to another; 0 is the empty store."""
     async with open_ontology(shell) as store:
         found = await history.diff(store, older, newer)
@@ -238,7 +242,7 @@ def _short(text: str) -> str:
 
 @lock_app.command("show")
 async def show_lock(shell: Shell) -> None:
-    """Show who holds the write lock, and for how long still."""
+    """Show who holds the write lock, and until when."""
     async with open_ontology(shell) as store:
         found = await lock.show(store, store.ambient)
         shell.out.line(_lock_line(found), document=_lock_document(found))

@@ -28,11 +28,11 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The tag.")]
 
 async def changes(
     shell: Shell,
-    since: Annotated[int, typer.Option(min=0, metavar="ID", help="Only what commits after this one changed.")] = 0,
+    since: Annotated[int, typer.Option(min=0, metavar="ID", help="Only changes of commits after this one.")] = 0,
     type_name: Annotated[
         list[str] | None, typer.Option("--type", metavar="TYPE", help="Only these; repeatable.")
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on with what is committed, until interrupted.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Continue with later commits, until interrupted.")] = False,
 ) -> None:
     """Print what each commit changed, one JSON document per line."""
     async with open_ontology(shell) as store:
@@ -76,10 +76,12 @@ async def list_tags(shell: Shell) -> None:
 async def set_tag(
     shell: Shell,
     name: Name,
-    commit_id: Annotated[int | None, typer.Argument(min=1, metavar="[ID]", help="A commit; else the head.")] = None,
+    commit_id: Annotated[
+        int | None, typer.Argument(min=1, metavar="ID", help="The commit (default: the head).")
+    ] = None,
     note: Annotated[str, typer.Option(metavar="TEXT", help="Why.")] = "",
     by: By = "",
-    move: Annotated[bool, typer.Option("--move", help="Also if the name is taken.")] = False,
+    move: Annotated[bool, typer.Option("--move", help="Move the tag if the name is taken.")] = False,
 ) -> None:
     """Name a commit."""
     async with open_ontology(shell) as store:
@@ -89,7 +91,7 @@ async def set_tag(
 
 @tag_app.command("delete")
 async def delete_tag(shell: Shell, name: Name) -> None:
-    """Forget a name; the commit stays."""
+    """Delete a tag; the commit stays."""
     async with open_ontology(shell) as store:
         await Tags(store, store.ambient).delete(name)
     shell.out.record({"deleted": name})
@@ -100,9 +102,9 @@ async def delete_tag(shell: Shell, name: Name) -> None:
 
 @schema_app.command("export")
 async def export_schemas(
-    shell: Shell, type_name: Annotated[str | None, typer.Argument(metavar="[TYPE]", help="Only this.")] = None
+    shell: Shell, type_name: Annotated[str | None, typer.Argument(metavar="TYPE", help="Only this.")] = None
 ) -> None:
-    """Print the schemas of now, as one JSON document."""
+    """Print the current schemas as one JSON document."""
     async with open_ontology(shell) as store:
         chain = Chain(store)
         ledger = await chain.ledger((await read_head(store)).place)

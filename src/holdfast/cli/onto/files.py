@@ -14,7 +14,7 @@ from holdfast.ontology.bulk.decide import Policy
 from holdfast.ontology.bulk.transfer import FileFormat, export_file, import_file
 from holdfast.ontology.session import Ontology, Options
 
-Style = Annotated[FileFormat | None, typer.Option("--format", help="Of the file; else as its name ends.")]
+Style = Annotated[FileFormat | None, typer.Option("--format", help="The file's format (default: by its extension).")]
 
 
 async def export_type(
@@ -24,7 +24,7 @@ async def export_type(
     style: Style = None,
     as_of: Annotated[str | None, typer.Option(metavar="MOMENT", help="A commit's number, a time, or a tag.")] = None,
 ) -> None:
-    """Write what a type has to a file: Parquet, Arrow, CSV or JSON lines."""
+    """Export a type to a file: Parquet, Arrow, CSV or JSON lines."""
     async with open_ontology(shell) as store:
         moment = None if as_of is None else moment_of(as_of)
         done = await export_file(store, type_name, path, style=style, as_of=moment)
@@ -33,17 +33,21 @@ async def export_type(
 
 async def import_type(
     shell: Shell,
-    target: Annotated[str, typer.Argument(metavar="MODULE:TYPE", help="The class of what is in the file.")],
+    target: Annotated[str, typer.Argument(metavar="MODULE:TYPE", help="The class of the objects in the file.")],
     path: Annotated[Path, typer.Argument(metavar="FILE", help="Such as customers.csv.")],
     style: Style = None,
     on_conflict: Annotated[
-        Policy, typer.Option("--on-conflict", help="What to do with objects that are there with other fields.")
+        Policy, typer.Option("--on-conflict", help="What to do with objects that exist with other fields.")
     ] = Policy.ERROR,
-    absent: Annotated[bool, typer.Option("--expect-absent", help="Refuse if any of them is there at all.")] = False,
-    if_head: Annotated[int | None, typer.Option(min=0, metavar="ID", help="Only on top of this commit.")] = None,
+    absent: Annotated[
+        bool, typer.Option("--expect-absent", help="Refuse the import if any of its objects exists.")
+    ] = False,
+    if_head: Annotated[
+        int | None, typer.Option(min=0, metavar="ID", help="Commit only if this commit is the head.")
+    ] = None,
     by: By = "",
 ) -> None:
-    """Commit what a file has, in one piece."""
+    """Import a file as one commit."""
     forms = load_types(target)
     if len(forms) != 1:
         raise Invalid(f"{target} has {len(forms)} types, and a file has one", remedy="name one class")

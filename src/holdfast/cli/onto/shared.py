@@ -15,7 +15,9 @@ from holdfast.objects.open import open_store
 from holdfast.ontology.commit.lock import LockOptions, WriteLock
 from holdfast.ontology.format import layout
 
-Token = Annotated[str | None, typer.Option(metavar="TOKEN", help="From the preview; else nothing is done.")]
+Token = Annotated[
+    str | None, typer.Option(metavar="TOKEN", help="The token of the preview; without it nothing is changed.")
+]
 
 
 def _who(given: str) -> str:
@@ -29,9 +31,12 @@ def _who(given: str) -> str:
 
 
 By = Annotated[
-    str, typer.Option(metavar="NAME", help="Who; default: your user name.", callback=_who, show_default=False)
+    str,
+    typer.Option(
+        metavar="NAME", help="Who does it, for the record (default: your user name).", callback=_who, show_default=False
+    ),
 ]
-Why = Annotated[str, typer.Option(metavar="TEXT", help="Why; it is recorded.")]
+Why = Annotated[str, typer.Option(metavar="TEXT", help="The reason; it is recorded.")]
 
 
 def no_such_type(name: str, known: Iterable[str], *, which: str = "") -> NotFound:

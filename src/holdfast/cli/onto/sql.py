@@ -34,13 +34,13 @@ def sql(
     shell: Shell,
     statement: Annotated[
         str | None,
-        typer.Argument(help="What to ask; several with ';' in between. Without it, a shell or standard input."),
+        typer.Argument(help="SQL statements, separated by ';'. Without any, a shell or standard input."),
     ] = None,
     as_of: Annotated[str | None, typer.Option(metavar="MOMENT", help="A commit's number, a time, or a tag.")] = None,
-    style: Annotated[Format | None, typer.Option("--format", help="How to print rows.")] = None,
+    style: Annotated[Format | None, typer.Option("--format", help="The format of the output.")] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Into a .parquet, .arrow, .csv or .jsonl file instead."),
+        typer.Option("--output", "-o", metavar="FILE", help="Write to a .parquet, .arrow, .csv or .jsonl file."),
     ] = None,
 ) -> None:
     """Query types with SQL: every entity and relation type is a table, read-only."""

@@ -49,10 +49,10 @@ async def verify_index(shell: Shell) -> None:
 async def repair(
     shell: Shell,
     apply: Annotated[
-        bool, typer.Option("--apply", help="Write the indexes; else only show what would change.")
+        bool, typer.Option("--apply", help="Write the indexes; without it, show what would change.")
     ] = False,
 ) -> None:
-    """Make the indexes say what the chain says."""
+    """Rewrite indexes that differ from the chain."""
     async with open_ontology(shell) as store:
         found = await repair_indexes(store, store.ambient, apply=apply)
     if shell.out.as_json:
@@ -112,10 +112,12 @@ def _tell(shell: Shell, report: Report) -> None:
 
 async def compact(
     shell: Shell,
-    type_name: Annotated[str | None, typer.Argument(metavar="[TYPE]", help="Only this type.")] = None,
-    apply: Annotated[bool, typer.Option("--apply", help="Do it; without it, only show what would be done.")] = False,
+    type_name: Annotated[str | None, typer.Argument(metavar="TYPE", help="Only this type.")] = None,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Merge the files; without it, show what would be merged.")
+    ] = False,
     whole: Annotated[
-        bool, typer.Option("--whole", help="Into as few files as there can be: more to write, less to read.")
+        bool, typer.Option("--whole", help="Merge into as few files as possible: more to write, less to read.")
     ] = False,
 ) -> None:
     """Merge the files of types into few; the files of commits stay.

@@ -18,7 +18,7 @@ from holdfast.base.codec import Document
 from holdfast.base.drafts import replacing
 from holdfast.base.errors import HoldfastError, Invalid, NotFound
 from holdfast.cli.output import counted
-from holdfast.cli.pipeline.engines import engine_for, options_of
+from holdfast.cli.pipeline.engines import Conf, Latest, Master, Takeover, engine_for, options_of
 from holdfast.cli.pipeline.view import Watch
 from holdfast.cli.shell import Shell, noun_app
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 app = noun_app()
 
 Html = Annotated[
-    Path | None, typer.Option("--html", metavar="FILE", dir_okay=False, help="Write the report there, as one page.")
+    Path | None, typer.Option("--html", metavar="FILE", dir_okay=False, help="Also write the report to this HTML file.")
 ]
 SHOWN = 20
 """Findings of a rule that a table shows."""
@@ -45,29 +45,26 @@ async def run(
     shell: Shell,
     deep: Annotated[bool, typer.Option("--deep", help="Read all bytes, and derive every unit again.")] = False,
     one_in: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Read the bytes of one object in so many; default 64.")
+        int | None, typer.Option(min=1, metavar="N", help="Read the bytes of one object in N (default 64).")
     ] = None,
     scope: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Only this: ingest, metrics, runs, bus, ontology; repeatable."),
+        typer.Option(metavar="NAME", help="Audit only ingest, metrics, runs, bus or ontology; repeatable."),
     ] = None,
     older_than: Annotated[
         str | None,
-        typer.Option(metavar="SPAN", help="Judge what is older; default: 10 minutes."),
+        typer.Option(metavar="SPAN", help="Judge only objects older than this (default: 10 minutes)."),
     ] = None,
     inventory: Annotated[
-        str | None, typer.Option(metavar="LOCATION", help="Take manifests from an S3 Inventory: its manifest.json.")
+        str | None,
+        typer.Option(metavar="LOCATION", help="Read manifests from an S3 Inventory report (its manifest.json)."),
     ] = None,
-    master: Annotated[
-        str | None, typer.Option(metavar="URL", help="Spark's master; local: no Spark, in this process.")
-    ] = None,
-    conf: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of Spark.")] = None,
-    takeover: Annotated[
-        bool, typer.Option("--takeover", help="Do not wait for another driver: fence it and go on.")
-    ] = False,
+    master: Master = None,
+    conf: Conf = None,
+    takeover: Takeover = False,
     html: Html = None,
 ) -> None:
-    """Audit the store now. Ends with 1 if an error was found."""
+    """Audit the store now. Exits with 1 if an error was found."""
     _check_page(html)
     request = {
         "deep": deep or None,
@@ -98,10 +95,12 @@ async def run(
 @app.command()
 async def show(
     shell: Shell,
-    audit_id: Annotated[str | None, typer.Argument(metavar="[AUDIT]", help="Default: the latest.")] = None,
+    audit_id: Annotated[
+        str | None, typer.Argument(metavar="AUDIT", help="The audit's id (default: the latest).")
+    ] = None,
     html: Html = None,
 ) -> None:
-    """Show an audit on record. Ends with 1 if it found an error."""
+    """Show a recorded audit. Exits with 1 if it found an error."""
     _check_page(html)
     _report(shell, await _recorded(shell, audit_id), html)
 
@@ -120,9 +119,9 @@ async def _recorded(shell: Shell, audit_id: str | None) -> "Audited":
 @app.command("list")
 async def list_audits(
     shell: Shell,
-    limit: Annotated[int, typer.Option(min=1, metavar="N", help="The latest so many.")] = 20,
+    limit: Latest = 20,
 ) -> None:
-    """List audits on record, the latest first."""
+    """List recorded audits, the latest first."""
 
     from holdfast.pipeline.jobs import audited  # noqa: PLC0415  # loads Arrow, which takes a while
 

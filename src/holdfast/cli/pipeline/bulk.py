@@ -13,7 +13,7 @@ import typer
 from holdfast.base.errors import Invalid
 from holdfast.cli.onto.shared import By
 from holdfast.cli.onto.upkeep import show_compaction
-from holdfast.cli.pipeline.engines import engine_for, open_pipeline
+from holdfast.cli.pipeline.engines import Conf, Master, engine_for, open_pipeline
 from holdfast.cli.pipeline.view import Watch
 from holdfast.cli.shell import Shell
 from holdfast.ontology.bulk.decide import Policy
@@ -28,11 +28,6 @@ if TYPE_CHECKING:
 JSON_LINES = 8_192
 """Objects that are read together."""
 
-Master = Annotated[
-    str | None, typer.Option("--master", metavar="URL", help="Spark's master; local: no Spark, in this process.")
-]
-Conf = Annotated[list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark.")]
-
 
 class SourceFormat(StrEnum):
     PARQUET = "parquet"
@@ -45,34 +40,39 @@ async def load(
     shell: Shell,
     target: Annotated[str, typer.Argument(metavar="TYPE", help="MODULE:CLASS, or a type that the store knows.")],
     source: Annotated[str, typer.Argument(metavar="PATH", help="A file, or a folder of files; Spark takes URIs too.")],
-    style: Annotated[SourceFormat, typer.Option("--format", help="Of the files.")] = SourceFormat.PARQUET,
+    style: Annotated[SourceFormat, typer.Option("--format", help="The format of the files.")] = SourceFormat.PARQUET,
     on_conflict: Annotated[
-        Policy, typer.Option("--on-conflict", help="What to do with objects that are there with other fields.")
+        Policy, typer.Option("--on-conflict", help="What to do with objects that exist with other fields.")
     ] = Policy.ERROR,
-    absent: Annotated[bool, typer.Option("--expect-absent", help="Refuse if any of them is there at all.")] = False,
+    absent: Annotated[
+        bool, typer.Option("--expect-absent", help="Refuse the load if any of its objects exists.")
+    ] = False,
     latest_by: Annotated[
         str | None,
         typer.Option(
-            metavar="FIELD", help="Of rows for one object, the stored one included, the greatest value counts."
+            metavar="FIELD",
+            help="Of several rows for one object, the stored one included, the one with the greatest value counts.",
         ),
     ] = None,
     retract_column: Annotated[
         str | None,
-        typer.Option(metavar="COLUMN", help="Says of each row whether it is written or retracts its object."),
+        typer.Option(metavar="COLUMN", help="A column that says whether a row is written or retracts its object."),
     ] = None,
-    instead: Annotated[bool, typer.Option("--instead", help="Retract what is there and not among the rows.")] = False,
+    instead: Annotated[bool, typer.Option("--instead", help="Retract objects that are not among the rows.")] = False,
     allow_empty: Annotated[
-        bool, typer.Option("--allow-empty", help="With --instead: no rows at all retract everything.")
+        bool, typer.Option("--allow-empty", help="With --instead: retract everything if there are no rows.")
     ] = False,
-    if_head: Annotated[int | None, typer.Option(min=0, metavar="ID", help="Only on top of this commit.")] = None,
+    if_head: Annotated[
+        int | None, typer.Option(min=0, metavar="ID", help="Commit only if this commit is the head.")
+    ] = None,
     load_id: Annotated[
-        str | None, typer.Option(metavar="NAME", help="A load with this name is made once, however often it is run.")
+        str | None, typer.Option(metavar="NAME", help="Commit once under this name, however often the command runs.")
     ] = None,
     master: Master = None,
     conf: Conf = None,
     by: By = "",
 ) -> None:
-    """Commit rows of files, however many, in one piece: checked and compared by tasks, one commit by the driver."""
+    """Load files of any size into a type as one commit."""
 
     from holdfast.ontology.bulk.decide import Rules  # noqa: PLC0415  # loads Arrow, which takes a while
     from holdfast.pipeline.write import rows as loading  # noqa: PLC0415  # as above
@@ -161,8 +161,10 @@ def _json_batches(source: str) -> "Iterator[pa.RecordBatch]":
 
 async def compact(
     shell: Shell,
-    types: Annotated[list[str] | None, typer.Argument(metavar="[TYPE]...", help="Only these types.")] = None,
-    apply: Annotated[bool, typer.Option("--apply", help="Do it; without it, only show what would be done.")] = False,
+    types: Annotated[list[str] | None, typer.Argument(metavar="TYPE", help="Only these types.")] = None,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Merge the files; without it, show what would be merged.")
+    ] = False,
     master: Master = None,
     conf: Conf = None,
 ) -> None:

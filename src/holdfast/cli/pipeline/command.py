@@ -14,7 +14,16 @@ import typer
 from holdfast.base.clock import parse_moment, parse_span
 from holdfast.base.errors import HoldfastError, Invalid
 from holdfast.cli.pipeline import bulk as pipeline_bulk
-from holdfast.cli.pipeline.engines import engine_for, open_as_collector_of_garbage, open_pipeline, options_of
+from holdfast.cli.pipeline.engines import (
+    Conf,
+    Latest,
+    Master,
+    Takeover,
+    engine_for,
+    open_as_collector_of_garbage,
+    open_pipeline,
+    options_of,
+)
 from holdfast.cli.pipeline.view import Watch, plan_rows, run_rows, show_history, show_status
 from holdfast.cli.shell import Shell, noun_app
 
@@ -37,14 +46,14 @@ SHORTEST_S = 1.0
 
 Jobs = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[JOB]...", help="reconcile, derive, feed (default: these); audit; gc."),
+    typer.Argument(metavar="JOB", help="reconcile, derive, feed (default: these); audit; gc."),
 ]
 Since = Annotated[
-    str | None, typer.Option(metavar="WHEN", help="Only from then on: 2h, 7d or a time. Accepted, or of samples.")
+    str | None, typer.Option(metavar="WHEN", help="Only batches accepted, or samples, since then: 2h, 7d or a time.")
 ]
 Until = Annotated[str | None, typer.Option(metavar="WHEN", help="Only up to then.")]
 Settle = Annotated[
-    str | None, typer.Option(metavar="SPAN", help="Leave an hour alone until so long after its end; default 0s.")
+    str | None, typer.Option(metavar="SPAN", help="Derive an hour only this long after its end (default 0s).")
 ]
 
 
@@ -58,38 +67,36 @@ async def run(
     shell: Shell,
     jobs: Jobs = None,
     every: Annotated[
-        str | None, typer.Option(metavar="SPAN", help="Again at this interval, such as 60s, until a signal ends it.")
+        str | None, typer.Option(metavar="SPAN", help="Repeat at this interval, such as 60s, until a signal ends it.")
     ] = None,
-    master: Annotated[
-        str | None, typer.Option(metavar="URL", help="Spark's master; local: no Spark, in this process.")
-    ] = None,
-    conf: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of Spark.")] = None,
+    master: Master = None,
+    conf: Conf = None,
     since: Since = None,
     until: Until = None,
     full: Annotated[bool, typer.Option("--full", help="Reconcile by listing every manifest.")] = False,
     agent: Annotated[list[str] | None, typer.Option(metavar="NAME", help="With --full: only these agents.")] = None,
     events: Annotated[
-        list[str] | None, typer.Option(metavar="LOCATION", help="Reconcile what S3 event notifications name.")
+        list[str] | None,
+        typer.Option(metavar="LOCATION", help="Reconcile the keys in files of S3 event notifications."),
     ] = None,
     inventory: Annotated[
-        str | None, typer.Option(metavar="LOCATION", help="Reconcile what an S3 Inventory lists: its manifest.json.")
+        str | None,
+        typer.Option(metavar="LOCATION", help="Reconcile the keys in an S3 Inventory report (its manifest.json)."),
     ] = None,
     settle: Settle = None,
     deep: Annotated[
         bool, typer.Option("--deep", help="With audit: read all bytes, and derive every unit again.")
     ] = False,
     scope: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="With audit: only this; repeatable. See holdfast audit.")
+        list[str] | None, typer.Option(metavar="NAME", help="With audit: only this scope; repeatable.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done.")] = False,
-    takeover: Annotated[
-        bool, typer.Option("--takeover", help="Do not wait for another driver: fence it and go on.")
-    ] = False,
+    takeover: Takeover = False,
     metrics: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="With --every: serve /metrics and /health there.")
     ] = None,
 ) -> None:
-    """Run jobs until nothing is left to do, or again and again."""
+    """Run jobs until nothing is left to do, or at an interval."""
     every_s = None if every is None else parse_span(every) / 1e9
     once = {"--since": since, "--until": until, "--full": full, "--events": events, "--inventory": inventory}
     once |= {"--deep": deep, "--scope": scope}
@@ -135,10 +142,10 @@ async def plan(
     until: Until = None,
     settle: Settle = None,
     master: Annotated[
-        str | None, typer.Option(metavar="URL", help="Explain the steps of one job; local: as DuckDB runs them.")
+        str | None, typer.Option(metavar="URL", help="Explain the steps of one job, as this engine would run them.")
     ] = None,
 ) -> None:
-    """Show what a run would do now, hour by hour; of audit and gc, or with --master, the engine's plan. Reads alone."""
+    """Show what a run would do now, by hour; for audit and gc, or with --master, the engine's plan. Writes nothing."""
     _check_options(jobs or [], settle, since_ns=since, until_ns=until)
     if master is not None and len(jobs or []) != 1:
         raise Invalid("--master shows the plan of one job", remedy="holdfast pipeline plan JOB --master URL")
@@ -162,8 +169,8 @@ async def status(shell: Shell) -> None:
 @app.command()
 async def history(
     shell: Shell,
-    job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="Only this job's.")] = None,
-    limit: Annotated[int, typer.Option(min=1, metavar="N", help="The latest so many.")] = 20,
+    job: Annotated[str | None, typer.Argument(metavar="JOB", help="Only this job's.")] = None,
+    limit: Latest = 20,
 ) -> None:
     """List past runs with what they read and wrote, the latest first."""
 

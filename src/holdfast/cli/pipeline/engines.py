@@ -3,7 +3,9 @@
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from holdfast.base.aio import blocking
 from holdfast.base.clock import parse_span
@@ -14,6 +16,13 @@ if TYPE_CHECKING:
     from holdfast.base.config import Settings
     from holdfast.objects.client import Client
     from holdfast.pipeline import Engine, Options
+
+Master = Annotated[
+    str | None, typer.Option(metavar="URL", help="Spark's master; local runs in this process, without Spark.")
+]
+Conf = Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of Spark; repeatable.")]
+Takeover = Annotated[bool, typer.Option("--takeover", help="Do not wait for another driver: fence it.")]
+Latest = Annotated[int, typer.Option(min=1, metavar="N", help="How many to list at most, the latest first.")]
 
 LOCAL = "local"
 

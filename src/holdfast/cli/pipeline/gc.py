@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.base.errors import HoldfastError, Invalid, NotFound
-from holdfast.cli.pipeline.engines import engine_for, open_as_collector_of_garbage, options_of
+from holdfast.cli.pipeline.engines import (
+    Latest,
+    Master,
+    Takeover,
+    engine_for,
+    open_as_collector_of_garbage,
+    options_of,
+)
 from holdfast.cli.pipeline.view import Watch
 from holdfast.cli.shell import Shell, noun_app
 
@@ -21,16 +28,13 @@ app = noun_app()
 COLUMNS = ("kind", "outcome", "why", "objects", "example")
 
 Kinds = Annotated[
-    str | None, typer.Option(metavar="NAMES", help="Only these, with commas between: orphans, derived, ...")
-]
-Master = Annotated[
-    str | None, typer.Option(metavar="URL", help="Spark's master; default local: no Spark, in this process.")
+    str | None, typer.Option(metavar="NAMES", help="Only these kinds, separated by commas: orphans, derived, ...")
 ]
 
 
 @app.callback()
 def gc() -> None:
-    """Remove garbage and let go what is past its retention, with a record of every deletion."""
+    """Remove garbage and data past its retention, and record every deletion."""
 
 
 @app.command()
@@ -43,15 +47,13 @@ async def plan(shell: Shell, kinds: Kinds = None, master: Master = None) -> None
 async def run(
     shell: Shell,
     kinds: Kinds = None,
-    apply: Annotated[bool, typer.Option("--apply", help="Do it. Without this nothing is removed.")] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Remove objects; without it this is a dry run.")] = False,
     limit: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Remove so many objects at the most; events of a namespace go together."),
+        typer.Option(min=1, metavar="N", help="Remove at most N objects; events of a namespace go together."),
     ] = None,
     master: Master = None,
-    takeover: Annotated[
-        bool, typer.Option("--takeover", help="Do not wait for another driver: fence it and go on.")
-    ] = False,
+    takeover: Takeover = False,
 ) -> None:
     """Remove garbage. A dry run, unless --apply is given."""
     if not apply:
@@ -94,7 +96,7 @@ async def run(
 @app.command()
 async def history(
     shell: Shell,
-    limit: Annotated[int, typer.Option(min=1, metavar="N", help="The latest so many.")] = 20,
+    limit: Latest = 20,
 ) -> None:
     """List past runs, the latest first, with how much each removed."""
 

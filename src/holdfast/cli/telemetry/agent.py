@@ -24,7 +24,7 @@ from holdfast.cli.shell import Shell, noun_app
 
 app = noun_app(no_args_is_help=False)
 parked_app = noun_app()
-app.add_typer(parked_app, name="parked", help="See and drop batches that no collector takes.")
+app.add_typer(parked_app, name="parked", help="List, show and drop batches that no collector accepts.")
 
 Queue = Annotated[Path, typer.Option("--queue", metavar="DIR", help="The agent's folder.")]
 Numbers = Annotated[str, typer.Argument(metavar="START-END", help="The batch's sequence numbers, such as 120-140.")]
@@ -34,12 +34,16 @@ Numbers = Annotated[str, typer.Argument(metavar="START-END", help="The batch's s
 def agent(
     context: typer.Context,
     collector: Annotated[
-        str | None, typer.Option(metavar="URL[,URL...]", help="Collectors; the next is used when one fails.")
+        str | None, typer.Option(metavar="URL[,URL...]", help="URLs of collectors; if one fails the next is used.")
     ] = None,
-    agent_id: Annotated[str | None, typer.Option(metavar="NAME", help="This host's name at the collectors.")] = None,
-    token_file: Annotated[Path | None, typer.Option(metavar="PATH", help="A file with the token in it.")] = None,
-    queue: Annotated[Path | None, typer.Option(metavar="DIR", help="Where batches wait; the agent's own.")] = None,
-    once: Annotated[bool, typer.Option("--once", help="Measure once, send, and end.")] = False,
+    agent_id: Annotated[str | None, typer.Option(metavar="NAME", help="The id under which this host sends.")] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="The file that holds this agent's token.")
+    ] = None,
+    queue: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="A directory of the agent's own, where batches wait.")
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Measure once, send, and exit.")] = False,
     unsafe_plain_http: Annotated[
         bool, typer.Option("--unsafe-plain-http", help="Allow http:// collectors on other machines.")
     ] = False,
@@ -199,7 +203,7 @@ def _report_once(out: Output, worker: Any, waiting: int) -> None:
 
 @parked_app.callback()
 def parked() -> None:
-    """See and drop batches that no collector takes."""
+    """List, show and drop batches that no collector accepts."""
 
 
 @parked_app.command("list")

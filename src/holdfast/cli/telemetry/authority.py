@@ -18,7 +18,7 @@ app = noun_app()
 
 @app.callback()
 def authority() -> None:
-    """See which store accepts telemetry; promote a copy, name an alias."""
+    """Show which store accepts telemetry; promote a copy, add an alias."""
 
 
 @app.command()
@@ -35,19 +35,21 @@ async def show(shell: Shell) -> None:
 @app.command("promote")
 async def promote_copy(
     shell: Shell,
-    why: Annotated[str, typer.Option("--why", metavar="TEXT", help="The reason, for the record.")],
+    why: Annotated[str, typer.Option("--why", metavar="TEXT", help="The reason; it is recorded.")],
     acceptance: Annotated[
-        str | None, typer.Option(metavar="MODE", help="s3_manifest or local_spool; default: as before.")
+        str | None, typer.Option(metavar="MODE", help="s3_manifest or local_spool (default: as before).")
     ] = None,
     spool_id: Annotated[
         str | None, typer.Option(metavar="ID", help="With local_spool: the spool that accepts.")
     ] = None,
     spool: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="The same, by its folder on this machine; made if it is new.")
+        Path | None, typer.Option(metavar="DIR", help="The same, by its directory here; it is created if missing.")
     ] = None,
     original_is_out_of_service: Annotated[
         bool,
-        typer.Option("--original-is-out-of-service", help="Nothing can check it: no collector accepts there any more."),
+        typer.Option(
+            "--original-is-out-of-service", help="Confirm that no collector accepts at the original any more."
+        ),
     ] = False,
 ) -> None:
     """Let collectors accept at this copy of a store, under a new authority.
@@ -73,12 +75,12 @@ async def promote_copy(
 async def alias(
     shell: Shell,
     same_bucket: Annotated[
-        bool, typer.Option("--same-bucket", help="Nothing can check it: this is the very same bucket, and no copy.")
+        bool, typer.Option("--same-bucket", help="Confirm that this is the same bucket, and not a copy of it.")
     ] = False,
 ) -> None:
-    """Let collectors accept at this address too: another way to the very same bucket and prefix.
+    """Let collectors accept at another address of the very same bucket and prefix.
 
-    Such as a second name of an endpoint. A copy is something else: see promote.
+    For example a second name of an endpoint. For a copy see `holdfast authority promote`.
     """
     async with open_store(shell.existing_store(), settings=shell.settings) as store:
         place = store.place

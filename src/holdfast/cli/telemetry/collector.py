@@ -37,24 +37,32 @@ app = noun_app()
 @app.command()
 async def collector(
     shell: Shell,
-    listen: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Where batches come in.")] = None,
-    private: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Where reads are answered.")] = None,
+    listen: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="The address for batches.")] = None,
+    private: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="The address for reads, metrics and health.")
+    ] = None,
     tokens: Annotated[Path | None, typer.Option(metavar="PATH", help="The token file.")] = None,
     acceptance: Annotated[
         str | None, typer.Option(metavar="MODE", help="s3_manifest, or local_spool for a single collector.")
     ] = None,
-    spool: Annotated[Path | None, typer.Option(metavar="DIR", help="With local_spool: where batches wait.")] = None,
+    spool: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="With local_spool: the directory where batches wait.")
+    ] = None,
     query_collector: Annotated[
-        bool, typer.Option("--query-collector", help="Follow what all others accept: live reads are complete here.")
+        bool, typer.Option("--query-collector", help="Follow all other collectors, so that live reads are complete.")
     ] = False,
     collector_id: Annotated[
         str | None, typer.Option(metavar="NAME", help="This collector's name in manifests.")
     ] = None,
-    authority_id: Annotated[str | None, typer.Option(metavar="ID", help="Serve only this authority.")] = None,
-    tls_certificate: Annotated[Path | None, typer.Option(metavar="PATH", help="Speak TLS with this chain.")] = None,
+    authority_id: Annotated[
+        str | None, typer.Option(metavar="ID", help="Refuse a store that has another authority.")
+    ] = None,
+    tls_certificate: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="A PEM file with the certificate chain for TLS.")
+    ] = None,
     tls_key: Annotated[Path | None, typer.Option(metavar="PATH", help="The certificate's key.")] = None,
     unsafe_any_place: Annotated[
-        bool, typer.Option("--unsafe-any-place", help="Serve a store whose authority is for another address.")
+        bool, typer.Option("--unsafe-any-place", help="Serve a store whose authority names another address.")
     ] = False,
 ) -> None:
     """Accept telemetry from agents, each batch exactly once.

@@ -30,13 +30,13 @@ from holdfast.telemetry.accept.manifest import ConflictManifest
 app = noun_app()
 
 Hash = Annotated[str, typer.Argument(metavar="HASH", help="The submitted bytes' hash, or its first characters.")]
-By = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who decides; default: your user name.")]
-Why = Annotated[str, typer.Option("--why", metavar="TEXT", help="The reason, for the record.")]
+By = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who decides (default: your user name).")]
+Why = Annotated[str, typer.Option("--why", metavar="TEXT", help="The reason; it is recorded.")]
 
 
 @app.callback()
 def conflicts() -> None:
-    """See and resolve conflicts over the identity of batches."""
+    """List and resolve conflicts over the identity of batches."""
 
 
 @asynccontextmanager
@@ -48,8 +48,8 @@ async def _open(shell: Shell) -> AsyncIterator[Client]:
 @app.command("list")
 async def list_conflicts(
     shell: Shell,
-    agent: Annotated[str | None, typer.Option(metavar="NAME", help="Only those of this agent.")] = None,
-    unresolved: Annotated[bool, typer.Option("--unresolved", help="Only those without a decision.")] = False,
+    agent: Annotated[str | None, typer.Option(metavar="NAME", help="Only conflicts of this agent.")] = None,
+    unresolved: Annotated[bool, typer.Option("--unresolved", help="Only conflicts without a decision.")] = False,
 ) -> None:
     """List conflicts on record, by agent, boot and sequence number."""
     async with _open(shell) as store:
@@ -84,10 +84,13 @@ async def resolve(
     why: Why,
     existing_is_authoritative: Annotated[
         bool,
-        typer.Option("--existing-is-authoritative", help="What was accepted counts; the agent drops its batch. Final."),
+        typer.Option(
+            "--existing-is-authoritative", help="The accepted batch counts, and the agent drops the other. Final."
+        ),
     ] = False,
     quarantine_identity: Annotated[
-        bool, typer.Option("--quarantine-identity", help="Every collector refuses this agent and boot until lifted.")
+        bool,
+        typer.Option("--quarantine-identity", help="All collectors refuse this agent and boot until it is lifted."),
     ] = False,
     by: By = None,
 ) -> None:

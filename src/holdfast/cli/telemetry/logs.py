@@ -15,27 +15,30 @@ app = noun_app()
 
 @app.callback()
 def logs() -> None:
-    """Search in the logs of all agents."""
+    """Search the logs of all agents."""
 
 
 @app.command()
 async def search(
     shell: Shell,
-    words: Annotated[list[str] | None, typer.Argument(metavar="[WORDS]", help="All must be in the message.")] = None,
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="WORDS", help="Words that must all be in the message.")
+    ] = None,
     contains: Annotated[
-        str, typer.Option("--contains", metavar="TEXT", help="Text that is in the message as it stands.")
+        str, typer.Option("--contains", metavar="TEXT", help="Text that must be in the message as it stands.")
     ] = "",
     regex: Annotated[
-        str, typer.Option("--regex", metavar="PATTERN", help="A regular expression (RE2) that matches in the message.")
+        str,
+        typer.Option("--regex", metavar="PATTERN", help="A regular expression (RE2) that must match in the message."),
     ] = "",
     since: Since = "1h",
     until: Until = None,
     severity: Annotated[
-        str, typer.Option(metavar="LEVEL", help="At least this: info, warn, error, or a number.")
+        str, typer.Option(metavar="LEVEL", help="The lowest severity: info, warn, error, or a number.")
     ] = "0",
     where: Where = None,
     agent: Agent = None,
-    limit: Annotated[int, typer.Option(metavar="N", help="At most so many, the newest.")] = 100,
+    limit: Annotated[int, typer.Option(metavar="N", help="How many to show at most, the newest first.")] = 100,
     style: FormatOption = None,
 ) -> None:
     """Find logs that have all of the words, the newest first."""

@@ -17,25 +17,30 @@ from holdfast.telemetry.query.question import Aggregate
 app = noun_app()
 
 Name = Annotated[str, typer.Argument(metavar="METRIC", help="The metric's name.")]
-Since = Annotated[str, typer.Option(metavar="TIME", help="From when on: 2h for so long ago, or a time.")]
-Until = Annotated[str | None, typer.Option(metavar="TIME", help="Until when; default: now.")]
-Agent = Annotated[str | None, typer.Option(metavar="NAME", help="Only of this agent.")]
+Since = Annotated[str, typer.Option(metavar="TIME", help="The start: 2h for two hours ago, or a time.")]
+Until = Annotated[str | None, typer.Option(metavar="TIME", help="The end (default: now).")]
+Agent = Annotated[str | None, typer.Option(metavar="NAME", help="Only this agent.")]
 Where = Annotated[
     list[str] | None,
-    typer.Option("--where", "-w", metavar="CONDITION", help="cpu=0, mode!=idle, path=~/api/.*, x!~a|b; all must hold."),
+    typer.Option(
+        "--where",
+        "-w",
+        metavar="CONDITION",
+        help="A condition on a label, repeatable: cpu=0, mode!=idle, path=~/api/.*",
+    ),
 ]
-FormatOption = Annotated[Format | None, typer.Option("--format", help="How to print the result.")]
+FormatOption = Annotated[Format | None, typer.Option("--format", help="The format of the output.")]
 
 
 @app.callback()
 def metrics() -> None:
-    """See metrics: which there are, their labels, and their values over time."""
+    """List metrics and their labels, and show their values over time."""
 
 
 @app.command("list")
 async def list_metrics(
     shell: Shell,
-    pattern: Annotated[str, typer.Argument(metavar="[PATTERN]", help="As in the shell: node_*.")] = "*",
+    pattern: Annotated[str, typer.Argument(metavar="PATTERN", help="A pattern as in the shell, such as node_*.")] = "*",
     since: Since = "1h",
     until: Until = None,
     agent: Agent = None,
@@ -71,18 +76,23 @@ async def query(
     metric: Name,
     since: Since = "1h",
     until: Until = None,
-    step: Annotated[str | None, typer.Option(metavar="SPAN", help="10s, 1m, 1h; default: about 60 steps.")] = None,
-    aggregate: Annotated[Aggregate, typer.Option("--aggregate", "-a", help="What a step says.")] = Aggregate.AVG,
+    step: Annotated[
+        str | None, typer.Option(metavar="SPAN", help="The length of a step: 10s, 1m, 1h (default: about 60 steps).")
+    ] = None,
+    aggregate: Annotated[
+        Aggregate, typer.Option("--aggregate", "-a", help="How the samples of a step become one value.")
+    ] = Aggregate.AVG,
     quantile: Annotated[
-        float | None, typer.Option("--quantile", "-q", metavar="PART", help="Such as 0.95; instead of --aggregate.")
+        float | None,
+        typer.Option("--quantile", "-q", metavar="PART", help="A quantile such as 0.95, in place of --aggregate."),
     ] = None,
     where: Where = None,
     agent: Agent = None,
     by: Annotated[
-        list[str] | None, typer.Option("--by", metavar="LABEL", help="Put series together that have it in common.")
+        list[str] | None, typer.Option("--by", metavar="LABEL", help="A label to group series by; repeatable.")
     ] = None,
-    total: Annotated[bool, typer.Option("--total", help="Put all series together.")] = False,
-    plot: Annotated[bool, typer.Option("--plot", help="A line of blocks for each series.")] = False,
+    total: Annotated[bool, typer.Option("--total", help="Group all series together.")] = False,
+    plot: Annotated[bool, typer.Option("--plot", help="Draw each series as a line of blocks.")] = False,
     style: FormatOption = None,
 ) -> None:
     """Show the values of a metric, step by step."""

@@ -26,7 +26,7 @@ def policy(
         ),
     ] = None,
     gc_role_arn: Annotated[
-        str | None, typer.Option(metavar="ARN", help="The role that may delete raw blobs; default: none.")
+        str | None, typer.Option(metavar="ARN", help="The role that may delete raw blobs (default: none).")
     ] = None,
     sse: Annotated[str | None, typer.Option(metavar="NAME", help="Require AES256 or aws:kms.")] = None,
     sse_kms_key_id: Annotated[str | None, typer.Option(metavar="ID", help="Require this key.")] = None,
@@ -81,7 +81,7 @@ def _print(shell: Shell, found: dict[str, dict[str, object]], *, alone: bool) ->
 async def check(
     shell: Shell,
     role: Annotated[
-        str, typer.Option(metavar="NAME", help="Whose credentials these are: collector or gc.")
+        str, typer.Option(metavar="NAME", help="The role that these credentials have: collector or gc.")
     ] = "collector",
 ) -> None:
     """Try each rule on the live store, under throwaway keys, and report what it does not enforce.

@@ -20,7 +20,7 @@ File = Annotated[
 
 @app.callback()
 def tokens() -> None:
-    """Let agents send to collectors: add, list and revoke tokens."""
+    """Add, list and revoke the tokens by which agents send to collectors."""
 
 
 @app.command()
@@ -28,15 +28,17 @@ def add(
     shell: Shell,
     agents: Annotated[
         list[str],
-        typer.Option("--agents", metavar="PATTERNS", help="Agent ids it is for, such as 'web-*,db-1'; repeatable."),
+        typer.Option(
+            "--agents", metavar="PATTERNS", help="Agent ids that may use it, such as 'web-*,db-1'; repeatable."
+        ),
     ],
     file: File = None,
-    note: Annotated[str, typer.Option(metavar="TEXT", help="Who holds it, for people.")] = "",
+    note: Annotated[str, typer.Option(metavar="TEXT", help="A note for people, such as who holds it.")] = "",
     expires_in: Annotated[
-        str | None, typer.Option(metavar="SPAN", help="It ends by itself after so long, such as 90d.")
+        str | None, typer.Option(metavar="SPAN", help="It expires after this time, such as 90d.")
     ] = None,
 ) -> None:
-    """Make a token and print it. It is shown this once.
+    """Make a token and print it. It is shown only once.
 
     To rotate a token add a second one for the same agents, hand it out, and revoke the first. Collectors notice within
     a second or two, without a restart.

@@ -20,7 +20,7 @@ from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.chain.redaction_fence import RedactionFence, fence_of
 from holdfast.ontology.chain.resolve import Resolved, with_files
 from holdfast.ontology.format import layout
-from holdfast.ontology.format.chainstate import EMPTY, Ledger
+from holdfast.ontology.format.chainstate import Ledger
 from holdfast.ontology.format.data.batch import Batch, Comparison, Current, Identity, Row, Segment, digest, merged
 from holdfast.ontology.format.data.rows import from_table
 from holdfast.ontology.format.data.stored_rows import mark_of, read_current, read_rows
@@ -185,9 +185,9 @@ class Latest:
     rows: Mapping[Identity, tuple[int, Row]]
 
 
-async def read_ledger(store: Store, chain: Chain, known: Ledger = EMPTY) -> Ledger:
+async def read_ledger(store: Store, chain: Chain) -> Ledger:
     """What the chain says at the head of now."""
-    return await chain.ledger((await read_head(store)).place, known)
+    return await chain.ledger((await read_head(store)).place)
 
 
 async def read_latest(

@@ -153,13 +153,12 @@ class WriteLock:
         owner_id: str,
         ambient: Ambient,
         options: LockOptions | None = None,
-        on_idle: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._store = store
         self._ambient = ambient
         self._options = options if options is not None else LockOptions()
         self._lease = BurstLease(store, layout.LOCK, owner_id, ambient, ttl_ms=self._options.ttl_ms)
-        self.on_idle = on_idle
+        self.on_idle: Callable[[], Awaitable[None]] | None = None
         self._grant: Grant | None = None
         self._epoch = 0
         """Of our last turn; if the next is the one after it, no other session was in between."""

@@ -46,6 +46,7 @@ PART_BYTES = 4 << 20
 UNKNOWN_BYTES = 1 << 20
 """Taken for the size of a file without statistics."""
 BATCH_ROWS = 10_000
+MEMORY_LIMIT = "256MB"
 
 
 @dataclass(frozen=True)
@@ -169,16 +170,14 @@ def _may_replace(entry: Entry, group: Sequence[Entry]) -> bool:
     return entry not in group and any(entry.last > own.first and may_overlap(entry, own) for own in group)
 
 
-async def read(
-    store: Store, part: Part, *, memory_limit: str = "256MB", rows: int = BATCH_ROWS
-) -> AsyncIterator[pa.RecordBatch]:
+async def read(store: Store, part: Part) -> AsyncIterator[pa.RecordBatch]:
     """The rows of a part, in no order, with its columns in theirs."""
-    warm = Warm(store, memory_limit, files_only=True)
+    warm = Warm(store, MEMORY_LIMIT, files_only=True)
     try:
         statement = await _stated(store, part, warm)
         schema = schema_of(part.shape, history=part.window.history)
         wanted = pa.schema([schema.field(name) for name in part.columns])
-        async for batch in warm.duck.batches(statement.text, list(statement.params), rows=rows):
+        async for batch in warm.duck.batches(statement.text, list(statement.params), rows=BATCH_ROWS):
             yield _cast(batch, wanted)
     except SqlFailed as error:
         if (unfit := not_held(error)) is None:

@@ -32,25 +32,6 @@ def place(ministack: S3Server) -> Place:
     return s3(ministack)
 
 
-async def test_the_same_rows_and_requests_everywhere(place: Place) -> None:
-    async with holdfast.open(place.uri, settings=place.settings) as hf, hf.ontology(Counter) as onto:
-        for number in range(6):
-            onto.ensure([Counter(id=f"{number}-{row}", value=row) for row in range(3)])
-            await onto.commit()
-    async with holdfast.open(place.uri, settings=place.settings) as hf, hf.ontology(Counter) as onto:
-        usage = hf.store.usage
-        usage.tallies.clear()
-        query = onto.query(Counter)
-        assert [one.value for one in await query.where(Counter.id == "4-1").all()] == [1]
-        assert usage.by_verb == {"get": 4}  # head, manifest, index, one file
-        assert await query.count() == 18
-        assert usage.by_verb == {"get": 10}  # head, the other five files
-        assert await query.where(Counter.value >= 1).as_of(3).count() == 6
-        assert usage.by_verb == {"get": 11}
-        rows = [(meta(one).commit_id, one.id) for one in await query.history_since(4).all()]
-        assert rows == [(commit, f"{commit - 1}-{row}") for commit in (5, 6) for row in range(3)]
-
-
 async def test_every_answer_is_one_commit_beside_a_running_writer(place: Place) -> None:
     """Every commit gives all counters the same value: a query that saw parts of two would show two values."""
     keys = [f"k{number}" for number in range(5)]

@@ -12,9 +12,7 @@ import holdfast
 from holdfast.base.config import CacheSection, OntologySection, Settings
 from holdfast.base.ids import Ambient
 from holdfast.ontology import Entity, Field, Relation, count, left
-from holdfast.ontology.commit.lock import Open
 from holdfast.ontology.format import layout
-from holdfast.ontology.maintain import drop as dropping
 from holdfast.ontology.maintain.compact import Compactor
 from holdfast.ontology.query.query import Query
 from holdfast.ontology.query.results import meta
@@ -250,38 +248,6 @@ async def test_the_same_answers_before_and_after_compaction_with_and_without_ind
         await hf.store.delete_many([layout.index_key(*THING), *snapshots])
         async with hf.ontology(Thing, Link) as blind:
             assert await answers(blind) == expected
-
-
-async def test_the_same_answers_about_both_lives_of_a_type_that_was_dropped_and_made_anew(place: Place) -> None:
-    async with holdfast.open(place.uri, settings=place.settings) as hf:
-        async with hf.ontology(Thing, Link) as onto:
-            await fill(onto)
-            before = await answers(onto)
-        found = await dropping.preview(hf.store, "Thing")
-        await dropping.apply(hf.store, hf.ambient, found, found.token, turn=Open(), by="test", why="over")
-        async with hf.ontology(Thing, Link) as onto:
-            for number in range(4):
-                onto.ensure([Thing(id=f"t{(number + row) % 5}", value=50 + number) for row in range(3)])
-                await onto.commit()
-            things = onto.query(Thing)
-            now = [(meta(one), vars(one)) for one in await things.all()]
-            later = [await rows(things.as_of(number)) for number in range(COMMITS + 1, COMMITS + 6)]
-            lived = await rows(things.with_history())
-            await onto.flush()
-        assert {one["value"] for _, one in now} <= {50, 51, 52, 53}
-        assert later[0] == []
-        for _ in range(2):
-            for table_bytes in (0, 4_000, 10**6):
-                async with hf.ontology(Thing, Link) as asked:
-                    asked._warm.table_bytes = table_bytes
-                    things = asked.query(Thing)
-                    for _ in range(2):
-                        assert await rows(things) == now
-                        assert await rows(things.with_history()) == lived
-                        assert [await rows(things.as_of(n)) for n in range(COMMITS + 1, COMMITS + 6)] == later
-                        for number in (1, 5, COMMITS):
-                            assert await rows(things.as_of(number)) == before[f"as of {number}"], "the life of then"
-            await Compactor(hf.store, hf.ambient, fan=2).compact(THING)
 
 
 async def test_answers_about_the_past_stay_beside_a_writer_and_a_compactor(place: Place) -> None:

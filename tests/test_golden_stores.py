@@ -22,7 +22,7 @@ from holdfast.telemetry.agent.queue import open_queue
 from holdfast.telemetry.agent.sender import Answer, Taken
 from holdfast.telemetry.agent.shipper import Shipper, ShipperOptions
 from holdfast.telemetry.folder import DiskFolder
-from holdfast.telemetry.frame import Identity
+from holdfast.telemetry.identity import BatchIdentity
 from tests.fakes.orders import OrderPlaced
 from tests.golden import story
 from tests.golden.story import BEGAN_NS, SECOND
@@ -249,7 +249,7 @@ class Accepting:
     def __init__(self) -> None:
         self.taken: list[list[str]] = []
 
-    async def post(self, route: int, identity: Identity, frame: bytes) -> Answer:
+    async def post(self, route: int, identity: BatchIdentity, frame: bytes) -> Answer:
         self.taken.append([str(identity), hashlib.sha256(frame).hexdigest()])
         return Taken(duplicate=False)
 

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.frames.hosts import INTERVAL_NS, Trace, records, traces
-from holdfast.telemetry.frame import Batch, Identity, encode, pack
+from holdfast.telemetry.frame import Batch, encode, pack
+from holdfast.telemetry.identity import BatchIdentity
 
 SERIES = 91
 SCRAPES = 360
@@ -48,7 +49,7 @@ class Fleet:
         """At least so many batches, of one scrape each."""
         return cls(-(-batches // SCRAPES), 1)
 
-    def frames(self) -> Iterator[tuple[Identity, bytes]]:
+    def frames(self) -> Iterator[tuple[BatchIdentity, bytes]]:
         for host in range(self.hosts):
             for first in range(0, SCRAPES, self.frame_scrapes):
                 batch = _batch(host, first, self.frame_scrapes)
@@ -67,7 +68,7 @@ class Fleet:
                 )
 
 
-def frame(host: int, first: int, scrapes: int) -> tuple[Identity, bytes]:
+def frame(host: int, first: int, scrapes: int) -> tuple[BatchIdentity, bytes]:
     """One batch of a host: so many scrapes of the hour, from the first on."""
     batch = _batch(host, first, scrapes)
     return batch.identity, encode(batch)
@@ -117,5 +118,5 @@ def _batch(host: int, first: int, scrapes: int) -> Batch:
         value=_values(seed)[:, chosen].reshape(-1),
         exact=_exact(seed)[:, chosen].reshape(-1),
     )
-    identity = Identity(f"host-{host:05d}", "boot-1", start, start + SERIES * scrapes - 1)
+    identity = BatchIdentity(f"host-{host:05d}", "boot-1", start, start + SERIES * scrapes - 1)
     return replace(template, identity=identity, samples=samples)

@@ -19,7 +19,7 @@ from holdfast.pipeline.options import Options
 from holdfast.sim.ingest_kit import authority
 from holdfast.sim.loop import SimLoop
 from holdfast.sim.world import BEGINNING_NS, SimClock
-from holdfast.telemetry.accept.accept import Submission, identity_of
+from holdfast.telemetry.accept.accept import Submission
 from holdfast.telemetry.accept.collector import Collector, CollectorOptions
 
 BATCH_S = 30
@@ -117,7 +117,7 @@ class _Fleet:
         for turn in range(self._minutes * 60 // BATCH_S):
             identity, body = frame(number, self._first_scrape + turn * SCRAPES, SCRAPES)
             records = {"samples": SCRAPES * SERIES}
-            submission = Submission.of(identity_of(identity), body, frame_version=1, records=records)
+            submission = Submission.of(identity, body, frame_version=1, records=records)
             await collectors[(number + turn) % COLLECTORS].accept(submission)
             self._batches += 1
             await asyncio.sleep(BATCH_S)

@@ -29,7 +29,6 @@ from holdfast.pipeline.gc.record import Sweep
 from holdfast.pipeline.publish.close import Closing
 from holdfast.pipeline.units import decoded
 from holdfast.telemetry.accept import expired, layout, references
-from holdfast.telemetry.accept.accept import identity_of
 from holdfast.telemetry.accept.conflicts import Resolutions, conflicts_of
 from holdfast.telemetry.accept.expired import Expired
 from holdfast.telemetry.accept.manifest import AcceptedManifest, ConflictManifest
@@ -128,7 +127,7 @@ async def _old(store: Store, ambient: Ambient, entry: Entry, ask: Ask, out: Swee
     except (NotFound, FrameInvalid, Corrupt, Invalid):
         out.keep(UNREADABLE, manifest.key)
         return True
-    if identity_of(batch.identity) != manifest.identity:
+    if batch.identity != manifest.identity:
         out.keep(FORGED, manifest.key)
         return True
     found, future = shares(batch, manifest.limits)

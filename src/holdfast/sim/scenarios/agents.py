@@ -35,7 +35,7 @@ from holdfast.telemetry.accept.spool import Notes, Spool
 from holdfast.telemetry.agent.queue import Queue, QueueOptions, open_queue
 from holdfast.telemetry.agent.sender import Answer, Backoff, Busy, Conflict, NoAnswer, Taken
 from holdfast.telemetry.agent.shipper import Shipper, ShipperOptions
-from holdfast.telemetry.frame import Identity, Limits, decode, encode, pack, pack_sequenced
+from holdfast.telemetry.frame import Limits, decode, encode, pack, pack_sequenced
 from holdfast.telemetry.frame.batch import Sequenced
 from holdfast.telemetry.identity import BatchIdentity
 from holdfast.telemetry.live.follow import Follower
@@ -160,9 +160,9 @@ class SimTransport:
         self._process = process
         self._collectors = collectors
         self._road = road
-        self._seen: set[Identity] = set()
+        self._seen: set[BatchIdentity] = set()
 
-    async def post(self, route: int, identity: Identity, frame: bytes) -> Answer:
+    async def post(self, route: int, identity: BatchIdentity, frame: bytes) -> Answer:
         rng = self._process.rng
         await asyncio.sleep(rng.uniform(0, 0.05))
         first = identity not in self._seen
@@ -185,7 +185,7 @@ class SimTransport:
             self._process.note("resolves", f"{identity.seq_start}-{identity.seq_end}", identity)
         return Conflict("other bytes were accepted", resolved)
 
-    async def _rival(self, identity: Identity) -> None:
+    async def _rival(self, identity: BatchIdentity) -> None:
         """A clone of this machine was faster."""
         logs = [Sequenced(seq, Log("rival", 0)) for seq in sorted({identity.seq_start, identity.seq_end})]
         frame = encode(pack_sequenced(identity.agent_id, identity.boot_id, logs))

@@ -10,9 +10,6 @@ never names bytes that are not there), and whatever must happen once per accepte
     manifest, same bytes    duplicate
     manifest, other bytes   identity conflict
     no manifest             create it
-
-What a frame says of itself becomes the identity that keys are made of. Both have the same rules for names and numbers,
-so a valid frame always has an identity.
 """
 
 import hashlib
@@ -25,7 +22,7 @@ from holdfast.base.errors import Invalid
 from holdfast.telemetry.accept import layout
 from holdfast.telemetry.accept.manifest import AcceptedManifest, ConflictManifest
 from holdfast.telemetry.accept.record_times import TimeLimits
-from holdfast.telemetry.frame import VERSION, Batch, FrameInvalid, Identity, Limits, inspect
+from holdfast.telemetry.frame import VERSION, Batch, FrameInvalid, Limits, inspect
 from holdfast.telemetry.identity import BatchIdentity
 
 
@@ -166,7 +163,7 @@ def submission_of(
         "alerts": len(batch.alerts),
     }
     return Submission.of(
-        identity_of(batch.identity),
+        batch.identity,
         body,
         declared_sha256=declared_sha256,
         frame_sha256=frame_sha256,
@@ -180,10 +177,6 @@ def inspect_frame(body: bytes) -> FrameHead | None:
     """The head of a frame that was stored; None for bytes that no collector of this version would have stored."""
     try:
         header = inspect(body, Limits(frame_bytes=max(len(body), 1)))
-        return FrameHead(identity_of(header.identity), header.version, {TOTAL: header.records})
+        return FrameHead(header.identity, header.version, {TOTAL: header.records})
     except (FrameInvalid, Invalid):
         return None
-
-
-def identity_of(found: Identity) -> BatchIdentity:
-    return BatchIdentity(found.agent_id, found.boot_id, found.seq_start, found.seq_end)

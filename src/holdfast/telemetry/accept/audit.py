@@ -19,7 +19,7 @@ from holdfast.base.audit import Look, Severity, Tally, rules
 from holdfast.base.errors import Corrupt, HoldfastError, Incompatible, Invalid, NotFound
 from holdfast.objects.store import Entry, Object, Store
 from holdfast.telemetry.accept import layout, references
-from holdfast.telemetry.accept.accept import identity_of, inspect_frame
+from holdfast.telemetry.accept.accept import inspect_frame
 from holdfast.telemetry.accept.conflicts import Resolutions
 from holdfast.telemetry.accept.expired import find_expired
 from holdfast.telemetry.accept.manifest import AcceptedManifest, ConflictManifest
@@ -159,7 +159,7 @@ class BatchCheck:
             return None
         try:
             batch = await blocking(decode, body, self.limits)
-            identity = identity_of(batch.identity)
+            identity = batch.identity
         except (FrameInvalid, Invalid) as error:
             tally.find(RULES["unreadable_frame"], key, f"{manifest.raw_blob_key}: {error}")
             return None

@@ -21,7 +21,7 @@ from holdfast.telemetry.agent.rules import Rules
 from holdfast.telemetry.agent.sender import BUSY, NO_ANSWER, Effect, Park, Release, Report
 from holdfast.telemetry.agent.shipper import Shipper, ShipperOptions, Transport
 from holdfast.telemetry.agent.tail import Lines, Tailer
-from holdfast.telemetry.frame import Identity
+from holdfast.telemetry.identity import BatchIdentity
 from holdfast.telemetry.records import Alert, Counter, Gauge, Log, Record, Severity, State
 
 LOGS = "logs"
@@ -217,7 +217,7 @@ class Agent:
             Counter("lmagent_send_failures_total", shipped.failures, now_ns),
         ]
 
-    def _on_effect(self, effect: Effect, identity: Identity | None) -> None:
+    def _on_effect(self, effect: Effect, identity: BatchIdentity | None) -> None:
         now = self._ambient.clock.wall_ns()
         match effect:
             case Park(_, route, reason, detail):

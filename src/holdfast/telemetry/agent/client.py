@@ -43,9 +43,9 @@ from holdfast.telemetry.agent.transport import (
     http_client,
     trusting,
 )
-from holdfast.telemetry.frame import ANY_SIZE, Identity, Limits, encode, inspect, pack
+from holdfast.telemetry.frame import ANY_SIZE, Limits, encode, inspect, pack
 from holdfast.telemetry.frame.batch import Batch
-from holdfast.telemetry.identity import check_sender
+from holdfast.telemetry.identity import BatchIdentity, check_sender
 from holdfast.telemetry.records import Alert, Counter, Cumulative, Gauge, Histogram, Log, Record, differences
 
 
@@ -53,7 +53,7 @@ from holdfast.telemetry.records import Alert, Counter, Cumulative, Gauge, Histog
 class Delivered:
     """An accepted batch. ``duplicate`` if it had been accepted before this request, by an earlier try."""
 
-    identity: Identity
+    identity: BatchIdentity
     duplicate: bool
     tries: int
     url: str
@@ -142,15 +142,15 @@ _WORDED = (Log, Alert)
 
 def cut(
     agent_id: str, boot_id: str, records: Sequence[Record], seq_start: int, *, most_records: int, limits: Limits
-) -> list[tuple[Identity, bytes]]:
+) -> list[tuple[BatchIdentity, bytes]]:
     """Frames of these records that are within the limits of a collector. ``Invalid`` if a single record is too large;
     such a call has used no sequence number."""
     for number, record in enumerate(records):
         if not isinstance(record, _RECORDS):
             raise Invalid(f"record {number}: {type(record).__name__} is not a Gauge, Counter, Histogram, Log or Alert")
-    Identity(agent_id, boot_id, seq_start, seq_start + max(0, len(records) - 1))
+    BatchIdentity(agent_id, boot_id, seq_start, seq_start + max(0, len(records) - 1))
     # The size of a frame is known once it is made: the portions only avoid encoding in vain.
-    made: list[tuple[Identity, bytes]] = []
+    made: list[tuple[BatchIdentity, bytes]] = []
     waiting = list(_portions(records, most_records, limits.frame_bytes))[::-1]
     while waiting:
         first, end = waiting.pop()
@@ -211,7 +211,7 @@ _HINTS = {
 class _Held:
     """A batch that is not known to be accepted."""
 
-    identity: Identity
+    identity: BatchIdentity
     frame: bytes
     sending: bool = False
     """A call is sending it now."""
@@ -253,7 +253,7 @@ class Client:
         self.boot_id = boot_id if boot_id is not None else self._ambient.ids.unique()
         self.next_seq = seq_start
         check_sender(agent_id)
-        Identity(agent_id, self.boot_id, seq_start, seq_start)
+        BatchIdentity(agent_id, self.boot_id, seq_start, seq_start)
         self._unsafe_plain_http = unsafe_plain_http
         self._urls = [check_url(each, unsafe_plain_http=unsafe_plain_http) for each in urls]
         self._at = 0
@@ -261,7 +261,7 @@ class Client:
         self._batch_records = batch_records
         self._limits = Limits(frame_bytes=batch_bytes)
         self._pending_bytes = pending_bytes
-        self._held: dict[Identity, _Held] = {}
+        self._held: dict[BatchIdentity, _Held] = {}
         self._cumulative: Cumulative = {}
         self._tries = tries
         self._backoff_s = backoff_ms / 1000
@@ -369,7 +369,7 @@ class Client:
             for each in mine:
                 each.sending, each.left = False, True
 
-    async def _deliver(self, transport: HttpTransport, identity: Identity, frame: bytes) -> Delivered:
+    async def _deliver(self, transport: HttpTransport, identity: BatchIdentity, frame: bytes) -> Delivered:
         problem = ""
         for number in range(1, self._tries + 1):
             at = self._at  # concurrent calls may move on to the next collector too
@@ -436,7 +436,7 @@ def _token(token: str | None, token_file: Path | str | None) -> Callable[[], str
     raise Invalid("a client needs a token or a token file", remedy="pass either token= or token_file=")
 
 
-def _refusal(answer: Conflict | Denied | Rejected, identity: Identity, frame: bytes) -> Unfinished:
+def _refusal(answer: Conflict | Denied | Rejected, identity: BatchIdentity, frame: bytes) -> Unfinished:
     """The error for an answer that no further try can change."""
     text, said = f"batch {identity}: {answer.detail}", answer.error.get("remedy")
     remedy = said if isinstance(said, str) else None

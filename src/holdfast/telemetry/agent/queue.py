@@ -47,8 +47,8 @@ from holdfast.base.errors import Corrupt, Incompatible, NotFound, Refused, Unava
 from holdfast.base.ids import Ambient
 from holdfast.base.telemetry import logger
 from holdfast.telemetry.folder import LOCK, Folder
-from holdfast.telemetry.frame import ANY_SIZE, FrameInvalid, Identity, encode, inspect, pack
-from holdfast.telemetry.identity import check_sender
+from holdfast.telemetry.frame import ANY_SIZE, FrameInvalid, encode, inspect, pack
+from holdfast.telemetry.identity import BatchIdentity, check_sender
 from holdfast.telemetry.records import Record
 
 MAGIC = b"HFQ1"
@@ -188,7 +188,7 @@ _NAME = re.compile(r"(\d{20})-(\d{20})\.parked")
 
 @dataclass(frozen=True, slots=True)
 class Parked:
-    identity: Identity
+    identity: BatchIdentity
     frame: bytes
     reason: str
     """The reason in the collector's answer."""
@@ -205,7 +205,7 @@ class Parked:
         return hashlib.sha256(self.frame).hexdigest()
 
 
-def parked_name(identity: Identity) -> str:
+def parked_name(identity: BatchIdentity) -> str:
     return f"{identity.seq_start:020d}-{identity.seq_end:020d}{PARKED}"
 
 
@@ -337,7 +337,7 @@ class Position:
 class Queued:
     """A batch in the queue. ``after`` is the position of the next one."""
 
-    identity: Identity
+    identity: BatchIdentity
     frame: bytes
     at: Position
     after: Position
@@ -371,7 +371,7 @@ class Queue:
         """How many records are neither accepted nor parked."""
         return max(0, self.next_seq - self.cursor_seq)
 
-    async def append(self, records: Sequence[Record], note: Mapping[str, object] | None = None) -> Identity:
+    async def append(self, records: Sequence[Record], note: Mapping[str, object] | None = None) -> BatchIdentity:
         """Make a batch of these records, which never changes, and make it durable together with ``note``."""
         async with self._lock:
             batch = pack(self.agent_id, self.boot_id, records, seq_start=self.next_seq)
@@ -614,7 +614,7 @@ def fold(state: Document, note: Mapping[str, Any]) -> None:
             state[part] = {key: each for key, each in merged.items() if each is not None}
 
 
-def _identity(name: str, frame: bytes) -> Identity:
+def _identity(name: str, frame: bytes) -> BatchIdentity:
     try:
         return inspect(frame, ANY_SIZE).identity
     except FrameInvalid as error:

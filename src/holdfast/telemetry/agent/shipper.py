@@ -37,7 +37,7 @@ from holdfast.telemetry.agent.sender import (
     step,
     wakes_at_ms,
 )
-from holdfast.telemetry.frame import Identity
+from holdfast.telemetry.identity import BatchIdentity
 
 _log = logger("agent")
 FULL_DISK_MS = 5_000
@@ -45,12 +45,12 @@ FULL_DISK_MS = 5_000
 
 
 class Transport(Protocol):
-    async def post(self, route: int, identity: Identity, frame: bytes) -> Answer:
+    async def post(self, route: int, identity: BatchIdentity, frame: bytes) -> Answer:
         """Returns ``NoAnswer`` for errors of the network; raises nothing for them."""
         ...
 
 
-OnEffect = Callable[[Effect, Identity | None], None]
+OnEffect = Callable[[Effect, BatchIdentity | None], None]
 """Called after every effect except ``Send``."""
 
 

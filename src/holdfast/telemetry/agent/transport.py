@@ -34,7 +34,7 @@ from holdfast.telemetry.agent.sender import (
     Rejected,
     Taken,
 )
-from holdfast.telemetry.frame import Identity
+from holdfast.telemetry.identity import BatchIdentity
 
 PATH = "/ingest/v1/batch"
 AGENT_HEADER = b"X-Lightmetrics-Agent"
@@ -127,7 +127,7 @@ class HttpTransport:
         self._client = client
         self._token = token
 
-    async def post(self, route: int, identity: Identity, frame: bytes) -> Answer:
+    async def post(self, route: int, identity: BatchIdentity, frame: bytes) -> Answer:
         try:
             request = self._client.build_request(
                 "POST", self.urls[route] + PATH, content=frame, headers=headers_of(identity, self._token())
@@ -142,7 +142,7 @@ class HttpTransport:
         return answer_of(response.status_code, response.headers, body, frame)
 
 
-def headers_of(identity: Identity, token: str) -> list[tuple[bytes, bytes]]:
+def headers_of(identity: BatchIdentity, token: str) -> list[tuple[bytes, bytes]]:
     """As bytes, because agent ids may hold any character of Unicode."""
     return [
         (b"Authorization", b"Bearer " + token.encode()),

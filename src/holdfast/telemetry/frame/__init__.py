@@ -17,7 +17,7 @@ from holdfast.telemetry.frame.batch import (
     pack,
     pack_sequenced,
 )
-from holdfast.telemetry.frame.envelope import ANY_SIZE, VERSION, FrameInvalid, Header, Identity, Limits, Reason, inspect
+from holdfast.telemetry.frame.envelope import ANY_SIZE, VERSION, FrameInvalid, Header, Limits, Reason, inspect
 from holdfast.telemetry.frame.read import Unpacked, decode, unpack
 from holdfast.telemetry.frame.write import encode
 
@@ -29,7 +29,6 @@ __all__ = [
     "FrameInvalid",
     "Header",
     "Histograms",
-    "Identity",
     "LabelSets",
     "Limits",
     "Logs",

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from holdfast.base.errors import Invalid
 from holdfast.telemetry.frame.columns import NONE, Flags, Floats, Ints
-from holdfast.telemetry.frame.envelope import Identity
+from holdfast.telemetry.identity import BatchIdentity
 from holdfast.telemetry.records import Alert, Counter, Gauge, Histogram, Kind, Labels, Log, Record, State
 
 NO_FLOATS: Floats = NONE.view(np.float64)
@@ -163,7 +163,7 @@ NO_ALERTS = Alerts(NONE, NONE, NONE, NONE, NONE, NO_FLAGS, NO_FLOATS, NO_TEXTS)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
-    identity: Identity
+    identity: BatchIdentity
     texts: tuple[str, ...]
     text_bytes: int
     """Length of all texts together, in UTF-8."""
@@ -256,7 +256,7 @@ def pack_sequenced(agent_id: str, boot_id: str, records: Iterable[Sequenced]) ->
         raise Invalid("a batch has at least one record")
     for each in ordered:
         sorter.add(each.seq, each.record)
-    return sorter.batch(Identity(agent_id, boot_id, ordered[0].seq, ordered[-1].seq))
+    return sorter.batch(BatchIdentity(agent_id, boot_id, ordered[0].seq, ordered[-1].seq))
 
 
 @dataclass
@@ -302,7 +302,7 @@ class _Sorter:
                     f"record {seq}: expected a Gauge, Counter, Histogram, Log or Alert, got {type(record).__name__}"
                 )
 
-    def batch(self, identity: Identity) -> Batch:
+    def batch(self, identity: BatchIdentity) -> Batch:
         tables = _Tables()
         # The format demands that rows of a table are in the order of their first use, in this order of sections.
         metrics = [tables.series(self._samples), tables.series(self._histograms)]

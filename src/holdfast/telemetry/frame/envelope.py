@@ -12,8 +12,7 @@ from enum import StrEnum
 import pyarrow as pa
 
 from holdfast.base.errors import Invalid
-from holdfast.telemetry.identity import MAX_AGENT_BYTES, MAX_BOOT_BYTES, check_name
-from holdfast.telemetry.records import INT64_MAX
+from holdfast.telemetry.identity import BatchIdentity
 
 
 class Reason(StrEnum):
@@ -79,33 +78,11 @@ ANY_SIZE = Limits(frame_bytes=LARGEST, payload_bytes=LARGEST - 1, records=1 << 3
 """For frames that this process or its queue has written: the receiver applies its own limits."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Identity:
-    """What a collector accepts a batch under. Bounds are inclusive: the lowest and highest sequence number in it."""
-
-    agent_id: str
-    boot_id: str
-    seq_start: int
-    seq_end: int
-
-    def __post_init__(self) -> None:
-        # The rules for names in object keys: the identity of a valid frame can always be made into a key.
-        check_name("agent id", self.agent_id, MAX_AGENT_BYTES)
-        check_name("boot id", self.boot_id, MAX_BOOT_BYTES)
-        if not 0 <= self.seq_start <= self.seq_end <= INT64_MAX:
-            raise Invalid(
-                f"sequence numbers {self.seq_start} to {self.seq_end}: expected 0 <= first <= last <= {INT64_MAX}"
-            )
-
-    def __str__(self) -> str:
-        return f"{self.agent_id}/{self.boot_id}/{self.seq_start}-{self.seq_end}"
-
-
 @dataclass(frozen=True, slots=True)
 class Header:
     """The contents of an envelope."""
 
-    identity: Identity
+    identity: BatchIdentity
     records: int
     version: int
     flags: int
@@ -175,7 +152,7 @@ def unwrap(data: bytes | memoryview, header: Header) -> memoryview:
     return memoryview(payload)
 
 
-def wrap(identity: Identity, records: int, payload: bytes, *, level: int | None) -> bytes:
+def wrap(identity: BatchIdentity, records: int, payload: bytes, *, level: int | None) -> bytes:
     """Put a payload into a frame. ``level`` is that of zstd; None leaves the payload uncompressed."""
     if len(payload) >= LARGEST:
         raise Invalid(
@@ -197,12 +174,12 @@ def _checksum(data: bytes | memoryview) -> int:
     return zlib.crc32(view[_CHECKED_AFTER:], zlib.crc32(view[:_CHECKED_BEFORE]))
 
 
-def _identity(data: bytes | memoryview, start: int, end: int, agent: int, boot: int) -> Identity:
+def _identity(data: bytes | memoryview, start: int, end: int, agent: int, boot: int) -> BatchIdentity:
     try:
         names = bytes(data[_HEAD.size : _HEAD.size + agent]).decode(), bytes(data[_HEAD.size + agent :][:boot]).decode()
     except UnicodeDecodeError as error:
         raise FrameInvalid(Reason.IDENTITY, f"agent id or boot id is not UTF-8 ({error.reason})") from error
     try:
-        return Identity(*names, start, end)
+        return BatchIdentity(*names, start, end)
     except Invalid as error:
         raise FrameInvalid(Reason.IDENTITY, str(error)) from error

@@ -24,8 +24,9 @@ from holdfast.telemetry.frame.batch import (
     Series,
 )
 from holdfast.telemetry.frame.columns import Counts, Floats, Groups, Ints, Reader, all_of, from_whole, least, most
-from holdfast.telemetry.frame.envelope import FrameInvalid, Header, Identity, Limits, Reason, inspect, unwrap
+from holdfast.telemetry.frame.envelope import FrameInvalid, Header, Limits, Reason, inspect, unwrap
 from holdfast.telemetry.frame.rules import check_batch
+from holdfast.telemetry.identity import BatchIdentity
 
 PER_TEXT = 160
 """Bytes of a text as a Python object, in the table and in the set that finds duplicates."""
@@ -36,7 +37,7 @@ PER_LABEL = 32
 class Unpacked:
     """A frame whose payload is decompressed and whose counts are within the limits."""
 
-    identity: Identity
+    identity: BatchIdentity
     counts: Counts
     reader: Reader
 
@@ -70,7 +71,7 @@ def unpack(data: bytes | memoryview, limits: Limits = Limits(), header: Header |
     return Unpacked(known.identity, Counts.read(reader, known.records, limits), reader)
 
 
-def _read(identity: Identity, reader: Reader, counts: Counts) -> Batch:
+def _read(identity: BatchIdentity, reader: Reader, counts: Counts) -> Batch:
     texts = _table(reader, counts)
     sets = LabelSets(reader.ints(counts.label_sets), reader.steps(counts.pairs), reader.steps(counts.pairs))
     samples = _samples(reader, counts.series, counts.samples, counts.times) if counts.samples else NO_SAMPLES

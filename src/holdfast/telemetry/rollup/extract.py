@@ -17,7 +17,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from holdfast.telemetry.frame import Batch, Histograms, Samples, Sequenced
-from holdfast.telemetry.identity import BatchIdentity
 from holdfast.telemetry.records import Kind, same
 from holdfast.telemetry.rollup.buckets import Buckets
 from holdfast.telemetry.rollup.counted import NOTHING, Taken, seqs_of
@@ -55,11 +54,6 @@ def telemetry_of(
         else:
             gathered.add_overlapping(cluster)
     return gathered.telemetry()
-
-
-def identity_of(batch: Batch) -> BatchIdentity:
-    own = batch.identity
-    return BatchIdentity(own.agent_id, own.boot_id, own.seq_start, own.seq_end)
 
 
 def clusters(batches: Iterable[Batch]) -> Iterable[list[Batch]]:
@@ -124,7 +118,7 @@ class _Gathered:
             self._add_samples(batch, batch.histograms.samples, batch.histograms, dropped, order)
         if len(batch.logs) or len(batch.alerts):
             own = batch.identity
-            self._sources.append(Source(identity_of(batch).manifest_id, own.agent_id, own.boot_id))
+            self._sources.append(Source(batch.identity.manifest_id, own.agent_id, own.boot_id))
             self._add_texts(batch, dropped)
 
     def add_overlapping(self, cluster: list[Batch]) -> None:
@@ -295,7 +289,7 @@ class _Gathered:
         """Count the numbers under which a dropped record is not the one that counts. Seldom, so record by record."""
         kept: dict[int, tuple[Sequenced, str]] = {}
         for batch in cluster:
-            manifest_id = identity_of(batch).manifest_id
+            manifest_id = batch.identity.manifest_id
             for each in batch.records():
                 if each.seq not in shared:
                     continue

@@ -10,7 +10,8 @@ import pytest
 from holdfast.base.errors import Invalid
 from holdfast.telemetry.agent.sender import Answer, Busy, Conflict, Denied, NoAnswer, Rejected, Taken
 from holdfast.telemetry.agent.transport import HttpTransport, answer_of, check_url, http_client, retry_after_ms
-from holdfast.telemetry.frame import Identity, encode, pack
+from holdfast.telemetry.frame import encode, pack
+from holdfast.telemetry.identity import BatchIdentity
 from holdfast.telemetry.records import Log
 from tests.unit.server.server_desk import listening
 
@@ -113,7 +114,7 @@ async def test_no_answer_is_silence() -> None:
 
     async with httpx.AsyncClient(transport=httpx.MockTransport(handle)) as client:
         transport = HttpTransport(client, ["https://a.test"], lambda: "secret")
-        assert await transport.post(0, Identity("a", "b", 0, 0), FRAME) == NoAnswer("refused")
+        assert await transport.post(0, BatchIdentity("a", "b", 0, 0), FRAME) == NoAnswer("refused")
 
 
 async def test_an_endless_answer_is_not_read_to_its_end() -> None:
@@ -133,7 +134,7 @@ async def test_a_name_that_is_no_ascii_is_sent_as_it_is() -> None:
 
     async with httpx.AsyncClient(transport=httpx.MockTransport(handle)) as client:
         transport = HttpTransport(client, ["https://a.test"], lambda: "secret")
-        assert await transport.post(0, Identity("wäb", "b", 0, 0), FRAME) == Taken(False)
+        assert await transport.post(0, BatchIdentity("wäb", "b", 0, 0), FRAME) == Taken(False)
     assert (b"X-Lightmetrics-Agent", "wäb".encode()) in seen[0].headers.raw
 
 

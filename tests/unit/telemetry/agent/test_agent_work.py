@@ -13,7 +13,8 @@ from holdfast.telemetry.agent.agent import Agent
 from holdfast.telemetry.agent.queue import Queue, QueueOptions, open_queue
 from holdfast.telemetry.agent.sender import Answer, Conflict, Denied, NoAnswer, Taken
 from holdfast.telemetry.folder import DiskFolder
-from holdfast.telemetry.frame import Identity, decode
+from holdfast.telemetry.frame import decode
+from holdfast.telemetry.identity import BatchIdentity
 from holdfast.telemetry.records import Alert, Counter, Log, Record, State
 
 AMBIENT = Ambient(SystemClock(), random.Random(3))
@@ -26,9 +27,9 @@ class Collector:
         self.answers = list(answers)
         self.records: list[Record] = []
         self.numbers: list[int] = []
-        self.conflicts: dict[Identity, Answer] = {}
+        self.conflicts: dict[BatchIdentity, Answer] = {}
 
-    async def post(self, route: int, identity: Identity, frame: bytes) -> Answer:
+    async def post(self, route: int, identity: BatchIdentity, frame: bytes) -> Answer:
         if identity in self.conflicts:
             return self.conflicts[identity]
         answer = self.answers.pop(0) if self.answers else Taken(False)

@@ -70,7 +70,7 @@ def sums(steps: list[int]) -> list[int]:
 
 
 def read(frame: bytes) -> Plain:
-    """Identity and records, by sequence number; floats as their eight bytes."""
+    """BatchIdentity and records, by sequence number; floats as their eight bytes."""
     head = struct.unpack_from("<8sHHIIIQQIHH", frame)
     magic, version, flags, checksum, stored, size, start, end, records, agent, boot = head
     assert (magic, version, flags & ~1) == (b"\x89HFF\r\n\x1a\n", 1, 0)

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 
 from holdfast.base.errors import Invalid
-from holdfast.telemetry.frame import FrameInvalid, Identity, Limits, Reason, decode, encode, inspect, pack
+from holdfast.telemetry.frame import FrameInvalid, Limits, Reason, decode, encode, inspect, pack
 from holdfast.telemetry.frame.envelope import wrap
+from holdfast.telemetry.identity import BatchIdentity
 from holdfast.telemetry.records import Gauge, Log, Record
 from tests.unit.telemetry.frame.frame_kit import EVERY_SORT
 
@@ -37,7 +38,7 @@ def reason_of(frame: bytes, limits: Limits = Limits()) -> Reason:  # noqa: B008 
 
 def test_the_head_tells_who_sent_what() -> None:
     header = inspect(FRAME)
-    assert header.identity == Identity("web-1", "boot-7", 40, 40 + len(EVERY_SORT) - 1)
+    assert header.identity == BatchIdentity("web-1", "boot-7", 40, 40 + len(EVERY_SORT) - 1)
     assert (header.version, header.flags, header.records) == (1, 1, len(EVERY_SORT))
     assert header.payload_at + header.stored_bytes == len(FRAME)
     assert altered() == FRAME
@@ -84,7 +85,7 @@ def test_names_are_utf8_and_of_bounded_length() -> None:
     assert inspect(encode(pack(longest, "é" * 32, EVERY_SORT, seq_start=0))).identity.agent_id == longest
     for agent, boot in (("", "b"), ("a", ""), ("é" * 60 + "x", "b"), ("a", "b" * 65), ("a", "\ud800"), ("a\n", "b")):
         with pytest.raises(Invalid):
-            Identity(agent, boot, 0, 0)
+            BatchIdentity(agent, boot, 0, 0)
 
 
 def test_the_checksum_covers_every_other_byte() -> None:
@@ -110,7 +111,7 @@ def test_a_limit_beyond_what_the_format_allows_is_refused() -> None:
 
 def test_a_decompression_bomb_allocates_nothing() -> None:
     bomb = pa.Codec("zstd").compress(bytes(1 << 26), asbytes=True)
-    identity = Identity("a", "b", 0, 0)
+    identity = BatchIdentity("a", "b", 0, 0)
     frame = bytearray(wrap(identity, 1, bomb, level=None))
     before = pa.total_allocated_bytes()
     for declared in (100, 4096, 2**32 - 1):
@@ -129,7 +130,7 @@ def test_columns_that_take_no_bytes_are_bounded_too() -> None:
         wrong[place] = count
         wrong[5] = 1
         wrong[4] = max(wrong[4], 1)
-        frame = wrap(Identity("a", "b", 0, 0), 1, struct.pack("<17I", *wrong) + bytes(100), level=None)
+        frame = wrap(BatchIdentity("a", "b", 0, 0), 1, struct.pack("<17I", *wrong) + bytes(100), level=None)
         assert reason_of(frame) == Reason.COLUMN
 
 
@@ -151,4 +152,4 @@ def test_the_same_batch_is_the_same_frame_however_its_labels_were_ordered() -> N
     assert encode(pack("a", "b", one, seq_start=1)) == encode(pack("a", "b", other, seq_start=1))
     batch = pack("a", "b", one, seq_start=1)
     assert len(batch.label_sets.lengths) == 1
-    assert encode(replace(batch, identity=Identity("a", "c", 1, 2))) != encode(batch)
+    assert encode(replace(batch, identity=BatchIdentity("a", "c", 1, 2))) != encode(batch)

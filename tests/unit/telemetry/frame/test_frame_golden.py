@@ -44,4 +44,4 @@ def test_no_golden_frame_is_left_out() -> None:
 def test_a_golden_frame_holds_the_records_that_it_was_made_from() -> None:
     frame = (GOLDEN / "v1-every-sort.hff").read_bytes()
     assert [show(each.record) for each in decode(frame).records()] == [show(record) for record in EVERY_SORT]
-    assert str(inspect(frame).identity) == "web-1/6f9c1a2e-boot/40-54"
+    assert str(inspect(frame).identity) == "web-1/6f9c1a2e-boot 40-54"

@@ -9,20 +9,11 @@ import pyarrow as pa
 import pytest
 
 from holdfast.base.errors import Invalid
-from holdfast.telemetry.frame import (
-    Batch,
-    FrameInvalid,
-    Identity,
-    Reason,
-    Sequenced,
-    decode,
-    encode,
-    pack,
-    pack_sequenced,
-)
+from holdfast.telemetry.frame import Batch, FrameInvalid, Reason, Sequenced, decode, encode, pack, pack_sequenced
 from holdfast.telemetry.frame.batch import NO_SERIES
 from holdfast.telemetry.frame.envelope import wrap
 from holdfast.telemetry.frame.write import payload_of
+from holdfast.telemetry.identity import BatchIdentity
 from holdfast.telemetry.records import Alert, Counter, Gauge, Histogram, Log, Record, State
 from tests.unit.telemetry.frame.frame_kit import EVERY_SORT
 
@@ -74,7 +65,7 @@ BROKEN: dict[str, tuple[Callable[[], Batch], Reason]] = {
     ),
     "a sequence number twice": (lambda: logs(seq=ints(BATCH.logs.seq, 0, 10)), Reason.SEQUENCE),
     "a sequence number below the first": (lambda: samples(seq=ints(SAMPLES.seq, 0, 9)), Reason.SEQUENCE),
-    "a range that is too wide": (lambda: replace(BATCH, identity=Identity("a", "b", 10, 99)), Reason.SEQUENCE),
+    "a range that is too wide": (lambda: replace(BATCH, identity=BatchIdentity("a", "b", 10, 99)), Reason.SEQUENCE),
     "logs out of order": (lambda: logs(seq=BATCH.logs.seq[::-1].copy()), Reason.SEQUENCE),
     "alerts out of order": (lambda: alerts(seq=BATCH.alerts.seq[::-1].copy()), Reason.SEQUENCE),
     "a severity that is none": (lambda: logs(severity=ints(BATCH.logs.severity, 0, 25)), Reason.VALUE),

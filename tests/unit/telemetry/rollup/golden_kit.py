@@ -5,7 +5,6 @@ import math
 from holdfast.telemetry.frame import Batch
 from holdfast.telemetry.records import Counter, Gauge, Histogram, Log
 from holdfast.telemetry.rollup import kernel, layout
-from holdfast.telemetry.rollup.extract import identity_of
 from holdfast.telemetry.rollup.kernel import Derived
 from holdfast.telemetry.rollup.layout import Windows
 from holdfast.telemetry.rollup.manifest import ChunkRef, Current, Generation, Input, Kind, Table, Unit
@@ -37,7 +36,7 @@ BATCHES = [_web(), _db()]
 
 def derived() -> dict[str, bytes]:
     """Every object that one hour of them gives, by the name of its golden file."""
-    inputs = tuple(Input(identity_of(each).manifest_id, f"{number}" * 64) for number, each in enumerate(BATCHES))
+    inputs = tuple(Input(each.identity.manifest_id, f"{number}" * 64) for number, each in enumerate(BATCHES))
     version = kernel.version_of(Kind.ROLLUP, WINDOWS)
     hour = Derived(Unit(Kind.ROLLUP, HOUR_NUMBER, 1, 0, inputs, version), WINDOWS)
     hour.add(BATCHES)

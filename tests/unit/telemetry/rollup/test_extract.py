@@ -4,7 +4,7 @@ import numpy as np
 
 from holdfast.telemetry.records import Alert, Counter, Gauge, Log, State
 from holdfast.telemetry.rollup import rollup
-from holdfast.telemetry.rollup.extract import identity_of, telemetry_of
+from holdfast.telemetry.rollup.extract import telemetry_of
 from tests.unit.telemetry.rollup.rolled import MINUTE, SECOND, batch
 
 
@@ -14,7 +14,7 @@ def test_a_number_counts_once_and_the_lower_identity_has_it() -> None:
     found = telemetry_of([high, low, high])
     assert found.points.value.tolist() == [*range(10, 21), *range(-21, -26, -1)]
     assert (found.repeated, found.doubtful, found.records) == (6, 3, 16)
-    kept, dropped = identity_of(low).manifest_id, identity_of(high).manifest_id
+    kept, dropped = low.identity.manifest_id, high.identity.manifest_id
     assert [(doubt.seq, doubt.kept, doubt.dropped) for doubt in found.doubts] == [
         (seq, kept, dropped) for seq in (18, 19, 20)
     ]

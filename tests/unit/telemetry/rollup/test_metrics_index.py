@@ -6,7 +6,7 @@ from holdfast.base.errors import Corrupt, Incompatible
 from holdfast.telemetry.frame import Batch
 from holdfast.telemetry.records import Counter, Gauge, Histogram, Log
 from holdfast.telemetry.rollup import chunk, index
-from holdfast.telemetry.rollup.extract import identity_of, telemetry_of
+from holdfast.telemetry.rollup.extract import telemetry_of
 from holdfast.telemetry.rollup.index import has_words, words_in
 from holdfast.telemetry.rollup.kernel import Chunk, Derived
 from holdfast.telemetry.rollup.layout import Windows
@@ -42,7 +42,7 @@ def made_of(*shares: list[Batch]) -> list[Chunk]:
 
 
 def ids(*batches: Batch) -> set[str]:
-    return {identity_of(each).manifest_id for each in batches}
+    return {each.identity.manifest_id for each in batches}
 
 
 def test_words_are_runs_of_letters_and_digits_in_lower_case() -> None:

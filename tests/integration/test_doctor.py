@@ -7,7 +7,6 @@ import asyncio
 import json
 import os
 import resource
-import shlex
 import signal
 import subprocess
 import sys
@@ -24,19 +23,7 @@ from tests.integration.scripted_server import HANG_UP, Answer, Reply, ScriptedSe
 from tests.integration.servers import S3Server, free_port
 
 AS_ROOT = os.geteuid() == 0
-# What needs a mount of its own is left out where mounting is not allowed; the first case of each kind needs none.
-NAMESPACE = ["unshare", "--mount"] if AS_ROOT else ["unshare", "--mount", "--map-root-user"]
-MOUNTS_ALLOWED = subprocess.run([*NAMESPACE, "true"], check=False, capture_output=True).returncode == 0
 FORBIDDEN = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"] if AS_ROOT else []
-FOLDER = "FOLDER"
-
-
-def mounted(how: str) -> list[str]:
-    return [*NAMESPACE, "sh", "-c", f'set -e; {how}; exec "$@"', "sh"]
-
-
-READ_ONLY = mounted(f"mount --bind {FOLDER} {FOLDER}; mount -o remount,ro,bind {FOLDER}")
-FULL = mounted(f"mount -t tmpfs -o size=64k tmpfs {FOLDER}; cat /dev/zero > {FOLDER}/ballast 2>&- || true")
 QUICK = ["--races", "4", "--rounds", "3", "--keys", "30"]
 
 
@@ -202,35 +189,22 @@ class TestTrouble:
         assert result.returncode == 2
         assert reported(result)[0] == "error: store URI 'bucket/prefix' has no known scheme"
 
-    @pytest.mark.parametrize("exists", [True, False])
-    @pytest.mark.parametrize(
-        ("within", "reason"),
-        [(FORBIDDEN, "Permission denied"), (READ_ONLY, "Read-only file system")][: 1 + MOUNTS_ALLOWED],
-        ids=["forbidden", "read-only"][: 1 + MOUNTS_ALLOWED],
-    )
-    def test_a_folder_that_may_only_be_read(self, tmp_path: Path, exists: bool, within: list[str], reason: str) -> None:
+    def test_a_folder_that_may_only_be_read(self, tmp_path: Path) -> None:
+        """What else a disk can refuse is tested with the local store."""
         folder = tmp_path / "store"
-        if exists:
-            folder.mkdir(mode=0o555)
-        tmp_path.chmod(0o555)
-        result = doctor(f"file:{folder}", within=_at(within, tmp_path))
-        tmp_path.chmod(0o755)
+        folder.mkdir(mode=0o555)
+        result = doctor(f"file:{folder}", within=FORBIDDEN)
         error, hint = reported(result)
         assert result.returncode == 6
         assert str(folder) in error
-        assert reason in error
+        assert "Permission denied" in error
         assert "writable" in hint
 
-    @pytest.mark.parametrize(
-        ("within", "file_limit", "reason"),
-        [([], 10, "File too large"), (FULL, None, "No space left on device")][: 1 + MOUNTS_ALLOWED],
-        ids=["file limit", "full disk"][: 1 + MOUNTS_ALLOWED],
-    )
-    def test_a_disk_that_is_full(self, tmp_path: Path, within: list[str], file_limit: int | None, reason: str) -> None:
-        result = doctor(f"file:{tmp_path}/store", within=_at(within, tmp_path), file_limit=file_limit)
+    def test_a_disk_that_is_full(self, tmp_path: Path) -> None:
+        result = doctor(f"file:{tmp_path}/store", file_limit=10)
         error, hint = reported(result)
         assert result.returncode == 5
-        assert reason in error
+        assert "File too large" in error
         assert "make room" in hint
 
     def test_a_disk_that_fills_up_on_the_way(self, tmp_path: Path) -> None:
@@ -251,7 +225,3 @@ class TestTrouble:
         error, _ = reported(result)
         assert result.returncode == 2
         assert str(tmp_path / "store") in error
-
-
-def _at(within: list[str], folder: Path) -> list[str]:
-    return [part.replace(FOLDER, shlex.quote(str(folder))) for part in within]

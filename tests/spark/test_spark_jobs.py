@@ -7,6 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from bench.pipeline.generated import listed
 from bench.pipeline.memory import watched
 from holdfast import pipeline
 from holdfast.base.codec import Document
@@ -16,14 +17,10 @@ from holdfast.objects.store import ADDRESSED, OVERWRITE
 from holdfast.objects.uri import StoreSpec
 from holdfast.pipeline import Engine, Inline
 from holdfast.pipeline import layout as pipeline_layout
-from holdfast.pipeline.engine import unwatched
-from holdfast.pipeline.engine.relations import relations
 from holdfast.pipeline.gc.options import GcOptions
 from holdfast.pipeline.jobs import audited
 from holdfast.pipeline.jobs.audited import Audited
 from holdfast.pipeline.jobs.gc import Gc
-from holdfast.pipeline.jobs.reconcile import BY_HOUR, COUNTS, TABLES, define
-from holdfast.pipeline.jobs.reconcile_kernels import WriteListings
 from holdfast.pipeline.options import Env
 from holdfast.telemetry.accept import layout
 from holdfast.telemetry.rollup import layout as rollup
@@ -31,7 +28,6 @@ from tests.spark.conftest import Engines
 from tests.unit.pipeline.audit_desk import wrong
 from tests.unit.pipeline.field import Field, agrees
 from tests.unit.pipeline.gc_desk import frame
-from tests.unit.pipeline.generated import LookedBatches
 
 NOW = replace(pipeline.Options(overlap_ns=0), gc=GcOptions(horizon_ns=0, grace_ns=0))
 KINDS = ["orphans", "derived", "ontology", "runs"]
@@ -140,18 +136,3 @@ async def test_the_memory_of_the_driver_does_not_grow_with_the_work(engine: Engi
         with watched() as peak:
             assert await listed(store, engine(spec), 100_000) == 2
         assert peak.driver - before < 32 * 2**20
-
-
-async def listed(store: Client, engine: Engine, batches: int) -> int:
-    """List generated batches of one hour; in how many listings."""
-    async with relations(store, engine, f"run-{batches}", lambda step: unwatched) as work:
-        for name, schema in TABLES.items():
-            work.empty(name, schema)
-        await work.scan("looked", LookedBatches(batches))
-        define(work)
-        (counted,) = await work.rows(COUNTS)
-        assert int(counted["batches"]) == batches
-        await work.map("written", "SELECT * FROM unlisted", WriteListings(), BY_HOUR)
-        found = await work.rows("SELECT key FROM written")
-        await work.remove()
-    return len(found)

@@ -6,9 +6,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.base.errors import check
 from holdfast.objects.store import Store
-from holdfast.pipeline import layout
-from holdfast.pipeline.jobs.reconcile_kernels import LOOKED
+from holdfast.pipeline import Engine, layout
+from holdfast.pipeline.engine import unwatched
+from holdfast.pipeline.engine.relations import relations
+from holdfast.pipeline.jobs.reconcile import BY_HOUR, COUNTS, TABLES, define
+from holdfast.pipeline.jobs.reconcile_kernels import LOOKED, WriteListings
 from holdfast.pipeline.tables.table import Wanted
 
 PART = 20_000
@@ -65,3 +69,18 @@ class LookedBatches:
         }
         columns["reference"] = pa.nulls(len(numbers), pa.string())
         yield pa.RecordBatch.from_arrays([columns[name] for name in LOOKED.names], schema=LOOKED)
+
+
+async def listed(store: Store, engine: Engine, batches: int) -> int:
+    """List generated batches of one hour; in how many listings."""
+    async with relations(store, engine, f"run-{batches}", lambda step: unwatched) as work:
+        for name, schema in TABLES.items():
+            work.empty(name, schema)
+        await work.scan("looked", LookedBatches(batches))
+        define(work)
+        (counted,) = await work.rows(COUNTS)
+        check(int(counted["batches"]) == batches, "other batches were counted than were generated")
+        await work.map("written", "SELECT * FROM unlisted", WriteListings(), BY_HOUR)
+        found = await work.rows("SELECT key FROM written")
+        await work.remove()
+    return len(found)

@@ -106,7 +106,7 @@ async def test_garbage_goes_by_tasks_on_spark_and_what_is_current_stays(engine: 
         }
 
 
-@pytest.mark.parametrize("seed", [3, 4])
+@pytest.mark.parametrize("seed", [3, pytest.param(4, marks=pytest.mark.soak)])
 async def test_reconcile_gives_the_same_on_both_engines(engine: Engines, tmp_path: Path, seed: int) -> None:
     """Overlaps, batches that were listed before, conflicts, and objects that cannot be read."""
     rng = random.Random(seed)

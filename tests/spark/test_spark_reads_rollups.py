@@ -4,12 +4,10 @@ import math
 from pathlib import Path
 
 from holdfast import pipeline
-from holdfast.objects.uri import StoreSpec
 from holdfast.pipeline.engine.session import Spark
 from holdfast.platform.open import open_platform
 from holdfast.telemetry.rollup import layout
 from holdfast.telemetry.rollup.manifest import Kind, Table
-from tests.spark.conftest import Engines
 from tests.unit.pipeline.field import HOUR, START, Field, generations
 from tests.unit.telemetry.query.plain_answers import agree, answers
 
@@ -24,13 +22,12 @@ FIGURES = {
 }
 
 
-async def test_spark_and_duckdb_agree(spark: Spark, engine: Engines, tmp_path: Path) -> None:
+async def test_spark_and_duckdb_agree(spark: Spark, tmp_path: Path) -> None:
     folder = tmp_path / "store"
     async with open_platform(f"file:{folder}") as hf:
         field = Field(hf.store)
         await field.season(9, agents=4, batches=8)
-        await pipeline.run(hf.store, ["reconcile"])
-        await pipeline.run(hf.store, ["derive"], engine=engine(StoreSpec.parse(f"file:{folder}")))
+        await pipeline.run(hf.store, ["reconcile", "derive"])
         for metric, aggregate in (("load", "last"), ("requests", "increase"), ("latency", "rate")):
             reported = await hf.metrics().query(metric, since=START, until=UNTIL, step=STEP, aggregate=aggregate)
             assert reported.read.batches == 0

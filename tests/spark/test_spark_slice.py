@@ -18,6 +18,8 @@ from tests.integration.servers import S3Server
 from tests.spark.conftest import Engines
 from tests.unit.pipeline.field import Field, agrees, derived_keys, generations
 
+JOBS = ["reconcile", "derive"]
+
 
 async def test_rows_in_a_folder_are_those_of_plain_python_and_of_one_process(engine: Engines, tmp_path: Path) -> None:
     spec = StoreSpec.parse(f"file:{tmp_path / 'store'}")
@@ -26,8 +28,8 @@ async def test_rows_in_a_folder_are_those_of_plain_python_and_of_one_process(eng
         await field.season(3, agents=4)
         await same.season(3, agents=4)
         divided = pipeline.Options(records_per_unit=20)
-        ran = await pipeline.run(store, engine=engine(spec), options=divided)
-        await pipeline.run(other, options=divided)
+        ran = await pipeline.run(store, JOBS, engine=engine(spec), options=divided)
+        await pipeline.run(other, JOBS, options=divided)
         assert {each.status for each in ran} == {"success"}
         assert max(each.buckets for each in await generations(store, Kind.ROLLUP)) > 1
         assert await agrees(store, field.batches) > 20
@@ -44,7 +46,7 @@ async def test_rows_over_s3_with_keys_that_only_the_driver_has(
     async with open_store(spec) as store:
         field = Field(store)
         await field.season(4)
-        await pipeline.run(store, engine=engine(spec))
+        await pipeline.run(store, JOBS, engine=engine(spec))
         assert await agrees(store, field.batches) > 20
 
 

@@ -74,6 +74,10 @@ class Spread:
     def sorting(self) -> tuple[str, ...]:
         return (*self.by, *self.order)
 
+    def is_small(self, query: Query) -> bool:
+        """Whether one task is enough, whatever the query selects: its tables have no more rows than that."""
+        return self.work == "1" and sum(staged.rows for staged in query.tables.values()) <= self.worth
+
     def tasks(self, work: int) -> int:
         return max(1, min(MOST_TASKS, -(-work // self.worth)))
 

@@ -45,7 +45,7 @@ ROWS = pa.schema([pa.field("row", pa.binary(), nullable=False)])
 PARTS = pa.schema([("key", pa.string()), ("rows", pa.int64()), ("bytes", pa.int64())])
 WATCH_S = 0.2
 DECLARED_ROWS = 1_000_000_000
-SMALL_BYTES = 64 * 1024
+SMALL_BYTES = 256 * 1024
 """A staged table of at most this compressed size is passed to Spark as rows."""
 T = TypeVar("T")
 
@@ -229,14 +229,7 @@ class SparkPlanner:
     async def map(self, query: Query, kernel: Kernel, spread: Spread, target: Target, progress: Progress) -> list[Part]:
         spark = await self._engine.spark()
         text = await self._bind(query)
-        counting = f"SELECT sum({spread.work}) FROM (\n{text}\n)"
-        counted = await self._engine.collect(
-            f"{self._step(target)}: count", lambda: spark.session.sql(counting), 1, progress
-        )
-        total = counted.column(0)[0].as_py()
-        if total is None:
-            return []  # no rows
-        tasks = spread.tasks(total)
+        tasks = 1 if spread.is_small(query) else spread.tasks(await self._counted(text, spread, target, progress))
         work = InTask(carried(self._spec), Map(kernel, target))
 
         def frame() -> "DataFrame":
@@ -246,6 +239,14 @@ class SparkPlanner:
             return rows.sortWithinPartitions(*spread.sorting).mapInArrow(work, _ddl(PARTS))
 
         return _parts(await self._engine.collect(self._step(target), frame, tasks, progress))
+
+    async def _counted(self, text: str, spread: Spread, target: Target, progress: Progress) -> int:
+        """The work of all rows."""
+        spark = await self._engine.spark()
+        counting = f"SELECT sum({spread.work}) FROM (\n{text}\n)"
+        name = f"{self._step(target)}: count"
+        counted = await self._engine.collect(name, lambda: spark.session.sql(counting), 1, progress)
+        return int(counted.column(0)[0].as_py() or 0)
 
     async def fetch(self, query: Query) -> pa.Table:
         spark = await self._engine.spark()

@@ -23,9 +23,9 @@ from holdfast.objects.open import open_store
 from holdfast.ontology import Entity, Field
 from holdfast.ontology.session import Ontology
 from holdfast.pipeline.tables import Wanted, find
-from holdfast.pipeline.tables.conditions import Condition, Conditions
 from holdfast.pipeline.tables.datasource import frame
 from holdfast.pipeline.tables.given import Given
+from holdfast.pipeline.tables.table import Condition, Conditions
 
 COMMITS = 10
 SHARE = 100

@@ -25,10 +25,10 @@ from holdfast.objects.open import open_store
 from holdfast.objects.store import OVERWRITE, Object
 from holdfast.objects.uri import StoreSpec
 from holdfast.pipeline import Inline, Options, drive, problems
+from holdfast.pipeline import reports as sources
 from holdfast.pipeline.checkpoint import Checkpoints
 from holdfast.pipeline.jobs.reconcile import Reconcile
 from holdfast.pipeline.options import Env
-from holdfast.pipeline.tables import reports as sources
 from holdfast.sim.scenarios.pipeline import Straight
 from holdfast.telemetry.accept import layout as ingest
 from holdfast.telemetry.accept.conflicts import record_conflict

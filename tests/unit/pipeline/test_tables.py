@@ -24,8 +24,8 @@ from holdfast.ontology.session import Ontology, Options
 from holdfast.ontology.types.refs import TypeId
 from holdfast.ontology.types.typeinfo import type_info
 from holdfast.pipeline.tables import Wanted, everything, find
-from holdfast.pipeline.tables.conditions import Condition, Conditions
 from holdfast.pipeline.tables.given import Given
+from holdfast.pipeline.tables.table import Condition, Conditions
 from holdfast.pipeline.write.rows import READ_COLUMNS
 from holdfast.platform.open import open_platform
 from holdfast.telemetry.records import Gauge

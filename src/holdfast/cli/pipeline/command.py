@@ -254,7 +254,7 @@ class Named:
 
     async def keys(self, spec: "StoreSpec", settings: "Settings") -> AsyncIterator[list[str]]:
         """In groups, of which each is a run."""
-        from holdfast.pipeline.tables import reports as sources  # noqa: PLC0415  # as above
+        from holdfast.pipeline import reports as sources  # noqa: PLC0415  # as above
 
         prefix = spec.prefix
         groups = [sources.event_keys(each, prefix, settings, self.refused.append) for each in self.events]

@@ -23,8 +23,7 @@ from holdfast.base.errors import Corrupt, check
 from holdfast.objects.store import Store
 from holdfast.pipeline.engine.protocol import Engine, Kernel, Planner, Progress, Query, Spread
 from holdfast.pipeline.engine.staged import Staged, Target, find_staged, publish, remove, write_parts
-from holdfast.pipeline.tables.conditions import Conditions
-from holdfast.pipeline.tables.table import Table, Wanted
+from holdfast.pipeline.tables.table import Conditions, Table, Wanted
 
 MOST_ROWS = 100_000
 _WORD = re.compile(r"[a-z_]+")

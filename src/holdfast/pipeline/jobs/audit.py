@@ -28,6 +28,7 @@ from holdfast.objects.client import START_CHECK_PREFIX, Client
 from holdfast.objects.store import CREATE, Store
 from holdfast.ontology.format import layout as ontology
 from holdfast.pipeline import layout
+from holdfast.pipeline import reports as sources
 from holdfast.pipeline.checkpoint import Checkpoints
 from holdfast.pipeline.engine import staged
 from holdfast.pipeline.engine.protocol import Spread
@@ -38,7 +39,6 @@ from holdfast.pipeline.jobs.audit_checks import CLAIMS, FINDINGS, REFERENCES, Cl
 from holdfast.pipeline.jobs.audit_hours import days
 from holdfast.pipeline.jobs.audited import INVENTORY, KEPT, SCAN, Audited, Scope
 from holdfast.pipeline.options import Env
-from holdfast.pipeline.tables import reports as sources
 from holdfast.pipeline.tables.objects import OBJECTS, ObjectsTable
 from holdfast.runs import layout as runs
 from holdfast.telemetry.accept import layout as ingest

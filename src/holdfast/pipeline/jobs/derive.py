@@ -31,7 +31,7 @@ from holdfast.pipeline.job import Steps
 from holdfast.pipeline.jobs.derive_units import DAY_WORK, NUMBERS, MakeDays, MakeUnits, TooLate, day_rows
 from holdfast.pipeline.options import Env
 from holdfast.pipeline.publish import Draft, publish, verify
-from holdfast.pipeline.tables.listed import LISTED, ListedTable
+from holdfast.pipeline.tables.batches import LISTED, ListedTable
 from holdfast.pipeline.units import DAY_HOURS, DayPlan, HourPlan, Place, Size, plan_day, plan_hour
 from holdfast.telemetry.accept.reconcile import Finding, Problem
 from holdfast.telemetry.rollup import layout as derived

@@ -1,29 +1,31 @@
-"""Accepted batches, one row each, and conflicts that are in quarantine.
+"""Batches: accepted ones, one row each, conflicts that are in quarantine, and what hours list.
 
 Without a condition on the time of acceptance the manifests themselves are listed: nothing is missed. With one, the
 references by time of those hours are.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from holdfast.base.aio import stream_bounded
+from holdfast.base.aio import blocking, stream_bounded
 from holdfast.base.errors import Corrupt, HoldfastError, Incompatible, Invalid, NotFound
 from holdfast.base.telemetry import logger
 from holdfast.objects.store import Store
 from holdfast.pipeline.tables.given import Given
 from holdfast.pipeline.tables.objects import Span, entries, past
-from holdfast.pipeline.tables.table import TIMESTAMP, Tables, Wanted, batch_of, groups, microseconds
+from holdfast.pipeline.tables.table import LAST_NS, TIMESTAMP, Tables, Wanted, groups, microseconds, rows_read
 from holdfast.telemetry.accept import layout
 from holdfast.telemetry.accept.manifest import AcceptedManifest, ConflictManifest
 from holdfast.telemetry.discover import Stray, resolve
+from holdfast.telemetry.rollup import layout as derived
+from holdfast.telemetry.rollup import listing
+from holdfast.telemetry.rollup.manifest import slot_of
 
 KEYS_AT_ONCE = 2_000
-ROWS_AT_ONCE = 1_000
-READS = 32
 UNREADABLE = "unreadable"
 """The option that says what becomes of objects that cannot be read: ``fail`` or ``skip``."""
 _log = logger("pipeline")
@@ -58,8 +60,6 @@ QUARANTINE = pa.schema(
         ("collector_id", pa.string()),
     ]
 )
-_LAST_NS = 253_370_764_800 * 1_000_000_000
-"""The year 9999, in which hours still have names."""
 
 
 class Unreadable:
@@ -76,7 +76,7 @@ class Unreadable:
             raise Invalid(f"option {UNREADABLE}: {text!r} is neither fail nor skip")
         return text == "skip"
 
-    def met(self, key: str, error: HoldfastError) -> None:
+    def handle(self, key: str, error: HoldfastError) -> None:
         """Raise it, or pass over it with a warning."""
         if not self._skip:
             raise Corrupt(
@@ -105,7 +105,7 @@ class AcceptedTable:
             keys = await accepted_keys(store, wanted)
         else:
             since = max(0, low or 0)
-            until = _LAST_NS if high is None else high + 1
+            until = LAST_NS if high is None else high + 1
             pages = entries(store, referred(since, until))
             listed = [each.key async for page in pages for each in page] if until > since else []
             keys = [key for key in listed if layout.is_by_time(key)]
@@ -118,7 +118,7 @@ class AcceptedTable:
             found = await read_manifest(store, key, unreadable)
             return None if found is None else _accepted(found)
 
-        async for batch in _in_batches(part, one, ACCEPTED, wanted):
+        async for batch in rows_read(part, one, ACCEPTED, wanted):
             yield batch
 
 
@@ -139,10 +139,10 @@ class QuarantineTable:
             try:
                 return _conflict(ConflictManifest.read(await store.get(key)))
             except (Corrupt, Incompatible, Invalid, NotFound) as error:
-                unreadable.met(key, error)
+                unreadable.handle(key, error)
                 return None
 
-        async for batch in _in_batches(part, one, QUARANTINE, wanted):
+        async for batch in rows_read(part, one, QUARANTINE, wanted):
             yield batch
 
 
@@ -181,7 +181,7 @@ async def read_manifest(store: Store, key: str, unreadable: Unreadable) -> Accep
         found = await resolve(store, key)
         return None if isinstance(found, Stray) else found.manifest
     except (Corrupt, Incompatible, Invalid, NotFound) as error:
-        unreadable.met(key, error)
+        unreadable.handle(key, error)
         return None
 
 
@@ -220,20 +220,6 @@ def _conflict(manifest: ConflictManifest) -> dict[str, Any]:
     }
 
 
-async def _in_batches(
-    keys: Sequence[str], one: Any, schema: pa.Schema, wanted: Wanted
-) -> AsyncIterator[pa.RecordBatch]:
-    rows: list[dict[str, Any]] = []
-    async for row in stream_bounded(keys, one, limit=READS):
-        if row is not None:
-            rows.append(row)
-        if len(rows) >= ROWS_AT_ONCE:
-            yield batch_of(schema, wanted.columns, rows)
-            rows = []
-    if rows:
-        yield batch_of(schema, wanted.columns, rows)
-
-
 async def _make_accepted(store: Store, given: Given) -> AcceptedTable:
     return AcceptedTable(Unreadable.of(given))
 
@@ -246,3 +232,74 @@ TABLES: Tables = {
     "accepted": (_make_accepted, (UNREADABLE, "start", "late", "max_batches_per_trigger")),
     "quarantine": (_make_quarantine, (UNREADABLE,)),
 }
+
+
+# --- batches as the hours list them ---
+
+LISTED = pa.schema(
+    [
+        ("hour", pa.int64()),
+        ("listing", pa.string()),
+        ("error", pa.string()),
+        ("slot", pa.int64()),
+        *((field.name, field.type) for field in listing.SCHEMA),
+    ]
+)
+LISTINGS_AT_ONCE = 8
+FEW_HOURS = 8
+DIGITS = "0123456789abcdef"
+
+
+@dataclass(frozen=True)
+class ListedTable:
+    """Batches as the hours that they have records in list them (``batches-by-hour``), hour by hour.
+
+    A task lists a part of an hour itself, so no list of keys travels. A listing that cannot be read gives one row with
+    an ``error`` and no batch: its hour stays as it is.
+    """
+
+    hours: tuple[int, ...]
+    name: str = "listed"
+    schema: pa.Schema = LISTED
+
+    async def plan(self, store: Store, wanted: Wanted) -> list[tuple[int, str]]:
+        """Hours, and the first digit of the listings of a part; of many hours each is one part."""
+        digits = DIGITS if len(self.hours) <= FEW_HOURS else ("",)
+        return [(hour, digit) for hour in self.hours for digit in digits]
+
+    async def read(self, store: Store, part: tuple[int, str], wanted: Wanted) -> AsyncIterator[pa.RecordBatch]:
+        hour, digit = part
+        first = f"{derived.batches_folder(hour)}{digit}"
+        keys: list[str] = []
+        async for key in store.keys(derived.batches_folder(hour), after=first if digit else None):
+            if not key.startswith(first):
+                break
+            keys.append(key)
+
+        async def one(key: str) -> pa.Table:
+            body = (await store.get(key)).body
+            return await blocking(_rows, hour, key, body)
+
+        async for rows in stream_bounded(
+            [key for key in keys if listing.is_listing(key, hour)], one, limit=LISTINGS_AT_ONCE
+        ):
+            for batch in rows.select(list(wanted.columns)).to_batches():
+                yield batch
+
+
+def _rows(hour: int, key: str, body: bytes) -> pa.Table:
+    ident = listing.id_in(key)
+    try:
+        rows = listing.table(body, key)
+    except Corrupt as error:
+        failed = {"hour": hour, "listing": ident, "error": str(error)}
+        return pa.Table.from_pylist([failed], LISTED)
+    encoded = rows.column("agent").combine_chunks().dictionary_encode()
+    slots = np.array([slot_of(agent) for agent in encoded.dictionary.to_pylist()], np.int64)
+    own = {
+        "hour": pa.array(np.full(rows.num_rows, hour)),
+        "listing": pa.repeat(pa.scalar(ident), rows.num_rows),
+        "error": pa.repeat(pa.scalar(""), rows.num_rows),
+        "slot": pa.array(slots[encoded.indices.to_numpy()] if rows.num_rows else slots),
+    }
+    return pa.table({**own, **{name: rows.column(name) for name in rows.column_names}}, schema=LISTED)

@@ -36,9 +36,8 @@ from holdfast.ontology.query.sqltables import SqlTables
 from holdfast.ontology.types.refs import Place, TypeId
 from holdfast.ontology.types.typeinfo import TypeInfo
 from holdfast.pipeline.partition import divide
-from holdfast.pipeline.tables.conditions import Conditions
 from holdfast.pipeline.tables.given import Given
-from holdfast.pipeline.tables.table import TIMESTAMP, Tables, Wanted, batch_of, groups, microseconds
+from holdfast.pipeline.tables.table import TIMESTAMP, Conditions, Tables, Wanted, batch_of, groups, microseconds
 from holdfast.pipeline.tables.types import moment_of, natively, shown_field
 
 AT_ONCE_ROWS = 5_000

@@ -10,16 +10,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from holdfast.base.aio import stream_bounded
 from holdfast.base.clock import Clock, SystemClock, parse_iso
 from holdfast.base.codec import Document
 from holdfast.bus import browse, layout
 from holdfast.objects.store import Store
 from holdfast.pipeline.tables.given import Given
-from holdfast.pipeline.tables.table import TIMESTAMP, Tables, Wanted, batch_of, groups, microseconds, text_or_none
+from holdfast.pipeline.tables.table import TIMESTAMP, Tables, Wanted, groups, microseconds, rows_read, text_or_none
 
 NAMES_AT_ONCE = 2_000
-READS = 16
 EVENTS = pa.schema(
     [
         ("namespace", pa.string()),
@@ -100,7 +98,7 @@ class EventsTable:
                 row["status"] = browse.status_of(await browse.claims_of(store, namespace, envelope.id), now_ns)
             return row
 
-        async for batch in _in_batches(names, one, EVENTS, wanted):
+        async for batch in rows_read(names, one, EVENTS, wanted):
             yield batch
 
 
@@ -126,7 +124,7 @@ class KeyedTable:
             found: Document | None = await self.read_one(store, key)
             return None if found is None else _row(self.schema, key, found)
 
-        async for batch in _in_batches(part, one, self.schema, wanted):
+        async for batch in rows_read(part, one, self.schema, wanted):
             yield batch
 
 
@@ -141,20 +139,6 @@ def _row(schema: pa.Schema, key: str, found: Document) -> dict[str, Any]:
         row[column.name] = value
     row["namespace"] = key.split("/")[1]
     return row
-
-
-async def _in_batches(
-    items: tuple[str, ...], one: Callable[[str], Any], schema: pa.Schema, wanted: Wanted
-) -> AsyncIterator[pa.RecordBatch]:
-    rows: list[dict[str, Any]] = []
-    async for row in stream_bounded(items, one, limit=READS):
-        if row is not None:
-            rows.append(row)
-        if len(rows) >= NAMES_AT_ONCE:
-            yield batch_of(schema, wanted.columns, rows)
-            rows = []
-    if rows:
-        yield batch_of(schema, wanted.columns, rows)
 
 
 async def _namespaces(store: Store, prefix: str, only: str | None, wanted: Wanted) -> list[str]:

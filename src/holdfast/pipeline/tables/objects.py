@@ -14,9 +14,8 @@ from itertools import pairwise
 import pyarrow as pa
 
 from holdfast.objects.store import Entry, Store
-from holdfast.pipeline.tables.conditions import Conditions
 from holdfast.pipeline.tables.given import Given
-from holdfast.pipeline.tables.table import Tables, Wanted
+from holdfast.pipeline.tables.table import Conditions, Tables, Wanted
 
 OBJECTS = pa.schema([("key", pa.string()), ("size", pa.int64()), ("modified_ns", pa.int64())])
 MOST_CUTS = 1024

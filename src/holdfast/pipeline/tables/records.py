@@ -3,25 +3,33 @@
 Which batches may have records in a range of time follows from the reconciler's listings and from the references by time
 that came after them; without a range, or without a reconciler, all manifests are listed. Batches that share numbers go
 into one part together, so that it is decided there whose a number is.
+
+A stream gives each number out once, to the batch that it found first; in one micro-batch the lower identity has it. So
+for a batch that shares numbers with others it must be known which of those were given out before: manifests around it
+are listed, and of the few that overlap the reference is looked at.
 """
 
+from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import pyarrow as pa
 
-from holdfast.base.aio import stream_bounded
+from holdfast.base.aio import map_bounded, stream_bounded
 from holdfast.base.clock import SystemClock
-from holdfast.base.errors import Corrupt, Invalid
+from holdfast.base.errors import Corrupt, Incompatible, Invalid, NotFound
 from holdfast.objects.store import Store
 from holdfast.pipeline.tables import decoded
 from holdfast.pipeline.tables.batches import UNREADABLE, Unreadable, accepted_keys, read_manifest
 from holdfast.pipeline.tables.decoded import Accepted, Span
 from holdfast.pipeline.tables.given import Given
-from holdfast.pipeline.tables.table import Tables, Wanted
+from holdfast.pipeline.tables.table import LAST_NS, Tables, Wanted
 from holdfast.telemetry.accept import layout
 from holdfast.telemetry.accept.manifest import AcceptedManifest
+from holdfast.telemetry.accept.reconcile import neighbours_after, overlapping
+from holdfast.telemetry.accept.references import is_in_time
+from holdfast.telemetry.discover import Position, Seen
 from holdfast.telemetry.frame import Limits
 from holdfast.telemetry.identity import BatchIdentity
 from holdfast.telemetry.query.fresh import Batches, Memory, fresh_manifests, is_reconciled, neighbour_keys
@@ -31,8 +39,9 @@ from holdfast.telemetry.rollup import listing
 
 BATCHES_AT_ONCE = 256
 CLUSTERS_AT_ONCE = 8
-READS = 16
-_FAR_NS = 253_370_764_800 * 1_000_000_000
+NUMBERS_BACK = 1_000_000
+"""How far before a batch the numbers of another may begin that overlaps it."""
+REFERENCES_AT_ONCE = 32
 
 
 @dataclass(frozen=True, order=True)
@@ -146,7 +155,7 @@ class RecordsTable:
 
     async def _by_hour(self, store: Store, span: Span, wanted: Wanted) -> list[BatchRef]:
         since = max(0, span.since_ns or 0)
-        until = _FAR_NS if span.until_ns is None else span.until_ns
+        until = LAST_NS if span.until_ns is None else span.until_ns
         if until <= since:
             return []
         # What is fresh first: a batch that is listed in between is met twice, and counts once.
@@ -164,7 +173,7 @@ class RecordsTable:
         return [each for each in (*listed, *fresh) if agents(each.agent) and boots(each.boot)]
 
     async def _fresh(self, store: Store, since_ns: int) -> list[BatchRef]:
-        found = await fresh_manifests(store, since_ns, Unreadable(skip=self.skip).met)
+        found = await fresh_manifests(store, since_ns, Unreadable(skip=self.skip).handle)
         others = await neighbour_keys(store, [each.identity for each in found])
         return [*map(BatchRef.of_manifest, found), *_of_keys(others)]
 
@@ -199,7 +208,7 @@ async def _load(store: Store, batches: Batches, ref: BatchRef, unreadable: Unrea
     if batch is None and identity.manifest_id in batches.expired:
         return None
     if batch is None:
-        unreadable.met(blob, Corrupt("missing, or not a frame that this version can read"))
+        unreadable.handle(blob, Corrupt("missing, or not a frame that this version can read"))
         return None
     return Accepted(batch, ref.accepted_at_ns, before)
 
@@ -211,6 +220,75 @@ async def _listings(store: Store, hours: range) -> AsyncIterator[str]:
             return
         if derived.listing_in(key) is not None:
             yield key
+
+
+# --- streams ---
+
+
+async def clusters_between(
+    store: Store, start: Position, keys: Sequence[str], unreadable: Unreadable
+) -> tuple[list[tuple[BatchRef, ...]], frozenset[tuple[str, str, int, int]]]:
+    """The batches that these references name, with all that may share numbers with them; and which are theirs."""
+
+    async def one(key: str) -> AcceptedManifest | None:
+        return await read_manifest(store, key, unreadable)
+
+    found = [each for each in await map_bounded(keys, one, limit=REFERENCES_AT_ONCE) if each is not None]
+    own = {each.identity: BatchRef.of_manifest(each) for each in found}
+    before = await _given_before(store, start, own, unreadable)
+    given = frozenset(each.identity for each in own.values())
+    return clusters([*own.values(), *before]), given
+
+
+async def _given_before(
+    store: Store, start: Position, own: Iterable[BatchIdentity], unreadable: Unreadable
+) -> list[BatchRef]:
+    """Batches that share a number with one of these and were given out before ``start``."""
+    boots: dict[tuple[str, str], list[BatchIdentity]] = defaultdict(list)
+    for identity in own:
+        boots[identity.agent_id, identity.boot_id].append(identity)
+    mine = set(own)
+
+    async def around(identities: list[BatchIdentity]) -> set[BatchIdentity]:
+        ordered = sorted(identities)
+        last = max(each.seq_end for each in ordered)
+        longest = max(NUMBERS_BACK, *(each.seq_end - each.seq_start + 1 for each in ordered))
+        folder = f"{layout.ACCEPTED}{layout.boot_path(ordered[0].agent_id, ordered[0].boot_id)}"
+        others: list[BatchIdentity] = []
+        async for key in store.keys(folder, after=neighbours_after(ordered[0], longest)):
+            other = layout.identity_in(key)
+            if other is None or key != layout.accepted_key(other):
+                continue
+            if other.seq_start > last:
+                break
+            if other not in mine:
+                others.append(other)
+        return {other for each in ordered for other in overlapping(each, others)} if others else set()
+
+    near = set().union(*await map_bounded(boots.values(), around, limit=REFERENCES_AT_ONCE))
+
+    async def looked(identity: BatchIdentity) -> BatchRef | None:
+        name = layout.accepted_key(identity)
+        try:
+            found = await store.get(name)
+            manifest = AcceptedManifest.read(found)
+        except (Corrupt, Incompatible, NotFound) as error:
+            unreadable.handle(name, error)
+            return None
+        key = layout.accepted_by_time_key(manifest.accepted_at_unix_ns, identity)
+        try:
+            reference = await store.head(key)
+        except NotFound:
+            return None
+        seen = Seen(key.removeprefix(layout.ACCEPTED_BY_TIME), reference.modified_ns)
+        before = start.has(seen) and is_in_time(reference, found.modified_ns)
+        return replace(BatchRef.of_manifest(manifest), before=True) if before else None
+
+    found = await map_bounded(sorted(near), looked, limit=REFERENCES_AT_ONCE)
+    return [each for each in found if each is not None]
+
+
+# --- options ---
 
 
 def span_of(given: Given) -> Span:

@@ -5,25 +5,29 @@ from the batches themselves, by the same functions. A condition on ``metric`` or
 conditions on labels (``where``, such as ``cpu=0,mode!=idle``) leave out chunks before anything is read.
 
 Each boot of a series has a window in one row (``query.answer`` says how boots are put together).
+
+A query may run for longer than garbage collection leaves superseded chunks in their place. A task that misses one looks
+up the current generation of the hour. Its inputs contain those of every earlier one, so it has all that is missed; of
+what it says, the rows of the bucket of agents that was planned are taken, however the hour is divided by then.
+``Corrupt`` for a chunk that is current and missing, or not what was written.
 """
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.base.aio import blocking, stream_bounded
-from holdfast.base.errors import Corrupt
+from holdfast.base.aio import blocking, map_bounded, stream_bounded
+from holdfast.base.errors import Corrupt, NotFound
 from holdfast.objects.store import Store
 from holdfast.pipeline.tables.batches import UNREADABLE, Unreadable
 from holdfast.pipeline.tables.decoded import Span
 from holdfast.pipeline.tables.given import Given
 from holdfast.pipeline.tables.records import span_of
-from holdfast.pipeline.tables.rollup_chunks import Fetched, Pieces, fetch
-from holdfast.pipeline.tables.table import Tables, Wanted
+from holdfast.pipeline.tables.table import LAST_NS, Tables, Wanted
 from holdfast.telemetry.frame import Limits
 from holdfast.telemetry.query.fresh import Batches, Memory
 from holdfast.telemetry.query.known import Hour, Looked
@@ -34,16 +38,95 @@ from holdfast.telemetry.rollup.extract import telemetry_of
 from holdfast.telemetry.rollup.kernel import is_current, rolled
 from holdfast.telemetry.rollup.layout import DAY_NS, DEFAULT_WINDOWS, HOUR_NS, Windows, hour_start_ns, window_of
 from holdfast.telemetry.rollup.listing import Listed
-from holdfast.telemetry.rollup.manifest import ChunkRef, Generation, Kind, Table, bucket_of
+from holdfast.telemetry.rollup.manifest import MAKE_ANEW, ChunkRef, Generation, Kind, Table, bucket_of, read_generation
 from holdfast.telemetry.rollup.matchers import AGENT, Matcher, chosen, may_match
 from holdfast.telemetry.rollup.rollup import Rows
 
 PART_BYTES = 8 << 20
 READS = 8
-_FAR_NS = 253_370_764_800 * 1_000_000_000
+LOOKS = 4
+"""How often it is looked up what is current."""
+CHUNKS_AT_ONCE = 4
+SCHEMA = pa.schema([each.with_nullable(True) for each in chunk.SCHEMA])
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """The chunks of one metric and window in one bucket of an hour: what is missed of one is found for all of them."""
+
+    hour: int
+    buckets: int
+    bucket: int
+    metric: str
+    window_ns: int
+    refs: tuple[ChunkRef, ...]
+
+    @property
+    def bytes(self) -> int:
+        return sum(ref.bytes for ref in self.refs)
+
+    @property
+    def kind(self) -> Kind:
+        return Kind.DAILY if self.window_ns > HOUR_NS else Kind.ROLLUP
+
+    def now(self, generation: Generation | None) -> Iterator[ChunkRef]:
+        """The chunks of a generation that have rows of these agents."""
+        for unit in () if generation is None else generation.units:
+            mask = min(self.buckets, generation.buckets if generation is not None else 1) - 1
+            if unit.bucket & mask == self.bucket & mask:
+                for ref in unit.chunks:
+                    if (ref.table, ref.metric, ref.window_ns) == (Table.ROLLUP, self.metric, self.window_ns):
+                        yield ref
+
+
+@dataclass(frozen=True)
+class Fetched:
+    tables: list[pa.Table]
+    moved: bool
+    """They are other chunks than those that were planned: a series may have a window in several of them."""
+
+
+async def fetch(store: Store, pieces: Pieces) -> Fetched:
+    refs = pieces.refs
+    for _ in range(LOOKS):
+        try:
+            tables = await map_bounded(refs, lambda ref: _table(store, ref), limit=CHUNKS_AT_ONCE)
+        except NotFound:
+            refs = await _resolved(store, pieces, refs)
+            continue
+        moved = refs != pieces.refs
+        return Fetched([_of_bucket(each, pieces) for each in tables] if moved else tables, moved)
+    raise Corrupt(f"{pieces.refs[0].key}: superseded again and again while it was read", remedy="read the table again")
+
+
+async def _resolved(store: Store, pieces: Pieces, refs: tuple[ChunkRef, ...]) -> tuple[ChunkRef, ...]:
+    """What is current instead of these."""
+    try:
+        found = tuple(pieces.now(await read_generation(store, pieces.kind, pieces.hour)))
+    except NotFound:  # it was superseded between two looks
+        return refs
+    if found == refs:
+        raise Corrupt(f"{refs[0].key}: a chunk that is current is missing, it or one beside it", remedy=MAKE_ANEW)
+    if not found:
+        detail = f"{pieces.refs[0].key}: removed, and the hour has no such window any more"
+        raise Corrupt(detail, remedy="read the table again")
+    return found
+
+
+async def _table(store: Store, ref: ChunkRef) -> pa.Table:
+    body = (await store.get(ref.key)).body
+    ref.check(body)
+    return (await blocking(chunk.read, body, key=ref.key))[0]
+
+
+def _of_bucket(table: pa.Table, pieces: Pieces) -> pa.Table:
+    agents = table.column(AGENT).to_pylist()
+    own = {agent for agent in set(agents) if bucket_of(agent, pieces.buckets) == pieces.bucket}
+    return table.take(pa.array(np.flatnonzero([agent in own for agent in agents])))
+
+
 _Joint = tuple[list[Pieces], list["Raw"]]
 """Chunks and batches whose rows belong together."""
-SCHEMA = pa.schema([each.with_nullable(True) for each in chunk.SCHEMA])
 
 
 @dataclass(frozen=True)
@@ -81,7 +164,7 @@ class RollupTable:
 
     async def plan(self, store: Store, wanted: Wanted) -> list[RollupPart]:
         span = self._within(wanted)
-        since, until = max(0, span.since_ns or 0), _FAR_NS if span.until_ns is None else span.until_ns
+        since, until = max(0, span.since_ns or 0), LAST_NS if span.until_ns is None else span.until_ns
         if self.daily:
             since, until = since // DAY_NS * DAY_NS, -(-until // DAY_NS) * DAY_NS
         if until <= since:
@@ -103,7 +186,7 @@ class RollupTable:
         )
         lost = sorted({each for hour in hours for unit in hour.units for each in unit.unreadable})
         for each in (*lost, *sorted(looked.batches.unreadable)):
-            Unreadable(skip=self.skip).met(each, Corrupt("its bytes are missing, or no frame that can be read"))
+            Unreadable(skip=self.skip).handle(each, Corrupt("its bytes are missing, or no frame that can be read"))
         return self._divided(hours, span, wanted)
 
     def _within(self, wanted: Wanted) -> Span:
@@ -190,7 +273,7 @@ class RollupTable:
         batches = Batches(store, Limits(), memory=Memory(most_bytes=0))
         found = await batches.all(raw.rows)
         for each in sorted(batches.unreadable):
-            Unreadable(skip=self.skip).met(each, Corrupt("its bytes are missing, or no frame that can be read"))
+            Unreadable(skip=self.skip).handle(each, Corrupt("its bytes are missing, or no frame that can be read"))
         start_ns = hour_start_ns(raw.hour)
         telemetry = await blocking(telemetry_of, found, start_ns, start_ns + HOUR_NS, raw.taken)
         steps = _steps(window_ns)

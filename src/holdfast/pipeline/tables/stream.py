@@ -24,12 +24,11 @@ from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.chain.history import commit_at
 from holdfast.ontology.format.head import read_head
 from holdfast.pipeline.errors import in_one_line
-from holdfast.pipeline.tables import references
 from holdfast.pipeline.tables.batches import KEYS_AT_ONCE, AcceptedTable, Unreadable
 from holdfast.pipeline.tables.changes import ChangesTable
+from holdfast.pipeline.tables.datasource import batches, with_store
 from holdfast.pipeline.tables.given import Given
-from holdfast.pipeline.tables.records import RecordsTable, in_parts
-from holdfast.pipeline.tables.source import batches, with_store
+from holdfast.pipeline.tables.records import RecordsTable, clusters_between, in_parts
 from holdfast.pipeline.tables.table import Table, Wanted, groups
 from holdfast.pipeline.tables.types import moment_of
 from holdfast.telemetry.discover import Position, Rule, given_between, latest, look, new_since
@@ -193,7 +192,7 @@ class ReferencesStream(TableStream):
         if isinstance(self._table, AcceptedTable):
             return groups(keys, worth=KEYS_AT_ONCE, most=self._wanted.partitions)
         table: RecordsTable = self._table
-        together, given = await references.clusters_between(store, before, keys, Unreadable(skip=table.skip))
+        together, given = await clusters_between(store, before, keys, Unreadable(skip=table.skip))
         return in_parts(together, table.span, self._wanted.partitions, given)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name

@@ -4,21 +4,109 @@
 again. A part is data, small and picklable. ``read`` is run in a task, on a store of its own; it gives batches with the
 columns that are wanted, in their order, and holds no more than a few of them at a time.
 
-A row may be given though a condition is false of it: the caller checks again. No row for which all are true is
-missing.
+Conditions are those that a reader was asked for, as far as they help to leave something out. A row may be given though
+a condition is false of it: the caller checks again. No row for which all are true is missing, so what is not understood
+here is left out of the conditions, not guessed at.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from difflib import get_close_matches
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 import pyarrow as pa
 
+from holdfast.base.aio import stream_bounded
 from holdfast.base.errors import NotFound
 from holdfast.objects.store import Store
-from holdfast.pipeline.tables.conditions import Conditions
 from holdfast.pipeline.tables.given import Given
+
+T = TypeVar("T")
+TIMESTAMP = pa.timestamp("us", "UTC")
+LAST_NS = 253_370_764_800 * 1_000_000_000
+"""The year 9999, in which hours still have names."""
+ROWS_AT_ONCE = 1_000
+READS = 32
+Operator = Literal["=", "<", "<=", ">", ">=", "in", "startswith", "null", "not null"]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One column against one value; of ``in``, a tuple of values."""
+
+    column: str
+    operator: Operator
+    value: Any = None
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """All of them hold."""
+
+    terms: tuple[Condition, ...] = ()
+
+    def of(self, column: str) -> list[Condition]:
+        return [each for each in self.terms if each.column == column]
+
+    def values(self, column: str) -> frozenset[Any] | None:
+        """The only values that the column may have; None if that is not known."""
+        found: frozenset[Any] | None = None
+        for each in self.of(column):
+            if each.operator in ("=", "in"):
+                own = frozenset(each.value if each.operator == "in" else (each.value,))
+                found = own if found is None else found & own
+        return found
+
+    def allows(self, column: str) -> Callable[[str], bool]:
+        """A test for values of a column of text."""
+        known = self.values(column)
+        begins = [each.value for each in self.of(column) if each.operator == "startswith"]
+        return lambda value: (known is None or value in known) and all(value.startswith(each) for each in begins)
+
+    def whole(self, column: str) -> tuple[int | None, int | None]:
+        """The least and the greatest whole number that the column may have."""
+        return _bounds((each.operator, each.value) for each in self.of(column))
+
+    def times(self, exact: str, rounded: str) -> tuple[int | None, int | None]:
+        """The same of a time: a column of nanoseconds, and one of timestamps, whose values lost what is below a
+        microsecond."""
+        low, high = self.whole(exact)
+        first, last = _bounds((each.operator, _nanoseconds(each.value)) for each in self.of(rounded))
+        if first is not None:
+            low = first if low is None else max(low, first)
+        if last is not None:
+            high = last + 999 if high is None else min(high, last + 999)
+        return low, high
+
+
+def _bounds(terms: Iterable[tuple[str, Any]]) -> tuple[int | None, int | None]:
+    low: list[int] = []
+    high: list[int] = []
+    for operator, value in terms:
+        if not isinstance(value, int | Sequence) or isinstance(value, bool | str | bytes):
+            continue
+        if isinstance(value, Sequence):
+            numbers = [each for each in value if isinstance(each, int)]
+            if operator == "in" and numbers and len(numbers) == len(value):
+                low.append(min(numbers))
+                high.append(max(numbers))
+            continue
+        if operator in ("=", ">", ">="):
+            low.append(value + (operator == ">"))
+        if operator in ("=", "<", "<="):
+            high.append(value - (operator == "<"))
+    return max(low, default=None), min(high, default=None)
+
+
+def _nanoseconds(value: Any) -> Any:
+    """Of a timestamp with a zone. Without one the moment is ambiguous."""
+    if isinstance(value, tuple):
+        return tuple(map(_nanoseconds, value))
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        return None
+    since = value.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)
+    return (since.days * 86_400 + since.seconds) * 1_000_000_000 + since.microseconds * 1_000
 
 
 @dataclass(frozen=True)
@@ -79,7 +167,19 @@ def batch_of(schema: pa.Schema, columns: Sequence[str], rows: Sequence[Any]) -> 
     return pa.RecordBatch.from_arrays(arrays, schema=wanted)
 
 
-TIMESTAMP = pa.timestamp("us", "UTC")
+async def rows_read(
+    items: Sequence[T], one: Callable[[T], Awaitable[dict[str, Any] | None]], schema: pa.Schema, wanted: Wanted
+) -> AsyncIterator[pa.RecordBatch]:
+    """What ``one`` reads of each item, as batches; None for an item without a row."""
+    rows: list[dict[str, Any]] = []
+    async for row in stream_bounded(items, one, limit=READS):
+        if row is not None:
+            rows.append(row)
+        if len(rows) >= ROWS_AT_ONCE:
+            yield batch_of(schema, wanted.columns, rows)
+            rows = []
+    if rows:
+        yield batch_of(schema, wanted.columns, rows)
 
 
 def microseconds(time_ns: int | None) -> int | None:

@@ -1,5 +1,6 @@
 """Loads as a pipeline makes them, without Spark: staged, landed, tidied up; and what the dead leave is collected."""
 
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -8,6 +9,7 @@ import pytest
 from holdfast.base.errors import Conflict, Invalid
 from holdfast.objects.client import Client
 from holdfast.objects.open import open_store
+from holdfast.ontology import Entity, Field
 from holdfast.ontology.bulk.decide import Policy, Rules
 from holdfast.ontology.bulk.load import Landed
 from holdfast.ontology.format import layout
@@ -19,7 +21,7 @@ from holdfast.ontology.types.errors import InvalidValue
 from holdfast.pipeline.engine import Inline
 from holdfast.pipeline.gc import ontology as garbage
 from holdfast.pipeline.jobs.compact import compact
-from holdfast.pipeline.write.rows import LoadOptions, Staged, Typed, imported, known_type, land, staged
+from holdfast.pipeline.write.rows import Columns, LoadOptions, Staged, Typed, imported, known_type, land, staged
 from tests.unit.ontology.bulk_kit import CUSTOMER_ID, Customer, customers, table
 from tests.unit.pipeline.gc_desk import GcDesk
 
@@ -30,7 +32,7 @@ async def loaded(store: Client, typed: Typed, rows: pa.Table, *, tasks: int = 2,
     for task in range(tasks):
         some = rows.take(pa.array(range(task, rows.num_rows, tasks), pa.int64()))
         done = await staged(store, load, typed.type_info(), some.to_batches())
-        parts.append(Staged.parse(done.document()))
+        parts.append(Staged.parse(done.document(), key="load"))
     return await land(store, typed.type_info(), load, parts, LoadOptions(**wanted), Inline())
 
 
@@ -51,6 +53,40 @@ async def test_a_load_leaves_nothing_staged_whatever_came_of_it() -> None:
         assert (await loaded(store, by_schema, table(customers(0, 5, "other")), rules=replacing)).tally.replaced == 5
         assert [key async for key in store.keys(layout.LOADS)] == []
         assert (await verify(store, deep=True)).good
+
+
+class Price(Entity):
+    id: Field[str] = Field(primary_key=True)
+    amount: Field[Decimal]
+
+
+async def test_a_decimal_has_one_text_whatever_the_places_of_its_column() -> None:
+    async with open_store("memory:") as store:
+        for places, is_news in ((2, True), (18, False)):
+            rows = pa.table({"id": ["a"], "amount": pa.array([Decimal("1.10")], pa.decimal128(places + 10, places))})
+            landed = await loaded(store, Typed(python=Price), rows, tasks=1)
+            assert (landed.commit is not None) is is_news
+
+
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [
+        (pa.array(["D"]), "column op has the value 'D'"),
+        (pa.array([None], pa.string()), "column op has the value None"),
+        (pa.array([1]), "column op is of type int64, and says what becomes of a row"),
+    ],
+)
+async def test_a_column_that_says_nothing_about_retracting_is_refused_with_what_it_may_say(
+    column: pa.Array, said: str
+) -> None:
+    async with open_store("memory:") as store:
+        info = Typed(python=Price).type_info()
+        rows = pa.table({"id": ["a"], "op": column})
+        meant = Columns.of(rows.column_names, info, "op", None)
+        done = await staged(store, "load", info, rows.to_batches(), meant)
+        with pytest.raises(InvalidValue, match=said) as refused:
+            await land(store, info, "load", [done], LoadOptions(), Inline())
+        assert "insert, update" in (refused.value.remedy or "")
 
 
 def test_a_class_that_cannot_be_had_is_named() -> None:

@@ -23,7 +23,7 @@ OF_CATALOG = "option."
 KEPT = "holdfast.options"
 """Metadata of the first column of such a table: its options."""
 CREATE = "a table of Spark's catalog is to be created without a list of columns, or its options are lost"
-INSERT = "INSERT needs a temporary view, because Spark does not pass the options of a table of its catalog on to it"
+INSERT = "Spark gives no options to INSERT into a table of its catalog, or to CREATE TABLE ... AS: use a temporary view"
 _FLAGS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 

@@ -138,4 +138,4 @@ def _staged(frame: "DataFrame", staging: Staging) -> list[Staged]:
         table = frame.mapInArrow(staging, "row binary").toArrow()
     except Exception as error:  # py4j and Spark Connect each have their own
         raise SparkFailed(f"load: a task failed for good ({reason(error)})") from error
-    return [Staged.parse(json.loads(row)) for row in table.column(0).to_pylist()]
+    return [Staged.parse(json.loads(row), key="load") for row in table.column(0).to_pylist()]

@@ -13,13 +13,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.base.codec import Document
 from holdfast.base.errors import HoldfastError, Invalid
+from holdfast.base.record import Record
 from holdfast.objects.open import open_store
 from holdfast.objects.store import Store
 from holdfast.objects.uri import StoreSpec
@@ -29,6 +30,7 @@ from holdfast.ontology.bulk.stage import StagedFile, Stager
 from holdfast.ontology.chain import catalog
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.format.chainstate import Ledger
+from holdfast.ontology.format.data.columns import DECIMAL
 from holdfast.ontology.format.data.intake import JSON_TEXT
 from holdfast.ontology.format.head import read_head
 from holdfast.ontology.maintain import leftovers
@@ -145,6 +147,9 @@ class Columns:
             place = found.schema.get_field_index(name)
             if pa.types.is_string(found.schema.field(place).type):
                 found = found.set_column(place, found.schema.field(place).with_metadata(JSON_TEXT), found.column(place))
+        for place, own in enumerate(found.schema):
+            if _is_narrower(own.type):  # its places are the column's: equal numbers are to be equal texts
+                found = found.set_column(place, own.with_type(DECIMAL), found.column(place).cast(DECIMAL))
         if self.order is not None:
             found = found.append_column(ORDER, table.column(self.order))
         if self.change is None:
@@ -172,35 +177,32 @@ class Columns:
         return found.filter(pc.invert(pc.is_in(column, pa.array(_PASSED_OVER))))
 
 
+def _is_narrower(kind: pa.DataType) -> bool:
+    """A type of decimals that all fit the type that tables show them in."""
+    whole = DECIMAL.precision - DECIMAL.scale
+    return bool(pa.types.is_decimal(kind) and kind.scale <= DECIMAL.scale and kind.precision - kind.scale <= whole)
+
+
 # --- tasks ---
 
 
+class Fault(NamedTuple):
+    """Why a row does not fit: what ``InvalidValue`` says."""
+
+    message: str
+    type_name: str
+    field: str | None
+    remedy: str | None
+
+
 @dataclass(frozen=True)
-class Staged:
+class Staged(Record):
     """What a task has staged, or why a row of its own does not fit. Picklable."""
 
+    WHAT = "what a task has staged"
     load: str
-    staged_files: tuple[Document, ...] = ()
-    rows: int = 0
-    fault: tuple[str, str, str | None] | None = None
-    """Type, message, field."""
-    source: str | None = None
-    """Whose batch it is, as far as the task knows."""
-
-    def document(self) -> Document:
-        return {
-            "load": self.load,
-            "staged_files": list(self.staged_files),
-            "rows": self.rows,
-            "fault": None if self.fault is None else list(self.fault),
-        }
-
-    @classmethod
-    def parse(cls, document: Document) -> "Staged":
-        fault = document["fault"]
-        return cls(
-            document["load"], tuple(document["staged_files"]), document["rows"], None if fault is None else tuple(fault)
-        )
+    files: tuple[StagedFile, ...] = ()
+    fault: Fault | None = None
 
 
 async def staged(
@@ -216,10 +218,9 @@ async def staged(
         for batch in batches:
             if batch.num_rows:
                 await stager.add(columns.taken(pa.Table.from_batches([batch])))
-        staged_files = await stager.finish()
+        return Staged(load, tuple(await stager.finish()))
     except InvalidValue as error:
-        return Staged(load, fault=(error.type_name, str(error), error.field))
-    return Staged(load, tuple(staged_file.document() for staged_file in staged_files), stager.rows)
+        return Staged(load, fault=Fault(str(error), error.type_name, error.field, error.remedy))
 
 
 def stage(spec: StoreSpec, load: str, typed: Typed, batches: Iterable[pa.RecordBatch], columns: Columns) -> Staged:
@@ -320,7 +321,7 @@ async def land(
     )
     try:
         _check(parts, load_options)
-        staged_files = [StagedFile.parse(each, key="a staged part") for part in parts for each in part.staged_files]
+        staged_files = [each for part in parts for each in part.files]
         request = bulk_load.Request(
             load, load_options.rules, load_options.source, load_options.batch, load_options.if_head, metadata
         )
@@ -340,9 +341,9 @@ def _check(parts: Sequence[Staged], load_options: LoadOptions) -> None:
     """The first row that does not fit refuses the load; and so does an empty frame in place of all there is."""
     for part in parts:
         if part.fault is not None:
-            type_name, message, name = part.fault
-            raise InvalidValue(message, type_name=type_name, field=name)
-    if load_options.rules.instead and not load_options.allow_empty and not sum(part.rows for part in parts):
+            fault = part.fault
+            raise InvalidValue(fault.message, type_name=fault.type_name, field=fault.field, remedy=fault.remedy)
+    if load_options.rules.instead and not load_options.allow_empty and not any(part.files for part in parts):
         raise Invalid(
             "there are no rows, and they would take the place of all there are",
             remedy="set allow_empty to retract everything, or look why the frame is empty",

@@ -127,7 +127,9 @@ def check_columns(info: TypeInfo, given: Sequence[str]) -> None:
     wanted = [*info.fields, *(ENDS if info.ends is not None else ())]
     for name in given:
         if name not in wanted or given.count(name) > 1:
-            close = difflib.get_close_matches(name, wanted, n=1)
+            close = [each for each in wanted if each.lower() == name.lower()] or difflib.get_close_matches(
+                name, wanted, n=1
+            )
             raise InvalidValue(
                 f"{info.name} has no field {name}, but the table has such a column"
                 if name not in wanted

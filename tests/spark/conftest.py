@@ -3,16 +3,19 @@ run. And an S3 server, as in integration."""
 
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from holdfast.base.config import Settings, load
 from holdfast.objects.uri import StoreSpec
 from holdfast.pipeline.engine.session import Spark, start
 from holdfast.pipeline.engine.spark import SparkEngine
 from tests.integration.conftest import bucket, ministack, s3_server
+from tests.integration.servers import S3Server
 from tests.leftovers import adopt
 from tests.spark.readings import PYTHONPATH
 
@@ -62,6 +65,26 @@ def forget_sessions(spark: Spark) -> None:
 def _connect_service(spark: Spark) -> Any:
     services = spark.session.sparkContext._jvm.org.apache.spark.sql.connect.service
     return getattr(getattr(services, "SparkConnectService$"), "MODULE$")  # what Scala calls an object
+
+
+@dataclass(frozen=True)
+class OnS3:
+    uri: str
+    settings: Settings
+    config: Path
+    """A settings file that says the same, and where the secret is."""
+
+
+@pytest.fixture
+def on_s3(s3_server: S3Server, bucket: str, tmp_path: Path) -> OnS3:
+    """A store that is reached with keys which no process of Spark has."""
+    config, secret = tmp_path / "holdfast.toml", tmp_path / "secret"
+    secret.write_text(s3_server.secret_key)
+    config.write_text(
+        f'[s3]\nendpoint = "{s3_server.endpoint}"\nregion = "us-east-1"\nallow_http = true\n'
+        f'access_key_id = "{s3_server.access_key}"\nsecret_access_key_file = "{secret}"\n'
+    )
+    return OnS3(f"s3://{bucket}/some/prefix", load(config=config), config)
 
 
 @pytest.fixture

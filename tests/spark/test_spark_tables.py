@@ -11,13 +11,11 @@ import pytest
 from pyspark.errors import PySparkException
 
 from holdfast import pipeline
-from holdfast.base.config import Settings
 from holdfast.bus import Bus
 from holdfast.objects.client import Client
 from holdfast.objects.open import open_store
 from holdfast.objects.uri import StoreSpec
 from holdfast.ontology.maintain.compact import Compactor
-from holdfast.ontology.query.sqltables import SqlTables
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.types.refs import TypeId
 from holdfast.pipeline.engine.session import PUSHDOWN, Spark
@@ -25,15 +23,14 @@ from holdfast.pipeline.tables import everything
 from holdfast.pipeline.tables.datasource import frame
 from holdfast.telemetry.accept import references
 from holdfast.telemetry.records import Gauge
-from tests.integration.servers import S3Server
+from tests.spark.conftest import OnS3
 from tests.unit.ontology.shop import Customer, Everything, Order, Product, Subscription
 from tests.unit.ontology.shop import everything as one_of_everything
 from tests.unit.pipeline.field import START, Field
 
-TYPES = ("Customer", "Customer__history", "Customer__as_of_3", "Order")
 pytestmark = pytest.mark.timeout(600)  # a machine with much else to do starts Spark's processes slowly
-OTHERS = ("changes", "samples", "rollup", "accepted", "runs", "events")
-"""The rest is read in the same ways, which ``tests/unit/pipeline/test_tables.py`` compares without Spark."""
+TABLES = ("Customer", "Everything", "changes", "samples", "rollup", "accepted", "runs", "events")
+"""One of each kind of part. What rows they have is proved without Spark, in ``tests/unit/pipeline/test_tables.py``."""
 
 
 def bag(table: pa.Table) -> list[str]:
@@ -76,18 +73,11 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> str:
     return uri
 
 
-@pytest.mark.parametrize("name", TYPES)
-async def test_two_engines_give_one_answer(spark: Spark, place: str, name: str) -> None:
-    async with open_store(place) as store, SqlTables(store) as sql:
-        found = frame(spark.session, store, name, partitions=3)
-        assert bag(found.toArrow()) == bag(await sql.run(f'SELECT * FROM "{name}"'))
-
-
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", TABLES)
 async def test_tables_are_the_same_in_tasks_and_in_this_process(spark: Spark, place: str, name: str) -> None:
     async with open_store(place) as store:
         ours = await everything(store, {"table": name})
-        assert bag(frame(spark.session, store, name).toArrow()) == bag(ours)
+        assert bag(frame(spark.session, store, name, partitions=2).toArrow()) == bag(ours)
         assert ours.num_rows
 
 
@@ -203,30 +193,14 @@ async def test_a_stream_of_samples_gives_each_number_once_however_late(spark: Sp
         assert sum(number[2] >= 900 for number in found) == 15
 
 
-async def test_tables_and_streams_over_s3(spark: Spark, s3_server: S3Server, bucket: str, tmp_path: Path) -> None:
-    config, secret = tmp_path / "holdfast.toml", tmp_path / "secret"
-    secret.write_text(s3_server.secret_key)
-    config.write_text(
-        f'[s3]\nendpoint = "{s3_server.endpoint}"\nregion = "us-east-1"\nallow_http = true\n'
-        f'access_key_id = "{s3_server.access_key}"\nsecret_access_key_file = "{secret}"\n'
-    )
-    section = {
-        "endpoint": s3_server.endpoint,
-        "region": "us-east-1",
-        "access_key_id": s3_server.access_key,
-        "secret_access_key": s3_server.secret_key,
-        "allow_http": True,
-    }
-    settings = Settings.model_validate({"s3": section})
-    uri = f"s3://{bucket}/some/prefix"
-    async with open_store(StoreSpec.parse(uri, settings)) as store:
-        await trade(store, 3)
-        await Field(store).season(3, agents=2)
-        for name in ("Customer", "samples"):
-            ours = await everything(store, {"table": name})
-            assert bag(frame(spark.session, uri, name, config=config).toArrow()) == bag(ours)
-        options = {"config": str(config), "late": "all"}
-        follower = Follower(spark.session, uri, tmp_path / "checkpoint", table="accepted", **options)
+async def test_tables_and_streams_over_s3(spark: Spark, on_s3: OnS3, tmp_path: Path) -> None:
+    async with open_store(StoreSpec.parse(on_s3.uri, on_s3.settings)) as store:
+        await trade(store, 1)
+        await Field(store).season(3, agents=1)
+        ours = await everything(store, {"table": "Customer"})
+        assert bag(frame(spark.session, on_s3.uri, "Customer", config=on_s3.config).toArrow()) == bag(ours)
+        options = {"config": str(on_s3.config), "late": "all"}
+        follower = Follower(spark.session, on_s3.uri, tmp_path / "checkpoint", table="accepted", **options)
         [rows] = await asyncio.to_thread(follower.run)
         whole = await everything(store, {"table": "accepted"})
         assert sorted(map(_row, rows)) == bag(whole)

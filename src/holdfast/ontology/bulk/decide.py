@@ -1,4 +1,4 @@
-"""What a bulk load writes, decided on what is current: rows of one range of keys against the state of the same. Pure.
+"""Decides what a bulk load writes: the rows of one range of keys, compared with the current state of that range. Pure.
 
 Rows that are equal count once. Of several rows for one identity the newest counts: the one with the greatest value of
 the field ``latest_by``, or of the column ``_order`` that a change feed brings. Without either, or where two of the
@@ -37,7 +37,7 @@ Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 class Policy(StrEnum):
-    """What becomes of objects that are there already, with other fields."""
+    """What to do with objects that exist with other fields."""
 
     ERROR = "error"
     SKIP = "skip"
@@ -51,24 +51,24 @@ class Rules(Record):
     WHAT = "the rules of a load"
     on_conflict: Policy = Policy.ERROR
     absent: bool = False
-    """Refuse if any of its objects is there at all."""
+    """Refuse the load if any of its objects exists."""
     latest_by: str | None = None
-    """Of rows for one identity, stored ones included, the one with the greatest value of this field counts."""
+    """Of several rows for one identity, stored ones included, the one with the greatest value of this field counts."""
     instead: bool = False
-    """What is there and not in the load is retracted."""
+    """Retract objects that are not in the load."""
     retracts: bool = False
     """Staged rows have the column ``_retracts``."""
 
 
 @dataclass(slots=True)
 class Tally:
-    """What a load does, in numbers; and what refuses it, with a few examples."""
+    """The counts of a load; and the reasons to refuse it, with a few examples."""
 
     rows: int = 0
     same: int = 0
     skipped: int = 0
     older: int = 0
-    """Left out, because what is stored is newer by ``latest_by``."""
+    """Rows left out because the stored row is newer by ``latest_by``."""
     replaced: int = 0
     added: int = 0
     retracted: int = 0
@@ -146,13 +146,13 @@ def decide(type_id: TypeId, rows: pa.Table, state: pa.Table | None, rules: Rules
 
 
 def in_order(table: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """By identity, and of one identity as they were."""
+    """Sort by identity, keeping the order of rows of one identity."""
     order = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in keys])
     return table.take(order)
 
 
 def _once(rows: pa.Table, keys: Sequence[str], rules: Rules, tally: Tally) -> pa.Table:
-    """Each identity once, the newest of its rows; where that is not clear, it is counted."""
+    """The newest row of each identity; ambiguous ones are counted."""
     ranks = [] if rules.latest_by is None else [rules.latest_by]
     ranks += [ORDER] if ORDER in rows.column_names else []
     body = ["fields_json", *([RETRACTS] if rules.retracts else [])]
@@ -186,7 +186,7 @@ def _steps(column: pa.ChunkedArray) -> "np.ndarray[Any, np.dtype[np.bool_]]":
 
 
 def _repeats(rows: pa.Table, keys: Sequence[str]) -> "np.ndarray[Any, np.dtype[np.bool_]]":
-    """Which rows, in the order of identities, have that of the row before."""
+    """Which rows, in the order of identities, have the same identity as the row before."""
     other = np.zeros(rows.num_rows, np.bool_)
     for name in keys:
         other |= _steps(rows.column(name))
@@ -201,10 +201,10 @@ def _latest(state: pa.Table, keys: Sequence[str]) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """Of each row: what is known of its identity."""
+    """For each row, the current state of its identity."""
 
     places: pa.Array
-    """Where it is in what is current; null if it is not."""
+    """The position in the current state; null if the identity is not current."""
     there: Mask
     same: Mask
     """Its fields are those of the current row."""
@@ -243,7 +243,8 @@ def _equal(ours: pa.Array, theirs: pa.ChunkedArray) -> Any:
 
 
 def _with_own(current: pa.Table, rows: pa.Table, places: pa.Array, chosen: Mask, keys: Sequence[str]) -> pa.Table:
-    """What these rows retract: its last fields, with what a row says itself, so that its ``latest_by`` is kept."""
+    """The retractions of these rows: the last fields of each object, overlaid with the row's own, so that ``latest_by``
+    is kept."""
     if not chosen.any():
         return _empty(keys)
     picked = pa.array(chosen)

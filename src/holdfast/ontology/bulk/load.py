@@ -53,20 +53,20 @@ from holdfast.ontology.types.typeinfo import TypeInfo, of_schema
 
 @dataclass
 class Prepared:
-    """Rows that were decided on a type's head: what a commit asks of a bulk."""
+    """Rows that were decided on a type's head, as a commit needs them."""
 
     store: Store
     target: TypeInfo
     head: TypeHead
     generation: int
     parts: Sequence[pa.Table | StagedFile]
-    """The rows in the order of identities, in memory or staged, with all columns but those that are the same in all."""
+    """The rows in the order of identities, in memory or staged, without the columns that have one value in all rows."""
     partial: Sequence[str]
     source: str | None
     batch: int
     group_rows: int = ROW_GROUP
     marks: list[str] = field(default_factory=list)
-    """Of the attempts that a file was written for."""
+    """The keys of attempts that a file was written for."""
 
     @property
     def type_id(self) -> TypeId:
@@ -120,7 +120,7 @@ class Prepared:
         yield sink.taken()
 
     async def _groups(self) -> AsyncIterator[pa.Table]:
-        """The rows of all parts, as many at a time as a row group has."""
+        """The rows of all parts, one row group at a time."""
         waiting, count = list[pa.Table](), 0
         async for table in self._tables():
             waiting, count = [*waiting, table], count + table.num_rows
@@ -158,7 +158,7 @@ class Prepared:
 
 
 class _Sink(io.RawIOBase):
-    """What a writer writes, taken from it in between."""
+    """A file object that hands out the bytes written so far."""
 
     def __init__(self) -> None:
         self._held = bytearray()
@@ -192,12 +192,12 @@ DOUBTS = RetryPolicy(attempts=8, base_ms=50, max_ms=5_000, deadline_ms=120_000)
 
 Task = Callable[[Store, Ambient, Document], Awaitable[list[Document]]]
 Run = Callable[[str, Task, Sequence[Document]], Awaitable[list[Document]]]
-"""Runs a task for each payload, anywhere, and gives their rows."""
+"""Runs a task for each payload, and returns their rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """What became of a load."""
+    """The result of a load."""
 
     tally: Tally
     commit: Commit | None
@@ -208,10 +208,10 @@ class Landed:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is loaded, and how."""
+    """The parameters of a load."""
 
     load: str
-    """Names what is staged; no other load has it."""
+    """The unique name under which files are staged."""
     rules: Rules = field(default_factory=Rules)
     source: str | None = None
     batch: int = 0
@@ -223,7 +223,7 @@ class Request:
 
 
 class Session(Protocol):
-    """What a load asks of an ontology's session."""
+    """What a load needs of an ontology's session."""
 
     @property
     def store(self) -> Store: ...
@@ -274,7 +274,7 @@ class Loader:
             try:
                 commit = await self._onto.land(prepared, request.metadata, request.if_head)
             except Ambiguous:
-                # The next try looks first; only when the allowance is used up the caller has to.
+                # The next try looks for the commit first; when the tries are used up, the caller has to.
                 if not await budget.another():
                     raise
                 continue
@@ -282,7 +282,7 @@ class Loader:
             return Landed(tally, commit, replayed=not ours)
 
     def _position(self, request: Request, ledger: Ledger) -> Position | None:
-        """How far the source has come, if the batch is committed."""
+        """The position of the source, if the batch is committed."""
         found = None if request.source is None else ledger.sinks.get(request.source)
         return found if found is not None and found.batch >= request.batch else None
 

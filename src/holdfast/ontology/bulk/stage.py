@@ -41,7 +41,7 @@ from holdfast.ontology.types.schema import fields_of, node_of
 from holdfast.ontology.types.typeinfo import TypeInfo
 
 GROUP_ROWS = 4_096
-"""Of a staged file: a range of keys that ends within a row group reads it for a part."""
+"""Rows of a row group of a staged file. A range of keys that ends within a row group reads all of it."""
 
 
 class Part(NamedTuple):
@@ -64,7 +64,7 @@ class StagedFile(Record):
     """Row groups of the file before the first part."""
 
     def within(self, reach: "KeyRange") -> "StagedFile | None":
-        """The parts that reach into a range of keys; None if there are none."""
+        """The parts that overlap a range of keys; None if there are none."""
         wanted = [number for number, part in enumerate(self.parts) if reach.reaches(part)]
         if not wanted:
             return None
@@ -77,7 +77,7 @@ class StagedFile(Record):
 
 @dataclass(frozen=True)
 class KeyRange(Record):
-    """Identities from ``low`` on, before ``high``; None: without an end."""
+    """Identities from ``low`` on and before ``high``; None means unbounded."""
 
     WHAT = "a range of keys"
     low: Identity | None = None
@@ -87,7 +87,7 @@ class KeyRange(Record):
         return (self.low is None or self.low <= part.last) and (self.high is None or part.first < self.high)
 
     def holds(self, part: Part) -> bool:
-        """Whether all of it is inside."""
+        """Whether a part is completely inside."""
         return (self.low is None or self.low <= part.first) and (self.high is None or part.last < self.high)
 
     def cut(self, table: pa.Table, keys: Sequence[str]) -> pa.Table:
@@ -125,7 +125,7 @@ def bound(table: pa.Table, keys: Sequence[str], group_rows: int = GROUP_ROWS) ->
 
 
 def key_ranges(staged_files: Iterable[StagedFile], rows: int) -> list[KeyRange]:
-    """All keys, divided where about so many rows have begun."""
+    """Divide all keys into ranges of about this many rows."""
     begun = sorted((part.first, part.rows) for staged_file in staged_files for part in staged_file.parts)
     cuts: list[Identity] = []
     filled = 0
@@ -139,24 +139,24 @@ def key_ranges(staged_files: Iterable[StagedFile], rows: int) -> list[KeyRange]:
 
 
 CHECK_ROWS = 16_384
-"""Rows that are checked together."""
+"""Rows that are validated in one call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much is held at once. Larger means fewer objects."""
+    """Limits of memory. Larger values make fewer objects."""
 
     file_rows: int = 400_000
     file_bytes: int = 96 << 20
-    """A staged file has at most about so many rows, and so many bytes before compression."""
+    """The approximate maximum of a staged file: rows, and bytes before compression."""
     group_rows: int = GROUP_ROWS
     range_rows: int = 400_000
-    """About, of what is decided together."""
+    """The approximate number of rows that are decided together."""
     small_rows: int = 400_000
     small_bytes: int = 128 << 20
-    """A load with so much to look at, at most, is decided where it is committed."""
+    """A load of at most this size is decided in the committing process."""
     files_bytes: int = 64 << 20
-    """What one task reads of what is current."""
+    """The bytes of current files that one task reads."""
 
 
 SIZES = Sizes()
@@ -230,7 +230,7 @@ class Stager:
 
 
 def _checked(info: TypeInfo, given: Sequence[pa.Table], partial: set[str], latest_by: str | None) -> pa.Table:
-    """Rows through their class: identity, ``fields_json``, typed columns; and the columns that say how they count."""
+    """Rows validated by their class: identity, ``fields_json``, typed columns, and the control columns."""
     table = pa.concat_tables(given, promote_options="permissive").combine_chunks()
     aside = [name for name in (RETRACTS, ORDER) if name in table.column_names]
     plain = table.drop_columns(aside)
@@ -264,7 +264,7 @@ def _written(info: TypeInfo, table: pa.Table, partial: set[str]) -> pa.Table:
 
 
 def _retracted(info: TypeInfo, table: pa.Table, latest_by: str | None) -> pa.Table:
-    """Of rows that retract: the identity, and the field that orders them. Other fields may be anything, or missing."""
+    """Rows that retract: the identity, and the field that orders them. Other fields are ignored."""
     keys = intake.identity_columns(info, table)
     found: dict[str, Any] = {
         name: pa.array(column, pa.string()) for name, column in zip(names.key_columns(info.kind), keys, strict=True)
@@ -301,7 +301,7 @@ async def staged(
 
 @dataclass(frozen=True)
 class Census(Record):
-    """Which of a type's rows count, and what of their fields is needed."""
+    """Which rows of a type are current, and which of their fields are needed."""
 
     WHAT = "a description of current rows"
     type_id: TypeId
@@ -327,7 +327,7 @@ class Census(Record):
 async def stage_state(
     store: Store, ambient: Ambient, load: str, census: Census, files: Sequence[tuple[str, int | None]]
 ) -> list[StagedFile]:
-    """What these data files say of the rows that count, as staged files. ``SnapshotGone`` for one that was removed."""
+    """Stage the current rows of these data files. ``SnapshotGone`` for a file that was removed."""
     staged_files: list[StagedFile] = []
     waiting: list[pa.Table] = []
     for path, size in files:
@@ -399,8 +399,8 @@ def together(tables: Sequence[pa.Table]) -> pa.Table | None:
 def decided_rows(
     target: TypeInfo, given: pa.Table | None, state: pa.Table | None, rules: Rules, partial: set[str]
 ) -> tuple[pa.Table | None, Tally]:
-    """What of a range of keys is written, in the order of identities; None for nothing. ``partial`` names the typed
-    columns that lack values, and is added to. Blocking.
+    """The rows to write for a range of keys, in the order of identities; None for none. Typed columns that lack values
+    are added to ``partial``. Blocking.
     """
     if rules.latest_by in partial:
         raise Invalid(

@@ -57,7 +57,7 @@ from holdfast.ontology.types.refs import TypeId
 from holdfast.ontology.types.typeinfo import ENDS, UNKEYED, TypeInfo, end_key, of_schema
 
 READ_ROWS = 8_192
-"""Rows of a file that are looked at together."""
+"""Rows of a file that are validated together."""
 
 csv.field_size_limit(sys.maxsize)  # a text may be longer than the 128 KiB that the module allows by itself
 
@@ -74,7 +74,7 @@ _ENDINGS |= {".jsonl": "jsonl", ".ndjson": "jsonl"}
 
 
 def format_of(path: Path, wanted: FileFormat | None = None) -> FileFormat:
-    """As it is named, or as the file is."""
+    """The given format, or that of the file's extension."""
     if wanted is not None:
         return wanted
     found = _ENDINGS.get(path.suffix.lower())
@@ -87,7 +87,7 @@ def format_of(path: Path, wanted: FileFormat | None = None) -> FileFormat:
 
 
 def write_file(path: Path, style: FileFormat, info: TypeInfo, rows: Batch) -> None:
-    """All of it or nothing: the file appears when it is whole."""
+    """Write atomically: the file appears when it is complete."""
     try:
         with replacing(path) as draft:
             _write(draft, style, info, rows)
@@ -140,7 +140,7 @@ def _write_csv(file: TextIO, info: TypeInfo, rows: Batch) -> None:
 
 
 _TEXTS = {"text", "timestamp", "date", "decimal", "blob"}
-"""What the store has as texts."""
+"""Forms of columns whose values are text in JSON."""
 
 
 def _is_text(info: TypeInfo, name: str) -> bool:
@@ -159,7 +159,7 @@ def _cell(value: Any, *, text: bool) -> str:
 
 
 def read_batches(path: Path, style: FileFormat, info: TypeInfo) -> Iterator[Batch]:
-    """The rows of a file, each through its class, some at a time."""
+    """The rows of a file, validated by the class, in batches."""
     try:
         match style:
             case FileFormat.PARQUET:
@@ -219,7 +219,7 @@ def _stored(table: pa.Table, info: TypeInfo) -> list[Any]:
 
 @contextmanager
 def _numbered(first: int) -> Iterator[None]:
-    """Errors count rows from the beginning of what they were given: say where in the file that is."""
+    """Errors count rows within a batch: add the batch's position in the file."""
     try:
         yield
     except InvalidValue as error:
@@ -343,7 +343,7 @@ class Imported:
     rows: int
     """In the file."""
     same: int
-    """That were so already."""
+    """Objects that had the same fields already."""
     skipped: int
     replaced: int
     added: int
@@ -353,7 +353,7 @@ class Imported:
 async def export_file(
     store: Store, name: str, path: Path, *, style: FileFormat | None = None, as_of: Moment | None = None
 ) -> Exported:
-    """Write what a type has, now or as of a moment. Nothing is written before all of it was read."""
+    """Export a type, now or as of a moment. The file is written after everything was read."""
     return await retry_overtaken(lambda: _export(store, name, path, style, as_of))
 
 
@@ -390,7 +390,7 @@ async def _latest(store: Store, found: Resolved, newest: int, fence: RedactionFe
 
 
 def _live(type_id: TypeId, tables: Sequence[pa.Table], keys: Sequence[str], oldest: int, newest: int) -> Batch:
-    """Of each identity the latest row, if it is not retracted; by identity."""
+    """The latest row of each identity that is not retracted, ordered by identity."""
     texts = [(name, pa.string()) for name in (*keys, "fields_json")]
     schema = pa.schema([*texts, ("commit_id", pa.int64()), (names.RETRACTED, pa.bool_())])
     parts = list[pa.Table]()
@@ -420,13 +420,13 @@ def _columns(type_id: TypeId, tables: Sequence[pa.Table]) -> Batch:
 
 
 def _guessed(rows: Batch) -> dict[str, Any]:
-    """Of a type that only plain writers know: the fields that there are."""
+    """The fields of a type that only plain writers have registered, as found in its rows."""
     found = dict.fromkeys(name for row in rows for name in json.loads(row.fields_json))
     return {"fields": {name: {"type": "typing.Any"} for name in found}}
 
 
 class Session(Protocol):
-    """What an import needs of the session that it commits with."""
+    """What an import needs of its session."""
 
     def type_info(self, python: type[Mixin], /) -> TypeInfo: ...
     async def known(self, of: type[Mixin], /) -> tuple[int, TypeState]: ...
@@ -446,7 +446,7 @@ async def import_file(
     if_head: int | None = None,
     metadata: Mapping[str, Any] | None = None,
 ) -> Imported:
-    """Commit what a file has. The session must have nothing else queued."""
+    """Import a file as one commit. The session must have nothing else queued."""
     info = onto.type_info(of)
     rows = await blocking(_read, path, format_of(path, style), info)
     if not rows.distinct:
@@ -482,7 +482,7 @@ def _read(path: Path, style: FileFormat, info: TypeInfo) -> Batch:
 
 
 def _twice(rows: Batch) -> str:
-    """The first identity that is there once more."""
+    """The first duplicate identity."""
     seen: set[Identity] = set()
     for row in rows:
         if row.identity in seen:
@@ -501,7 +501,7 @@ class _Decided:
 
 
 def _decide(state: TypeState, rows: Batch, policy: Policy, *, absent: bool) -> _Decided:
-    """Which rows are written, on what is current."""
+    """Which rows to write, given the current state."""
     compared = state.compared(rows)
     there, changed = compared.there(), compared.changed()
     differ = there & changed

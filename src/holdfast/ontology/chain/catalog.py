@@ -128,7 +128,7 @@ class Catalog:
         self._runtime_id = runtime_id
 
     async def sync(self, chain: Chain, ledger: Ledger, *, repair: bool = False) -> None:
-        """Make the derived objects say what the ledger says. With ``repair`` whatever they say now."""
+        """Bring the derived objects up to the ledger; with ``repair`` rewrite them in any case."""
         found = await self._store.find(layout.TYPES)
         noted = _readable(found).get(DERIVED, 0)
         derived = noted if isinstance(noted, int) and not repair else 0
@@ -158,7 +158,7 @@ class Catalog:
         return document if after == types and document else replace(after, updated_at=self._now()).document()
 
     def _dropped(self, ledger: Ledger, document: Document) -> Document:
-        """Types that are gone now; one that has begun a new life is not."""
+        """Types that are dropped now; a type in a new life is not among them."""
         known = Dropped.parse(document, key=layout.DROPPED)
         types = {kind: dict(each) for kind, each in known.types.items()}
         for type_id, lives in ledger.lives.items():

@@ -42,7 +42,7 @@ CHECKPOINT_FAN = 4
 
 
 def checkpoint_span(commit_id: int) -> int:
-    """How many commits, up to this one, its checkpoint lists; 0 if it has none. Later ones list ever longer spans."""
+    """How many commits the checkpoint of this commit lists; 0 if it has none."""
     if commit_id < 1 or commit_id % CHECKPOINT_EVERY:
         return 0
     span = CHECKPOINT_EVERY
@@ -66,7 +66,7 @@ class Chain:
         self.stats: dict[str, FileStats] = {}
         """Of the files of manifests that were read, by path."""
         self._redacted: Place | None = None
-        """The latest redaction that is known to be finished, and reflected in what is kept."""
+        """The latest redaction that is known to be finished and applied to the cached manifests."""
 
     async def manifest(self, place: Place) -> Manifest:
         kept = self._kept.get(place.path)
@@ -124,7 +124,7 @@ class Chain:
             return Dropped()
 
     async def settled(self, latest: Place) -> bool:
-        """Whether a redaction, and all before it, is carried through; then whatever is kept here is of after it."""
+        """Whether a redaction, and all before it, is finished; then the cached manifests reflect it."""
         await self._apply_redactions(latest)
         return self._redacted is not None and self._redacted.commit_id >= latest.commit_id
 
@@ -149,13 +149,13 @@ class Chain:
             if done:
                 break
             before = (await self.read(place)).parent
-            await self.store.find(layout.redaction_key(place.path))  # kept from now on: all of this was done
+            await self.store.find(layout.redaction_key(place.path))  # remembered: the redaction is finished
             place = (await self.ledger_of(before)).redacted
         if cache is not None or await finished(self.store, latest):
             self._redacted = latest
 
     async def ledger_of(self, place: Place | None) -> Ledger:
-        """Of a commit of ours, or of none, without applying redactions to what is kept."""
+        """The ledger at a place, or the empty one; does not apply redactions to the cached manifests."""
         if place is None:
             return EMPTY
         manifest = await self.read(place)
@@ -220,7 +220,7 @@ class Chain:
             return None  # it is advice: what cannot be read is left out
 
     async def read(self, place: Place) -> Manifest:
-        """Straight from the store, and not kept."""
+        """Read from the store, and not cached."""
         try:
             found = await self.store.get(place.path)
         except Invalid as error:
@@ -305,7 +305,7 @@ class KnownHead:
         """The latest one."""
 
     def note(self, head: Head) -> None:
-        """The session has read this head, and may act on what it saw there."""
+        """Record that the session has read this head, and may act on it."""
         if self.first is None:
             self.first = head.commit_id
         if head.place is not None and (self.latest is None or head.commit_id > self.latest.commit_id):

@@ -40,7 +40,7 @@ from holdfast.ontology.types.refs import Place, TypeId
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One object that is not the same at two commits; None where there is no such object."""
+    """An object that differs between two commits; None on the side where it does not exist."""
 
     type_id: TypeId
     identity: Identity
@@ -78,7 +78,7 @@ async def find_commit(store: Store, commit_id: int) -> Manifest:
 
 
 async def diff(store: Store, older: int, newer: int) -> list[Difference]:
-    """What is not the same at two commits, by type and identity. 0 is the empty store."""
+    """The differences between two commits, by type and identity. 0 is the empty store."""
     if older > newer:
         raise Invalid(f"commit {older} is after commit {newer}", remedy="name the older one first")
     return await retry_overtaken(lambda: _diff(store, older, newer))
@@ -235,13 +235,13 @@ class When:
     strict: bool = False
 
     def until(self, moment: Moment, *, strict: bool) -> "When":
-        """The same, and nothing after a moment."""
+        """The same window, ended at a moment."""
         if self.first is not None:
             raise Invalid("between() says itself where it ends", remedy="leave out as_of()")
         return replace(self, last=moment, strict=strict)
 
     def as_history(self, after: Moment | None = None) -> "When":
-        """History, up to the moment that was named before."""
+        """Show history, up to the moment given before."""
         last = self.last if self.first is None else None
         return When("history", after=after, last=last, strict=self.strict)
 
@@ -283,7 +283,7 @@ async def window(when: When, chain: Chain, ledger: Ledger) -> Window:
 
 
 async def commit_at(moment: Moment, chain: Chain, ledger: Ledger, *, strict: bool = False) -> int:
-    """The commit that is meant; for a time, the last one up to it."""
+    """The commit for a moment; for a time, the last one up to it."""
     head = ledger.commit_id
     if isinstance(moment, int) and not isinstance(moment, bool):
         if moment < 0:
@@ -300,7 +300,7 @@ async def commit_at(moment: Moment, chain: Chain, ledger: Ledger, *, strict: boo
 
 
 async def _first(moment: Moment, chain: Chain, ledger: Ledger) -> int:
-    """The first commit that is meant; for a time, the first one not before it."""
+    """The first commit of a range; for a time, the first one not before it."""
     if isinstance(moment, int) and not isinstance(moment, bool):
         await commit_at(moment, chain, ledger)
         return moment

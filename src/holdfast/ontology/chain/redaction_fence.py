@@ -43,7 +43,7 @@ class Described(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """An order that is not carried through."""
+    """A redaction that was ordered and is not finished."""
 
     commit_id: int
     redaction: Redaction
@@ -61,7 +61,7 @@ class RedactionFence:
             raise Overtaken(f"{path}: commit {mark} has destroyed payload in it, which this read knows nothing of")
 
     def check_all(self, entries: Iterable[Described]) -> None:
-        """By their statistics: a file that is left out by them is never looked at."""
+        """Check the statistics too: a file that they exclude is never read."""
         for entry in entries:
             if entry.stats is not None and entry.stats.redacted > self.number:
                 self.check(entry.stats.redacted, entry.path)
@@ -99,7 +99,7 @@ async def fence_of(store: Store, chain: Chain, now: Ledger) -> RedactionFence:
 
 
 async def retry_overtaken(read: Callable[[], Awaitable[T]]) -> T:
-    """What a read gives that pins a head by itself; again, if it was overtaken."""
+    """Run a read that pins a head by itself; repeat it if it was overtaken."""
     for _ in range(TRIES - 1):
         try:
             return await read()

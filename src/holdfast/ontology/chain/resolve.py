@@ -32,7 +32,7 @@ class Resolved:
     upper: int
     generation: int
     by_index: bool
-    """The index was proved right as far as it was used."""
+    """Whether the part of the index that was used is proved."""
 
     def proves(self, head: TypeHead) -> bool:
         """Whether the type had this head once, with the first of these files."""
@@ -77,7 +77,7 @@ async def with_files(
     use: Callable[[Resolved], Awaitable[T]],
     fence: RedactionFence,
 ) -> T:
-    """What ``use`` makes of a type's files. If a snapshot was removed under it, once more: the rows are the same.
+    """Call ``use`` with a type's files; call it again if a snapshot was removed meanwhile, since the rows are the same.
 
     ``fence`` is that of the head that is read at; ``ledger`` may be of an earlier commit.
     """

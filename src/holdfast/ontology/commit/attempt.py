@@ -47,7 +47,7 @@ class Bulk(Protocol):
 
     @property
     def source(self) -> str | None:
-        """Whose batch it is, of a source that may hand it over more than once."""
+        """The source and number of the batch, which may be handed over more than once."""
         ...
 
     @property
@@ -70,7 +70,7 @@ class Attempt:
     enclosed: int = 0
     """And how much of the queued outbox."""
     wanted: bool = True
-    """A caller waits for it."""
+    """Whether a caller waits for it."""
 
     @property
     def place(self) -> Place:
@@ -103,9 +103,9 @@ class Order:
     drop: Mapping[TypeId, bool] = field(default_factory=dict)
     """Types that end here, and whether they are purged."""
     redact: Document | None = None
-    """What payload is destroyed when the commit is made: it stands in the manifest."""
+    """The payload that the commit orders to be destroyed, recorded in the manifest."""
     write: Mapping[TypeId, Sequence[Row]] = field(default_factory=dict)
-    """Rows that are written as they are, whatever is current."""
+    """Rows that are written without a comparison with the current state."""
     bulk: Bulk | None = None
 
     def __bool__(self) -> bool:
@@ -121,7 +121,7 @@ PLAIN = Order()
 
 @dataclass(frozen=True)
 class Draft:
-    """What an attempt is made of."""
+    """The contents of an attempt."""
 
     rows: Mapping[TypeId, Sequence[Row]]
     versions: Mapping[TypeId, int]

@@ -75,9 +75,9 @@ RACES = RetryPolicy(attempts=40, base_ms=10, max_ms=500, deadline_ms=120_000)
 """How long a commit keeps trying against others."""
 PARALLEL = 16
 LARGE = 2_000
-"""So many intents are worth a thread."""
+"""From this many intents on a thread is used."""
 UNLOCKED = 2
-"""How often a bulk is written without the turn, which others need meanwhile; after that with it."""
+"""How often a bulk file is written without holding the lock, which others need meanwhile; after that with it."""
 
 
 class Committer:
@@ -117,7 +117,7 @@ class Committer:
         """How many of the queued intents were found to change nothing."""
         self.queue: list[Intent | Batch] = []
         self.outbox: list[Document] = []
-        """What the next commit encloses for others; queued as intents are."""
+        """Messages that the next commit carries; queued like intents."""
 
     def discard(self) -> int:
         """Forget what is queued; how much there was. What is in an attempt in doubt may still be committed."""
@@ -152,7 +152,7 @@ class Committer:
             except HoldfastError as error:
                 if not self._doubts:
                     raise
-                # Whatever went wrong since: an attempt of ours may be on the chain, or come to be.
+                # Whatever failed since, an attempt of ours may be on the chain or may still land.
                 raise Ambiguous(f"commit {self._doubts[-1].place.commit_id} may have been made: {error}") from error
             finally:
                 self._turn.done()
@@ -202,7 +202,7 @@ class Committer:
                 await self._again(budget)
 
     async def refresh(self, found: Object | None = None) -> None:
-        """Bring head and ledger to what is there now, and settle what was in doubt."""
+        """Read the current head and ledger, and settle attempts in doubt."""
         head = parse(found) if found is not None else await read_head(self._store)
         await self._view.move_to(head)
         await self._settle_doubts()
@@ -220,7 +220,7 @@ class Committer:
             return await self._draft(metadata, order)
 
     async def _draft(self, metadata: Mapping[str, Any], order: Order) -> Draft | None:
-        """What is to be written, on the state as of the head that we know; None if nothing."""
+        """The rows to write, based on the state at the known head; None if there are none."""
         items = tuple(self.queue)
         queued = {item.type_id for item in items}
         known, touched = {*queued, *order.write}, {*queued, *order.touched}
@@ -323,7 +323,7 @@ class Committer:
         return outcome
 
     def _adopt(self, attempt: Attempt, outcome: Written) -> Commit:
-        """It is in: from here on nothing may fail."""
+        """The commit is made: from here on nothing may fail."""
         self._doubts.clear()
         self._landed = None
         self._view.advance(attempt.head(self._view.head), outcome.version, attempt.manifest, attempt.rows)
@@ -434,7 +434,7 @@ class Committer:
 
 
 async def _at_once(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """As ``blocking``, for what is done sooner than a thread is found."""
+    """Like ``blocking``, but small work is done in place, because a thread would take longer."""
     return function(*args, **kwargs)
 
 

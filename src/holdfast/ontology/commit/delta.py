@@ -29,7 +29,7 @@ States = Mapping[TypeId, Known]
 
 
 def delta(intents: Iterable[Intent], states: States) -> Delta:
-    """What must be written so that every intent holds."""
+    """The rows that must be written so that every intent holds."""
     last: dict[TypeId, dict[Identity, Intent]] = {}
     for intent in intents:
         current = states[intent.type_id].get(intent.identity)

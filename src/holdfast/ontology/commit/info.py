@@ -1,4 +1,4 @@
-"""What a store says of itself: head, files per type, index lag, lock. Reads only."""
+"""A summary of a store: head, files per type, index lag, lock. Reads only."""
 
 from dataclasses import dataclass
 
@@ -13,14 +13,14 @@ from holdfast.ontology.format.index import Index, folded, read_index
 from holdfast.ontology.types.refs import TypeId
 
 MANY_FILES = 100
-"""From here on compaction is worth its while."""
+"""The number of files from which compaction is advised."""
 
 
 @dataclass(frozen=True, slots=True)
 class TypeFiles:
     type_id: TypeId
     files: int
-    """That a reader has to read: snapshots, and files of commits that are in none."""
+    """Files that a reader has to read: snapshots, and files of commits that no snapshot covers."""
     last_commit: int
     schema_version_id: int | None
     index_lag: int

@@ -41,7 +41,7 @@ class Turn(Protocol):
         ...
 
     async def try_take(self) -> bool:
-        """Take it if it is free, without waiting; whether we hold it."""
+        """Take the lock if it is free, without waiting; returns whether we hold it."""
         ...
 
     def guard(self) -> None:
@@ -105,7 +105,7 @@ class LockOptions:
     burst_ms: int = 2_000
     burst_commits: int = 20
     courtesy_every_ms: int = 2_000
-    """How long the lock may be ours, all sessions together, before it lies free for a plain writer."""
+    """How long our sessions together may hold the lock before it is left free for a plain writer."""
     timeouts: int = 24
     """A waiter gives up after so many time-outs even if the lock keeps changing hands."""
 
@@ -161,7 +161,7 @@ class WriteLock:
         self.on_idle: Callable[[], Awaitable[None]] | None = None
         self._grant: Grant | None = None
         self._epoch = 0
-        """Of our last turn; if the next is the one after it, no other session was in between."""
+        """The epoch of our last turn; if the next is one higher, no other session held the lock in between."""
         self._busy = False
         self._kept = 0
         self._commits = 0
@@ -324,7 +324,7 @@ class WriteLock:
         self._wanted |= WANTED in state.document
 
     def _courtesy_due(self, grant: Grant) -> bool:
-        """It is time to let a plain writer in, which could not say that it waits."""
+        """Whether to leave the lock free for a plain writer, which leaves no mark when it waits."""
         since_ns = self._ambient.clock.wall_ns() - _moment(grant.document.get(YIELDED_AT))
         # The clock of the last holder may be ahead of ours.
         return abs(since_ns) >= self._options.courtesy_every_ms * 1_000_000

@@ -1,4 +1,4 @@
-"""View: what a session knows of the store as of one head: the ledger, the state of each type, the schemas.
+"""A session's view of the store at one head: the ledger, the state of each type, the schemas.
 
 The head only moves forward along one chain. A head that is not a descendant of the one we know means that the store was
 restored or made anew under a living session; what it knows is then worth nothing, and it stops with ``Corrupt``.
@@ -85,7 +85,7 @@ class View(KnownHead):
             elif type_id in self._states:
                 self._states[type_id].generation = ref.generation
         for type_id in manifest.touched - set(rows):
-            self._states.pop(type_id, None)  # written elsewhere, and too many to be known here
+            self._states.pop(type_id, None)  # a bulk load: its rows are not held here
         for type_id, written in rows.items():
             self._states[type_id].committed(written, manifest.commit_id)
         for state in self._states.values():

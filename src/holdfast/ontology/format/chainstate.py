@@ -42,9 +42,9 @@ T = TypeVar("T")
 
 NOTHING_DROPPED = Dropped()
 FULL_EVERY = 64
-"""A manifest whose number is a multiple is full."""
+"""A manifest whose number is a multiple of this is full."""
 RECENT_LIMIT = 512
-"""So is one that would otherwise list more recent files than this."""
+"""A manifest that would otherwise list more recent files than this is full too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +58,15 @@ class Ledger:
     recent: tuple[FileRef, ...] = ()
     """The files of all commits after ``base``."""
     stats: Mapping[str, FileStats] = field(default_factory=dict)
-    """What is known of them, by path."""
+    """Their statistics, by path."""
     heads: Mapping[TypeId, TypeHead] = field(default_factory=dict)
     schemas: Mapping[TypeId, SchemaRef] = field(default_factory=dict)
     lives: Mapping[TypeId, tuple[Life, ...]] = field(default_factory=dict)
-    """Of each type those that have ended, oldest first."""
+    """The ended lives of each type, oldest first."""
     redacted: Place | None = None
     """The latest commit that destroyed payload."""
     sinks: Mapping[str, Position] = field(default_factory=dict)
-    """How far each source of batches has come."""
+    """The last committed batch of each source."""
     changed: frozenset[TypeId] = frozenset()
     """The types whose head or schema changed after ``base``."""
     foreign: bool = False
@@ -82,7 +82,7 @@ class Ledger:
         return self.heads.get(type_id, UNTOUCHED)
 
     def generation_of(self, type_id: TypeId) -> int:
-        """The first commit whose rows may be the type's own."""
+        """The first commit of the type's present life."""
         ref, ended = self.schemas.get(type_id), self.lives.get(type_id)
         return ref.generation if ref is not None else ended[-1].end + 1 if ended else 0
 
@@ -92,13 +92,13 @@ class Ledger:
         return next((life for life in ended if life.generation <= commit_id < life.end), None)
 
     def purged(self, type_id: TypeId, commit_id: int) -> bool:
-        """Whether the rows that the type had then are shown nowhere any more."""
+        """Whether the rows that the type had then were purged."""
         life = self.life_at(type_id, commit_id)
         return life is not None and life.purged
 
 
 def fate(ledger: Ledger, name: str) -> NotFound | None:
-    """Why there is nothing of a type that there was; None if there never was one, or still is."""
+    """Why a type that existed has no rows now; None if it never existed or still does."""
     ended = {each: lives[-1] for each, lives in ledger.lives.items() if lives and name in (each.name, each.label)}
     if not ended or any(name in (each.name, each.label) for each in (*ledger.heads, *ledger.schemas)):
         return None
@@ -168,7 +168,7 @@ def next_summary(
     redacted: Place | None = None,
     sinks: Mapping[str, Position] | None = None,
 ) -> Summary:
-    """What the next manifest, with these files, says beyond the specification; ``dropped`` types, and if purged."""
+    """Our fields of the next manifest, for these files and ``dropped`` types (and whether they are purged)."""
     commit_id = ledger.commit_id + 1
     heads: dict[TypeId, TypeHead | None] = dict(ledger.heads)
     schemas: dict[TypeId, SchemaRef | None] = dict(ledger.schemas)

@@ -36,7 +36,7 @@ class Entry:
     head: TypeHead | None = None
     """Of a snapshot of ours: the type's head as of ``last``."""
     stats: FileStats | None = field(default=None, compare=False)
-    """They only save work: two entries are the same with and without."""
+    """Statistics only save work, so they do not count in comparisons of entries."""
 
     @property
     def snapshot(self) -> bool:
@@ -113,7 +113,7 @@ async def read_index(store: Store, type_id: TypeId) -> Index:
 
 
 def read_entries(document: Document, type_id: TypeId, version: Version) -> Index:
-    """What a document says, well formed or not; an exception if it is none of an index."""
+    """The contents of a document, valid or not; raises if it is not an index document."""
     entries = tuple(sorted(map(entry_of, document["entries"]), key=lambda entry: entry.first))
     known = ("type_name", "max_indexed_commit", "entries", "write_id")
     extra = {name: value for name, value in document.items() if name not in known}
@@ -139,7 +139,7 @@ def entries_of(files: Iterable[FileRef], stats: Mapping[str, FileStats]) -> tupl
 
 
 def sealed_attempt(random: str, type_id: TypeId, first: int, before: TypeHead, after: TypeHead) -> str:
-    """The last part of a snapshot's key: unique, and good for this span of this life of this type alone."""
+    """The last part of a snapshot's key: unique, and valid only for this span of this life of this type."""
     text = f"{type_id.label} {first} {list(before)} {list(after)}"
     return random + hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 

@@ -103,7 +103,7 @@ class Registered:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What only our manifests carry, beyond the specification."""
+    """The fields that our manifests have beyond the specification."""
 
     attempt_id: str
     full: bool

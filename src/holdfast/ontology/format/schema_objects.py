@@ -26,7 +26,7 @@ class Types(Record):
     relations: Names = frozenset()
     updated_at: str = ""
     schemas_commit: Annotated[Any, Field(exclude_if=lambda value: value is None)] = None
-    """Ours: the last commit up to which the schema objects were derived from the chain."""
+    """Our field: the last commit up to which the schema objects were derived from the chain."""
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ class Merge:
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """What became of one merge."""
+    """The result of one merge."""
 
     merge: Merge
     entry: Entry
@@ -86,7 +86,7 @@ class Compacted:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """A type's files, and how many there would be."""
+    """A type's files, and how many there would be after compaction."""
 
     type_id: TypeId
     files: int
@@ -95,7 +95,7 @@ class Outlook:
 
     @property
     def bytes_to_write(self) -> int:
-        """About: what goes in."""
+        """The approximate input, in bytes."""
         return sum(merge.size for merge in self.merges)
 
 
@@ -140,7 +140,7 @@ class Compactor:
         return sorted((await self._ledger()).heads)
 
     async def outlook(self, type_id: TypeId) -> Outlook:
-        """What there is to be merged now. Asks for the sizes of files, and reads none."""
+        """The merges to make now. Requests sizes of files, and reads none."""
         ledger = await self._ledger()
         resolved = await resolve(self._store, self._chain, ledger, type_id)
         pieces = pieces_of(resolved.entries, type_id)
@@ -162,7 +162,7 @@ class Compactor:
             raise Corrupt(f"{piece.entry.path}: this file is missing", remedy="holdfast onto verify") from error
 
     async def compact(self, type_id: TypeId) -> list[Compacted]:
-        """Merge what there is to be merged, one snapshot after the other."""
+        """Make the merges, one snapshot after the other."""
 
         async def once() -> list[Compacted]:
             return [await self.perform(each) for each in (await self.outlook(type_id)).merges]
@@ -315,7 +315,7 @@ class Compactor:
             try:
                 if await write_index(self._store, self._ambient, replace(whole, entries=entries)):
                     return placed
-                doubt = None  # what it rested on is gone: no earlier try can land any more
+                doubt = None  # its base version is gone: no earlier try can land any more
             except Ambiguous as error:
                 doubt = error  # the next read of the index decides
         raise Conflict(f"{layout.index_key(*type_id)}: others keep writing it")
@@ -331,7 +331,7 @@ class Compactor:
     # --- what is left over ---
 
     async def sweep(self, types: Collection[TypeId]) -> list[str]:
-        """Remove snapshots that others have superseded long ago, and such as were never published; their keys."""
+        """Remove snapshots that were superseded long ago or never published; returns their keys."""
         modified: dict[str, int] = {}
         async for page in self._store.list(layout.SNAPSHOTS):
             modified |= {entry.key: entry.modified_ns for entry in page.entries}
@@ -430,7 +430,7 @@ async def snapshot_task(store: Store, ambient: Ambient, payload: Document) -> li
 
 
 async def made_elsewhere(store: Store, merge: Merge, document: Document) -> Compacted:
-    """What a task has made, if it is there as the task says."""
+    """Check that the snapshot a task reports exists as reported."""
     entry = entry_of(document["entry"])
     found = await store.head(entry.path)
     if found.size != document["size"]:

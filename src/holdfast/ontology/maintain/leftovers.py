@@ -45,7 +45,7 @@ class Leftover:
     key: str
     ordered: Ordered
     remove: tuple[str, ...]
-    """What goes with it."""
+    """Keys that are removed with it."""
 
 
 Orders = Mapping[TypeId, Sequence[Ordered]]
@@ -66,7 +66,7 @@ async def orders(store: Store, head: Place | None) -> Orders:
 
 
 async def leftovers(store: Store, only: Ordered | None = None) -> list[Leftover]:
-    """All that there are now, or those of one redaction. Of data it reads the objects in question alone."""
+    """All leftovers, or those of one redaction. Reads only the data objects in question."""
     head = (await read_head(store)).place
     wanted = await orders(store, head) if only is None else {only.redaction.type_id: [only]}
     if head is None or not wanted:
@@ -196,7 +196,7 @@ def _payload_in(body: bytes, key: str, meant: Sequence[Ordered], by_commit: bool
 
 
 DEAD_NS = 24 * 3600 * 10**9
-"""How long after its last object a load is taken for alive."""
+"""How long after its last object a load counts as alive."""
 
 
 @dataclass
@@ -229,7 +229,7 @@ async def staged_loads(store: Store) -> list[StagedLoad]:
 
 
 async def forget(store: Store, load: str) -> list[str]:
-    """Remove what a load has staged, which is over; its keys."""
+    """Remove the staged files of a load that has ended; returns their keys."""
     keys = [key async for key in store.keys(layout.load_prefix(load))]
     await store.delete_many(keys)
     return keys
@@ -245,7 +245,7 @@ async def dead_loads(store: Store, *, age_ns: int = DEAD_NS) -> list[StagedLoad]
 
 
 async def sweep(store: Store, *, age_ns: int = DEAD_NS) -> list[str]:
-    """Remove what dead loads have left; its keys."""
+    """Remove the staged files of dead loads; returns their keys."""
     gone = [key for each in await dead_loads(store, age_ns=age_ns) for key in each.keys]
     await store.delete_many(gone)
     return gone

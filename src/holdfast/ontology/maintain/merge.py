@@ -39,7 +39,7 @@ from holdfast.ontology.types import names
 from holdfast.ontology.types.typeinfo import TypeInfo
 
 HELD_BYTES = 64 << 20
-"""Of decoded parts that are kept, since later row groups may need rows of theirs too."""
+"""Bytes of decoded parts that are kept, because later row groups may need their rows too."""
 SMALL_BYTES = 64 << 10
 """A file up to this size is decoded once and kept until the merge is done."""
 
@@ -95,7 +95,7 @@ def merge(sources: Sequence[Source], target: TypeInfo, origin: Document, later: 
 
 
 def _redacted(schemas: Iterable[pa.Schema]) -> dict[bytes, bytes]:
-    """What lacks payload in one of the files lacks it in all that is made of them."""
+    """The redaction mark of the result: the highest mark of the inputs."""
     mark = max((mark_in(schema.metadata) for schema in schemas), default=0)
     return {REDACTED: str(mark).encode()} if mark else {}
 
@@ -161,7 +161,7 @@ def _row_groups(found: Lives) -> Iterator[np.ndarray]:
 
 
 class _Part(NamedTuple):
-    """Rows that are decoded at once: small files, all of a file, or one of its row groups."""
+    """Rows that are decoded together: small files, all of a file, or one of its row groups."""
 
     files: list[_File]
     group: int | None
@@ -194,7 +194,7 @@ def _parts(files: Sequence[_File], order: np.ndarray) -> Iterator[_Part]:
 
 
 class _Inputs:
-    """All rows that go in, by number."""
+    """All input rows, by number."""
 
     def __init__(self, layout: "_Layout", parts: Iterable[_Part]) -> None:
         self._layout = layout
@@ -302,7 +302,7 @@ class _Layout:
         return {name: column.array for name, column in made.items()}
 
     def _of_now(self, file: pa.Table) -> bool:
-        """Every row was written under the schema of now."""
+        """Whether every row was written under the current schema."""
         schema = file.schema
         if any(name not in schema.names or schema.field(name).type != kind for name, kind in self.typed.items()):
             return False
@@ -369,7 +369,7 @@ class RowsDigest:
 
 
 def _check(body: bytes, going_in: RowsDigest, rows: int, lasting: Lasting | None) -> None:
-    """Read back what was made."""
+    """Read the result back and compare it with the input."""
     coming_out = going_in.another()
     commits, ended = [np.zeros(0, np.int64)], [np.zeros(0, bool)]
     with pq.ParquetFile(pa.BufferReader(body)) as file:

@@ -38,7 +38,7 @@ from holdfast.ontology.types.upgrade import fingerprint
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What becomes of one type."""
+    """What migrating does to one type."""
 
     type_id: TypeId
     drift: Drift | None
@@ -80,7 +80,7 @@ class Preview(Plan):
 
 
 async def preview(store: Store, types: Mapping[TypeId, TypeInfo], *, count: bool = True) -> Preview:
-    """What migrating to these classes would do. With ``count`` the upgraders are tried on every current row."""
+    """A preview of migrating to these classes. With ``count`` the upgraders are tried on every current row."""
 
     async def make(at: Pinned) -> Preview:
         changes: list[Change] = []

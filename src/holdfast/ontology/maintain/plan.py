@@ -65,7 +65,7 @@ class Pinned:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a plan commits."""
+    """The contents of the commit that applies a plan."""
 
     metadata: Document
     """One entry, named after the operation; ``by`` and ``why`` are added to it."""

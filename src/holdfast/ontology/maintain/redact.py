@@ -1,4 +1,4 @@
-"""Redact: carry out what a commit says must go. After the commit, and again after a crash, until it is done.
+"""Carry out the redaction that a commit orders: after the commit, and again after a crash, until it is done.
 
 A file that was rewritten bears the number of the ordering commit (``redacted``), by which readers at earlier heads know
 that they were overtaken (``fence``).
@@ -56,7 +56,7 @@ async def unfinished(store: Store, chain: Chain, head: Place | None) -> list[Pla
 
 
 async def perform(store: Store, ambient: Ambient, place: Place, *, watch: Watch | None = None) -> int:
-    """Destroy what the commit at ``place`` says; how many files were rewritten. Nothing if it was done before."""
+    """Destroy the payload that the commit at ``place`` names; returns how many files were rewritten. Idempotent."""
     chain = Chain(store)
     manifest = await chain.manifest(place)
     redaction = redaction_of(manifest)
@@ -93,7 +93,7 @@ async def perform(store: Store, ambient: Ambient, place: Place, *, watch: Watch 
 
 
 async def _rewrite(store: Store, ref: FileRef, redaction: Redaction, commit_id: int) -> Rewritten | None:
-    """The file, then its manifest. None if the file has nothing of what must go."""
+    """Rewrite the file, then its manifest. None if the file has none of the payload."""
     for _ in range(TRIES):
         found = await store.get(ref.path)
         body = await blocking(redacted, found.body, ref.path, redaction, commit_id)

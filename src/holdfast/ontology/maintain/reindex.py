@@ -1,4 +1,5 @@
-"""An index as it should be: what of it is proved stays, the rest comes from the chain. Repair for all types at once.
+"""Computes an index as it should be: proved entries stay, the rest comes from the chain. Also repairs all types at
+once.
 
 Used by upkeep, by repair and by compaction, so that there is one answer to the question. Writes are if-match on the
 version that was read. ``Corrupt`` where the chain itself cannot say which files a type has: nothing is guessed.
@@ -37,7 +38,7 @@ async def brought_forward(chain: Chain, ledger: Ledger, index: Index) -> Index:
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """What was done, or would be done, to one index."""
+    """The repair of one index, made or planned."""
 
     type_id: TypeId
     watermark: tuple[int, int]

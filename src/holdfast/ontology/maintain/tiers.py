@@ -26,7 +26,7 @@ class Piece:
     before: TypeHead
     after: TypeHead
     size: int | None = None
-    """Of its file; None while unknown."""
+    """The size of its file; None while unknown."""
 
     @property
     def weight(self) -> int:
@@ -34,7 +34,7 @@ class Piece:
 
 
 def pieces_of(entries: Iterable[Entry], type_id: TypeId) -> list[Piece]:
-    """Of a list that is proved."""
+    """The pieces of a proved list of entries."""
     found: list[Piece] = []
     head = UNTOUCHED
     for entry in entries:

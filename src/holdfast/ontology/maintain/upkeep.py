@@ -1,4 +1,4 @@
-"""Upkeep: what is derived from commits is written after they were answered, never on their path.
+"""Upkeep: objects derived from commits are written after the commit was answered, never on its path.
 
 Indexes of the types that were touched, when the session falls idle and every ``TOUCHED_EVERY`` commits; the watermarks
 of all types every ``ALL_EVERY`` commits, after ``ALL_AFTER_S`` and on close; checkpoints; the schema objects of the
@@ -101,7 +101,7 @@ class Upkeep:
         self.warning: str | None = None
 
     def note(self, manifest: Manifest) -> None:
-        """A commit of ours is on the chain. Costs nothing now."""
+        """Note that a commit of ours is on the chain. Makes no request."""
         self._touched |= manifest.touched
         ends = manifest.summary is not None and any(ref is None for ref in manifest.summary.schemas.values())
         self._registered |= bool(manifest.registered) or ends
@@ -114,7 +114,7 @@ class Upkeep:
             self._flushing = asyncio.ensure_future(self.flush(everything=self._commits >= ALL_EVERY))
 
     async def idle(self) -> None:
-        """The session has nothing else to do, and the lock still."""
+        """Called when the session is idle and still holds the lock."""
         if self._touched or self._registered or self._checkpoints:
             await self.flush(everything=False)
 

@@ -139,7 +139,7 @@ def _typed(term: Aggregate, operand: Operand) -> FigureSql:
 
 
 def _decimals(found: Any) -> list[Decimal]:
-    """Written out, since arithmetic would round."""
+    """Added digit by digit, since arithmetic would round."""
     return [Decimal(found["whole"] or 0), Decimal(f"{found['part'] or 0}E-18")]
 
 

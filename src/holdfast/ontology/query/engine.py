@@ -56,7 +56,7 @@ class _Known:
     added: int = 0
     """Files that came one by one since."""
     stale: bool = False
-    """It has to be resolved again."""
+    """Whether it must be resolved again."""
 
 
 @dataclass
@@ -95,9 +95,8 @@ class Snapshot:
         return rows_of(found, await self.tables(found.needs))
 
     async def tables(self, needs: Sequence[Need]) -> Tables:
-        """What is needed, with the files that can hold it; of several types at the same time.
-
-        A need's predicate is left to the statement, but for what concerns keys alone.
+        """The needs with the files that can hold their rows, for several types at once. The statement applies the
+        predicates, except conditions on keys alone.
         """
         by_type: dict[TypeId, list[Need]] = {}
         for need in needs:

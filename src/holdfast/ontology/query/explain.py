@@ -1,4 +1,4 @@
-"""What a query would do, and what it cost to find out: files chosen and pruned, conditions pushed down, requests.
+"""Explains a query: files chosen and pruned, conditions pushed down, requests.
 
 The files that the query needs are fetched, as they would be for the query itself, and stay warm for it. With a profile
 the query is run as well.

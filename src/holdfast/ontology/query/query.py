@@ -106,7 +106,7 @@ async def piece_of(
 
 
 def _digest(ask: Ask) -> str:
-    """Of what decides which rows there are, and their order; the moment stands in the cursor itself."""
+    """A digest of everything that decides the rows and their order; the moment is in the cursor itself."""
     origins: list[tuple[Any, ...]] = []
     origin = ask.origin
     while origin is not None:
@@ -123,7 +123,7 @@ def _closed(said: dict[str, Any]) -> str:
 
 
 class _Begun(NamedTuple):
-    """What a cursor says."""
+    """The contents of a cursor."""
 
     commit: int
     place: Place

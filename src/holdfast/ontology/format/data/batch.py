@@ -26,7 +26,7 @@ Identity = tuple[str, ...]
 
 
 class Current(NamedTuple):
-    """What the latest row of an identity says."""
+    """The latest row of an identity."""
 
     commit_id: int
     digest: bytes
@@ -83,7 +83,7 @@ class Change(NamedTuple):
 
 
 class Known(Protocol):
-    """What is current of one type."""
+    """The current state of one type."""
 
     def get(self, identity: Identity, /) -> Current | None: ...
 
@@ -93,14 +93,14 @@ def digest(fields_json: str) -> bytes:
 
 
 LARGE = 1_000
-"""So many rows are worth columns."""
+"""From this many rows on they are kept as columns."""
 LONG_BYTES = 256
 """Where rows are longer than this, a segment keeps digests in place of their fields."""
 
 
 @dataclass(frozen=True, eq=False)
 class Batch(Sequence[Row]):
-    """In the order in which they were given."""
+    """The rows in the order in which they were given."""
 
     type_id: TypeId
     keys: tuple[pa.Array, ...]
@@ -163,7 +163,7 @@ class Batch(Sequence[Row]):
 
 @dataclass(frozen=True, eq=False)
 class Segment:
-    """What is current of many identities, each there once."""
+    """The current state of many identities, each once, as columns."""
 
     joined: pa.Array
     marks: pa.Array
@@ -201,12 +201,12 @@ class Segment:
 
     @cached_property
     def _places(self) -> dict[str, int]:
-        """For single questions; a batch asks for all at once, and does not need it."""
+        """An index for lookups of single identities; comparing a batch does not need it."""
         return dict(zip(self.joined.to_pylist(), range(len(self.joined)), strict=True))
 
 
 class Comparison:
-    """A batch against all that is current: which of its rows would change anything. The latest commit decides."""
+    """Compare a batch with the current state: which of its rows would change anything. The latest commit decides."""
 
     def __init__(self, batch: Batch) -> None:
         self._batch = batch

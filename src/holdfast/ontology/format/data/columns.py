@@ -59,9 +59,9 @@ _CASTABLE = {
 column cannot hold: 1E+30 becomes 18960114910927365649.47.
 """
 _SCANNED_ROWS = 256
-"""Fewer rows are parsed by Python, which takes less time than to begin a scan."""
+"""Below this number of rows Python parses them, which is faster than starting a scan."""
 _LARGEST_SCAN = 1 << 30
-"""Bytes of JSON that are parsed in one go."""
+"""Bytes of JSON that are parsed in one call."""
 
 
 class Column(NamedTuple):
@@ -120,7 +120,7 @@ def _uniform(values: Iterable[Any], written: pa.DataType) -> bool:
 
 
 def _typed(node: Node) -> pa.DataType | None:
-    """None where there is no type but JSON."""
+    """The Arrow type; None if only JSON fits."""
     match node:
         case Primitive(python=python):
             return _TYPES.get(python)
@@ -206,7 +206,7 @@ def _leaf(kind: pa.DataType) -> pa.DataType:
 
 
 def _reader(node: Node) -> Callable[[Any], Any]:
-    """From a JSON value to what Arrow takes for it; an exception if it is not what the node says."""
+    """A function from a JSON value to the value for Arrow, which raises if the value does not fit the node."""
     match node:
         case Primitive(python=python):
             return _READERS.get(python, _text)
@@ -230,7 +230,7 @@ def _exactly(kind: type) -> Callable[[Any], Any]:
 
 
 def _read(kind: Reading) -> Callable[[Any], Any]:
-    """As a query reads it."""
+    """The value as a query reads it."""
 
     def read(value: Any) -> Any:
         made = readings.read(value, kind)

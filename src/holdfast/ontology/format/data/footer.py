@@ -36,7 +36,7 @@ def stats_of(body: bytes, *, key: str, unique: bool = True) -> FileStats:
 
 
 def _sketches(file: pq.ParquetFile) -> tuple[bytes, ...]:
-    """Of an entity's key; of both ends of a relation, which people ask for, and not of the instance key."""
+    """Columns with key ranges: the key of an entity; both ends of a relation, but not its instance key."""
     present = set(file.schema_arrow.names)
     keys = names.ENTITY_KEYS if names.ENTITY_KEYS[0] in present else names.RELATION_KEYS[:2]
     table = file.read(columns=[name for name in keys if name in present], use_threads=False)
@@ -46,7 +46,7 @@ def _sketches(file: pq.ParquetFile) -> tuple[bytes, ...]:
 
 
 def of_groups(footer: Any, columns: Collection[str]) -> list[FileStats]:
-    """Of each row group by itself; of these columns."""
+    """The statistics of each row group, for these columns."""
     every = range(footer.num_row_groups)
     return [of_footer(footer, 0, unique=False, groups=[number], some=columns) for number in every]
 
@@ -59,7 +59,7 @@ def of_footer(
     groups: Sequence[int] | None = None,
     some: Collection[str] | None = None,
 ) -> FileStats:
-    """Over all row groups, or over some of them; of some columns, or of those that tell most."""
+    """The statistics over all row groups or some; for the given columns, or for the most useful ones."""
     groups = range(footer.num_row_groups) if groups is None else groups
     places = {footer.schema.column(number).path: number for number in range(footer.num_columns)}
     keys = names.ENTITY_KEYS if names.ENTITY_KEYS[0] in places else names.RELATION_KEYS
@@ -81,7 +81,7 @@ def of_footer(
 
 
 def _span(footer: Any, number: int, groups: Sequence[int]) -> Span:
-    """Over these row groups; unknown as soon as it is unknown of one that has values."""
+    """Over these row groups; unknown if it is unknown for any group that has values."""
     lows: list[Any] = []
     highs: list[Any] = []
     nulls: int | None = 0
@@ -113,7 +113,7 @@ def _high(value: Any) -> Bound:
 
 
 def _plain(value: Any) -> Bound:
-    """As JSON can hold it; None for what has no simple order."""
+    """The bound in JSON form; None for a value without a simple order."""
     if isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):

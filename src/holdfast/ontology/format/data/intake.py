@@ -36,7 +36,7 @@ from holdfast.ontology.types.typespec import DictOf, ListOf, Node, Primitive, Re
 JSON_TEXT = {b"holdfast": b"json"}
 """Metadata of a column of texts that are the JSON of a field's values, as tables show fields of several shapes."""
 _ESCAPED = np.isin(np.arange(256), [*range(0x20), *b'"\\'])
-"""By byte: whether JSON does not write it as it is."""
+"""For each byte, whether JSON has to escape it."""
 _FAILURES = (pa.ArrowException, ValueError, TypeError, OverflowError)
 
 
@@ -108,7 +108,7 @@ def known_texts(info: TypeInfo, name: str, table: pa.Table) -> list[tuple[int, s
 
 
 def _key(info: TypeInfo, name: str, table: pa.Table) -> list[Any] | pa.Array:
-    """The values of the key; a plain column of texts as it is."""
+    """The validated values of the key; a plain text column is returned as it is."""
     if info.nodes[name].metadata == (NOT_EMPTY,) and name in table.column_names:
         column = table.column(name).combine_chunks()
         if pa.types.is_string(column.type) and not column.null_count and not pc.any(pc.equal(column, "")).as_py():
@@ -266,7 +266,7 @@ def _end(info: TypeInfo, end: TypeInfo, name: str, table: pa.Table) -> list[str]
 
 
 class _Json(NamedTuple):
-    """The JSON of a field, but for the quotes around each of its values."""
+    """The JSON of a field's values, without quotes around them."""
 
     array: pa.Array
     quote: str = ""

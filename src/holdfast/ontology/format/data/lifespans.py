@@ -6,8 +6,9 @@ each row, and nothing has to be grouped. Of two rows of one identity and commit,
 one counts: the other ends with its own commit.
 
 Files of later commits that are there when a snapshot is made end rows of it too. The snapshot says so, and how far it
-looked: the head of the type as of the last of those files (``known``). Who has the same files after it, which that head
-proves, need not compare keys with them; for all other readers an end after the snapshot's own commits does not count.
+looked: the head of the type as of the last of those files (``known``). A reader with the same files after it, which
+that head proves, need not compare keys with them; for other readers an end after the snapshot's own commits does not
+count.
 
 Rows that last come first, those that have ended after them, each by commit and identity. The snapshot says how many the
 former are (``Lasting``), so that who asks for the latest state stops there and asks no row. Where an identity has two
@@ -31,24 +32,24 @@ ORIGIN = b"holdfast.snapshot"
 
 
 class Lasting(NamedTuple):
-    """Of so many rows of a file the first that do not end. Of a file with another number of rows it says nothing."""
+    """How many of the first rows of a file have no end; valid only for a file with this total number of rows."""
 
     first: int
     rows: int
 
 
 class Lives(NamedTuple):
-    """Of rows, when they end and in which order a snapshot has them."""
+    """When rows end, and in which order a snapshot has them."""
 
     until: pa.Array
-    """The commit that ended each, or null."""
+    """The commit that ended each row, or null."""
     order: np.ndarray
     """Numbers of rows: those that last, then those that have ended, if ``lasting`` divides them."""
     lasting: Lasting | None
 
 
 def known(metadata: Mapping[bytes, bytes] | None) -> TypeHead | None:
-    """How far a snapshot looked beyond its own commits; None if it did not."""
+    """How far a snapshot read beyond its own commits; None if it did not."""
     try:
         commit_id, files, digest = json.loads((metadata or {})[ORIGIN])["known"]
         return TypeHead(whole(commit_id), whole(files), str(digest))
@@ -57,7 +58,7 @@ def known(metadata: Mapping[bytes, bytes] | None) -> TypeHead | None:
 
 
 def lasting_in(metadata: Mapping[bytes, bytes] | None) -> Lasting | None:
-    """What a snapshot says of its order; None if it says nothing, or what cannot be."""
+    """The order that a snapshot declares; None if it declares none, or an impossible one."""
     try:
         first, rows = json.loads((metadata or {})[ORIGIN])["lasting"]
         return Lasting(whole(first), whole(rows)) if 0 <= first <= rows else None

@@ -30,7 +30,7 @@ from holdfast.ontology.types.errors import SnapshotGone
 WHOLE_BYTES = 4 << 20
 """A file up to this size comes in one piece."""
 TAIL_BYTES = 64 << 10
-"""Of a larger one, what is fetched first; longer footers take a second request."""
+"""Bytes that are fetched first from the end of a larger file; a longer footer takes a second request."""
 GAP_BYTES = 256 << 10
 """Bytes between two ranges that are fetched along, to save a request."""
 ALONG = 1.0
@@ -39,9 +39,9 @@ RANGES = 4
 """Ranges of one ``fetch``, at most, before long ones are divided."""
 RANGE_BYTES = 24 << 20
 SHARE = 0.6
-"""From this share of the missing bytes on all of them are fetched."""
+"""If at least this share of the missing bytes is wanted, all of them are fetched."""
 SPAN_BYTES = 16 << 20
-"""About so much is fetched at once by ``tables``."""
+"""The approximate number of bytes that ``tables`` fetches at once."""
 PARALLEL = 4
 _MAGIC = b"PAR1"
 
@@ -105,7 +105,7 @@ class RemoteParquet:
         ]
 
     async def fetch(self, columns: Collection[str] | None = None, groups: Iterable[int] | None = None) -> None:
-        """Fetch what is not here of these columns and row groups; None for all of them."""
+        """Fetch the missing bytes of these columns and row groups; None for all of them."""
         async with self._turn:
             if columns is None and groups is None:
                 wanted = self._data
@@ -235,7 +235,7 @@ def together(extents: Iterable[Extent], gap: int = 0, most: int | None = None) -
 
 
 def missing(wanted: Sequence[Extent], here: Sequence[Extent]) -> list[Extent]:
-    """What is wanted and not here, in order; ``here`` is in order, and no two of it touch."""
+    """The wanted ranges that are missing, in order; ``here`` is in order, and its ranges do not touch."""
     found: list[Extent] = []
     for start, end in together(wanted):
         at = start
@@ -250,7 +250,7 @@ def missing(wanted: Sequence[Extent], here: Sequence[Extent]) -> list[Extent]:
 
 
 def requests(wanted: Sequence[Extent], here: Sequence[Extent], whole: Sequence[Extent]) -> list[Extent]:
-    """What to fetch, so that all that is wanted is here; ``whole`` is all that could be wanted."""
+    """The ranges to fetch so that everything wanted is here; ``whole`` is everything that could be wanted."""
     lacking, rest = missing(wanted, here), together(missing(whole, here), GAP_BYTES)
     size = sum(end - start for start, end in lacking)
     if size >= SHARE * sum(end - start for start, end in rest):

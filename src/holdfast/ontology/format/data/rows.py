@@ -234,7 +234,7 @@ def to_table(info: TypeInfo, rows: Sequence[Row], commit_id: int, schema_version
 
 
 def marks(nodes: Mapping[str, Node], partial: Collection[str]) -> dict[bytes, bytes]:
-    """What a file says of its typed columns: what each holds, and which lack values."""
+    """The metadata about typed columns: their forms, and which of them lack values."""
     found = {FORMS: json.dumps({name: form_of(node) for name, node in nodes.items()}).encode()}
     if partial:
         found[PARTIAL] = json.dumps(sorted(partial)).encode()
@@ -309,7 +309,7 @@ def writer_for(sink: Any, table: pa.Table, **options: Any) -> pq.ParquetWriter:
 
 
 def repeats(column: pa.ChunkedArray) -> bool:
-    """Whether a dictionary of its values pays: not for keys, say, where it takes twice the time and the room."""
+    """Whether dictionary encoding pays for this column. It does not for keys, for example: twice the time and size."""
     if len(column) < SAMPLED:
         return True
     sample = column.take(pa.array(range(0, len(column), len(column) // SAMPLED)))

@@ -29,15 +29,15 @@ from holdfast.ontology.types.upgrade import concerned, upgraded
 
 _WANTED = (*names.ENTITY_KEYS, *names.RELATION_KEYS, "commit_id", "fields_json", names.RETRACTED)
 LARGE_BYTES = 8 << 20
-"""A file of this size is looked at in pieces,"""
+"""A file of this size is read in pieces,"""
 PIECE_ROWS = 8_192
 """of so many rows."""
 _HABITS = ("\\u", '": ', ', "')
-"""How the JSON of other writers differs from ours: escapes and spaces."""
+"""Signs that JSON was spelled by another writer: escapes and spaces."""
 
 
 def read_current(body: bytes, path: str, oldest: int, newest: int) -> Segment | list[tuple[Identity, Current]]:
-    """What a file says of the commits from ``oldest`` to ``newest``; as columns where it says much."""
+    """The rows of a file for the commits from ``oldest`` to ``newest``; as columns if there are many."""
     if len(body) > LARGE_BYTES and (found := _in_pieces(body, path, oldest, newest)) is not None:
         return found
     table = _columns(body, path)
@@ -88,7 +88,7 @@ def _long(body: bytes, path: str) -> bool:
 
 
 def _segment(table: pa.Table, oldest: int, newest: int) -> Segment | None:
-    """None where it takes a look at every row: an identity twice, a gap, or JSON in another spelling than ours."""
+    """None if rows must be checked one by one: an identity twice, a gap, or JSON in another spelling than ours."""
     commits = table.column("commit_id")
     wanted = pc.and_(pc.greater_equal(commits, oldest), pc.less_equal(commits, newest))
     table = table.filter(wanted).combine_chunks()
@@ -157,7 +157,7 @@ def mark_in(metadata: Mapping[bytes, bytes] | None) -> int:
 
 
 def mark_of(body: bytes, path: str) -> int:
-    """The mark of a file. Next to nothing for one that has none: its footer is not parsed."""
+    """The mark of a file. Cheap for a file without one, because its footer is not parsed."""
     footer = int.from_bytes(body[-FOOTER_END:-4], "little") if len(body) > FOOTER_END else 0
     if body.find(REDACTED, max(0, len(body) - FOOTER_END - footer)) < 0:
         return 0
@@ -165,7 +165,7 @@ def mark_of(body: bytes, path: str) -> int:
 
 
 def redacted(body: bytes, path: str, redaction: Redaction, commit_id: int) -> bytes | None:
-    """The file without what must go, or as it is if that is gone; None if it never had any of it."""
+    """The file without the redacted payload, or unchanged if that is gone already; None if it never had any."""
     table = from_parquet(body, key=path)
     commits = table.column("commit_id")
     mask = pc.and_(pc.greater_equal(commits, redaction.first), pc.less_equal(commits, redaction.last))

@@ -37,7 +37,7 @@ _NUMBERS: tuple[Reading, ...] = ("number", "real", "float", "decimal")
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What becomes of one file."""
+    """Whether a file is read."""
 
     entry: Entry
     use: Literal["rows", "shadow", "pruned"]
@@ -83,7 +83,7 @@ def paths(predicate: Predicate) -> Iterable[FieldPath]:
 
 
 def choose(entries: Sequence[Entry], window: Window, predicate: Predicate, shape: TypeInfo) -> list[Choice]:
-    """What becomes of each file of a type, in the order of commits."""
+    """Whether each file of a type is read, in the order of commits."""
     parts = split(predicate, shape)
     found: list[Choice] = []
     for entry in entries:

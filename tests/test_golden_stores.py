@@ -250,7 +250,8 @@ class Accepting:
         self.taken: list[list[str]] = []
 
     async def post(self, route: int, identity: BatchIdentity, frame: bytes) -> Answer:
-        self.taken.append([str(identity), hashlib.sha256(frame).hexdigest()])
+        named = f"{identity.agent_id}/{identity.boot_id}/{identity.seq_start}-{identity.seq_end}"
+        self.taken.append([named, hashlib.sha256(frame).hexdigest()])
         return Taken(duplicate=False)
 
 

@@ -128,7 +128,8 @@ def test_the_next_driver_goes_on_where_a_killed_one_stood(place: Place, prefix: 
             assert len([key async for key in store.keys(layout.BLOBS)]) == 3
             answer = [intent async for intent in intents(store, ran[0].run_id)]
             assert all(intent.concluded for intent in answer)
-            assert len({key for intent in answer for key, *_ in intent.objects}) == 3
+            intended = {key for intent in answer for key, *_ in intent.objects}
+            assert len(intended) == 9, "the record of each conflict, its reference by blob, and its bytes"
 
     asyncio.run(prepare())
     process = started(place, "sweep", place.uri, prefix, str(nth), when)

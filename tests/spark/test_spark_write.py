@@ -20,7 +20,7 @@ from holdfast.objects.uri import StoreSpec
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.head import read_head
 from holdfast.ontology.maintain.verify.verify import verify
-from holdfast.ontology.session import Ontology
+from holdfast.ontology.session import Ontology, Options
 from holdfast.ontology.types.errors import InvalidValue
 from holdfast.ontology.types.model import Mixin
 from holdfast.pipeline.engine.session import Spark
@@ -64,7 +64,7 @@ async def test_frames_become_commits(spark: Spark, engine: Engines, tmp_path: Pa
         assert [key async for key in store.keys(layout.LOADS)] == []
         assert (await verify(store, deep=True)).good
 
-        async with Ontology(store, store.ambient, [Reading]) as onto:
+        async with Ontology(store, store.ambient, [Reading], Options(compaction=False)) as onto:
             for number in range(8):
                 onto.ensure(Reading(id=f"s{number}", value=number))
                 await onto.commit()

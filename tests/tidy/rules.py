@@ -18,7 +18,6 @@ MODULE_LINES = 1_000
 FOLDER_MODULES = 15
 
 LARGE_FOLDERS = {
-    "src/holdfast/pipeline/tables": "one module per table",
     "tests/integration": "one module per subject, and the programs that it starts",
     "tests/properties": "one module per model",
     "tests/sim": "one module per protocol and its naive variants",

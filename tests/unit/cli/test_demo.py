@@ -149,7 +149,7 @@ class TestWitness:
         start = pa.array([0], pa.timestamp("us", tz="UTC"))
         table = pa.table({name: [value] for name, value in row.items()}).append_column("window_start", start)
         pq.write_table(table, tmp_path / "rollup/chunk")
-        units = [{"chunks": [{"window": window, "key": "rollup/chunk"} for window in ("1m", "1h")]}]
+        units = [{"chunks": [{"table": "rollup", "window": window, "key": "rollup/chunk"} for window in ("1m", "1h")]}]
         generation = tmp_path / "manifests/v1/date=2026-01-31/hour=12/rollup-00000001.json"
         generation.write_text(json.dumps({"units": units}))
         return tmp_path

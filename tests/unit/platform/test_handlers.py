@@ -58,7 +58,7 @@ async def test_a_handler_reads_the_ontology_by_queries() -> None:
                 await onto.commit()
         await hf.bus().publish(OrderTaken(order_id="o1"))
         assert (await hf.run([look], until_idle=True)).handled == 1
-    assert spent == [14, 2, 2], "head, manifest, index, ten files, and the head once more; then the head for each read"
+    assert spent == [6, 2, 2], "head, manifest, index, two files, and the head once more; then the head for each read"
 
 
 async def test_a_handler_that_fails_after_its_commit_does_not_commit_again() -> None:

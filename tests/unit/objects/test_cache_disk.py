@@ -5,15 +5,13 @@ import fcntl
 import os
 import resource
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from holdfast.base.errors import NotFound, Unavailable
 from holdfast.base.ids import Ambient
-from holdfast.objects.cache import folder as cache_folder
-from holdfast.objects.cache.folder import Pin
 from tests.unit.objects.caching import Gate, World
 
 KEY = "fixed/a"
@@ -23,43 +21,6 @@ BODY = b"the object's own bytes"
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     return World(tmp_path / "cache")
-
-
-def cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-1])
-
-
-def alter(path: Path) -> None:
-    body = bytearray(path.read_bytes())
-    body[-2] ^= 1
-    path.write_bytes(body)
-
-
-def empty(path: Path) -> None:
-    path.write_bytes(b"")
-
-
-@pytest.mark.parametrize("harm", [cut, alter, empty])
-@pytest.mark.parametrize("suffix", [".data", ".meta"])
-@pytest.mark.parametrize("verb", ["get", "range", "pinned"])
-async def test_a_torn_file_is_dropped_and_refetched(
-    world: World, harm: Callable[[Path], None], suffix: str, verb: str
-) -> None:
-    await world.store.put(KEY, BODY)
-    await world.cache().get(KEY)
-    (victim,) = world.files(suffix)
-    harm(victim)
-    cache = world.cache()
-    if verb == "get":
-        assert (await cache.get(KEY)).body == BODY
-    elif verb == "range":
-        assert (await cache.range(KEY, 4, 10)).body == BODY[4:10]
-    else:
-        async with cache.pinned(KEY) as path:
-            assert path.read_bytes() == BODY
-    assert cache.stats.torn == 1
-    assert (cache.stats.hits, cache.stats.misses, cache.stats.failures) == (0, 1, 0)
-    assert (await world.cache().get(KEY)).body == BODY
 
 
 async def test_a_file_is_checked_whole_once_for_its_ranges_and_every_time_for_a_get(world: World) -> None:
@@ -78,17 +39,6 @@ async def test_a_file_is_checked_whole_once_for_its_ranges_and_every_time_for_a_
     assert (await cache.range(KEY, 0, 3)).body == b"the"
 
 
-async def test_a_meta_file_that_still_reads_well_is_checked_too(world: World) -> None:
-    await world.store.put(KEY, BODY)
-    cache = world.cache()
-    await cache.get(KEY)
-    (meta,) = world.files(".meta")
-    version = (await world.store.head(KEY)).version
-    meta.write_text(meta.read_text().replace(version, "0" * len(version)))
-    assert (await cache.head(KEY)).version == version
-    assert cache.stats.torn == 1
-
-
 async def test_an_entry_of_another_key_is_not_believed(world: World) -> None:
     for key in (KEY, "fixed/b"):
         await world.store.put(key, key.encode())
@@ -102,25 +52,6 @@ async def test_an_entry_of_another_key_is_not_believed(world: World) -> None:
     assert cache.stats.torn == 1
 
 
-@pytest.mark.parametrize("suffix", [".data", ".meta"])
-async def test_half_an_entry_is_a_miss(world: World, suffix: str) -> None:
-    await world.store.put(KEY, BODY)
-    cache = world.cache()
-    await cache.get(KEY)
-    world.files(suffix)[0].unlink()
-    assert (await cache.get(KEY)).body == BODY
-    assert (await cache.head(KEY)).size == len(BODY)
-    assert world.requests == {"get": 2}
-
-
-async def test_the_cached_file_holds_exactly_the_bytes(world: World) -> None:
-    await world.store.put(KEY, BODY)
-    await world.cache().get(KEY)
-    (data,) = world.files(".data")
-    assert data.read_bytes() == BODY
-    assert data.stat().st_mode & 0o077 == 0
-
-
 # The bound.
 
 
@@ -129,31 +60,6 @@ async def fill(world: World, count: int, size: int = 8000) -> list[str]:
     for key in keys:
         await world.store.put(key, key.encode().ljust(size, b"."))
     return keys
-
-
-async def test_the_bound_holds_after_every_read(world: World) -> None:
-    world.max_bytes = 20 * 12288  # twenty entries: two blocks of data and one of meta each
-    cache = world.cache()
-    for key in await fill(world, 60):
-        await cache.get(key)
-        assert world.taken <= world.ledger <= world.max_bytes
-    assert cache.stats.evictions >= 40
-    assert world.taken > world.max_bytes // 2
-
-
-async def test_space_is_taken_before_a_byte_is_written(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    await world.store.put(KEY, bytes(50_000))
-    seen: list[tuple[int, int]] = []
-    real = cache_folder._write_all
-
-    def write(descriptor: int, body: bytes) -> None:
-        if len(body) == 50_000:
-            seen.append((world.taken, world.ledger))
-        real(descriptor, body)
-
-    monkeypatch.setattr(cache_folder, "_write_all", write)
-    await world.cache().get(KEY)
-    assert seen == [(13 * 4096 + 4096, 13 * 4096 + 4096)]
 
 
 async def test_what_was_used_last_stays(world: World) -> None:
@@ -279,16 +185,6 @@ async def test_a_pinned_path_outlives_the_delete_of_its_key(world: World) -> Non
         assert path.read_bytes() == BODY
 
 
-async def test_pinning_fetches_once_and_then_not_at_all(world: World) -> None:
-    await world.store.put(KEY, BODY)
-    cache = world.cache()
-    for _ in range(3):
-        async with cache.pinned(KEY) as path:
-            assert path.read_bytes() == BODY
-    assert world.requests == {"get": 1}
-    assert (cache.stats.hits, cache.stats.misses) == (2, 1)
-
-
 async def test_a_key_that_may_change_is_pinned_as_a_copy(world: World) -> None:
     await world.store.put("head", BODY)
     async with world.cache().pinned("head") as path:
@@ -312,18 +208,6 @@ async def test_a_pin_that_is_given_up_leaves_nothing_open(world: World) -> None:
     using.cancel()
     assert isinstance((await asyncio.gather(using, return_exceptions=True))[0], asyncio.CancelledError)
     assert len(os.listdir("/proc/self/fd")) == before
-
-
-def test_a_pin_released_before_it_holds_undoes_at_once() -> None:
-    undone: list[str] = []
-    late, early = Pin(), Pin()
-    late.release()
-    late.hold(lambda: undone.append("late"))
-    early.hold(lambda: undone.append("early"))
-    assert undone == ["late"]
-    early.release()
-    early.release()
-    assert undone == ["late", "early"]
 
 
 # A disk that refuses.

@@ -6,18 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.base import codec
 from holdfast.base.clock import SystemClock
-from holdfast.base.errors import Ambiguous, Conflict, Corrupt, Denied, HoldfastError, Incompatible, Invalid, Unavailable
+from holdfast.base.errors import Ambiguous, Corrupt, Denied, HoldfastError, Invalid, Unavailable
 from holdfast.base.ids import Ambient
 from holdfast.objects.conformance.examination import Examination, examine
 from holdfast.objects.conformance.laws import LAWS, ODD_KEYS, Bench, Confidence, Effort, Finding, Law
 from holdfast.objects.memory import MemoryStore, Shelf
-from holdfast.objects.open import FORMAT_KEY, FORMAT_NAME
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import CREATE, OVERWRITE, Lost, Mode, Object, Store, Written
 from holdfast.objects.uri import StoreSpec
-from tests.fakes.stores import ForgetsDeletes, SharedMemoryStore
+from tests.fakes.stores import SharedMemoryStore
 
 EFFORT = Effort(races=3, rounds=2, keys=5, large_bytes=100)
 SPEC = StoreSpec("memory", "examined", retry=RetryPolicy(attempts=4, base_ms=0, max_ms=0))
@@ -53,38 +51,18 @@ def law(name: str, run: object) -> Law:
 
 async def test_every_law_under_a_prefix_that_is_emptied() -> None:
     hospital = Hospital()
-    examination, findings = await hospital.run(*LAWS)
-    assert [finding.law for finding in findings] == list(LAWS)
-    assert all(finding.kept for finding in findings)
-    assert hospital.shelf.objects == {}
-    assert hospital.leftovers == []
-    assert examination.prefix.startswith("holdfast-doctor-")
-
-
-async def test_what_was_there_before_is_still_there() -> None:
-    hospital = Hospital()
     for key in ("holdfast-doctor-other/x", "data", "meta/authority.json"):
         await MemoryStore(hospital.shelf).put(key, key.encode())
     before = dict(hospital.shelf.objects)
-    await hospital.run(*LAWS)
+    examination, findings = await hospital.run(*LAWS)
+    assert [finding.law for finding in findings] == list(LAWS)
+    assert all(finding.kept for finding in findings)
     assert hospital.shelf.objects == before
-
-
-async def test_reaching_and_cleaning_cost_five_requests() -> None:
+    assert hospital.leftovers == []
+    assert examination.prefix.startswith("holdfast-doctor-")
+    assert len(hospital.clients) == EFFORT.races
     examination, _ = await Hospital().run()
     assert examination.usage.by_verb == {"get": 2, "put": 1, "delete": 1, "list": 1}
-
-
-async def test_every_client_has_a_backend_of_its_own() -> None:
-    hospital = Hospital()
-    await hospital.run()
-    assert len(hospital.clients) == EFFORT.races
-
-
-async def test_a_store_that_no_other_backend_sees_has_one() -> None:
-    hospital = Hospital()
-    await hospital.run(spec=StoreSpec("memory", ""))
-    assert len(hospital.clients) == 1
 
 
 async def test_a_store_out_of_reach_is_one_error_and_no_laws() -> None:
@@ -98,48 +76,6 @@ async def test_a_store_out_of_reach_is_one_error_and_no_laws() -> None:
     with pytest.raises(Unavailable, match="connection refused"):
         await Hospital(Away).run(*LAWS)
     assert Away.requests == 2  # impatient: half of the four attempts of the store's own policy
-
-
-async def test_a_store_that_may_only_be_read_is_one_error() -> None:
-    class ReadOnly(SharedMemoryStore):
-        async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
-            raise Denied("no permission to write")
-
-    hospital = Hospital(ReadOnly)
-    with pytest.raises(Denied, match="no permission to write"):
-        await hospital.run(*LAWS)
-    assert hospital.leftovers == []
-
-
-async def test_a_store_that_may_not_be_read_keeps_no_probe() -> None:
-    class WriteOnly(SharedMemoryStore):
-        async def get(self, key: str) -> Object:
-            if key.endswith("probe"):
-                raise Denied("no permission to read")
-            return await super().get(key)
-
-    hospital = Hospital(WriteOnly)
-    with pytest.raises(Denied, match="no permission to read"):
-        await hospital.run(*LAWS)
-    assert hospital.shelf.objects == {}
-
-
-async def test_a_store_that_loses_bytes_is_corrupt() -> None:
-    class Empties(SharedMemoryStore):
-        async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
-            return await super().put(key, b"", mode)
-
-    with pytest.raises(Corrupt, match="read back as other bytes"):
-        await Hospital(Empties).run(*LAWS)
-
-
-async def test_a_newer_format_is_refused_before_anything_is_written() -> None:
-    hospital = Hospital()
-    body = codec.encode({"format": FORMAT_NAME, "version": 2})
-    await MemoryStore(hospital.shelf).put(FORMAT_KEY, body)
-    with pytest.raises(Incompatible, match="newer than this client reads"):
-        await hospital.run(*LAWS)
-    assert set(hospital.shelf.objects) == {FORMAT_KEY}
 
 
 async def test_a_store_that_goes_away_ends_the_examination() -> None:
@@ -170,16 +106,6 @@ async def test_a_store_that_goes_away_ends_the_examination() -> None:
     assert hospital.shelf.objects == {}
 
 
-@pytest.mark.parametrize("kind", [Unavailable, Conflict])
-async def test_a_law_that_the_store_cannot_serve_to_its_end_is_not_judged(kind: type[HoldfastError]) -> None:
-    async def too_large(bench: Bench) -> str:
-        raise kind("no space left")
-
-    _, findings = await Hospital().run(law("large", too_large), *LAWS[:1])
-    assert [finding.verdict for finding in findings] == ["unjudged", "kept"]
-    assert findings[0].figure == "no space left"
-
-
 async def test_a_write_that_stays_open_because_no_answer_came_is_not_judged() -> None:
     class Stutters(SharedMemoryStore):
         async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
@@ -201,13 +127,6 @@ async def test_a_race_goes_on_until_enough_writes_overlapped() -> None:
     assert finding.confidence == Confidence(observed=6, wanted=6)
     assert finding.confidence.enough
     assert finding.figure == "2 races of 3"
-
-
-async def test_a_race_ends_when_no_writes_overlap() -> None:
-    hospital = Hospital(MemoryStore)
-    _, (finding,) = await hospital.run(*(each for each in LAWS if each.name == "create-exclusive"))
-    assert finding.confidence == Confidence(observed=0, wanted=6)
-    assert finding.figure == f"{EFFORT.rounds} races of 3"
 
 
 async def test_a_race_ends_when_its_time_is_up() -> None:
@@ -270,22 +189,6 @@ async def test_what_cannot_be_cleaned_up_is_told_and_hides_no_error() -> None:
     assert str(error) == "no permission to delete"
 
 
-async def test_a_store_that_does_not_delete_leaves_something_and_that_is_told() -> None:
-    async def writes(bench: Bench) -> str:
-        await bench.client().put("left-behind", b"x")
-        return "done"
-
-    class ForgetsAll(ForgetsDeletes):
-        async def delete_many(self, keys):  # type: ignore[no-untyped-def]  # the port's signature
-            """Says yes."""
-
-    hospital = Hospital(ForgetsAll)
-    await hospital.run(law("writes", writes))
-    ((prefix, error),) = hospital.leftovers
-    assert all(key.startswith(prefix) for key in hospital.shelf.objects)
-    assert "listed after they had been deleted" in str(error)
-
-
 @pytest.mark.parametrize(("landed", "answer"), [(True, 1), (False, 0)])
 async def test_a_probe_that_may_be_left_is_told(landed: bool, answer: int) -> None:
     class Cut(SharedMemoryStore):
@@ -298,18 +201,6 @@ async def test_a_probe_that_may_be_left_is_told(landed: bool, answer: int) -> No
     with pytest.raises(Unavailable, match="connection reset"):
         await hospital.run(*LAWS)
     assert len(hospital.leftovers) == len(hospital.shelf.objects) == answer
-
-
-async def test_a_probe_that_may_not_be_deleted_is_told() -> None:
-    class Keeps(SharedMemoryStore):
-        async def delete(self, key: str) -> None:
-            raise Denied("no permission to delete")
-
-    hospital = Hospital(Keeps)
-    with pytest.raises(Denied, match="no permission to delete"):
-        await hospital.run(*LAWS)
-    ((prefix, _),) = hospital.leftovers
-    assert list(hospital.shelf.objects) == [f"{prefix}probe"]
 
 
 async def test_cancelling_cleans_up() -> None:

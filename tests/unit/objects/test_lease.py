@@ -61,14 +61,43 @@ async def granted(lease: Lease) -> Grant:
     return answer
 
 
-async def test_first_come_first_served_and_the_epoch_grows() -> None:
+async def test_requests_and_epochs() -> None:
     room = Room()
     a, b = room.lease("a"), room.lease("b")
     grant = await granted(a)
-    assert grant.epoch == 1
-    assert await b.try_acquire() == Held("a", 1, TTL_MS)
+    assert (grant.epoch, room.usage.by_verb) == (1, {"get": 1, "put": 1})
+    await a.renew(grant)
     await a.release(grant)
-    assert (await granted(b)).epoch == 2
+    assert (await granted(a)).epoch == 2
+    assert room.usage.by_verb == {"get": 1, "put": 4}
+    assert await b.try_acquire() == Held("a", 2, TTL_MS)
+    with pytest.raises(Conflict, match="held by a"):
+        await b.acquire(timeout_ms=0)
+
+
+@pytest.mark.parametrize("error", [Unavailable("down"), Denied("the token has expired"), Corrupt("half an answer")])
+async def test_a_failed_renewal_makes_the_grant_unsafe_until_one_succeeds(error: HoldfastError) -> None:
+    room = Room()
+
+    class Flaky(MemoryStore):
+        down = False
+
+        async def put(self, key, body, mode=None):  # type: ignore[no-untyped-def]
+            if Flaky.down:
+                raise error
+            return await super().put(key, body, mode)
+
+    store = Client(Flaky(room.shelf), ambient=room.ambient(1), retry=QUICK, usage=Usage())
+    lease = Lease(store, "meta/lock.json", "a", room.ambient(2), ttl_ms=TTL_MS)
+    grant = await granted(lease)
+    Flaky.down = True
+    with pytest.raises(type(error)):
+        await lease.renew(grant)
+    with pytest.raises(Conflict, match=f"renewal failed: {error}"):
+        lease.guard(grant)
+    Flaky.down = False
+    await lease.renew(grant)
+    lease.guard(grant)
 
 
 async def test_the_document_has_the_shape_of_the_specification() -> None:
@@ -141,24 +170,6 @@ async def test_hand_over_names_the_successor() -> None:
         await a.renew(grant)
 
 
-async def test_requests_in_steady_state() -> None:
-    room = Room()
-    a = room.lease("a")
-    grant = await granted(a)
-    assert room.usage.by_verb == {"get": 1, "put": 1}
-    await a.renew(grant)
-    await a.release(grant)
-    await granted(a)
-    assert room.usage.by_verb == {"get": 1, "put": 4}
-
-
-async def test_waiting_ends_with_the_holders_name() -> None:
-    room = Room()
-    await granted(room.lease("a"))
-    with pytest.raises(Conflict, match="held by a"):
-        await room.lease("b").acquire(timeout_ms=0)
-
-
 async def test_hold_releases_also_when_the_body_fails() -> None:
     room = Room()
     a = room.lease("a")
@@ -171,47 +182,6 @@ async def test_hold_releases_also_when_the_body_fails() -> None:
     with pytest.raises(ValueError, match="body"):
         await fail()
     assert parse_iso(str(room.document["expires_at"])) <= room.watch.ns
-
-
-async def test_a_failed_renewal_makes_the_grant_unsafe_until_one_succeeds() -> None:
-    room = Room()
-
-    class Flaky(MemoryStore):
-        down = False
-
-        async def put(self, key, body, mode=None):  # type: ignore[no-untyped-def]
-            if Flaky.down:
-                raise Unavailable("down")
-            return await super().put(key, body, mode)
-
-    store = Client(Flaky(room.shelf), ambient=room.ambient(1), retry=QUICK, usage=Usage())
-    lease = Lease(store, "meta/lock.json", "a", room.ambient(2), ttl_ms=TTL_MS)
-    grant = await granted(lease)
-    Flaky.down = True
-    with pytest.raises(Unavailable):
-        await lease.renew(grant)
-    with pytest.raises(Conflict, match="renewal failed"):
-        lease.guard(grant)
-    Flaky.down = False
-    await lease.renew(grant)
-    lease.guard(grant)
-
-
-@pytest.mark.parametrize("error", [Denied("the token has expired"), Corrupt("half an answer")])
-async def test_whatever_failed_a_renewal_the_grant_is_unsafe(error: HoldfastError) -> None:
-    room = Room()
-    lease = room.lease("a")
-    grant = await granted(lease)
-
-    class Failing(MemoryStore):
-        async def put(self, key, body, mode=None):  # type: ignore[no-untyped-def]
-            raise error
-
-    lease._store = Failing(room.shelf)
-    with pytest.raises(type(error)):
-        await lease.renew(grant)
-    with pytest.raises(Conflict, match=f"renewal failed: {error}"):
-        lease.guard(grant)
 
 
 @pytest.mark.parametrize("first", ["renewal", "release"])

@@ -3,11 +3,8 @@
 import asyncio
 import threading
 
-import pytest
-
-from holdfast.base.errors import Invalid
 from holdfast.objects.memory import MemoryStore, Shelf
-from holdfast.objects.store import CREATE, IfMatch, Lost, Mode, Version, Written
+from holdfast.objects.store import CREATE, IfMatch, Lost, Mode, Written
 
 LARGE = 1_000_000
 """Large enough that hashing it lets other threads run."""
@@ -39,18 +36,3 @@ def test_a_name_shared_by_threads_has_one_winner() -> None:
         seen = IfMatch(shelf.objects[f"race-{turn}"].version)
         replaced = race(shelf, f"race-{turn}", [seen, seen, CREATE])
         assert [type(outcome).__name__ for outcome in replaced].count("Written") == 1
-
-
-async def test_a_range_means_what_it_means_elsewhere() -> None:
-    store = MemoryStore()
-    await store.put("digits", b"0123456789")
-    assert (await store.range("digits", 3, -1)).body == b""
-    assert (await store.range("digits", 5, 3)).body == b""
-    with pytest.raises(Invalid, match="cannot start at -3"):
-        await store.range("digits", -3, 5)
-
-
-async def test_what_was_refused_leaves_no_trace() -> None:
-    store = MemoryStore()
-    assert await store.put("key", b"body", IfMatch(Version("none"))) == Lost()
-    assert store.shelf.objects == {}

@@ -1,6 +1,5 @@
 """Store addresses: every form, every mistake with its remedy, no secret anywhere it could be seen."""
 
-import os
 import pickle
 from pathlib import Path
 
@@ -28,88 +27,62 @@ SECRETS = Settings(
 )
 
 
-class TestFolders:
-    @pytest.mark.parametrize(
-        ("uri", "folder"),
-        [
-            ("file:data", "data"),
-            ("file:./data", "data"),
-            ("file:a%20b%3F", "a b?"),
-            ("file:a b", "a b"),
-            ("file:.holdfast", ".holdfast"),
-            ("file:../data", "../data"),
-        ],
-    )
-    def test_a_relative_folder_is_taken_from_here(self, uri: str, folder: str) -> None:
-        assert StoreSpec.parse(uri).place == str(Path.cwd() / folder)
-
-    @pytest.mark.parametrize("uri", ["file:/srv/data", "file:///srv/data", "file://localhost/srv/data"])
-    def test_an_absolute_folder_is_itself(self, uri: str) -> None:
-        assert StoreSpec.parse(uri) == StoreSpec("file", "/srv/data")
-
-    def test_home_is_expanded(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        monkeypatch.setenv("HOME", str(tmp_path))
-        assert StoreSpec.parse("file:~/data").place == str(tmp_path / "data")
-
-    def test_a_later_change_of_folder_does_not_move_the_store(
-        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-    ) -> None:
-        spec = StoreSpec.parse("file:data")
-        monkeypatch.chdir(tmp_path)
-        assert pickle.loads(pickle.dumps(spec)).place == spec.place != str(tmp_path / "data")
-
-    def test_options_are_kept(self) -> None:
-        spec = StoreSpec.parse("file:/srv?unsafe_network_filesystem=true")
-        assert spec.options == (("unsafe_network_filesystem", "true"),)
-
-    @given(st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=30))
-    def test_the_address_of_a_spec_gives_the_spec(self, name: str) -> None:
-        spec = StoreSpec("file", str(Path("/srv") / name.replace("/", "-")))
-        assert StoreSpec.parse(spec.uri) == spec
+@pytest.mark.parametrize(
+    ("uri", "folder"),
+    [
+        ("file:data", "{here}/data"),
+        ("file:./data", "{here}/data"),
+        ("file:a%20b%3F", "{here}/a b?"),
+        ("file:.holdfast", "{here}/.holdfast"),
+        ("file:../data", "{here}/../data"),
+        ("file:/srv/data", "/srv/data"),
+        ("file:///srv/data", "/srv/data"),
+        ("file://localhost/srv/data", "/srv/data"),
+        ("file:~/data", "/home-of-test/data"),
+        ("file:/srv/%ff", "/srv/\udcff"),
+    ],
+)
+def test_a_directory(uri: str, folder: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", "/home-of-test")
+    spec = StoreSpec.parse(uri)
+    assert spec.place == folder.format(here=Path.cwd())
+    monkeypatch.chdir(tmp_path)  # this does not move the store
+    assert pickle.loads(pickle.dumps(spec)).place == spec.place
 
 
-class TestMemory:
-    def test_a_folder_that_is_not_named_in_utf_8_is_that_folder(self) -> None:
-        assert os.fsencode(StoreSpec.parse("file:/srv/%ff").place) == b"/srv/\xff"
+@given(st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=30))
+def test_the_address_of_a_spec_gives_the_spec(name: str) -> None:
+    spec = StoreSpec("file", str(Path("/srv") / name.replace("/", "-")))
+    assert StoreSpec.parse(spec.uri) == spec
 
-    @pytest.mark.parametrize(("uri", "name"), [("memory:", ""), ("memory:x", "x"), ("memory://x", "x")])
-    def test_a_name_or_none(self, uri: str, name: str) -> None:
-        assert StoreSpec.parse(uri) == StoreSpec("memory", name)
+
+@pytest.mark.parametrize(("uri", "name"), [("memory:", ""), ("memory:x", "x"), ("memory://x", "x")])
+def test_a_memory_store_may_have_a_name(uri: str, name: str) -> None:
+    assert StoreSpec.parse(uri) == StoreSpec("memory", name)
 
 
 class TestBuckets:
     @pytest.mark.parametrize("scheme", ["s3", "gs", "az"])
-    @pytest.mark.parametrize(
-        ("rest", "bucket", "prefix"),
-        [
+    def test_bucket_prefix_and_options(self, scheme: str) -> None:
+        for rest, bucket, prefix in (
             ("bucket", "bucket", ""),
             ("bucket/", "bucket", ""),
-            ("bucket/a/b", "bucket", "a/b"),
             ("bucket/a/b/", "bucket", "a/b"),
             ("my.bucket-1/a%20b%23", "my.bucket-1", "a b#"),
-        ],
-    )
-    def test_bucket_and_prefix(self, scheme: str, rest: str, bucket: str, prefix: str) -> None:
-        spec = StoreSpec.parse(f"{scheme}://{rest}")
-        assert (spec.scheme, spec.place, spec.prefix) == (scheme, bucket, prefix)
-        assert StoreSpec.parse(spec.uri) == spec
-
-    @pytest.mark.parametrize("scheme", ["s3", "gs", "az"])
-    def test_every_option_of_the_table_is_taken(self, scheme: str) -> None:
-        values = {"endpoint": "http://127.0.0.1:1", "sse": "AES256", "sse_kms_key_id": ""}
+        ):
+            spec = StoreSpec.parse(f"{scheme}://{rest}")
+            assert (spec.scheme, spec.place, spec.prefix) == (scheme, bucket, prefix)
+            assert StoreSpec.parse(spec.uri) == spec
+        values = {"endpoint": "http%3A%2F%2F127.0.0.1%3A1", "sse": "AES256", "sse_kms_key_id": ""}
         for option in OPTIONS[scheme]:
-            value = values.get(option, "1")
-            assert StoreSpec.parse(f"{scheme}://b?{option}={value}").options == ((option, value),)
+            ((name, value),) = StoreSpec.parse(f"{scheme}://b?{option}={values.get(option, '1')}").options
+            assert (name, value) == (option, {**values, "endpoint": "http://127.0.0.1:1"}.get(option, "1"))
 
-    def test_options_are_unquoted(self) -> None:
-        spec = StoreSpec.parse("s3://b?endpoint=http%3A%2F%2F127.0.0.1%3A9000&region=us-east-1")
-        assert dict(spec.options) == {"endpoint": "http://127.0.0.1:9000", "region": "us-east-1"}
-
-    def test_what_the_uri_does_not_say_comes_from_the_settings(self) -> None:
-        spec = StoreSpec.parse("s3://bucket", SECRETS)
+    def test_what_the_uri_leaves_open_comes_from_the_settings(self) -> None:
+        spec = StoreSpec.parse("s3://bucket?region=us-east-1", SECRETS)
         assert dict(spec.options) == {
             "endpoint": "http://127.0.0.1:9000",
-            "region": "eu-central-1",
+            "region": "us-east-1",
             "allow_http": "true",
             "sse": "aws:kms",
             "sse_kms_key_id": "key-1",
@@ -119,23 +92,14 @@ class TestBuckets:
             "secret_access_key": "hunter2",
             "session_token": "tok3n",
         }
-
-    def test_the_uri_wins_over_the_settings(self) -> None:
-        spec = StoreSpec.parse("s3://bucket?region=us-east-1", SECRETS)
-        assert dict(spec.options)["region"] == "us-east-1"
-
-    @pytest.mark.parametrize("uri", ["gs://bucket", "az://bucket", "file:data", "memory:"])
-    def test_settings_for_s3_are_for_s3(self, uri: str) -> None:
-        spec = StoreSpec.parse(uri, SECRETS)
-        assert (spec.options, spec.secrets) == ((), ())
-
-    def test_unset_settings_leave_no_trace(self) -> None:
         assert StoreSpec.parse("s3://bucket", Settings()) == StoreSpec("s3", "bucket")
-
-    def test_the_retry_policy_is_the_settings_own(self) -> None:
+        for uri in ("gs://bucket", "az://bucket", "file:data", "memory:"):
+            other = StoreSpec.parse(uri, SECRETS)
+            assert (other.options, other.secrets) == ((), ())
         settings = Settings(retry=RetrySection(attempts=2, base_ms=1, max_ms=3, deadline_ms=4))
-        for uri in ("s3://bucket", "file:x", "memory:"):
-            assert StoreSpec.parse(uri, settings).retry == RetryPolicy(2, 1, 3, 4)
+        assert {StoreSpec.parse(uri, settings).retry for uri in ("s3://b", "file:x", "memory:")} == {
+            RetryPolicy(2, 1, 3, 4)
+        }
 
 
 class TestMistakes:
@@ -183,12 +147,6 @@ class TestMistakes:
 
 
 class TestSecrets:
-    @pytest.mark.parametrize("name", ["secret_access_key", "access_key_id", "session_token", "password", "token"])
-    def test_a_secret_in_the_uri_is_refused(self, name: str) -> None:
-        with pytest.raises(Invalid, match=rf"carries a secret \({name}\)") as caught:
-            StoreSpec.parse(f"s3://bucket?{name}=hunter2")
-        assert "holdfast.toml" in str(caught.value.remedy)
-
     @pytest.mark.parametrize(
         "uri",
         [
@@ -213,6 +171,9 @@ class TestSecrets:
         with pytest.raises(Invalid) as caught:
             StoreSpec.parse(uri)
         assert "hunter2" not in f"{caught.value} {caught.value.remedy}"
+        if "?secret_access_key" in uri:
+            assert "carries a secret (" in str(caught.value)
+            assert "holdfast.toml" in str(caught.value.remedy)
 
     def test_an_endpoint_with_credentials_is_refused_wherever_it_stands(self) -> None:
         settings = Settings(s3=S3Section(endpoint="http://key:hunter2@host"))
@@ -222,18 +183,9 @@ class TestSecrets:
 
     def test_no_secret_shows_in_repr_or_address(self) -> None:
         spec = StoreSpec.parse("s3://bucket/prefix", SECRETS)
+        assert pickle.loads(pickle.dumps(spec)) == spec
         for shown in (repr(spec), str(spec), spec.uri):
             assert not [secret for secret in ("AKIDEXAMPLE", "hunter2", "tok3n") if secret in shown]
-
-    def test_a_spec_pickles_with_its_secrets(self) -> None:
-        spec = StoreSpec.parse("s3://bucket/prefix?region=us-east-1", SECRETS)
-        assert pickle.loads(pickle.dumps(spec)) == spec
-
-    def test_a_spec_does_not_change(self) -> None:
-        spec = StoreSpec.parse("memory:")
-        with pytest.raises(AttributeError):
-            spec.place = "other"  # type: ignore[misc]  # that is the point
-        assert hash(spec) == hash(StoreSpec.parse("memory:"))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.client import Client
 from holdfast.objects.memory import MemoryStore, Shelf
 from holdfast.objects.retry import RetryPolicy
-from holdfast.objects.store import CREATE, OVERWRITE, IfMatch, Lost, Meta, Mode, Page, Version, Written
+from holdfast.objects.store import OVERWRITE, Lost, Meta, Mode, Page, Written
 
 ATTEMPTS = 4
 POLICY = RetryPolicy(attempts=ATTEMPTS, base_ms=0, max_ms=0)
@@ -64,14 +64,6 @@ async def test_reads_deletes_and_plain_writes_are_repeated(error: HoldfastError)
     await retrying(backend).delete("key")
     assert backend.calls == 3 * ATTEMPTS
     assert backend.shelf.objects == {}
-
-
-@pytest.mark.parametrize("mode", [CREATE, IfMatch(Version("v"))], ids=["create", "if-match"])
-async def test_a_write_with_a_condition_that_had_no_effect_is_repeated(mode: Mode) -> None:
-    backend = Failing(NOT_APPLIED, ATTEMPTS)
-    with pytest.raises(Unavailable, match="503"):
-        await retrying(backend).put("key", b"1", mode)
-    assert backend.calls == ATTEMPTS
 
 
 async def test_what_would_fail_again_is_not_repeated() -> None:

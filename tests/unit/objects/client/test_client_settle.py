@@ -9,7 +9,7 @@ from holdfast.base.errors import Ambiguous, Corrupt, Unavailable
 from holdfast.base.ids import Ambient
 from holdfast.objects.client import Client
 from holdfast.objects.retry import RetryPolicy
-from holdfast.objects.store import ADDRESSED, CREATE, OVERWRITE, IfMatch, Lost, Mode, Version, Written
+from holdfast.objects.store import ADDRESSED, CREATE, OVERWRITE, IfMatch, Lost, Mode, Written
 from tests.unit.objects.scripted import Scripted
 
 QUICK = RetryPolicy(attempts=4, base_ms=0, max_ms=0)
@@ -58,13 +58,7 @@ async def test_lost_race_carries_what_won() -> None:
     assert (backend.puts, backend.reads) == (1, 1)
 
 
-async def test_if_match_on_missing_key_is_lost() -> None:
-    backend = Scripted()
-    assert await stack(backend).put("k", b"x", IfMatch(Version("none"))) == Lost(None)
-    assert await backend.inner.find("k") is None
-
-
-@pytest.mark.parametrize("word", ["drop", "late"])
+@pytest.mark.parametrize("word", ["drop", "late", "clash"])
 async def test_open_to_the_end_is_ambiguous(word: str) -> None:
     backend = Scripted(*[word] * 8)
     backend.inner.put = _never  # type: ignore[method-assign]
@@ -106,14 +100,6 @@ async def test_no_attempt_begins_after_the_deadline() -> None:
     with pytest.raises(Unavailable, match="503"):
         await Client(backend, ambient=Ambient(Slow(), random.Random(1)), retry=policy).put("k", b"ours", CREATE)
     assert backend.puts == 3
-
-
-async def test_contended_to_the_end_is_ambiguous() -> None:
-    """In a 409 two copies of one write may have met, so the outcome is unknown."""
-    backend = Scripted(*["clash"] * 8)
-    with pytest.raises(Ambiguous, match="may or may not have landed"):
-        await stack(backend).put("k", b"ours", CREATE)
-    assert (backend.puts, backend.reads) == (4, 4)
 
 
 async def test_addressed_needs_no_read_when_it_exists() -> None:

@@ -5,10 +5,8 @@ import pytest
 from holdfast.base.errors import NotFound, Unavailable
 from holdfast.base.ids import Ambient
 from holdfast.objects.client import Client, Usage
-from holdfast.objects.conformance.certificate import start_check
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import CREATE, Lost
-from holdfast.objects.uri import StoreSpec
 from tests.unit.objects.scripted import Scripted
 
 
@@ -25,13 +23,3 @@ async def test_what_is_not_there_is_an_answer_and_what_is_not_served_is_an_error
     with pytest.raises(Unavailable):
         await store.put("meta/b", b"3", CREATE)
     assert (usage.at("put", "meta").requests, usage.at("put", "meta").errors) == (3, 1)
-
-
-async def test_every_start_check_is_of_one_family() -> None:
-    usage, ambient = Usage(), Ambient.system()
-    spec = StoreSpec.parse("memory:checked")
-    store = Client(Scripted(), ambient=ambient, retry=RetryPolicy(attempts=1), usage=usage, spec=spec)
-    for _ in range(2):
-        await start_check(store)
-    assert {family for _, family in usage.tallies} == {"start-check", "meta"}
-    assert usage.requests("put", "start-check") == 8

@@ -8,7 +8,7 @@ import pytest
 from holdfast.base.errors import Unavailable
 from holdfast.base.ids import Ambient
 from holdfast.objects.client import Client, Usage
-from holdfast.objects.layer import Layer, Scoped
+from holdfast.objects.layer import Layer
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.open import open_store
 from holdfast.objects.retry import RetryPolicy
@@ -55,12 +55,6 @@ async def test_half_of_it_is_nothing(address: str) -> None:
             await store.put_stream("key", broken)
         assert (await store.get("key")).body == b"before"
         assert [key async for key in store.keys("")] == ["key"]
-
-
-async def test_a_prefix_is_put_before_the_key() -> None:
-    store = MemoryStore()
-    await Scoped(store, "folder/").put_stream("key", pieces)
-    assert (await store.get("folder/key")).body == WHOLE
 
 
 class Failing(Layer):

@@ -5,14 +5,6 @@ import json
 SENTENCE = "Generic S3 error: Error performing PUT http://store:9000/bucket/k in 1.2ms - "
 OBJECT = "http://store:9000/bucket/k"
 
-REFUSED = """
-  kind: Request,
-  source: hyper_util::client::legacy::Error(
-    Connect,
-    ConnectError(
-      "tcp connect error",
-      Os { code: 111, kind: ConnectionRefused, message: "Connection refused" },
-"""
 NO_FILES_LEFT = """
   kind: Request,
   source: hyper_util::client::legacy::Error(
@@ -20,23 +12,6 @@ NO_FILES_LEFT = """
     ConnectError(
       "tcp open error",
       Os { code: 24, kind: TooManyOpenFiles, message: "Too many open files" },
-"""
-NEVER_CONNECTED = """
-  kind: Request,
-  source: hyper_util::client::legacy::Error(
-    Connect,
-    TimedOut,
-"""
-NEVER_ANSWERED = """
-  kind: Request,
-  source: TimedOut,
-"""
-HUNG_UP = """
-  kind: Request,
-  source: hyper_util::client::legacy::Error(
-    SendRequest,
-    hyper::Error(
-      IncompleteMessage,
 """
 
 
@@ -48,12 +23,6 @@ def answered(
     inner = f"Status {{\n      status: {status},\n      body: {quoted}"
     said = f"Object at {key} already exists: {SENTENCE}Server returned non-2xx status code: {status}: {body or ''}"
     return kind(_text(said, inner, key=key, address=address))
-
-
-def failed_in_a_good_answer(kind: type[Exception], body: str) -> Exception:
-    """200, with errors inside: a bulk delete, or the completion of an upload."""
-    inner = f"Response {{\n      status: 200,\n      body: {_quoted(body)},"
-    return kind(_text(f"{SENTENCE}Server returned error response: {body}", inner))
 
 
 def unanswered(kind: type[Exception], http_kind: str, source: str, *, address: str = OBJECT) -> Exception:
@@ -72,11 +41,6 @@ def starts_too_late(kind: type[Exception]) -> Exception:
     """An answer to a range that starts at the end of the object: Azure's 206 has no last byte."""
     source = "source: InvalidRangeRequest {\n        source: StartTooLarge {\n            requested: 10,"
     return kind(f"Generic error: Wanted range starting at 10\n\nDebug source:\nGeneric {{\n    {source}\n")
-
-
-def unasked(kind: type[Exception], sentence: str) -> Exception:
-    """No request was made, or its answer made no sense."""
-    return kind(f'{sentence}\n\nDebug source:\nGeneric {{\n  store: "S3",\n}}')
 
 
 def _text(sentence: str, inner: str, *, key: str = "k", address: str = OBJECT) -> str:

@@ -1,7 +1,5 @@
 """Which server is asked, and as whom, is decided when the store is opened."""
 
-from pathlib import Path
-
 import pytest
 from obstore.exceptions import GenericError
 
@@ -72,12 +70,6 @@ def test_the_place_is_the_same_whatever_names_the_server(scheme: str, environ: d
     assert CloudStore(StoreSpec(scheme, "bucket", "p", options), environ={}).place == place
 
 
-def test_the_place_names_the_endpoint_of_a_profile(tmp_path: Path) -> None:
-    (tmp_path / "config").write_text("[default]\nendpoint_url = http://host:9000/\n")
-    place = CloudStore(s3(), environ={"AWS_CONFIG_FILE": str(tmp_path / "config")}).place
-    assert place.endpoint == "http://host:9000"
-
-
 def test_a_place_of_the_provider_itself_names_no_endpoint() -> None:
     home = Place("s3", "", "bucket", "")
     for options in ({}, {"region": "eu-north-1"}, {"endpoint": "https://s3.eu-north-1.amazonaws.com:443/"}):
@@ -107,11 +99,6 @@ def test_requests_to_the_store_are_told_from_those_for_credentials(address: str,
     bucket = connect(s3(endpoint="HTTP://Host:90/base/"), {}).bucket
     asked = Failure.read(dumps.answered(GenericError, 500, None, address=address))
     assert bucket.answered(asked) is answered
-
-
-def test_the_largest_numbers_work() -> None:
-    most = dict.fromkeys(("requests_in_flight", "connect_timeout_ms", "request_timeout_ms"), "1000000000")
-    assert CloudStore(s3(**most), environ={}).place.bucket == "bucket"
 
 
 def test_settings_that_cannot_work_are_refused_when_the_store_is_opened() -> None:

@@ -5,7 +5,6 @@ import errno
 import gc
 import os
 import stat
-from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -16,31 +15,9 @@ from holdfast.objects.store import CREATE, OVERWRITE, Lost, Mode, Written, conte
 from tests.unit.objects.local.local_kit import contents, files, locks, staged
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "store"
-
-
-@pytest.fixture
-def store(root: Path) -> LocalStore:
-    return LocalStore(root)
-
-
 def open_files() -> int:
     gc.collect()
     return len(os.listdir("/proc/self/fd"))
-
-
-def once_before(monkeypatch: pytest.MonkeyPatch, name: str, act: Callable[[], object]) -> None:
-    """Have something happen just before the next call of a function of ``os``."""
-    function = getattr(os, name)
-
-    def first_act(*args: object, **named: object) -> object:
-        monkeypatch.setattr(os, name, function)
-        act()
-        return function(*args, **named)
-
-    monkeypatch.setattr(os, name, first_act)
 
 
 async def test_a_write_that_hangs_is_given_up_and_leaves_nothing(
@@ -130,15 +107,6 @@ async def test_a_directory_whose_name_could_not_be_fsynced_is_fsynced_by_the_nex
     assert number in synced
 
 
-async def test_a_create_that_is_overtaken_while_it_stages_has_lost(
-    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await store.put("x/warm", b"")
-    once_before(monkeypatch, "write", lambda: (root / "x/a").write_bytes(b"theirs"))
-    assert await store.put("x/a", b"ours", CREATE) == Lost()
-    assert (await store.get("x/a")).body == b"theirs"
-
-
 async def test_an_object_that_moves_is_not_created_a_second_time(store: LocalStore, root: Path) -> None:
     """Its plain name is free for a moment, while its mover holds the lock of its path."""
     await store.put("warm", b"")
@@ -151,39 +119,6 @@ async def test_an_object_that_moves_is_not_created_a_second_time(store: LocalSto
     assert await rival == Lost()
     assert (await store.get("a")).body == b"theirs"
     assert files(root) == ["a", "a/%self", "warm"]
-
-
-async def test_a_directory_that_is_removed_meanwhile_is_made_again(
-    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await store.put("warm", b"")
-    once_before(monkeypatch, "rename", (root / "x").rmdir)
-    assert isinstance(await store.put("x/a", b"1", CREATE), Written)
-    assert files(root) == ["warm", "x", "x/a"]
-
-
-async def test_a_stream_that_ends_early_leaves_nothing(store: LocalStore, root: Path) -> None:
-    async def broken() -> AsyncIterator[bytes]:
-        yield b"half"
-        assert len(staged(root)) == 1
-        raise ConnectionError
-
-    with pytest.raises(ConnectionError):
-        await store.put_stream("a", broken)
-    waiting = asyncio.Event()
-
-    async def hanging() -> AsyncIterator[bytes]:
-        yield b"half"
-        waiting.set()
-        await asyncio.Event().wait()
-
-    streaming = asyncio.ensure_future(store.put_stream("a", hanging))
-    await waiting.wait()
-    streaming.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await streaming
-    assert staged(root) == []
-    assert files(root) == []
 
 
 async def test_a_store_works_on_either_side_of_a_fork(store: LocalStore, root: Path) -> None:

@@ -18,11 +18,6 @@ THEIRS = IfMatch(content_version(SECRET))
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "store"
-
-
-@pytest.fixture
 def outside(tmp_path: Path) -> Path:
     """A directory that is no part of the store."""
     folder = tmp_path / "outside"
@@ -142,49 +137,33 @@ async def test_a_lock_is_no_link(root: Path, outside: Path) -> None:
     assert untouched(outside)
 
 
-# Directories that an attacker swaps for links between a check and its use
+WRITES: list[tuple[Mode | None, object, str]] = [
+    (mode, module, call)
+    for mode in (OVERWRITE, CREATE, IfMatch(content_version(b"ours")))
+    for module, call in ((os, "fsync"), (fcntl, "flock"), (os, "rename"))
+]
 
 
-def once_before(monkeypatch: pytest.MonkeyPatch, module: object, name: str, act: Callable[[], object]) -> None:
-    """Have something happen just before the next call of a function."""
-    function = getattr(module, name)
-
-    def first_act(*args: object, **named: object) -> object:
-        monkeypatch.setattr(module, name, function)
-        act()
-        return function(*args, **named)
-
-    monkeypatch.setattr(module, name, first_act)
-
-
-@pytest.mark.parametrize("mode", [OVERWRITE, CREATE, IfMatch(content_version(b"ours"))])
-@pytest.mark.parametrize(("module", "call"), [(os, "fsync"), (fcntl, "flock"), (os, "rename")])
-async def test_a_swap_during_a_write_leads_nowhere(
-    root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch, mode: Mode, module: object, call: str
+@pytest.mark.parametrize(("mode", "module", "call"), [*WRITES, (None, fcntl, "flock")])
+async def test_a_swap_during_a_write_or_a_delete_leads_nowhere(
+    root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch, mode: Mode | None, module: object, call: str
 ) -> None:
+    """Before the call, an attacker replaces a directory by a link."""
     store = LocalStore(root)
     await store.put("x/file", b"ours")
     await store.put("x/deep/file", b"ours")
+    function = getattr(module, call)
 
-    def swap() -> None:
+    def swap_first(*args: object, **named: object) -> object:
+        monkeypatch.setattr(module, call, function)
         (root / "x").rename(root / "away")
         (root / "x").symlink_to(outside)
+        return function(*args, **named)
 
-    once_before(monkeypatch, module, call, swap)
-    await store.put("x/deep/new" if mode is CREATE else "x/deep/file", b"new", mode)
-    assert (root / "x").is_symlink()
-    assert untouched(outside)
-
-
-async def test_a_swap_during_a_delete_leads_nowhere(root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = LocalStore(root)
-    await store.put("x/deep/file", b"ours")
-
-    def swap() -> None:
-        (root / "x").rename(root / "away")
-        (root / "x").symlink_to(outside)
-
-    once_before(monkeypatch, fcntl, "flock", swap)
-    await store.delete("x/deep/file")
+    monkeypatch.setattr(module, call, swap_first)
+    if mode is None:
+        await store.delete("x/deep/file")
+    else:
+        await store.put("x/deep/new" if mode is CREATE else "x/deep/file", b"new", mode)
     assert (root / "x").is_symlink()
     assert untouched(outside)

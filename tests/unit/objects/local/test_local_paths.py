@@ -59,9 +59,3 @@ def test_where_names_are_folded_only_plain_characters_stand_for_themselves(compo
 )
 def test_a_name_that_no_key_has_stands_for_nothing(names: tuple[bytes, ...], fold: bool) -> None:
     assert names_component(names, fold=fold) is None
-
-
-def test_what_needs_no_escape_has_none() -> None:
-    assert names_component((b"%41",), fold=False) is None
-    assert names_component((b"%61",), fold=True) is None
-    assert names_component((b"A",), fold=True) is None

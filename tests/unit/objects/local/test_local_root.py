@@ -22,11 +22,6 @@ PROJECT = Path(__file__).parents[4]
 MiB = 1024 * 1024
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "store"
-
-
 async def test_a_file_is_no_root(root: Path) -> None:
     root.write_bytes(b"precious")
     for store in (LocalStore(root), LocalStore(root / "below")):

@@ -4,116 +4,34 @@ import asyncio
 import os
 from pathlib import Path
 
-import pytest
-
-from holdfast.base.errors import Invalid
 from holdfast.objects.local import LocalStore
 from holdfast.objects.local.files import Folder
 from holdfast.objects.local.locks import renaming
 from holdfast.objects.store import CREATE, IfMatch, Lost, Written, content_version
 from tests.unit.objects.local.local_kit import contents, files, keys, locks
 
-LONG = "x" * 300
 
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "store"
-
-
-@pytest.fixture
-def store(root: Path) -> LocalStore:
-    return LocalStore(root)
-
-
-@pytest.mark.parametrize("name", ["a", "100%", LONG])
-@pytest.mark.parametrize("prefix", ["", "x/y/"])
-@pytest.mark.parametrize("order", [1, -1])
-async def test_an_object_and_a_folder_share_a_name(store: LocalStore, prefix: str, name: str, order: int) -> None:
-    wanted = {prefix + name + tail: tail.encode() for tail in ("", "/b", "/b/c", "/b/c/d")}
-    for key in sorted(wanted)[::order]:
-        assert await store.put(key, wanted[key], CREATE) == Written(content_version(wanted[key]))
-    assert await contents(store) == wanted
-    for key, body in wanted.items():
-        assert await store.put(key, b"new", CREATE) == Lost()
-        assert await store.put(key, b"new", IfMatch(content_version(body))) == Written(content_version(b"new"))
-    assert set((await contents(store)).values()) == {b"new"}
-    for key in sorted(wanted):
-        await store.delete(key)
-        assert await store.find(key) is None
-        del wanted[key]
-        assert (await contents(store)).keys() == wanted.keys()
-
-
-async def test_moving_keeps_version_and_time(store: LocalStore) -> None:
+async def test_moving_keeps_version_and_time_and_a_writer_ends_what_a_killed_mover_began(
+    store: LocalStore, root: Path
+) -> None:
+    """What a mover leaves that is killed at any point is shown by the tests of processes that are killed."""
     await store.put("a", b"1")
     before = await store.head("a")
     await store.put("a/b", b"2")
     assert await store.head("a") == before
-
-
-async def test_a_lost_race_moves_nothing(store: LocalStore, root: Path) -> None:
-    await store.put("a", b"1")
-    assert await store.put("a/b", b"2", IfMatch(content_version(b"1"))) == Lost()
-    assert (root / "a").is_file()
-
-
-def killed_mover(root: Path, *, folder: bool) -> None:
-    """The tree as a mover leaves it that dies between its two renames, before or after ``a/b`` has come by itself."""
     (root / "%moving").mkdir()
-    (root / "a").rename(root / "%moving/a")
-    if folder:
-        (root / "a").mkdir()
-        (root / "a/b").write_bytes(b"2")
-
-
-after_a_killed_mover = pytest.mark.parametrize("folder", [False, True], ids=["alone", "beside a folder"])
-
-
-@after_a_killed_mover
-async def test_what_a_killed_mover_left_is_an_object_like_any_other(
-    store: LocalStore, root: Path, folder: bool
-) -> None:
-    await store.put("a", b"1")
-    killed_mover(root, folder=folder)
-    assert await contents(store) == ({"a": b"1", "a/b": b"2"} if folder else {"a": b"1"})
-    assert (await store.head("a")).size == 1
-    assert (root / "%moving/a").exists()
-
-
-@after_a_killed_mover
-async def test_a_writer_ends_what_a_killed_mover_began(store: LocalStore, root: Path, folder: bool) -> None:
-    await store.put("a", b"1")
-    killed_mover(root, folder=folder)
+    (root / "a/%self").rename(root / "%moving/a")
+    assert await store.head("a") == before
     assert await store.put("a", b"3", CREATE) == Lost()
     assert isinstance(await store.put("a", b"3", IfMatch(content_version(b"1"))), Written)
     assert (root / "a/%self").read_bytes() == b"3"
     assert not (root / "%moving").exists()
 
 
-@after_a_killed_mover
-async def test_a_delete_ends_what_a_killed_mover_began(store: LocalStore, root: Path, folder: bool) -> None:
+async def test_a_lost_race_moves_nothing(store: LocalStore, root: Path) -> None:
     await store.put("a", b"1")
-    killed_mover(root, folder=folder)
-    await store.delete("a")
-    assert await contents(store) == ({"a/b": b"2"} if folder else {})
-    await store.delete("a/b")
-    assert files(root) == []
-
-
-async def test_the_empty_folder_of_a_killed_mover_is_pruned(store: LocalStore, root: Path) -> None:
-    await store.put("x/a/b", b"")
-    (root / "x/%moving").mkdir()
-    await store.delete("x/a/b")
-    assert not (root / "x").exists()
-
-
-async def test_a_link_in_the_way_is_left_alone(store: LocalStore, root: Path) -> None:
-    root.mkdir()
-    (root / "a").symlink_to("nowhere")
-    with pytest.raises(Invalid, match="neither a file nor a directory"):
-        await store.put("a/b", b"")
-    assert (root / "a").is_symlink()
+    assert await store.put("a/b", b"2", IfMatch(content_version(b"1"))) == Lost()
+    assert (root / "a").is_file()
 
 
 async def test_a_listing_waits_for_a_mover(store: LocalStore, root: Path) -> None:

@@ -5,8 +5,7 @@ import re
 
 import pytest
 
-from holdfast.base.clock import SystemClock
-from holdfast.base.ids import Ambient, Ids
+from holdfast.base.ids import Ids
 
 
 def drawn(seed: int) -> list[str]:
@@ -32,14 +31,3 @@ def test_small_numbers_keep_their_zeros() -> None:
 
     ids = Ids(Zeros())
     assert (ids.write_id(), ids.attempt(), ids.unique()) == ("0" * 24, "0" * 8, "0" * 32)
-
-
-def test_long_ids_do_not_repeat() -> None:
-    ids = Ambient.system().ids
-    assert len({ids.write_id() for _ in range(2_000)}) == 2_000
-    assert len({ids.unique() for _ in range(2_000)}) == 2_000
-
-
-def test_an_ambient_draws_its_ids_from_its_own_generator() -> None:
-    ambient = Ambient(SystemClock(), random.Random(9))
-    assert ambient.ids.unique() == Ids(random.Random(9)).unique()

@@ -10,12 +10,10 @@ import sys
 import textwrap
 import threading
 from collections.abc import AsyncIterator
-from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from holdfast.base import portal as module
 from holdfast.base.errors import Invalid, NotFound, Unavailable
 from holdfast.base.portal import Portal
 
@@ -84,175 +82,96 @@ class Well:
             yield number * 10
 
 
-class TestViews:
-    def test_coroutines_block_until_they_are_done(self) -> None:
-        with Portal() as portal:
-            view = portal.view(Well())
-            assert view.draw() == 2
-            assert view.draw(number=3) == 0
+def test_an_async_object_as_blocking_code_sees_it() -> None:
+    well = Well()
+    with Portal() as portal:
+        view = portal.view(well)
+        assert (view.draw(), view.draw(number=3), view.plain(), view.depth) == (2, 0, "plain", 3)
+        assert list(view.buckets()) == [0, 1, 2]
+        assert list(view) == [0, 10, 20]
+        with view.rope("first") as inside:
+            assert (inside.draw(), well.closed) == (2, [])
+        assert well.closed == ["first"]
+        deeper = view.deeper()  # a view again, which goes in as what it is a view of
+        assert (deeper.draw(), view.compare(deeper), view.compare(other=view)) == (3, False, True)
+        for value in (None, 1, "text", [Well()], {"a": 1}):
+            assert portal.view(value) is value
+        assert repr(view).startswith("<blocking view of <")
+        assert view.draw.__name__ == "draw"
+        assert {"draw", "buckets", "depth"} <= set(dir(view))
+        with pytest.raises(AttributeError, match="no attribute 'missing'"):
+            _ = view.missing
+        for carry in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(Invalid, match="cannot be copied or sent"):
+                carry(view)
 
-    def test_plain_methods_and_attributes_pass_through(self) -> None:
-        with Portal() as portal:
-            view = portal.view(Well())
-            assert view.plain() == "plain"
-            assert view.depth == 3
 
-    def test_async_iterators_become_iterators(self) -> None:
-        with Portal() as portal:
-            view = portal.view(Well())
-            assert list(view.buckets()) == [0, 1, 2]
-            assert list(view) == [0, 10, 20]
+def test_errors_come_out_as_themselves_and_leave_no_thread() -> None:
+    well = Well()
 
-    def test_an_iterator_that_fails_fails_where_it_is_used(self) -> None:
-        with Portal() as portal:
-            walk = portal.view(Well()).broken_buckets()
+    def work() -> None:
+        with Portal() as portal, portal.view(well).rope("first"):
+            portal.enter(well.rope("outer"))
+            with pytest.raises(NotFound, match="no water"):
+                portal.view(well).fail()
+            with pytest.raises(TimeoutError, match="of its own"):
+                portal.view(well).time_out()
+            walk = portal.view(well).broken_buckets()
             assert next(walk) == 1
             with pytest.raises(NotFound, match="rope"):
                 next(walk)
-
-    def test_an_iterator_left_early_does_not_hold_up_the_end(self) -> None:
-        with Portal() as portal:
-            assert next(portal.view(Well()).buckets()) == 0
-        assert portal_threads() == []
-
-    def test_async_context_managers_become_context_managers(self) -> None:
-        well = Well()
-        with Portal() as portal, portal.view(well).rope("first") as inside:
-            assert inside.draw() == 2
-            assert well.closed == []
-        assert well.closed == ["first"]
-
-    def test_a_context_manager_sees_the_error_that_ends_it(self) -> None:
-        well = Well()
-        with pytest.raises(KeyError), Portal() as portal, portal.view(well).rope("first"):
             raise KeyError
-        assert well.closed == ["first"]
 
-    def test_what_comes_back_is_a_view_again_and_goes_in_as_itself(self) -> None:
+    with pytest.raises(KeyError):
+        work()
+    assert well.closed == ["first", "outer"]
+    assert portal_threads() == []
+
+
+def test_one_thread_while_it_is_open_and_none_after() -> None:
+    well = Well()
+    background: list[asyncio.Task[None]] = []
+
+    async def begin() -> None:
+        background.append(asyncio.ensure_future(well.hang()))
+        await asyncio.sleep(0)
+
+    before = len(portal_threads())
+    Portal()
+    assert len(portal_threads()) == before
+    with Portal() as portal:
+        assert len(portal_threads()) == before + 1
+        view = portal.view(well)
+        loop = view.draw_loop()
+        portal.enter(well.rope("outer"))
+        portal.enter(well.rope("inner"))
+        assert next(view.buckets()) == 0  # left early
+        portal.wait(begin())  # still running at the end
+        with pytest.raises(Invalid, match="opened already"), portal:
+            pass
+        assert (view.draw(), well.closed) == (2, [])
+    assert well.closed == ["inner", "outer"]
+    assert well.cancelled.is_set()
+    assert len(portal_threads()) == before
+    assert loop.is_closed()
+    with pytest.raises(Invalid, match="this connection is closed"):
+        view.draw()
+
+
+def test_calls_of_other_threads_end_with_it() -> None:
+    """They may come at any moment of its end; none is left waiting for an answer."""
+    waiting = 0
+    for _ in range(40):
         with Portal() as portal:
             view = portal.view(Well())
-            deeper = view.deeper()
-            assert deeper.draw() == 3
-            assert view.compare(deeper) is False
-            assert view.compare(other=view) is True
-
-    def test_values_stay_values(self) -> None:
-        with Portal() as portal:
-            for value in (None, 1, 1.5, "text", b"bytes", [Well()], (1,), {"a": 1}):
-                assert portal.view(value) is value
-
-    def test_errors_come_out_as_themselves(self) -> None:
-        with Portal() as portal, pytest.raises(NotFound, match="no water"):
-            portal.view(Well()).fail()
-
-    def test_a_view_says_what_it_is(self) -> None:
-        with Portal() as portal:
-            view = portal.view(Well())
-            assert repr(view).startswith("<blocking view of <")
-            assert view.draw.__name__ == "draw"
-
-    def test_a_notebook_can_complete_its_names(self) -> None:
-        with Portal() as portal:
-            assert {"draw", "buckets", "depth"} <= set(dir(portal.view(Well())))
-
-    @pytest.mark.parametrize("carry", [copy.copy, copy.deepcopy, pickle.dumps])
-    def test_a_view_is_not_carried_elsewhere(self, carry) -> None:  # type: ignore[no-untyped-def]
-        with Portal() as portal, pytest.raises(Invalid, match="cannot be copied or sent"):
-            carry(portal.view(Well()))
-
-    def test_what_the_object_does_not_have_the_view_does_not_have(self) -> None:
-        with Portal() as portal, pytest.raises(AttributeError, match="no attribute 'missing'"):
-            _ = portal.view(Well()).missing
-
-
-class TestLife:
-    def test_one_thread_while_it_is_open_and_none_after(self) -> None:
-        before = len(portal_threads())
-        with Portal() as portal:
-            assert len(portal_threads()) == before + 1
-            loop = portal.view(Well()).draw_loop()
-            assert loop.is_running()
-        assert len(portal_threads()) == before
-        assert loop.is_closed()
-
-    def test_making_one_starts_nothing(self) -> None:
-        before = threading.active_count()
-        Portal()
-        assert threading.active_count() == before
-
-    def test_what_was_entered_is_left_in_reverse_order(self) -> None:
-        well = Well()
-        with Portal() as portal:
-            portal.enter(well.rope("outer"))
-            portal.enter(well.rope("inner"))
-            assert well.closed == []
-        assert well.closed == ["inner", "outer"]
-
-    def test_an_error_in_the_body_leaves_no_thread(self) -> None:
-        well = Well()
-
-        def work() -> None:
-            with Portal() as portal:
-                portal.enter(well.rope("outer"))
-                raise KeyError
-
-        with pytest.raises(KeyError):
-            work()
-        assert well.closed == ["outer"]
-        assert portal_threads() == []
-
-    def test_a_task_that_is_still_running_is_cancelled_at_the_end(self) -> None:
-        well = Well()
-
-        async def begin() -> None:
-            background.append(asyncio.ensure_future(well.hang()))
-            await asyncio.sleep(0)
-
-        background: list[asyncio.Task] = []
-        with Portal() as portal:
-            portal.wait(begin())
-        assert well.cancelled.is_set()
-
-    def test_after_the_end_it_refuses(self) -> None:
-        with Portal() as portal:
-            view = portal.view(Well())
-        with pytest.raises(Invalid, match="this connection is closed"):
-            view.draw()
-
-    def test_one_that_is_open_is_not_opened_again(self) -> None:
-        with Portal() as portal:
-            with pytest.raises(Invalid, match="opened already"), portal:
-                pass
-            assert portal.view(Well()).draw() == 2
-
-    def test_calls_of_other_threads_end_with_it(self) -> None:
-        """They may come at any moment of its end; none is left waiting for an answer."""
-        waiting = 0
-        for _ in range(40):
-            with Portal() as portal:
-                view = portal.view(Well())
-                threads = [threading.Thread(target=call_until_refused, args=[view], daemon=True) for _ in range(6)]
-                for thread in threads:
-                    thread.start()
-                view.draw()
+            threads = [threading.Thread(target=call_until_refused, args=[view], daemon=True) for _ in range(6)]
             for thread in threads:
-                thread.join(30)
-                waiting += thread.is_alive()
-        assert waiting == 0
-
-    def test_on_its_own_loop_it_refuses_instead_of_hanging(self) -> None:
-        with Portal() as portal:
-            view = portal.view(Well())
-
-            async def from_inside() -> None:
-                view.draw()
-
-            with pytest.raises(Invalid, match="on the portal's own loop"):
-                portal.wait(from_inside())
-
-    def test_two_portals_do_not_meet(self) -> None:
-        with Portal() as first, Portal() as second:
-            assert first.view(Well()).draw_loop() is not second.view(Well()).draw_loop()
+                thread.start()
+            view.draw()
+        for thread in threads:
+            thread.join(30)
+            waiting += thread.is_alive()
+    assert waiting == 0
 
 
 def call_until_refused(view) -> None:  # type: ignore[no-untyped-def]
@@ -261,39 +180,27 @@ def call_until_refused(view) -> None:  # type: ignore[no-untyped-def]
             view.draw()
 
 
-class TestTimeouts:
-    def test_a_call_that_takes_too_long_is_cancelled(self) -> None:
-        well = Well()
-        with Portal(timeout=0.05) as portal:
-            with pytest.raises(Unavailable, match=r"no answer within 0\.05 s") as caught:
-                portal.view(well).hang()
-            assert caught.value.maybe_applied
-            assert well.cancelled.wait(30)
+def test_on_its_own_loop_it_refuses_instead_of_hanging() -> None:
+    with Portal() as portal:
+        view = portal.view(Well())
 
-    def test_a_limit_for_one_call_wins(self) -> None:
-        with Portal() as portal, pytest.raises(Unavailable, match=r"no answer within 0\.01 s"):
+        async def from_inside() -> None:
+            view.draw()
+
+        with pytest.raises(Invalid, match="on the portal's own loop"):
+            portal.wait(from_inside())
+
+
+def test_a_call_that_takes_too_long_is_cancelled() -> None:
+    well = Well()
+    with Portal(timeout=0.05) as portal:
+        with pytest.raises(Unavailable, match=r"no answer within 0\.05 s") as caught:
+            portal.view(well).hang()
+        assert caught.value.maybe_applied
+        assert well.cancelled.wait(30)
+        with pytest.raises(Unavailable, match=r"no answer within 0\.01 s"):
             portal.wait(Well().hang(), timeout=0.01)
-
-    def test_a_call_s_own_timeout_is_its_own(self) -> None:
-        with Portal(timeout=30) as portal, pytest.raises(TimeoutError, match="of its own"):
-            portal.view(Well()).time_out()
-
-    def test_an_answer_at_the_last_moment_is_an_answer(self) -> None:
-        class LastMoment(Future):
-            def result(self, timeout: float | None = None) -> object:
-                if timeout is not None:
-                    self.set_result("answer")
-                    raise TimeoutError
-                return super().result()
-
-        assert module._result(LastMoment(), 0.1) == "answer"
-
-    def test_the_portal_works_on_after_a_timeout(self) -> None:
-        with Portal(timeout=30) as portal:
-            view = portal.view(Well())
-            with pytest.raises(Unavailable):
-                portal.wait(Well().hang(), timeout=0.01)
-            assert view.draw() == 2
+        assert portal.wait(well.draw(), timeout=30) == 2
 
 
 def script(text: str) -> subprocess.CompletedProcess[str]:

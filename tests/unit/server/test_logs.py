@@ -90,10 +90,3 @@ def test_lines_to_a_pipe_whose_reader_is_gone_are_lost_without_a_word() -> None:
     with os.fdopen(writer, "w", encoding="utf-8") as stream, logging_to(stream):
         logging.getLogger("holdfast.telemetry").warning("not read")
     assert stream.closed
-
-
-def test_what_the_loop_complains_of_is_json_too() -> None:
-    stream = io.StringIO()
-    with logging_to(stream):
-        logging.getLogger("asyncio").error("a task failed")
-    assert json.loads(stream.getvalue())["message"] == "a task failed"

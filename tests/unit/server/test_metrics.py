@@ -1,6 +1,5 @@
 """The page for Prometheus."""
 
-import re
 from pathlib import Path
 
 from tests.unit.server.server_desk import ServerDesk, frame, server_desk
@@ -26,15 +25,3 @@ async def test_answers_are_counted_by_the_listener_that_gave_them(tmp_path: Path
         name + '{listener="private",reason="ok",status="200"}': 2,
         name + '{listener="private",reason="bad_request",status="400"}': 1,
     }
-
-
-async def test_a_store_that_works_has_no_errors_and_families_that_stay(tmp_path: Path) -> None:
-    async with server_desk(tmp_path) as desk:
-        assert (await desk.post(frame())).status_code == 200
-        await desk.service.holds.refresh()
-        found = await page(desk)
-    asked = {name: count for name, count in found.items() if name.startswith("holdfast_store_requests_total")}
-    assert asked['holdfast_store_requests_total{family="start-check",verb="put"}'] == 4
-    assert not [name for name in asked if re.search(r"start-check-", name)]
-    assert asked['holdfast_store_requests_total{family="meta",verb="get"}'] > 0
-    assert {count for name, count in found.items() if name.startswith("holdfast_store_errors_total")} == {0}

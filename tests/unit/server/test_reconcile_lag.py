@@ -41,16 +41,6 @@ async def test_lag_is_told_once_a_reconciler_has_run(tmp_path: Path) -> None:
         assert desk.usage.by_verb["get"] == before + 1
 
 
-async def test_a_checkpoint_that_says_nothing_changes_nothing(tmp_path: Path) -> None:
-    async with server_desk(tmp_path) as desk:
-        for body in (b"rubbish", b"{}", b'{"through_unix_ns": "soon"}', b'{"through_unix_ns": true}'):
-            await desk.service.store.put(layout.RECONCILED, body)
-            await desk.service.reconciled.look()
-            ready = await desk.get("/readyz")
-            assert ready["reconcile_lag_s"] is None
-            assert layout.RECONCILED in ready["reconcile_problem"]
-
-
 async def test_a_first_scan_that_has_not_ended_says_no_time(tmp_path: Path) -> None:
     async with server_desk(tmp_path) as desk:
         store, reconciled = desk.service.store, desk.service.reconciled

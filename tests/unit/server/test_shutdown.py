@@ -28,12 +28,3 @@ async def test_a_store_that_does_not_answer_keeps_no_collector_from_ending(
     assert stalled.is_set()
     said = [record.getMessage() for record in caplog.records if "not finished in time" in record.getMessage()]
     assert [line.partition(":")[0] for line in said] == ["landing"]
-
-
-async def test_an_end_that_takes_its_time_has_what_is_left_of_it(tmp_path: Path) -> None:
-    async with server_desk(tmp_path, drain_ms=20_000) as desk:
-        time = desk.service.shutdown
-        assert time.left_s() == 20
-        desk.service.begin_draining()
-        assert service.DRAIN_LEAST_S < time.left_s() <= 20
-        assert service.Shutdown(time.clock, drain_ms=0).left_s() == service.DRAIN_LEAST_S

@@ -32,36 +32,6 @@ async def settled(desk: ServerDesk) -> None:
         await asyncio.sleep(0.01)
 
 
-async def test_batches_are_told_of_as_they_come(tmp_path: Path) -> None:
-    async with server_desk(tmp_path) as desk:
-        await settled(desk)
-        stream = events(desk.service, Wanted(name="load"))
-        assert (await next_event(stream))[0] == "hello"
-        await desk.post(frame(Log("no load", 1)), seqs=(0, 0))
-        await desk.post(frame(seq=1), seqs=(1, 1))
-        name, found = await next_event(stream)
-        assert (name, found["series"][0]["points"]) == ("batch", [[1_000, 1.5]])
-        desk.service.begin_draining()
-        assert [event async for event in stream] == []
-
-
-async def test_completeness_is_told_when_it_changes_and_now_and_then(tmp_path: Path) -> None:
-    async with server_desk(tmp_path) as desk:
-        await settled(desk)
-        stream = events(desk.service, Wanted())
-        name, hello = await next_event(stream)
-        assert (name, hello["complete"]) == ("hello", False)
-        desk.service.live.lacks(desk.service.ambient.clock.wall_ns())
-        name, reported = await next_event(stream)
-        assert (name, reported["partial_because"]) == ("completeness", desk.service.completeness()["partial_because"])
-        assert "memory" in reported["partial_because"]
-        assert reported["partial_because"] != hello["partial_because"]
-        desk.watch.advance(seconds=HEARTBEAT_NS / 1_000_000_000)
-        name, again = await next_event(stream)
-        assert (name, again["partial_because"]) == ("completeness", reported["partial_because"])
-        await stream.aclose()
-
-
 async def test_every_event_has_the_fields_that_are_described(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "reference" / "http.md").read_text(encoding="utf-8")
     documented = dict(

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from holdfast.base.errors import Ambiguous
-from holdfast.server.routes import deciding, reading
 from tests.unit.server.routes.test_conflict_routes import DECISION, conflict
 from tests.unit.server.server_desk import ServerDesk, server_desk
 
@@ -55,17 +54,6 @@ async def test_a_read_is_given_up_in_time(tmp_path: Path, monkeypatch: pytest.Mo
         await answered(desk, "/api/v1/holds")
 
 
-async def test_many_questions_that_wait_for_their_turn_are_given_up_in_time_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with asyncio.timeout(60), server_desk(tmp_path, read_timeout_ms=300, drain_ms=0) as desk:
-        hang(desk, monkeypatch, "get", "list")
-        answers = await asyncio.gather(*(desk.private.get("/api/v1/metrics/list") for _ in range(8)))
-        assert {each.status_code for each in answers} == {503}
-        monkeypatch.undo()
-        await answered(desk, "/api/v1/metrics/list")
-
-
 async def test_of_a_decision_nobody_knows_then_whether_it_is_on_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,11 +73,3 @@ async def test_of_a_decision_nobody_knows_then_whether_it_is_on_record(
             answer = await desk.private.post(path, json=decision)
         assert (answer.status_code, answer.json()["error"]["reason"]) == (503, "outcome_unknown")
         assert (await desk.private.post(path, json=decision)).status_code == 200
-
-
-@pytest.mark.parametrize("block", [reading, deciding])
-async def test_the_time_limit_of_somebody_else_is_not_taken_for_that_of_the_store(tmp_path: Path, block: Any) -> None:
-    async with server_desk(tmp_path) as desk:
-        with pytest.raises(TimeoutError, match="another"):
-            async with block(desk.service):
-                raise TimeoutError("another")

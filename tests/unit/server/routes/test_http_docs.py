@@ -53,6 +53,12 @@ async def test_every_parameter_and_metric_is_explained(tmp_path: Path) -> None:
     assert all(f"| `{each['name']}` |" in PAGE for each in parameters)
     section = PAGE.partition("## Conflicts and holds")[2].partition("## ")[0]
     assert all(f"`{each['name']}`" in section for each in conflicts)
+    section = PAGE.partition("## Metrics and logs\n")[2].partition("\n## ")[0]
+    questions = [
+        about["get"] for path, about in paths.items() if path.startswith(("/api/v1/metrics/", "/api/v1/logs/"))
+    ]
+    assert len(questions) == 4
+    assert all(f"`{each['name']}`" in section for about in questions for each in about["parameters"])
     names = [f"{name}_total" if kind == "counter" else name for name, kind in families.items()]
     assert [name for name in names if f"`{name}`" not in PAGE] == []
 
@@ -97,11 +103,3 @@ def test_what_an_idle_collector_costs_follows_from_the_settings() -> None:
         f"{looks} LISTs",
     ):
         assert said in page
-
-
-async def test_load_balancers_may_ask_without_wanting_a_body(tmp_path: Path) -> None:
-    async with server_desk(tmp_path) as desk:
-        for client in (desk.ingest, desk.private):
-            assert [(await client.head(path)).status_code for path in ("/healthz", "/readyz")] == [200, 200]
-        desk.service.begin_draining()
-        assert (await desk.ingest.head("/readyz")).status_code == 503

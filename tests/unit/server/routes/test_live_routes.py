@@ -64,16 +64,6 @@ async def test_a_query_collector_finds_what_others_accepted(tmp_path: Path) -> N
         assert [each["name"] for each in (await desk.get("/api/v1/live"))["series"]] == ["load"]
 
 
-async def test_a_batch_that_a_collector_acknowledges_as_a_duplicate_is_in_its_live_state(tmp_path: Path) -> None:
-    body = frame()
-    async with server_desk(tmp_path) as desk:
-        service = desk.service
-        other = Collector(service.store, service.ambient, service.authority, CollectorOptions("other"))
-        await other.accept(submission_of(body, decode(body)))
-        assert (await desk.post(body)).json()["duplicate"] is True
-        assert [each["name"] for each in (await desk.get("/api/v1/live"))["series"]] == ["load"]
-
-
 async def test_bytes_that_are_missing_are_counted_and_said(tmp_path: Path) -> None:
     async with server_desk(tmp_path, query=True, follow_interval_ms=1) as desk:
         await desk.post(frame())

@@ -58,30 +58,3 @@ async def test_answers_are_valid_for_the_models_that_describe_them(tmp_path: Pat
         desk.service.begin_draining()
         models.NotReadyErrorDocument.model_validate(await desk.get("/readyz", 503))
         models.ErrorDocument.model_validate_json((await desk.ingest.get("/readyz")).content)
-
-
-async def test_every_path_is_described_with_the_one_type_of_its_answer(tmp_path: Path) -> None:
-    async with server_desk(tmp_path) as desk:
-        paths = (await desk.private.get("/openapi.json")).json()["paths"]
-        types = {
-            path: list(about["responses"]["200"]["content"]) for path, each in paths.items() for about in each.values()
-        }
-        others = {path: found for path, found in types.items() if found != ["application/json"]}
-        assert others == {"/api/v1/live/stream": ["text/event-stream"], "/metrics": ["text/plain"]}
-        page = (await desk.private.get("/metrics")).headers["content-type"]
-        assert page.startswith("text/plain; version=0.0.4")
-
-
-async def test_what_is_wrong_or_missing_has_a_reason_of_the_table(tmp_path: Path) -> None:
-    async with server_desk(tmp_path) as desk:
-        for path, status, reason in (
-            ("/api/v1/live?label=nolabel", 400, "bad_request"),
-            ("/api/v1/live?series=x", 400, "bad_request"),
-            ("/api/v1/metrics/query?metric=q&step=foo", 400, "bad_request"),
-            ("/api/v1/metrics/query?metric=q", 404, "not_found"),
-            ("/api/v1/holds?agent=x", 400, "bad_request"),
-            ("/nothing", 404, "no_such_route"),
-        ):
-            error = (await desk.get(path, status))["error"]
-            assert (error["reason"], REASONS[reason].status) == (reason, status)
-            assert error["remedy"]

@@ -52,14 +52,6 @@ async def test_batches_that_wait_for_the_store_are_seen_and_named_at_the_end(
     assert answer.getMessage().startswith(f"1 batch remains in the spool {tmp_path / 'spool'}, ")
 
 
-async def test_a_collector_without_a_spool_has_none(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async with server_desk(tmp_path) as desk:
-        ready = await desk.get("/readyz")
-        assert [ready[name] for name in ("spool_batches", "landing_lag_s", "landing_problem")] == [None] * 3
-        assert (await gauges(desk))["holdfast_spool_batches"] == 0
-    assert "in the spool" not in caplog.text
-
-
 async def test_live_state_of_a_spool_that_lacks_a_batch_is_not_complete(tmp_path: Path) -> None:
     async with server_desk(tmp_path, spool=tmp_path / "spool", **SPOOL) as desk:
         while not (await desk.get("/readyz"))["live_rebuilt"]:
@@ -67,28 +59,3 @@ async def test_live_state_of_a_spool_that_lacks_a_batch_is_not_complete(tmp_path
         assert (await desk.get("/api/v1/live"))["complete"] is True
         desk.service.follower.problems += 1
         assert (await desk.get("/api/v1/live"))["partial_because"] == "1 batch could not be read"
-
-
-async def test_what_waits_for_longer_than_the_window_is_shown_and_its_lack_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def refuse(*_: Any) -> Any:
-        raise Unavailable("the store is out of service")
-
-    async with server_desk(tmp_path, spool=tmp_path / "spool", live_bytes=20_000, **SPOOL) as desk:
-        while not (await desk.get("/readyz"))["live_rebuilt"]:
-            await asyncio.sleep(0.001)
-        with monkeypatch.context() as away:
-            away.setattr(desk.script, "put", refuse)
-            for number in range(2):
-                assert (await desk.post(frame(seq=number), seqs=(number, number))).status_code == 200
-            desk.watch.advance(seconds=3_600)
-            live = await desk.get("/api/v1/live")
-            assert (live["complete"], live["batches"], len(live["series"])) == (True, 2, 1)
-            assert (await desk.post(frame(seq=2), seqs=(2, 2))).status_code == 200
-            desk.watch.advance(seconds=3_600)
-            live = await desk.get("/api/v1/live")
-            assert (live["batches"], "not all batches in the spool" in live["partial_because"]) == (2, True)
-        while not (live := await desk.get("/api/v1/live"))["complete"]:
-            await asyncio.sleep(0.001)
-        assert live["batches"] == 0  # all of it is in the store

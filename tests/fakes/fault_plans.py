@@ -9,13 +9,8 @@ alone. The first rule that fires decides.
 """
 
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final, Literal
-
-FIRST: Final = "first"
-SECOND: Final = "second"
-CUT: Final = "cut"
+from typing import ClassVar
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +18,7 @@ class Request:
     method: str
     verb: str
     key: str
-    condition: str | None
-    """``if-match``, ``if-none-match``, or none."""
+    conditional: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +39,9 @@ class DelayResponse:
 
 @dataclass(frozen=True, slots=True)
 class Twice:
-    """The request is delivered twice; the client gets the first answer, the second, or a cut.
+    """The request is delivered twice; the client gets the second answer, or with ``cut`` none."""
 
-    With ``pause_ms`` the second delivery comes that much later, and only a client that gets the second answer waits
-    for it: a write that another believes done, or lost, lands once more after that.
-    """
-
-    answer: Literal["first", "second", "cut"] = SECOND
-    pause_ms: float = 0
+    cut: bool = False
     kind: ClassVar[str] = "twice"
 
 
@@ -77,9 +66,8 @@ class AnswerAfter:
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """No answer until the client gives up; ``landed`` says whether the server got the request."""
+    """The request lands, and there is no answer until the client gives up."""
 
-    landed: bool = False
     kind: ClassVar[str] = "stall"
 
 
@@ -92,45 +80,30 @@ class LoseRequest:
 
 @dataclass(frozen=True, slots=True)
 class ApplyLater:
-    """The connection is cut now (or ``status`` answered), and the request lands ``ms`` later."""
+    """The connection is cut now, and the request lands ``ms`` later."""
 
     ms: float
-    status: int | None = None
     kind: ClassVar[str] = "apply-later"
 
 
-@dataclass(frozen=True, slots=True)
-class RefuseConnection:
-    """A new connection is reset at once. Its rule counts connections and cannot look at requests."""
-
-    kind: ClassVar[str] = "refuse-connection"
-
-
-Fault = CutResponse | DelayResponse | Twice | Answer | AnswerAfter | Stall | LoseRequest | ApplyLater | RefuseConnection
+Fault = CutResponse | DelayResponse | Twice | Answer | AnswerAfter | Stall | LoseRequest | ApplyLater
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
     """What is matched (all that is given must hold), how often it fires, and the fault.
 
-    ``nth`` (from 1) picks one match, ``times`` bounds how often the fault happens, ``probability`` is per match.
+    ``nth`` (from 1) picks one match, ``probability`` is per match.
     """
 
     fault: Fault
     verb: str | None = None
-    prefix: str = ""
-    condition: Literal["if-match", "if-none-match", "any"] | None = None
+    conditional: bool = False
     nth: int | None = None
-    times: int | None = None
     probability: float = 1.0
 
     def matches(self, request: Request) -> bool:
-        return (
-            self.verb in (None, request.verb)
-            and request.key.startswith(self.prefix)
-            and (self.condition is None or request.condition is not None)
-            and self.condition in (None, "any", request.condition)
-        )
+        return self.verb in (None, request.verb) and (request.conditional or not self.conditional)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,51 +112,30 @@ class Plan:
     seed: int = 0
 
     @classmethod
-    def of(cls, *rules: Rule, seed: int = 0) -> "Plan":
-        return cls(rules, seed)
+    def of(cls, *rules: Rule) -> "Plan":
+        return cls(rules)
 
 
 class Chooser:
     """A plan at work: its counters and generators."""
 
     def __init__(self, plan: Plan) -> None:
-        self._tallies = [_Tally(rule, random.Random(f"{plan.seed}/{place}")) for place, rule in enumerate(plan.rules)]
-
-    def refuses_connection(self) -> bool:
-        return self._first([tally for tally in self._tallies if tally.on_connections]) is not None
+        self._rules = [(rule, random.Random(f"{plan.seed}/{place}")) for place, rule in enumerate(plan.rules)]
+        self._matched = [0] * len(plan.rules)
 
     def choose(self, request: Request) -> Fault | None:
-        return self._first([t for t in self._tallies if not t.on_connections and t.rule.matches(request)])
-
-    def _first(self, matching: "Sequence[_Tally]") -> Fault | None:
         chosen: Fault | None = None
-        for tally in matching:
-            if tally.fires(free=chosen is None):
-                chosen = tally.rule.fault
+        for place, (rule, rng) in enumerate(self._rules):
+            if rule.matches(request):
+                self._matched[place] += 1
+                fires = rng.random() < rule.probability and rule.nth in (None, self._matched[place])
+                chosen = rule.fault if fires and chosen is None else chosen
         return chosen
-
-
-class _Tally:
-    def __init__(self, rule: Rule, rng: random.Random) -> None:
-        self.rule = rule
-        self.on_connections = isinstance(rule.fault, RefuseConnection)
-        self._rng = rng
-        self._matched = 0
-        self._fired = 0
-
-    def fires(self, *, free: bool) -> bool:
-        """Count one match, and whether the rule fires on it. It cannot when an earlier rule has (not ``free``)."""
-        self._matched += 1
-        lucky = self._rng.random() < self.rule.probability
-        wanted = self.rule.nth in (None, self._matched) and (self.rule.times is None or self._fired < self.rule.times)
-        fires = free and lucky and wanted
-        self._fired += fires
-        return fires
 
 
 def lossy(seed: int, share: float = 0.25) -> Plan:
     """A network that loses: of all writes and deletes ``share`` have a cut response or are delivered twice."""
-    faults: tuple[Fault, ...] = (CutResponse(), Twice(), Twice(answer=CUT))
+    faults: tuple[Fault, ...] = (CutResponse(), Twice(), Twice(cut=True))
     # Later rules see what the earlier ones let through; together they reach ``share``.
     each = share / len(faults)
     rules = [
@@ -198,7 +150,7 @@ def rough(seed: int) -> Plan:
     """``lossy``, and in addition lost requests, 503 on everything and 409 on conditional writes."""
     return Plan(
         (
-            Rule(fault=Answer(409), verb="put", condition="any", probability=0.05),
+            Rule(fault=Answer(409), verb="put", conditional=True, probability=0.05),
             Rule(fault=Answer(503), probability=0.05),
             Rule(fault=LoseRequest(), probability=0.05),
             *lossy(seed).rules,

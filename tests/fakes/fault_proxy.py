@@ -18,8 +18,8 @@ import socket
 import struct
 import sys
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Awaitable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from types import TracebackType
@@ -30,9 +30,6 @@ import h11
 
 from holdfast.base.portal import Portal
 from tests.fakes.fault_plans import (
-    CUT,
-    FIRST,
-    SECOND,
     Answer,
     AnswerAfter,
     ApplyLater,
@@ -54,11 +51,8 @@ PIECE_BYTES = 64 * 1024
 CONDITIONS = ("if-match", "if-none-match")
 _FIRST_LISTING_API = {"prefix", "delimiter", "marker", "max-keys", "encoding-type"}
 _CODES = {
-    HTTPStatus.BAD_REQUEST: "BadRequest",
     HTTPStatus.FORBIDDEN: "AccessDenied",
-    HTTPStatus.NOT_FOUND: "NoSuchKey",
     HTTPStatus.CONFLICT: "ConditionalRequestConflict",
-    HTTPStatus.PRECONDITION_FAILED: "PreconditionFailed",
     HTTPStatus.INTERNAL_SERVER_ERROR: "InternalError",
     HTTPStatus.SERVICE_UNAVAILABLE: "SlowDown",
 }
@@ -186,8 +180,7 @@ def classify(message: Message) -> Request:
         verb = "range"
     if verb == "list":
         key = query.get("prefix", [""])[0]
-    condition = next((name for name in CONDITIONS if message.header(name) is not None), None)
-    return Request(method, verb, key, condition)
+    return Request(method, verb, key, any(message.header(name) is not None for name in CONDITIONS))
 
 
 @dataclass(slots=True)
@@ -196,8 +189,6 @@ class Record:
 
     request: Request
     fault: str | None
-    status: int | None = None
-    """The answer that the client got; ``NONE`` if the connection was cut, None while it waits."""
     landed: list[int] = field(default_factory=list)
     """The server's answers, one per delivery."""
 
@@ -206,14 +197,12 @@ class Counts:
     """Totals since the proxy started, or since ``clear``. What was asked and what was served differ by the faults."""
 
     def __init__(self) -> None:
-        self.connections = 0
         self.most_at_once = 0
         """Requests that were waiting for their answers."""
         self.received_bytes = 0
         """Of bodies, from the server."""
         self.requests: Counter[str] = Counter()
         self.at_server: Counter[tuple[str, int]] = Counter()
-        self.to_client: Counter[tuple[str, int]] = Counter()
         self.faults: Counter[str] = Counter()
 
     def asked(self, verb: str | None = None) -> int:
@@ -222,11 +211,9 @@ class Counts:
 
     def served(self, verb: str | None = None, status: int | None = None) -> int:
         """Requests that reached the server."""
-        return _total(self.at_server, verb, status)
-
-    def answered(self, verb: str | None = None, status: int | None = None) -> int:
-        """Answers that clients got; with status ``NONE``, the cut ones alone."""
-        return _total(self.to_client, verb, status)
+        return sum(
+            number for (its, code), number in self.at_server.items() if verb in (None, its) and status in (None, code)
+        )
 
     def by_answer(self) -> dict[str, int]:
         """What was served, as ``get 200``."""
@@ -234,10 +221,6 @@ class Counts:
 
     def clear(self) -> None:
         self.__init__()  # type: ignore[misc]  # all counts at once, on the object that tests hold
-
-
-def _total(tally: Counter[tuple[str, int]], verb: str | None, status: int | None) -> int:
-    return sum(number for (its, code), number in tally.items() if verb in (None, its) and status in (None, code))
 
 
 class FaultProxy:
@@ -267,15 +250,6 @@ class FaultProxy:
         """Wait until everything that was to be applied later has been."""
         while self._late:
             await asyncio.gather(*self._late, return_exceptions=True)
-
-    @asynccontextmanager
-    async def unreachable(self) -> AsyncIterator[None]:
-        """Inside the block connections are refused, and every open one is cut."""
-        await self._stop_listening()
-        try:
-            yield
-        finally:
-            await self._listen()
 
     async def __aenter__(self) -> Self:
         await self._listen()
@@ -310,11 +284,6 @@ class FaultProxy:
         if self._listener is None:  # the kernel had accepted it before we closed
             client.cut()
             return
-        self.counts.connections += 1
-        if self._chooser.refuses_connection():
-            self.counts.faults["refuse-connection"] += 1
-            client.cut()
-            return
         task = self._spawn(self._serve(client), self._connections)
         # Not in the task's own ``finally``: a task that is cancelled before it began runs none.
         task.add_done_callback(lambda _: None if writer.is_closing() else client.cut())
@@ -345,7 +314,7 @@ class FaultProxy:
         try:
             await exchange.perform(fault)
         except (Gone, h11.RemoteProtocolError):
-            exchange.cut()  # no fault of a plan: one of the peers failed
+            client.cut()  # no fault of a plan: one of the peers failed
         finally:
             self._waiting -= 1
 
@@ -391,23 +360,28 @@ class Exchange:
                 reply = await self.deliver(self.message)
                 await asyncio.sleep(ms / 1000)
                 await self.reply(reply)
-            case Twice(answer, pause_ms):
-                await self._twice(answer, pause_ms)
+            case Twice(cut):
+                await self.deliver(self.message)
+                second = await self.deliver(self.message)
+                if cut:
+                    self.client.cut()
+                else:
+                    await self.reply(second)
             case Answer(status):
                 await self.reply(refusal(status, self.message))
             case AnswerAfter(status):
                 await self.deliver(self.message)
                 await self.reply(refusal(status, self.message, maybe_landed=True))
-            case Stall(landed):
-                await self._stall(landed)
+            case Stall():
+                await self.deliver(self.message)
+                with suppress(ConnectionError):
+                    await self.client.reader.read()  # until the client gives up
+                self.client.cut()
             case LoseRequest():
-                self.cut()
-            case ApplyLater(ms, status):
+                self.client.cut()
+            case ApplyLater(ms):
                 self.proxy.later(self._deliver_later(ms))
-                if status is None:
-                    self.cut()
-                else:
-                    await self.reply(refusal(status, self.message, maybe_landed=True))
+                self.client.cut()
             case _:
                 await self.reply(await self.deliver(self.message))
 
@@ -432,48 +406,15 @@ class Exchange:
             self.proxy.counts.at_server[verb, status] += 1
 
     async def reply(self, reply: Message) -> None:
-        self._answered(reply.status)
         await self.client.send(self.client.encoded(reply))
-
-    def cut(self) -> None:
-        """End the client's connection without (the rest of) an answer."""
-        self._answered(NONE)
-        self.client.cut()
-
-    def _answered(self, status: int) -> None:
-        if self.record.status is None:
-            self.record.status = status
-            self.proxy.counts.to_client[self.record.request.verb, status] += 1
 
     async def _cut_response(self, after_bytes: int) -> None:
         reply = await self.deliver(self.message)
-        self._answered(NONE)
         if after_bytes:
             await self.client.send(self.client.encoded(reply)[:after_bytes])
             self.client.writer.close()
         else:
-            self.cut()
-
-    async def _stall(self, landed: bool) -> None:
-        if landed:
-            await self.deliver(self.message)
-        self._answered(NONE)
-        with suppress(ConnectionError):
-            await self.client.reader.read()  # until the client gives up
-        self.cut()
-
-    async def _twice(self, answer: str, pause_ms: float) -> None:
-        reply = await self.deliver(self.message)
-        if pause_ms and answer != SECOND:
-            self.proxy.later(self._deliver_later(pause_ms))
-        else:
-            await asyncio.sleep(pause_ms / 1000)
-            second = await self.deliver(self.message)
-            reply = reply if answer == FIRST else second
-        if answer == CUT:
-            self.cut()
-        else:
-            await self.reply(reply)
+            self.client.cut()
 
     async def _deliver_later(self, ms: float) -> None:
         await asyncio.sleep(ms / 1000)

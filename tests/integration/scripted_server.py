@@ -10,7 +10,6 @@ It runs in the test's own loop; obstore asks from its own threads. With ``tls`` 
 import asyncio
 import ssl
 from collections.abc import Awaitable, Callable
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
@@ -58,13 +57,6 @@ class ScriptedServer:
     ) -> None:
         self.reply = reply
         self.requests: list[Request] = []
-        self.connections = 0
-        """How many were made so far."""
-        self.heads = 0
-        """How many requests have begun to come, of which the whole head is here."""
-        self.locks = False
-        """Whether it locks a name from the head of a request to its answer."""
-        self._locked: dict[str, asyncio.Lock] = {}
         self._tls = tls
         self._end = asyncio.Event()
         self._connections: set[asyncio.StreamWriter] = set()
@@ -72,15 +64,6 @@ class ScriptedServer:
     @property
     def seen(self) -> list[str]:
         return [f"{request.method} {request.target}" for request in self.requests]
-
-    @property
-    def open_connections(self) -> int:
-        return len(self._connections)
-
-    def hang_up(self) -> None:
-        """Close every connection, as a server does with those that are idle for long."""
-        for connection in self._connections:
-            connection.close()
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._tls)
@@ -101,7 +84,6 @@ class ScriptedServer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._connections.add(writer)
-        self.connections += 1
         try:
             while await self._one(reader, writer):
                 pass
@@ -114,9 +96,8 @@ class ScriptedServer:
     async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Serve one request; False when the connection is to be closed."""
         method, target, headers = await self._read_head(reader)
-        async with self._locked.setdefault(target, asyncio.Lock()) if self.locks else nullcontext():
-            body = await reader.readexactly(int(headers.get("content-length", "0")))
-            return await self._answer(Request(method, target, headers, body), writer)
+        body = await reader.readexactly(int(headers.get("content-length", "0")))
+        return await self._answer(Request(method, target, headers, body), writer)
 
     async def _answer(self, request: Request, writer: asyncio.StreamWriter) -> bool:
         self.requests.append(request)
@@ -136,7 +117,6 @@ class ScriptedServer:
 
     async def _read_head(self, reader: asyncio.StreamReader) -> tuple[str, str, dict[str, str]]:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
-        self.heads += 1
         first, *rest = head.strip().split("\r\n")
         method, target, _ = first.split(" ")
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in rest)}

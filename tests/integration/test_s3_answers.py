@@ -92,13 +92,6 @@ async def test_404_is_lost_only_for_if_match_and_only_for_an_object() -> None:
             assert str(trouble) == f"s3://bucket: no such bucket at {server.endpoint}"
 
 
-async def test_an_endpoint_in_upper_case_gets_the_same_outcomes() -> None:
-    async with ScriptedServer(Answer(412, error_body("PreconditionFailed"))) as server:
-        store = store_at(server.endpoint.replace("http://", "HTTP://"))
-        for mode in CONDITIONAL:
-            assert await store.put("k", b"x", mode) == Lost()
-
-
 @pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != "head"])
 async def test_a_missing_bucket_is_named_by_every_verb(verb: str) -> None:
     async with ScriptedServer(Answer(404, error_body("NoSuchBucket"))) as server:
@@ -159,13 +152,6 @@ async def test_nobody_listens(verb: str) -> None:
     assert type(trouble) is Unavailable
     assert not trouble.maybe_applied
     assert f"cannot connect to {endpoint}: connection refused" in str(trouble)
-
-
-async def test_a_name_that_nobody_has() -> None:
-    trouble = await caught(WRITES["create"](store_at("http://no-such-host.invalid")))
-    assert type(trouble) is Unavailable
-    assert not trouble.maybe_applied
-    assert "cannot connect to http://no-such-host.invalid" in str(trouble)
 
 
 @pytest.fixture

@@ -25,14 +25,6 @@ def store_at(endpoint: str, **options: str) -> CloudStore:
     return CloudStore(StoreSpec("s3", "bucket", "", (("endpoint", endpoint), *options.items()), KEYS), environ={})
 
 
-async def test_connections_are_used_again() -> None:
-    async with ScriptedServer(OK) as server:
-        store = store_at(server.endpoint)
-        for _ in range(5):
-            await store.get("k")
-        assert (server.connections, len(server.requests)) == (1, 5)
-
-
 async def test_a_cancelled_request_leaves_its_permit() -> None:
     async with ScriptedServer(SILENCE) as server:
         store = store_at(server.endpoint, requests_in_flight="1")
@@ -152,13 +144,6 @@ async def test_a_version_cannot_carry_another_header(version: str) -> None:
             with pytest.raises(Invalid, match="is not a version"):
                 await call
         assert server.requests == []
-
-
-async def test_an_endpoint_may_have_a_path() -> None:
-    async with ScriptedServer(OK) as server:
-        await store_at(server.endpoint + "/below/").get("a b")
-        assert server.seen == ["GET /below/bucket/a%20b"]
-        assert server.requests[0].headers["host"] == server.endpoint.removeprefix("http://")
 
 
 @pytest.mark.parametrize("host", ["a..b", "a" * 64 + ".example"])

@@ -34,13 +34,6 @@ def test_bare_there_are_never_two_winners(s3_server: S3Server, bucket: str, upda
 
 
 @create_or_update
-def test_settled_there_is_exactly_one_winner(s3_server: S3Server, bucket: str, update: bool) -> None:
-    prepare(s3_server, bucket, update=update)
-    report = race(s3_server.target(bucket), KEYS, tasks=TASKS, update=update, settle=True)
-    assert report == Report(won=KEYS, lost=len(KEYS) * (TASKS - 1))
-
-
-@create_or_update
 def test_two_processes_have_exactly_one_winner(s3_server: S3Server, bucket: str, update: bool) -> None:
     prepare(s3_server, bucket, update=update)
     target = s3_server.target(bucket)

@@ -6,8 +6,6 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.base.ids import Ambient
-from holdfast.objects.client import Client, Usage
 from holdfast.objects.cloud import CloudStore
 from holdfast.objects.cloud.store import LARGE_BYTES, PART_BYTES
 from holdfast.objects.store import (
@@ -167,6 +165,7 @@ async def test_only_large_bodies_without_a_condition_go_up_in_parts() -> None:
             requests.clear()
             assert await store.put("k", large, mode) == Written(Version('"e-n"'))
             assert [request.method for request in requests] == ["POST", *["PUT"] * parts, "POST"]
+            assert store.put_requests(len(large), mode) == len(requests)
         single: list[tuple[bytes, Mode]] = [
             (large, CREATE),
             (large, IfMatch(Version('"e"'))),
@@ -176,25 +175,6 @@ async def test_only_large_bodies_without_a_condition_go_up_in_parts() -> None:
             requests.clear()
             await store.put("k", body, condition)
             assert [(request.method, len(request.body)) for request in requests] == [("PUT", len(body))]
-
-
-async def test_parts_are_counted_as_the_requests_that_they_are() -> None:
-    requests: list[Request] = []
-    usage = Usage()
-    async with ScriptedServer(multipart(requests)) as server:
-        store = Client(CloudStore(target(server), environ={}), ambient=Ambient.system(), usage=usage)
-        for size, mode in ((LARGE_BYTES + 1, OVERWRITE), (LARGE_BYTES + PART_BYTES, ADDRESSED), (LARGE_BYTES, CREATE)):
-            before = usage.requests("put")
-            requests.clear()
-            await store.put("k", bytes(size), mode)
-            assert usage.requests("put") - before == len(requests)
-    assert usage.requests() == (2 + 5) + (2 + 5) + 1
-    assert (
-        CloudStore(StoreSpec("az", "b", options=(("account", "a"),)), environ={}).put_requests(
-            LARGE_BYTES + 1, OVERWRITE
-        )
-        == 1 + 5
-    )
 
 
 class Crowd:

@@ -1,17 +1,15 @@
-"""What the frozen stores are about: the types, workflows, events and records that `freeze.py` wrote and tests read.
+"""What the frozen stores are about: the types, workflows, events and records that tests read.
 
 Names here are part of stored bytes (type names, step names, the class of a recorded value): they never change.
 """
 
 import hashlib
 import json
-import os
 import random
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import Enum
-from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
@@ -21,7 +19,6 @@ from holdfast.base.clock import iso
 from holdfast.base.ids import Ambient
 from holdfast.bus import DeadLetter, Event, Retry, on
 from holdfast.ontology import Entity, Field, Relation
-from holdfast.telemetry.records import Alert, Counter, Gauge, Histogram, Log, Record, State
 from tests.fakes.orders import OrderPlaced
 
 SECOND = 1_000_000_000
@@ -243,22 +240,6 @@ HANDLERS = [bill, thank]
 # --- telemetry ---
 
 
-def records(host: str, at_ns: int, number: int) -> list[Record]:
-    """Six records of one agent; ``number`` makes them differ."""
-    labels = {"host": host, "ü": "a b"}
-    return [
-        Gauge("load", 0.25 * number, at_ns, labels),
-        Gauge("load", 0.5 * number, at_ns + 10 * SECOND, labels),
-        Counter("requests", 100 * number, at_ns, labels),
-        Histogram("latency", (0.1, 1.0), (3, number, 1), 1.75, at_ns, labels),
-        Log(f"connection refused: retry {number}", at_ns, 17, labels),
-        Alert("disk_full", State.FIRING, at_ns, labels, value=float(number), message="90 %"),
-    ]
-
-
-# --- what a store says, asked in the same way by the writer and by the tests ---
-
-
 async def telemetry_answers(hf: Any) -> dict[str, Any]:
     """Metrics and logs of the two hours of the story, as plain documents."""
     span: dict[str, Any] = {"since": iso(BEGAN_NS - 3600 * SECOND), "until": iso(BEGAN_NS + 4 * 3600 * SECOND)}
@@ -289,9 +270,3 @@ async def manifests_by_scan(store: Any) -> dict[str, str]:
         name = f"{fields['agent_id']}/{fields['boot_id']}/{fields['seq_start']}-{fields['seq_end']}"
         found[name] = digest
     return found
-
-
-def set_times(spool: Path) -> None:
-    """When a spooled batch was accepted is the time of its file, which a copy or a checkout changes."""
-    for number, path in enumerate(sorted(spool.rglob("*.lmbatch"))):
-        os.utime(path, ns=(BEGAN_NS + number * SECOND,) * 2)

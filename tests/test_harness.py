@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.temporary import PATIENCE, processes_below
+from tests.temporary import PATIENCE
 from tests.tidy.tree import ROOT, SAMPLES
 
 
@@ -55,22 +55,3 @@ def test_a_bad_test_fails_for_its_reason(outcomes: dict[str, str], name: str, re
 def test_every_sample_was_judged(outcomes: dict[str, str]) -> None:
     text = (SAMPLES / "pytest" / "test_must_fail.py").read_text(encoding="utf-8")
     assert set(outcomes) == set(re.findall(r"def (test_\w+)", text))
-
-
-@pytest.mark.soak
-def test_a_run_that_litters_fails_though_its_tests_pass(tmp_path: Path) -> None:
-    result = pytest_over(SAMPLES / "run" / "test_passes_and_litters.py", "-n", "1", litter=tmp_path)
-    assert (result.returncode, " 1 passed" in result.stdout) == (1, True), result.stdout + result.stderr
-    report = result.stdout.partition(" left behind by the run ")[2]
-    assert re.search(r"^process \d+ \(sleep 600\)$", report, re.MULTILINE)
-    assert re.search(r"^forgotten-\w+ in the temporary folder$", report, re.MULTILINE)
-    assert list((tmp_path / "tmp").iterdir()) == []
-    assert processes_below(tmp_path) == []
-
-
-@pytest.mark.soak
-def test_a_run_that_is_interrupted_removes_its_folder(tmp_path: Path) -> None:
-    result = pytest_over(SAMPLES / "run" / "test_is_interrupted.py", litter=tmp_path)
-    assert (result.returncode, "KeyboardInterrupt" in result.stdout) == (2, True), result.stdout + result.stderr
-    assert list((tmp_path / "tmp").iterdir()) == []
-    assert processes_below(tmp_path) == []

@@ -2,7 +2,6 @@
 
 import re
 import tomllib
-from pathlib import Path
 
 import pytest
 
@@ -90,23 +89,12 @@ def test_no_file_names_a_registry_host_or_a_machine_path() -> None:
     assert not found, "\n".join(found)
 
 
-@pytest.mark.parametrize("folder", ["work", "root", "home"])
-def test_a_machine_path_is_found(folder: str) -> None:
-    assert leaks(f"open('/{folder}/a-user/file')") == [(1, f"'/{folder}/")]
-    assert not leaks(f"src/{folder}/file and https://host/{folder}.html")
-
-
-@pytest.mark.parametrize("host", REGISTRY_HOSTS)
-def test_a_registry_host_is_found(host: str) -> None:
-    assert leaks(f"first line\nindex-url = https://{host}/simple") == [(2, host)]
-
-
-def test_files_are_found_without_git_too(tmp_path: Path) -> None:
-    (tmp_path / "a.py").write_text("")
-    (tmp_path / "__pycache__").mkdir()
-    (tmp_path / "__pycache__" / "b.py").write_text("")
-    assert project_files(tmp_path) == ["a.py"]
-    assert "pyproject.toml" in project_files(ROOT)
+def test_a_machine_path_and_a_registry_host_are_found() -> None:
+    for folder in ("work", "root", "home"):
+        assert leaks(f"open('/{folder}/a-user/file')") == [(1, f"'/{folder}/")]
+        assert not leaks(f"src/{folder}/file and https://host/{folder}.html")
+    for host in REGISTRY_HOSTS:
+        assert leaks(f"first line\nindex-url = https://{host}/simple") == [(2, host)]
 
 
 def test_planted_faults_of_the_design_exist() -> None:

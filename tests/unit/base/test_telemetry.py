@@ -18,6 +18,7 @@ class Kept(NonRecordingSpan):
         super().__init__(SpanContext(1, 1, is_remote=False, trace_flags=TraceFlags(1)))
         self.name = name
         self.attributes = dict(attributes)
+        self.errors: list[BaseException] = []
 
     def is_recording(self) -> bool:
         return True
@@ -38,7 +39,11 @@ class KeepingTracer(trace.Tracer):
     def start_as_current_span(self, name: str, *args: Any, attributes: Any = None, **kwargs: Any) -> Iterator[Kept]:  # type: ignore[override]  # the API's own decorator is private
         span = self.start_span(name, attributes=attributes)
         with trace.use_span(span):
-            yield span
+            try:
+                yield span
+            except BaseException as error:
+                span.errors.append(error)
+                raise
 
 
 @pytest.fixture
@@ -59,6 +64,9 @@ def test_attributes_are_named_for_the_project_and_the_span_is_current_inside(tra
         assert trace.get_current_span() is span
         span.set_attribute("holdfast.outcome", "written")
     assert trace.get_current_span() is not span
-    (kept,) = tracer.spans
+    with pytest.raises(KeyError), telemetry.span("fails"):
+        raise KeyError
+    kept, failed = tracer.spans
+    assert [type(error) for error in failed.errors] == [KeyError]
     answer = {"holdfast.key": "a/b", "holdfast.size": 3, "holdfast.cached": False, "holdfast.outcome": "written"}
     assert (kept.name, kept.attributes) == ("objects.put", answer)

@@ -1,6 +1,5 @@
 """What queries cost, place at the server; and that all of them give the same rows whatever upkeep has done."""
 
-import asyncio
 import random
 from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
@@ -11,11 +10,8 @@ import pytest
 import holdfast
 from holdfast.base.config import CacheSection, OntologySection, Settings
 from holdfast.base.ids import Ambient
-from holdfast.ontology import Entity, Field, Relation, count, left
-from holdfast.ontology.format import layout
+from holdfast.ontology import Entity, Field, Relation
 from holdfast.ontology.maintain.compact import Compactor
-from holdfast.ontology.query.query import Query
-from holdfast.ontology.query.results import meta
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.types.refs import TypeId
 from tests.fakes.fault_plans import DelayResponse, Plan, Rule
@@ -38,16 +34,6 @@ class Link(Relation[Thing, Thing]):
 
 
 THING, LINK = TypeId("entity", "Thing"), TypeId("relation", "Link")
-
-
-async def fill(onto: Ontology) -> None:
-    """Keys of the commits overlap, some things go again, and one of them comes back."""
-    for number in range(COMMITS):
-        onto.ensure([Thing(id=f"t{(number * 3 + row) % 10}", value=number) for row in range(4)])
-        onto.ensure(Link(left_key=f"t{number % 4}", right_key=f"t{number % 3}", weight=number))
-        if number % 5 == 4:
-            onto.retract(Thing, f"t{number % 10}")
-        await onto.commit()
 
 
 def without_compaction(settings: Settings) -> Settings:
@@ -203,76 +189,3 @@ async def test_a_cold_question_takes_few_requests_without_a_manual_compaction(re
 @FRESH
 async def test_a_cold_question_takes_few_requests_at_any_time_of_2000_commits(place: Place, fresh: bool) -> None:
     assert await one_by_one(place, 2_000, fresh=fresh, ask_at={*range(1, 101), *range(101, 2_000, 29)}) <= 30
-
-
-async def answers(onto: Ontology) -> dict[str, Any]:
-    """Every way of asking."""
-    things, links = onto.query(Thing), onto.query(Link)
-    found: dict[str, Any] = {"latest": await rows(things), "links": await rows(links)}
-    for commit_id in range(COMMITS + 1):
-        found[f"as of {commit_id}"] = await rows(things.as_of(commit_id))
-    found["history"] = await rows(things.with_history())
-    found["since"] = await rows(things.history_since(5))
-    found["between"] = await rows(links.between(3, 9))
-    found["groups"] = await things.as_of(9).group_by(Thing.value).agg(n=count())
-    found["ends"] = await rows(links.where((left(Link).value > 5) | (Link.weight < 4)))
-    found["linked"] = [(each.relation, each.left, each.right) for each in await links.as_of(8).linked()]
-    found["via"] = await rows(things.where(Thing.value > 3).via(Link, depth=(1, None)))
-    found["page"] = (await things.page(3)).rows
-    found["stream"] = sorted([one.id async for one in things.stream()])
-    found["key"] = await rows(things.where(Thing.id == "t4"))
-    return found
-
-
-async def rows(query: Query[Any]) -> list[Any]:
-    return [(meta(one), vars(one)) for one in await query.all()]
-
-
-async def test_the_same_answers_before_and_after_compaction_with_and_without_indexes(place: Place) -> None:
-    async with holdfast.open(place.uri, settings=place.settings) as hf:
-        async with hf.ontology(Thing, Link) as writer, hf.ontology(Thing, Link) as warm:
-            await fill(writer)
-            expected = await answers(warm)
-            assert len(expected["history"]) > 2 * len(expected["latest"])
-            await writer.flush()
-            for fan in (2, 8):
-                for type_id in (THING, LINK):
-                    await Compactor(hf.store, hf.ambient, fan=fan).compact(type_id)
-                assert await answers(warm) == expected
-                for table_bytes in (0, 4_000, 10**6):
-                    async with hf.ontology(Thing, Link) as cold:
-                        cold._warm.table_bytes = table_bytes
-                        assert await answers(cold) == expected
-        snapshots = [key for key in place.contents() if key.startswith(layout.SNAPSHOTS)]
-        assert snapshots
-        await hf.store.delete_many([layout.index_key(*THING), *snapshots])
-        async with hf.ontology(Thing, Link) as blind:
-            assert await answers(blind) == expected
-
-
-async def test_answers_about_the_past_stay_beside_a_writer_and_a_compactor(place: Place) -> None:
-    async with holdfast.open(place.uri, settings=place.settings) as hf, hf.ontology(Thing, Link) as onto:
-        await fill(onto)
-        done = asyncio.Event()
-
-        async def disturb() -> None:
-            for number in range(8):
-                onto.ensure([Thing(id=f"t{row}", value=100 + number) for row in range(10)])
-                await onto.commit()
-                await onto.flush()
-                await Compactor(hf.store, hf.ambient, fan=2).compact(THING)
-            done.set()
-
-        async def ask() -> int:
-            asked = 0
-            async with hf.ontology(Thing, Link) as other:
-                query = other.query(Thing)
-                expected = await rows(query.as_of(COMMITS)), await rows(query.between(1, COMMITS))
-                while asked == 0 or not done.is_set():  # however fast the others are
-                    assert (await rows(query.as_of(COMMITS)), await rows(query.between(1, COMMITS))) == expected
-                    assert len({one.value for one in await query.where(Thing.value >= 100).all()}) <= 1
-                    asked += 1
-            return asked
-
-        _, asked = await asyncio.gather(disturb(), ask())
-        assert asked > 0

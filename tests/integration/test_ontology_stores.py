@@ -7,15 +7,10 @@ import pytest
 
 import holdfast
 from holdfast.ontology import Entity, Field
-from holdfast.ontology.maintain.compact import Compactor
-from holdfast.ontology.maintain.verify.verify import verify
-from holdfast.ontology.types.refs import TypeId
 from tests.integration.run_places import Place
 from tests.unit.ontology.plain import PlainReader
 
 pytestmark = pytest.mark.parametrize("place", ["s3"], indirect=True)
-
-TYPE = TypeId("entity", "Counter")
 
 
 class Counter(Entity):
@@ -43,29 +38,3 @@ async def test_sessions_that_share_a_store_lose_nothing(place: Place) -> None:
         assert set(await reader.latest("entity", "Counter")) == {"w0", "w1", "w2"}
         info = await onto.info()
         assert (info.index_lag, info.last_index_warning) == (0, None)
-
-
-async def test_a_store_is_compacted_beside_its_writers_and_verified(place: Place) -> None:
-    async with holdfast.open(place.uri, settings=place.settings) as hf:
-
-        async def work(name: str) -> None:
-            async with hf.ontology(Counter) as onto:
-                for value in range(10):
-                    onto.ensure(Counter(id=name, value=value))
-                    await onto.commit()
-
-        async def compact() -> int:
-            compactor = Compactor(hf.store, hf.ambient, fan=3)
-            rounds = [await compactor.compact(TYPE) for _ in range(6)]
-            return sum(done.published for each in rounds for done in each)
-
-        await asyncio.gather(work("a"), work("b"), compact(), compact())
-        await compact()
-        async with hf.ontology(Counter) as onto:
-            assert await onto.all(Counter) == [Counter(id=name, value=9) for name in ("a", "b")]
-            assert await onto.flush()
-        report = await verify(hf.store, deep=True)
-        assert report.good
-        assert report.checked["snapshots"] >= 1
-        latest = await PlainReader(hf.store).latest("entity", "Counter")
-        assert {key: fields["value"] for key, fields in latest.items()} == {"a": 9, "b": 9}

@@ -9,21 +9,15 @@ No row makes an evaluator raise: what is unlike is false, not an error.
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from decimal import Decimal
 from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.ontology.query.aggregation import mean, total
 from holdfast.ontology.types.expressions.ast import (
-    Aggregate,
-    AggregateTerm,
     And,
-    AvgLen,
     Between,
     Comparison,
-    Count,
     FieldPath,
     In,
     IsNotNull,
@@ -172,48 +166,3 @@ def holds(operator: TextOperator, text: str, value: str, *, folded: bool) -> boo
             return text.startswith(value)
         case "endswith":
             return text.endswith(value)
-
-
-# --- figures ---
-
-
-def figure(term: AggregateTerm, rows: Iterable[Rows]) -> Any:
-    """One figure over rows, each given by "own", "left" and "right"."""
-    match term:
-        case Count(where=where):
-            if where is None:
-                return sum(1 for _ in rows)
-            return sum(evaluate(where, row["own"], row.get("left"), row.get("right")) for row in rows)
-        case AvgLen(path=path):
-            lengths = [len(found) for row in rows if isinstance(found := at(path, row), list)]
-            return sum(lengths) / len(lengths) if lengths else None
-        case Aggregate():
-            return _aggregate(term, [at(term.path, row) for row in rows])
-
-
-def _aggregate(term: Aggregate, found: list[Any]) -> Any:
-    values = [value for each in found if (value := read(each, term.reading)) is not None]
-    if term.function == "count_distinct":
-        return len({_identity(value) for value in values})
-    if not values:
-        return None
-    match term.function:
-        case "sum":
-            return total(values)
-        case "avg":
-            return mean(total(values), len(values))
-    ordering = Order(term.path, term.reading)
-    ranked = sorted(
-        (key, number) for number, each in enumerate(found) if (key := sort_value(each, ordering)) is not None
-    )
-    share = {"min": 0.0, "max": 1.0}.get(term.function, term.at or 0.0)
-    return read(found[ranked[position(share, len(ranked))][1]], term.reading)
-
-
-def _identity(value: Any) -> Any:
-    return "NaN" if isinstance(value, float) and math.isnan(value) else (type(value) is str, value)
-
-
-def position(share: float, count: int) -> int:
-    """Which of ``count`` values in order is the smallest that at least this share does not exceed."""
-    return min(max(math.ceil(Decimal(repr(share)) * count), 1), count) - 1

@@ -45,7 +45,7 @@ WRITE = st.tuples(st.just("write"), st.dictionaries(KEYS, st.none() | st.integer
 STEPS = st.lists(
     st.one_of(
         *[WRITE] * 5,
-        st.sampled_from([("compact", 2), ("compact", 3), ("repair",), ("forget",), ("rewind",), ("look",)]),
+        st.sampled_from([("compact", 2), ("compact", 3), ("repair",), ("forget",), ("rewind",), ("sweep",), ("look",)]),
         st.sampled_from([("migrate",), ("drop", False), ("drop", True), ("restart",)]),
         st.tuples(st.just("erase"), KEYS),
     ),
@@ -108,6 +108,8 @@ class World:
                 await repair_indexes(desk.store, desk.ambient, apply=True)
             case ("forget",):
                 await desk.bare.delete(INDEX)
+            case ("sweep",):
+                await Compactor(desk.store, desk.ambient).sweep([FORM.type_id])
             case ("rewind",) if self.old_index is not None:
                 await desk.bare.put(INDEX, self.old_index, OVERWRITE)
             case ("look",):

@@ -183,11 +183,7 @@ class TrustingReader(OntologyCommit):
 
 @pytest.mark.parametrize(
     ("kind", "rules"),
-    [
-        (DrawnStaleCount, {NO_LOST_UPDATE}),
-        (DrawnCredulousNoOp, {TRUE_NO_OP}),
-        (TrustingReader, {SAME_ROWS}),
-    ],
+    [(DrawnStaleCount, {NO_LOST_UPDATE}), (DrawnCredulousNoOp, {TRUE_NO_OP}), (TrustingReader, {SAME_ROWS})],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )
 def test_a_few_seeds_show_the_harm(kind: type[OntologyCommit], rules: set[str]) -> None:

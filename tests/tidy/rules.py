@@ -23,7 +23,6 @@ LARGE_FOLDERS = {
     "tests/sim": "one module per protocol and its naive variants",
     "tests/spark": "one module per use of Spark, and the programs that it starts",
     "tests/unit/cli": "one module per noun",
-    "tests/unit/ontology": "one module per behaviour; to be divided like the package",
     "tests/unit/pipeline": "one module per job and table",
 }
 """Folders that may be larger, each with the reason. One that has become small enough must be removed from this list."""

@@ -17,7 +17,9 @@ from holdfast.ontology.maintain import erase
 from holdfast.ontology.maintain.upkeep import Upkeep
 from tests.unit.ontology.desk import CUSTOMER, PRODUCT, TYPES, Desk, put
 
+EXCESS = {"min_commit_id": 7, "max_commit_id": 7}
 INDEX = layout.index_key(*CUSTOMER)
+OTHER = "commits/6-00000000/entities/Customer.parquet"
 
 
 async def sound(desk: Desk, commits: int = 6) -> Committer:
@@ -56,298 +58,202 @@ async def change(desk: Desk, key: str, **changes: Any) -> None:
 
 
 class Broken(NamedTuple):
-    name: str
     kind: str
     """The finding that names it."""
-    breaks: Callable[[Desk], Awaitable[None]]
+    name: str
+    breaks: Callable[[Desk], Awaitable[Any]]
     deep: bool = False
     mends: bool = False
     """Repair of the indexes is enough."""
 
-
-LIBRARY: list[Broken] = []
-
-
-def broken(kind: str, *, deep: bool = False, mends: bool = False) -> Callable[[Any], Any]:
-    def add(breaks: Callable[[Desk], Awaitable[None]]) -> Any:
-        LIBRARY.append(Broken(breaks.__name__, kind, breaks, deep, mends))
-        return breaks
-
-    return add
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.name}"
 
 
-# --- the chain ---
+def entries(desk: Desk) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = read(desk, INDEX)["entries"]
+    return found
 
 
-@broken("head_missing")
-async def head_is_gone(desk: Desk) -> None:
-    await desk.bare.delete(layout.HEAD)
+async def manifest(desk: Desk, number: int, **changes: Any) -> None:
+    await change(desk, manifests(desk)[number], **changes)
 
 
-@broken("head_unreadable")
-async def head_is_garbage(desk: Desk) -> None:
-    await desk.bare.put(layout.HEAD, b"{", OVERWRITE)
+async def amend(desk: Desk, number: int, **changes: Any) -> None:
+    """What a manifest says of its file."""
+    document = read(desk, manifests(desk)[number])
+    document["files"][0] |= changes
+    await write(desk, manifests(desk)[number], document)
 
 
-@broken("head_unreadable")
-async def head_names_no_manifest(desk: Desk) -> None:
-    await change(desk, layout.HEAD, manifest_path=None)
+async def amend_stats(desk: Desk, **changes: Any) -> None:
+    await amend(desk, 3, stats={**read(desk, manifests(desk)[3])["files"][0]["stats"], **changes})
 
 
-@broken("head_without_manifest")
-async def manifest_of_the_head_is_gone(desk: Desk) -> None:
-    await desk.bare.delete(manifests(desk)[7])
+async def truncate(desk: Desk) -> None:
+    await desk.bare.put(data_file(desk, 2), desk.shelf.objects[data_file(desk, 2)].body[:-100], OVERWRITE)
 
 
-@broken("manifest_missing")
-async def manifest_in_the_middle_is_gone(desk: Desk) -> None:
-    await desk.bare.delete(manifests(desk)[3])
+async def swap(desk: Desk) -> None:
+    await desk.bare.put(data_file(desk, 2), encode(TYPES[CUSTOMER], [], 2, 1), OVERWRITE)
 
 
-@broken("manifest_unreadable")
-async def manifest_is_garbage(desk: Desk) -> None:
-    await desk.bare.put(manifests(desk)[3], b"not json", OVERWRITE)
-
-
-@broken("chain_cycle")
-async def chain_runs_in_a_circle(desk: Desk) -> None:
-    await change(desk, manifests(desk)[3], parent_manifest_path=manifests(desk)[5])
-
-
-@broken("chain_cycle")
-async def manifest_names_a_later_one_as_its_parent(desk: Desk) -> None:
-    await change(desk, manifests(desk)[3], parent_commit_id=5, parent_manifest_path=manifests(desk)[5])
-
-
-@broken("chain_break")
-async def manifest_skips_its_parent(desk: Desk) -> None:
-    await change(desk, manifests(desk)[5], parent_manifest_path=manifests(desk)[2])
-
-
-@broken("summary_wrong")
-async def manifest_lies_about_the_files_so_far(desk: Desk) -> None:
-    heads = read(desk, manifests(desk)[4])["type_heads"]
-    await change(desk, manifests(desk)[4], type_heads=heads | {"entity/Customer": [4, 9, "00"]})
-
-
-@broken("summary_wrong")
-async def manifest_forgets_recent_files(desk: Desk) -> None:
-    await change(desk, manifests(desk)[4], recent=[])
-
-
-@broken("summary_wrong")
-async def manifest_skips_to_nowhere(desk: Desk) -> None:
-    await change(desk, manifests(desk)[4], skips=[[1, "commits/1-gone/manifest.json"]])
-
-
-@broken("time_backwards")
-async def clock_ran_backwards(desk: Desk) -> None:
-    await change(desk, manifests(desk)[4], created_at="1999-01-01T00:00:00+00:00")
-
-
-# --- files ---
-
-
-@broken("file_missing")
-async def data_file_is_gone(desk: Desk) -> None:
-    await desk.bare.delete(data_file(desk, 2))
-
-
-@broken("file_truncated")
-async def data_file_is_empty(desk: Desk) -> None:
-    await desk.bare.put(data_file(desk, 2), b"", OVERWRITE)
-
-
-@broken("file_truncated", deep=True)
-async def data_file_is_truncated(desk: Desk) -> None:
-    key = data_file(desk, 2)
-    await desk.bare.put(key, desk.shelf.objects[key].body[:-100], OVERWRITE)
-
-
-@broken("hash_mismatch", deep=True)
-async def data_file_is_another(desk: Desk) -> None:
-    rows = encode(TYPES[CUSTOMER], [], 2, 1)
-    await desk.bare.put(data_file(desk, 2), rows, OVERWRITE)
-
-
-@broken("row_count_mismatch", deep=True)
-async def manifest_counts_wrongly(desk: Desk) -> None:
-    await _amend(desk, 2, row_count=99)
-
-
-@broken("rows_wrong", deep=True)
-async def data_file_is_of_another_commit(desk: Desk) -> None:
+async def copy_another_commit(desk: Desk) -> None:
     body = desk.shelf.objects[data_file(desk, 3)].body
     await desk.bare.put(data_file(desk, 2), body, OVERWRITE)
-    await _amend(desk, 2, content_sha256=hashlib.sha256(body).hexdigest())
+    await amend(desk, 2, content_sha256=hashlib.sha256(body).hexdigest())
 
 
-@broken("stats_wrong", deep=True)
-async def manifest_denies_a_key(desk: Desk) -> None:
-    """Key ranges that leave a key out: a lookup would not find it."""
-    entry = read(desk, manifests(desk)[3])["files"][0]
-    await _amend(desk, 3, stats={**entry["stats"], "keys": [["zzz", "zzzz"]]})
-
-
-@broken("stats_wrong", deep=True)
-async def manifest_has_the_sketch_of_other_keys(desk: Desk) -> None:
-    entry = read(desk, manifests(desk)[3])["files"][0]
-    await _amend(desk, 3, stats={**entry["stats"], "sketches": ["AAAAAAAAAAA="]})
-
-
-async def _amend(desk: Desk, commit_id: int, **changes: Any) -> None:
-    key = manifests(desk)[commit_id]
-    document = read(desk, key)
-    document["files"][0] |= changes
-    await write(desk, key, document)
-
-
-# --- indexes ---
-
-
-@broken("index_missing_rows", mends=True)
-async def index_lags_behind_rows(desk: Desk) -> None:
-    entries = read(desk, INDEX)["entries"]
-    await change(desk, INDEX, max_indexed_commit=3, entries=entries[:3])
-
-
-@broken("index_lag", mends=True)
-async def index_lags_behind_nothing(desk: Desk) -> None:
-    await change(desk, INDEX, max_indexed_commit=6)
-
-
-@broken("index_missing_latest", mends=True)
-async def index_lacks_the_head(desk: Desk) -> None:
-    await change(desk, layout.index_key(*PRODUCT), entries=[])
-
-
-@broken("index_hole", mends=True)
-async def index_has_a_hole(desk: Desk) -> None:
-    entries = read(desk, INDEX)["entries"]
-    await change(desk, INDEX, entries=[*entries[:2], *entries[3:]])
-
-
-@broken("index_path_mismatch", mends=True)
-async def index_names_another_attempt(desk: Desk) -> None:
-    entries = read(desk, INDEX)["entries"]
-    entries[-1]["path"] = "commits/6-00000000/entities/Customer.parquet"
-    await change(desk, INDEX, entries=entries)
-
-
-@broken("index_excess", mends=True)
-async def index_has_an_entry_too_many(desk: Desk) -> None:
-    entries = read(desk, INDEX)["entries"]
-    await change(desk, INDEX, entries=[*entries, {**entries[0], "min_commit_id": 7, "max_commit_id": 7}])
-
-
-@broken("index_ahead", mends=True)
-async def index_is_ahead(desk: Desk) -> None:
-    await change(desk, INDEX, max_indexed_commit=99)
-
-
-@broken("index_unreadable", mends=True)
-async def index_is_garbage(desk: Desk) -> None:
-    await desk.bare.put(INDEX, b"[]", OVERWRITE)
-
-
-@broken("index_overlap", mends=True)
-async def index_overlaps(desk: Desk) -> None:
-    entries = read(desk, INDEX)["entries"]
-    await change(desk, INDEX, entries=[*entries, entries[0]])
-
-
-@broken("index_absent", mends=True)
-async def index_is_gone(desk: Desk) -> None:
-    await desk.bare.delete(INDEX)
-
-
-@broken("snapshot_missing", mends=True)
-async def snapshot_is_gone(desk: Desk) -> None:
-    entries = read(desk, INDEX)["entries"]
+async def name_a_snapshot(desk: Desk, body: bytes | None = None) -> None:
     path = "snapshots/entities/Customer-1-3.parquet"
-    await change(desk, INDEX, entries=[{"min_commit_id": 1, "max_commit_id": 3, "path": path}, *entries[3:]])
+    await change(desk, INDEX, entries=[{"min_commit_id": 1, "max_commit_id": 3, "path": path}, *entries(desk)[3:]])
+    if body is not None:
+        await desk.bare.put(path, body, OVERWRITE)
 
 
-@broken("snapshot_unproved", mends=True)
-async def snapshot_of_a_plain_writer(desk: Desk) -> None:
-    await snapshot_is_gone(desk)
-    await desk.bare.put("snapshots/entities/Customer-1-3.parquet", b"whatever it is", OVERWRITE)
-
-
-@broken("index_of_no_type")
-async def index_of_nothing(desk: Desk) -> None:
-    await write(
-        desk, "meta/indices/entities/Ghost.json", {"type_name": "Ghost", "max_indexed_commit": 1, "entries": []}
-    )
-
-
-# --- what is there besides ---
-
-
-@broken("foreign_object")
-async def somebody_left_a_file(desk: Desk) -> None:
-    await desk.bare.put("commits/notes.txt", b"hello", OVERWRITE)
-
-
-@broken("foreign_object")
-async def somebody_left_a_file_with_a_commit(desk: Desk) -> None:
-    await desk.bare.put(data_file(desk, 2).replace("Customer", "Customer.bak"), b"hello", OVERWRITE)
-
-
-@broken("orphan_attempt")
 async def attempt_that_lost(desk: Desk, commit_id: int = 2) -> None:
     await desk.bare.put(f"commits/{commit_id}-0badcafe/entities/Customer.parquet", b"whatever", OVERWRITE)
 
 
-@broken("open_attempt")
 async def migration_that_was_not_published(desk: Desk) -> None:
-    manifest = read(desk, manifests(desk)[7])
-    manifest |= {"commit_id": 8, "parent_commit_id": 7, "parent_manifest_path": manifests(desk)[7]}
-    await write(desk, "commits/8-0badcafe/manifest.json", manifest)
+    changed = {"commit_id": 8, "parent_commit_id": 7, "parent_manifest_path": manifests(desk)[7]}
+    await write(desk, "commits/8-0badcafe/manifest.json", read(desk, manifests(desk)[7]) | changed)
 
 
-@broken("schema_objects_differ")
-async def another_schema_under_our_number(desk: Desk) -> None:
+async def versions(desk: Desk, *, keep: bool, **changes: Any) -> None:
     key = layout.versions_key(*CUSTOMER)
-    versions = read(desk, key)["versions"]
-    await change(desk, key, versions=[{**versions[0], "schema_json": "{}", "schema_hash": "h1"}])
+    (first,) = read(desk, key)["versions"]
+    await change(desk, key, versions=[*([first] if keep else []), {**first, **changes}])
 
 
-@broken("schema_version_ahead")
-async def half_a_migration(desk: Desk) -> None:
-    """By other means: the new version was written down, the rows and the chain know nothing of it."""
-    key = layout.versions_key(*CUSTOMER)
-    versions = read(desk, key)["versions"]
-    await change(desk, key, versions=[*versions, {**versions[0], "schema_version_id": 2, "schema_hash": "h2"}])
-
-
-@broken("orphan_snapshot")
-async def snapshot_that_nobody_names(desk: Desk) -> None:
-    await desk.bare.put("snapshots/entities/Customer-1-3-0badcafe.parquet", b"PAR1", OVERWRITE)
-
-
-@broken("other_engine")
-async def mark_of_another_engine(desk: Desk) -> None:
-    await write(desk, layout.ENGINE, {"engine": "other"})
-
-
-# --- what destroys, and what migrates ---
-
-
-@broken("redaction_unfinished")
-async def purge_ended_half_way(desk: Desk) -> None:
-    record = Redaction(CUSTOMER, None, 1, 6).document()
-    await change(desk, manifests(desk)[7], redacts=record)
-
-
-@broken("staged_load")
-async def load_was_killed(desk: Desk) -> None:
-    await desk.bare.put(layout.load_key("0a", *CUSTOMER, "rows", "0b"), b"PAR1", OVERWRITE)
-
-
-@broken("erased_payload")
-async def attempt_that_lost_has_what_was_erased(desk: Desk) -> None:
+async def leave_what_was_erased(desk: Desk) -> None:
     found = await erase.preview(desk.store, "Customer", "c1")
     await erase.apply(desk.store, desk.ambient, found, found.token, turn=Open(), by="x", why="")
     body = encode(TYPES[CUSTOMER], [Row(("c1",), '{"v":1}')], 4, 1)
     await desk.bare.put("commits/4-0badcafe/entities/Customer.parquet", body, OVERWRITE)
+
+
+def put_at(key: str, body: bytes) -> Callable[[Desk], Awaitable[Any]]:
+    return lambda desk: desk.bare.put(key, body, OVERWRITE)
+
+
+LIBRARY = [
+    # the chain
+    Broken("head_missing", "head is gone", lambda desk: desk.bare.delete(layout.HEAD)),
+    Broken("head_unreadable", "head is garbage", put_at(layout.HEAD, b"{")),
+    Broken("head_unreadable", "head names no manifest", lambda desk: change(desk, layout.HEAD, manifest_path=None)),
+    Broken("head_without_manifest", "its manifest is gone", lambda desk: desk.bare.delete(manifests(desk)[7])),
+    Broken("manifest_missing", "in the middle", lambda desk: desk.bare.delete(manifests(desk)[3])),
+    Broken("manifest_unreadable", "garbage", lambda desk: desk.bare.put(manifests(desk)[3], b"not json", OVERWRITE)),
+    Broken("chain_cycle", "circle", lambda desk: manifest(desk, 3, parent_manifest_path=manifests(desk)[5])),
+    Broken(
+        "chain_cycle",
+        "names a later one as its parent",
+        lambda desk: manifest(desk, 3, parent_commit_id=5, parent_manifest_path=manifests(desk)[5]),
+    ),
+    Broken("chain_break", "skips its parent", lambda desk: manifest(desk, 5, parent_manifest_path=manifests(desk)[2])),
+    Broken(
+        "summary_wrong",
+        "files so far",
+        lambda desk: manifest(
+            desk, 4, type_heads=read(desk, manifests(desk)[4])["type_heads"] | {"entity/Customer": [4, 9, "00"]}
+        ),
+    ),
+    Broken("summary_wrong", "recent files", lambda desk: manifest(desk, 4, recent=[])),
+    Broken("summary_wrong", "skips", lambda desk: manifest(desk, 4, skips=[[1, "commits/1-gone/manifest.json"]])),
+    Broken("time_backwards", "clock", lambda desk: manifest(desk, 4, created_at="1999-01-01T00:00:00+00:00")),
+    # files
+    Broken("file_missing", "gone", lambda desk: desk.bare.delete(data_file(desk, 2))),
+    Broken("file_truncated", "empty", lambda desk: desk.bare.put(data_file(desk, 2), b"", OVERWRITE)),
+    Broken("file_truncated", "shorter", truncate, deep=True),
+    Broken("hash_mismatch", "another file", swap, deep=True),
+    Broken("row_count_mismatch", "count", lambda desk: amend(desk, 2, row_count=99), deep=True),
+    Broken("rows_wrong", "of another commit", copy_another_commit, deep=True),
+    Broken("stats_wrong", "denies a key", lambda desk: amend_stats(desk, keys=[["zzz", "zzzz"]]), deep=True),
+    Broken("stats_wrong", "sketch", lambda desk: amend_stats(desk, sketches=["AAAAAAAAAAA="]), deep=True),
+    # indexes
+    Broken(
+        "index_missing_rows",
+        "lags behind rows",
+        lambda desk: change(desk, INDEX, max_indexed_commit=3, entries=entries(desk)[:3]),
+        mends=True,
+    ),
+    Broken("index_lag", "behind nothing", lambda desk: change(desk, INDEX, max_indexed_commit=6), mends=True),
+    Broken(
+        "index_missing_latest",
+        "lacks the head",
+        lambda desk: change(desk, layout.index_key(*PRODUCT), entries=[]),
+        mends=True,
+    ),
+    Broken(
+        "index_hole",
+        "hole",
+        lambda desk: change(desk, INDEX, entries=[*entries(desk)[:2], *entries(desk)[3:]]),
+        mends=True,
+    ),
+    Broken(
+        "index_path_mismatch",
+        "another attempt",
+        lambda desk: change(desk, INDEX, entries=[*entries(desk)[:-1], entries(desk)[-1] | {"path": OTHER}]),
+        mends=True,
+    ),
+    Broken(
+        "index_path_mismatch",
+        "another store",
+        lambda desk: change(desk, INDEX, entries=[each | {"path": OTHER} for each in entries(desk)]),
+        mends=True,
+    ),
+    Broken(
+        "index_excess",
+        "an entry too many",
+        lambda desk: change(desk, INDEX, entries=[*entries(desk), {**entries(desk)[0], **EXCESS}]),
+        mends=True,
+    ),
+    Broken("index_ahead", "ahead", lambda desk: change(desk, INDEX, max_indexed_commit=99), mends=True),
+    Broken("index_unreadable", "garbage", put_at(INDEX, b"[]"), mends=True),
+    Broken(
+        "index_overlap",
+        "overlap",
+        lambda desk: change(desk, INDEX, entries=[*entries(desk), entries(desk)[0]]),
+        mends=True,
+    ),
+    Broken("index_absent", "gone", lambda desk: desk.bare.delete(INDEX), mends=True),
+    Broken("snapshot_missing", "gone", name_a_snapshot, mends=True),
+    Broken("snapshot_unproved", "plain", lambda desk: name_a_snapshot(desk, b"whatever it is"), mends=True),
+    Broken(
+        "index_of_no_type",
+        "ghost",
+        put_at("meta/indices/entities/Ghost.json", b'{"type_name":"Ghost","max_indexed_commit":1,"entries":[]}'),
+    ),
+    # what is there besides
+    Broken("foreign_object", "file", put_at("commits/notes.txt", b"hello")),
+    Broken(
+        "foreign_object",
+        "file with a commit",
+        lambda desk: desk.bare.put(data_file(desk, 2).replace("Customer", "Customer.bak"), b"hello", OVERWRITE),
+    ),
+    Broken("orphan_attempt", "lost", attempt_that_lost),
+    Broken("open_attempt", "migration", migration_that_was_not_published),
+    Broken(
+        "schema_objects_differ", "number", lambda desk: versions(desk, keep=False, schema_json="{}", schema_hash="h1")
+    ),
+    Broken(
+        "schema_version_ahead",
+        "half a migration",
+        lambda desk: versions(desk, keep=True, schema_version_id=2, schema_hash="h2"),
+    ),
+    Broken("orphan_snapshot", "unnamed", put_at("snapshots/entities/Customer-1-3-0badcafe.parquet", b"PAR1")),
+    Broken("other_engine", "mark", put_at(layout.ENGINE, b'{"engine":"other"}')),
+    # what destroys, and what migrates
+    Broken(
+        "redaction_unfinished",
+        "purge",
+        lambda desk: manifest(desk, 7, redacts=Redaction(CUSTOMER, None, 1, 6).document()),
+    ),
+    Broken("staged_load", "killed", put_at(layout.load_key("0a", *CUSTOMER, "rows", "0b"), b"PAR1")),
+    Broken("erased_payload", "lost attempt", leave_what_was_erased),
+]
+
+
+def first(kind: str) -> Broken:
+    return next(each for each in LIBRARY if each.kind == kind)

@@ -16,6 +16,8 @@ from holdfast.ontology.commit.view import View
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.data.batch import Expectation, Intent
 from holdfast.ontology.format.head import Head
+from holdfast.ontology.session import Ontology, Options
+from holdfast.ontology.types.model import Mixin
 from holdfast.ontology.types.refs import TypeId
 from holdfast.ontology.types.typeinfo import TypeInfo, of_schema
 from tests.unit.ontology.plain import PlainReader, PlainWriter
@@ -46,9 +48,9 @@ class Desk:
         self.bare = MemoryStore(self.shelf)
         self.usage = Usage()
         self.ambient = Ambient(SystemClock(), random.Random(seed))
-        backend: Store = wrap(self.bare) if wrap is not None else self.bare
+        self.wrapped: Any = wrap(self.bare) if wrap is not None else self.bare
         retry = RetryPolicy(attempts=4, base_ms=0, max_ms=0)
-        self.store = Client(backend, ambient=self.ambient, retry=retry, usage=self.usage)
+        self.store = Client(self.wrapped, ambient=self.ambient, retry=retry, usage=self.usage)
         self.reader = PlainReader(self.bare)
         self.plain = PlainWriter(self.bare)
         self.writers = 0
@@ -58,6 +60,9 @@ class Desk:
         options.setdefault("runtime_id", f"writer{self.writers}")
         types = options.pop("types", TYPES)
         return kind(self.store, self.ambient, View(self.store), types, **options)
+
+    def session(self, *types: type[Mixin], **options: Any) -> Ontology:
+        return Ontology(self.store, self.ambient, types, Options(**options))
 
     def spent(self) -> dict[str, int]:
         total = {verb: count for verb, count in self.usage.by_verb.items() if count}

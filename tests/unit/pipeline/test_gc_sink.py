@@ -4,8 +4,8 @@ from holdfast.ontology.format import layout
 from holdfast.ontology.format.head import read_head
 from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.pipeline.gc import ontology
+from tests.unit.ontology.bulk.test_bulk_crash import Died, Mortal, driven
 from tests.unit.ontology.bulk_kit import Yard, customers, table
-from tests.unit.ontology.test_bulk_crash import Died, Mortal, driven
 from tests.unit.pipeline.gc_desk import DAY, GcDesk
 
 ORPHANS = {"staged_load", "orphan_attempt"}

@@ -1,0 +1,270 @@
+"""Bulk loads: one commit however many tasks, the same rows as a session's, once however often."""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from holdfast.base.codec import Document
+from holdfast.base.errors import Conflict, Invalid
+from holdfast.objects.memory import MemoryStore
+from holdfast.objects.store import Part, Pieces, Written
+from holdfast.ontology.bulk.decide import ORDER, RETRACTS, Policy, Rules
+from holdfast.ontology.bulk.load import Loader, Prepared, Request, Run, Task
+from holdfast.ontology.bulk.stage import SIZES, Sizes
+from holdfast.ontology.chain.chain import Chain
+from holdfast.ontology.format import layout
+from holdfast.ontology.maintain import leftovers
+from holdfast.ontology.maintain.verify.verify import verify
+from holdfast.ontology.session import Ontology
+from holdfast.ontology.types.refs import Position
+from holdfast.ontology.types.typeinfo import type_info
+from tests.unit.ontology.bulk_kit import SPREAD, Customer, Product, Yard, customers, table
+from tests.unit.ontology.plain import PlainWriter
+
+CUSTOMER = type_info(Customer).type_id
+REPLACE = Rules(Policy.REPLACE)
+BOTH = pytest.mark.parametrize("sizes", [SIZES, SPREAD], ids=["small", "spread"])
+
+
+async def file_of(yard: Yard, commit_id: int) -> pa.Table:
+    chain = Chain(yard.store)
+    place = await chain.at((await yard.ledger()).place, commit_id)
+    assert place is not None
+    (entry,) = (await chain.manifest(place)).files
+    return pq.read_table(pa.BufferReader((await yard.store.get(entry.path)).body))
+
+
+@BOTH
+async def test_a_load_is_one_commit_with_the_very_rows_of_a_session(sizes: Sizes) -> None:
+    yard, other = Yard(MemoryStore(), sizes=sizes), Yard(MemoryStore())
+    rows = customers(0, 200)
+    landed = await yard.load(table(reversed(rows)))
+    async with other.session() as onto:
+        onto.ensure(table(rows), Customer)
+        await onto.commit()
+    assert landed.commit is not None
+    assert (landed.commit.commit_id, landed.commit.rows) == (1, 200)
+    ours, theirs = await file_of(yard, 1), await file_of(other, 1)
+    assert ours.drop_columns(["commit_id"]).equals(theirs.drop_columns(["commit_id"]))
+    assert ours.column("commit_id").to_pylist() == [1] * 200
+    assert ours.schema.metadata == theirs.schema.metadata
+    assert {each.kind for each in (await verify(yard.store, deep=True)).findings} == {"staged_load"}
+
+
+@BOTH
+async def test_conflicts_are_decided_as_an_import_decides_them(sizes: Sizes) -> None:
+    yard = Yard(MemoryStore(), sizes=sizes)
+    await yard.load(table(customers(0, 60)))
+    changed = table([*customers(0, 10, "other"), *customers(60, 5)])
+    with pytest.raises(Conflict, match="10 objects are there already, with other fields: 'c00000'"):
+        await yard.load(changed)
+    with pytest.raises(Conflict, match="60 objects are there already: "):
+        await yard.load(table(customers(0, 61)), rules=Rules(Policy.REPLACE, absent=True))
+    skipped = await yard.load(changed, rules=Rules(Policy.SKIP))
+    assert (skipped.tally.skipped, skipped.tally.added) == (10, 5)
+    assert (await yard.names())["c00003"] == "n3"
+    replaced = await yard.load(changed, rules=REPLACE)
+    assert (replaced.tally.replaced, replaced.tally.same) == (10, 5)
+    assert (await yard.names())["c00003"] == "other3"
+
+
+@BOTH
+async def test_an_identity_that_comes_twice_refuses_the_load(sizes: Sizes) -> None:
+    yard = Yard(MemoryStore(), sizes=sizes)
+    twice = table([*customers(0, 40), *customers(3, 2, "again")])
+    with pytest.raises(Conflict, match="2 identities are in the load more than once: 'c00003', 'c00004'"):
+        await yard.load(twice)
+    assert (await yard.ledger()).commit_id == 0
+    older = [{**row, "age": 1} for row in customers(0, 40)]
+    newer = [{**row, "age": 2} for row in customers(3, 2, "again")]
+    await yard.load(table([*newer, *older]), rules=Rules(latest_by="age"))
+    assert {(await yard.names())[key] for key in ("c00003", "c00004")} == {"again3", "again4"}
+    tied = [{**row, "age": 7} for row in (*customers(0, 1, "a"), *customers(0, 1, "b"))]
+    with pytest.raises(Conflict, match="1 identities are in the load more than once: 'c00000'"):
+        await yard.load(table(tied), rules=Rules(Policy.REPLACE, latest_by="age"))
+    with pytest.raises(Invalid, match="latest_by is 'aeg', which is not a field of this type"):
+        await yard.load(table(newer), rules=Rules(Policy.REPLACE, latest_by="aeg"))
+
+
+@BOTH
+async def test_rows_retract_their_identity_and_the_newest_change_counts(sizes: Sizes) -> None:
+    yard = Yard(MemoryStore(), sizes=sizes)
+    await yard.load(table(customers(0, 60)))
+    rows = pa.table(
+        {
+            "id": ["c00001", "c00002", "c00002", "c00003", "c00003", "c90000"],
+            "name": [None, "back", None, None, "again", None],
+            RETRACTS: [True, False, True, True, False, True],
+            ORDER: [7, 9, 8, 8, 9, 7],
+        }
+    )
+    landed = await yard.load(rows, rules=Rules(Policy.REPLACE, retracts=True))
+    assert (landed.tally.retracted, landed.tally.replaced, landed.tally.same) == (1, 2, 1)
+    found = await yard.names()
+    assert "c00001" not in found
+    assert (len(found), found["c00002"], found["c00003"]) == (59, "back", "again")
+    assert (await verify(yard.store, deep=True)).good
+
+
+async def test_a_head_that_was_not_expected_refuses_the_load() -> None:
+    yard = Yard(MemoryStore())
+    await yard.load(table(customers(0, 5)), if_head=0)
+    with pytest.raises(Conflict, match="head is commit 1, and commit 0 was expected"):
+        await yard.load(table(customers(5, 5)), if_head=0)
+    with pytest.raises(Conflict, match="head is commit 1, and commit 7 was expected"):
+        await yard.load(table(customers(0, 5)), if_head=7)
+    assert (await yard.ledger()).commit_id == 1
+
+
+# --- once ---
+
+
+async def test_a_batch_that_comes_again_is_known_whatever_came_since() -> None:
+    yard = Yard(MemoryStore())
+    first = await yard.load(table(customers(0, 3)), source="q", batch=4, metadata={"n": 1})
+    await yard.load(table(customers(0, 3, "later")), rules=REPLACE)
+    async with yard.session(Product) as onto:
+        for number in range(70):  # over a full manifest
+            onto.ensure(Product(sku=f"p{number}"))
+            await onto.commit()
+    await PlainWriter(yard.store).commit({("entity", "Product"): [("plain", {"sku": "plain"})]})
+    async with yard.session(Product) as onto:
+        onto.ensure(Product(sku="last"))
+        await onto.commit()
+    for batch in (4, 3, 0):
+        again = await yard.load(table(customers(0, 3)), rules=REPLACE, source="q", batch=batch)
+        assert again.replayed
+        assert again.commit == first.commit
+    assert (await yard.names())["c00000"] == "later0"
+    assert (await yard.ledger()).sinks == {"q": Position(4, 1)}
+    following = await yard.load(table(customers(0, 3)), rules=REPLACE, source="q", batch=5)
+    assert not following.replayed
+    assert following.commit is not None
+    assert (await yard.ledger()).sinks["q"] == Position(5, following.commit.commit_id)
+
+
+async def test_sources_do_not_know_each_other() -> None:
+    yard = Yard(MemoryStore())
+    await yard.load(table(customers(0, 3)), source="a", batch=9)
+    landed = await yard.load(table(customers(3, 3)), source="b", batch=0)
+    assert not landed.replayed
+    assert {name: each.batch for name, each in (await yard.ledger()).sinks.items()} == {"a": 9, "b": 0}
+
+
+# --- beside others ---
+
+
+class Interrupted(Loader):
+    """Another session commits while it is deciding."""
+
+    async def _land(self, request: Request, prepared: Prepared, tally: object) -> object:  # type: ignore[override]
+        if self.meanwhile:
+            of, rows = self.meanwhile.pop()
+            async with Ontology(self._store, self._ambient, [of]) as onto:
+                onto.ensure(rows)
+                await onto.commit()
+        return await super()._land(request, prepared, tally)  # type: ignore[arg-type]
+
+    meanwhile: list[tuple[type, list[object]]]
+
+
+@pytest.mark.parametrize("other", [False, True])
+async def test_only_a_commit_to_the_same_type_is_decided_about_again(other: bool) -> None:
+    yard = Yard(MemoryStore(), sizes=SPREAD)
+    staged_files = await yard.staged("load", table(customers(0, 50)))
+    async with yard.session() as onto:
+        loader = Interrupted(onto, yard.ambient, type_info(Customer), yard.run, yard.sizes)
+        await onto.agreed(Customer)
+        loader.meanwhile = [
+            (Product, [Product(sku="p")]) if other else (Customer, [Customer(id="c00007", name="theirs", age=7)])
+        ]
+        landed = await loader.land(Request("load", REPLACE), staged_files)
+    assert yard.asked.count("decide") == (1 if other else 2)
+    assert landed.commit is not None
+    assert landed.commit.commit_id == 2
+    assert (await yard.names())["c00007"] == "n7"
+    assert (landed.tally.replaced, landed.tally.added) == ((0, 50) if other else (1, 49))
+    assert (await verify(yard.store, deep=True)).good
+
+
+class Metered(MemoryStore):
+    """Knows the largest piece of a streamed body, and the largest range that was read."""
+
+    largest = 0
+    streamed = 0
+
+    async def range(self, key: str, start: int, end: int) -> Part:
+        found = await super().range(key, start, end)
+        self.largest = max(self.largest, len(found.body))
+        return found
+
+    async def put_stream(self, key: str, pieces: Pieces) -> Written:
+        async def counted() -> AsyncIterator[bytes]:
+            async for piece in pieces():
+                self.largest = max(self.largest, len(piece))
+                self.streamed += len(piece)
+                yield piece
+
+        return await super().put_stream(key, counted)
+
+
+class Frugal(Loader):
+    async def _prepared(self, *args: object) -> object:  # type: ignore[override]
+        made, tally = await super()._prepared(*args)  # type: ignore[arg-type]
+        return (None if made is None else replace(made, group_rows=2_000)), tally
+
+
+async def test_a_driver_holds_pieces_of_the_file_and_never_all_of_it() -> None:
+    store = Metered()
+    yard = Yard(store, sizes=replace(SPREAD, file_rows=5_000, range_rows=2_000, group_rows=500))
+    staged_files = await yard.staged("load", table(customers(0, 20_000, "name ")))
+    async with yard.session() as onto:
+        store.largest = 0
+        loader = Frugal(onto, yard.ambient, type_info(Customer), _elsewhere(yard, store), yard.sizes)
+        landed = await loader.land(Request("load"), staged_files)
+    assert landed.commit is not None
+    assert landed.commit.rows == 20_000
+    assert store.streamed > 100_000
+    assert store.largest < store.streamed / 4  # a footer of a part, at the most
+    assert (await verify(store, deep=True)).good
+
+
+def _elsewhere(yard: Yard, store: Metered) -> Run:
+    """What tasks read is not the driver's."""
+
+    async def run(name: str, task: Task, payloads: Sequence[Document]) -> list[Document]:
+        found = await yard.run(name, task, payloads)
+        store.largest = 0
+        return found
+
+    return run
+
+
+# --- what is left ---
+
+
+async def test_what_a_dead_load_has_staged_is_told_and_swept_in_its_time() -> None:
+    yard = Yard(MemoryStore())
+    await yard.load(table(customers(0, 3)))
+    await yard.staged("dead", table(customers(3, 30)))
+    report = await verify(yard.store)
+    assert [each.key for each in report.findings if each.kind == "staged_load" and "dead" in each.key] == [
+        layout.load_prefix("dead")
+    ]
+    assert report.good
+    assert await leftovers.sweep(yard.store) == []
+    await yard.load(table(customers(50, 3)))  # moves the head, whose time is the time of now
+    assert len(await leftovers.sweep(yard.store, age_ns=0)) >= 1
+    assert [key async for key in yard.store.keys(layout.LOADS)] == []
+
+
+async def test_a_load_whose_parts_were_taken_away_fails_and_leaves_nothing_visible() -> None:
+    yard = Yard(MemoryStore(), sizes=SPREAD)
+    staged_files = await yard.staged("load", table(customers(0, 50)))
+    await leftovers.forget(yard.store, "load")
+    with pytest.raises(Conflict, match="what was staged is gone"):
+        await yard.land(staged_files)
+    assert (await yard.ledger()).commit_id == 0

@@ -1,0 +1,191 @@
+"""The commit protocol over a real store: what is visible, at what price, and what others make of it."""
+
+import asyncio
+
+import pytest
+
+from holdfast.base.errors import Ambiguous, Conflict, Unavailable
+from holdfast.objects.layer import Layer
+from holdfast.objects.memory import MemoryStore
+from holdfast.objects.store import OVERWRITE, Lost, Mode, NotModified, Object, Version, Written
+from tests.unit.ontology.desk import OWNS, PRODUCT, Desk, intent, put
+
+
+async def test_a_warm_commit_of_one_type_is_three_requests_whatever_came_before(desk: Desk) -> None:
+    writer = desk.committer()
+    await put(writer, ("c1", 0), ("c2", 0))
+    await put(writer, ("p1", 0), type_id=PRODUCT)
+    desk.spent()
+    for number in range(1, 140):
+        await put(writer, ("c1", number))
+        assert desk.spent() == {"put": 3}, number
+    await put(writer, *((f"c{key}", 1) for key in range(2_000)))
+    assert desk.spent() == {"put": 3}
+    writer.queue += [intent("c1", "x"), intent("p1", "x", PRODUCT)]
+    await writer.commit()
+    assert desk.spent() == {"put": 4}
+
+
+async def test_a_plain_reader_sees_what_was_committed_as_of_every_commit(desk: Desk) -> None:
+    writer = desk.committer()
+    first = await put(writer, ("c1", 1), ("c2", 1), metadata={"why": "first"})
+    writer.queue += [intent("c1", 2), intent("c1|p1|", {"seats": 2}, OWNS)]
+    second = await writer.commit()
+    assert second is not None
+    assert (first.commit_id, first.rows, second.commit_id, second.rows) == (1, 2, 2, 2)
+    assert await desk.reader.latest("entity", "Customer") == {"c1": {"v": 2}, "c2": {"v": 1}}
+    assert await desk.reader.latest("entity", "Customer", as_of=1) == {"c1": {"v": 1}, "c2": {"v": 1}}
+    assert await desk.reader.latest("relation", "Owns") == {("c1", "p1", ""): {"v": {"seats": 2}}}
+    manifests = await desk.reader.chain(second.manifest_path)
+    assert [(m["commit_id"], m["parent_commit_id"], m["metadata"]) for m in manifests] == [
+        (2, 1, {}),
+        (1, None, {"why": "first"}),
+    ]
+    assert manifests[0]["created_at"] > manifests[1]["created_at"]
+
+
+async def test_what_changes_nothing_commits_nothing(desk: Desk) -> None:
+    writer = desk.committer()
+    await put(writer, ("c1", 1))
+    desk.spent()
+    assert await put(writer, ("c1", 1)) is None
+    assert desk.spent() == {"get": 1}
+    assert writer.queue == []
+    assert await writer.commit() is None
+    assert desk.spent() == {}
+
+
+async def test_of_one_identity_the_last_intent_wins_once(desk: Desk) -> None:
+    writer = desk.committer()
+    commit = await put(writer, ("c1", 1), ("c2", 1), ("c1", 2), ("c1", 3))
+    assert commit.rows == 2
+    assert await desk.reader.latest("entity", "Customer") == {"c1": {"v": 3}, "c2": {"v": 1}}
+    assert await put(writer, ("c1", 9), ("c1", 3)) is None
+
+
+async def test_a_lost_race_is_won_later_and_its_attempt_is_removed(desk: Desk) -> None:
+    anna, bert = desk.committer(), desk.committer()
+    await put(anna, ("c1", 0))
+    await put(bert, ("c2", 0))
+    await put(anna, ("c1", 1))
+    desk.spent()
+    commit = await put(bert, ("c2", 1))
+    assert commit.commit_id == 4
+    folders = {key.split("/")[1] for key in desk.shelf.objects if key.startswith("commits/")}
+    assert len(folders) == 4
+    # Three writes in vain, the head and the rival's manifest and file read, two deletes, three writes.
+    assert desk.spent() == {"put": 6, "get": 3, "delete": 2}
+
+
+async def test_if_head_refuses_any_rebase_and_keeps_the_intents(desk: Desk) -> None:
+    anna, bert = desk.committer(), desk.committer()
+    await put(anna, ("c1", 1), if_head=0)
+    await put(bert, ("c2", 2))
+    with pytest.raises(Conflict, match="head is commit 2, and commit 1 was expected"):
+        await put(anna, ("c1", 3), if_head=1)
+    assert len(anna.queue) == 1
+    commit = await anna.commit(if_head=2)
+    assert commit is not None
+    assert commit.commit_id == 3
+
+
+async def test_a_retracted_row_keeps_its_fields_and_can_come_back(desk: Desk) -> None:
+    writer = desk.committer()
+    await put(writer, ("c1", 1), ("c2", 1))
+    assert (await put(writer, ("c1", None))).rows == 1
+    assert await put(writer, ("c1", None), ("c9", None)) is None
+    assert (await desk.reader.latest("entity", "Customer"))["c1"] == {"v": 1}
+    other = desk.committer()
+    assert await put(other, ("c1", None)) is None
+    assert (await put(other, ("c1", 1))).commit_id == 3
+
+
+class Cut(Layer):
+    """While it is armed, no answer about the head comes; a write of it lands or does not."""
+
+    lands = armed = False
+
+    async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+        if not self.armed or key != "meta/head.json":
+            return await super().put(key, body, mode)
+        if self.lands:
+            await super().put(key, body, mode)
+        raise Unavailable("no answer came", maybe_applied=True)
+
+    async def get(self, key: str) -> Object:
+        self._cut(key)
+        return await super().get(key)
+
+    async def get_unless(self, key: str, version: Version) -> Object | NotModified:
+        self._cut(key)
+        return await super().get_unless(key, version)
+
+    def _cut(self, key: str) -> None:
+        if self.armed and key == "meta/head.json":
+            raise Unavailable("no answer came")
+
+
+@pytest.mark.parametrize("lands", [True, False])
+@pytest.mark.parametrize("others", [0, 1, 70])
+async def test_an_open_outcome_is_found_on_the_chain_or_tried_again_never_twice(lands: bool, others: int) -> None:
+    desk = Desk(wrap=Cut)
+    cut = desk.wrapped
+    writer, rival = desk.committer(), desk.committer()
+    await put(writer, ("c1", 0))
+    cut.armed, cut.lands = True, lands
+    with pytest.raises(Ambiguous):
+        await put(writer, ("c1", 1))
+    cut.armed = False
+    for number in range(others):
+        await put(rival, ("c2", number))
+    assert len(writer.queue) == 1
+    commit = await writer.commit()
+    assert commit is not None
+    assert commit.commit_id == (2 if lands else 2 + others)
+    assert writer.queue == []
+    assert (await desk.reader.head())["commit_id"] == 2 + others
+    assert (await desk.reader.latest("entity", "Customer"))["c1"] == {"v": 1}
+
+
+async def test_a_cancelled_commit_is_settled_by_the_next(desk: Desk) -> None:
+    writer = desk.committer()
+    await put(writer, ("c1", 0))
+    held = asyncio.Event()
+
+    class Slow(MemoryStore):
+        async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+            outcome = await super().put(key, body, mode)
+            if key == "meta/head.json" and not held.is_set():
+                held.set()
+                await asyncio.sleep(60)
+            return outcome
+
+    writer._store = Slow(desk.shelf)
+    task = asyncio.ensure_future(put(writer, ("c1", 1)))
+    await held.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    commit = await writer.commit()
+    assert commit is not None
+    assert commit.commit_id == 2
+    assert (await desk.reader.head())["commit_id"] == 2
+
+
+async def test_a_failure_before_the_head_leaves_nothing_visible_and_the_intents_queued(desk: Desk) -> None:
+
+    class Down(MemoryStore):
+        async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+            if key.endswith("manifest.json"):
+                raise Unavailable("503")
+            return await super().put(key, body, mode)
+
+    writer = desk.committer()
+    await put(writer, ("c1", 0))
+    whole, writer._store = writer._store, Down(desk.shelf)
+    with pytest.raises(Unavailable, match="commit 2 was not made"):
+        await put(writer, ("c1", 1))
+    writer._store = whole
+    assert (await desk.reader.head())["commit_id"] == 1
+    assert not [key for key in desk.shelf.objects if key.startswith("commits/2-")]
+    assert (await writer.commit()) is not None

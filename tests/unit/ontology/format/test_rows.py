@@ -1,0 +1,251 @@
+"""Objects to rows to tables to files, and back."""
+
+import json
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ConfigDict, RootModel
+from pydantic import Field as ModelField
+
+from holdfast.base.errors import Corrupt, HoldfastError
+from holdfast.ontology import Entity, Field, InvalidValue, Relation, UnreadableRow
+from holdfast.ontology.format.data.batch import Row
+from holdfast.ontology.format.data.columns import typed_columns
+from holdfast.ontology.format.data.rows import read, written
+from holdfast.ontology.types.typeinfo import type_info
+from holdfast.ontology.types.typespec import ListOf, Primitive
+from tests.unit.ontology.shop import (
+    NOON,
+    Address,
+    Cat,
+    Customer,
+    Dog,
+    Everything,
+    Knows,
+    Level,
+    Order,
+    Price,
+    Product,
+    Spot,
+    Subscription,
+    back,
+    everything,
+    fields,
+    row,
+)
+
+
+class TestCanonical:
+    def test_one_form_for_every_type(self) -> None:
+        made = everything(
+            level=Level.HIGH,
+            tags=["b", "a"],
+            moments=[NOON, None],
+            counts={"b": 1, "a": 2},
+            either=1.0,
+            place={"lat": 1.5, "lng": float("inf")},
+            address=Address(city="Zürich", since=NOON, spot=Spot(lat=Decimal("1E+3"), seal=b"\x00")),
+            price=Price(Decimal("2.50"), b"\x01", [Price(Decimal(1))]),
+            pets=[Cat(lives=9), Dog(tricks=["sit"])],
+            anything={"x": [1, None, {"y": "z"}]},
+        )
+        assert row(made).fields_json == (
+            '{"address":{"city":"Zürich","since":"2024-05-01T12:00:00.000000+00:00","spot":{"lat":"1E+3","seal":"AA=="}},'
+            '"amount":"1.10","anything":{"x":[1,null,{"y":"z"}]},"blob":"/wA=","changed":"2024-05-01T12:00:00.000000+00:00",'
+            '"counts":{"a":2,"b":1},"day":"2024-05-01","either":1.0,"flag":true,'
+            '"id":"00000000-0000-0000-0000-000000000007","level":2,"moments":["2024-05-01T12:00:00.000000+00:00",null],'
+            '"number":0.5,"pets":[{"kind":"cat","lives":9},{"kind":"dog","tricks":["sit"]}],'
+            '"place":{"lat":1.5,"lng":"Infinity"},'
+            '"price":{"amount":"2.50","history":[{"amount":"1","history":[],"seal":""}],"seal":"AQ=="},'
+            '"size":"m","tags":["b","a"],"text":"ü","tier":"gold","whole":3}'
+        )
+        assert back(made) == made
+
+    def test_a_union_with_text_has_no_place_for_what_is_not_a_number(self) -> None:
+        with pytest.raises(InvalidValue, match=r"Everything\.either, number 0 .*: expected a finite number"):
+            row(everything(either=float("nan")))
+
+    def test_a_time_without_a_zone_stays_so_in_a_record_of_the_users(self) -> None:
+        since = datetime(2024, 5, 1, 12)  # noqa: DTZ001  # that is the point
+        assert back(everything(address=Address(city="a", since=since))).address.since == since
+
+
+class Day(Entity):
+    id: Field[date] = Field(primary_key=True)
+
+
+class At(Relation[Day, Day]):
+    level: Field[Level] = Field(instance_key=True)
+
+
+def test_identities() -> None:
+    assert row(everything()).identity == ("00000000-0000-0000-0000-000000000007",)
+    assert row(Subscription(left_key="c1", right_key=5)).identity == ("c1", "5", "")
+    assert row(Knows(left_key="a", right_key="b")) == Row(("a", "b", ""), "{}")
+    order = Order(left_key="c1", right_key=5, number="n1", placed=NOON)
+    assert fields(order) == {"placed": "2024-05-01T12:00:00.000000+00:00"}  # the instance key is in its column alone
+    found = At(left_key=Day(id=date(2024, 1, 2)), right_key="2024-01-03", level=Level.LOW)
+    assert row(found).identity == ("2024-01-02", "2024-01-03", "1")
+    assert (back(order), back(found)) == (order, found)
+
+
+@dataclass
+class Careless:
+    count: int
+
+
+CARELESS: Any = "x"
+
+
+class Animal(BaseModel):
+    name: str
+
+
+class Bird(Animal):
+    wings: int = 2
+
+
+class Pen(Entity):
+    id: Field[str] = Field(primary_key=True)
+    careless: Field[Careless | None] = Field(default=None)
+    animal: Field[Animal | None] = Field(default=None)
+    numbers: Field[list[int]] = Field(default_factory=list)
+    more: Field[Any] = Field(default=None)
+    note: Field[str] = Field(default="")
+    whole: Field[int] = Field(default=0)
+
+
+class TestWhatCannotBeWritten:
+    """An object may have become unfit since it was validated, and inside a dataclass nothing was checked."""
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"note": "\ud800"}, r"Pen\.note, number 1 \(key 'b'\): expected text without lone surrogates"),
+            ({"more": ["\ud800"]}, r"Pen\.more\[0\], number 1 \(key 'b'\): expected text without lone surrogates"),
+            ({"careless": Careless(CARELESS)}, r"Pen\.careless\.count, .*'b'\): expected a whole number, found 'x'"),
+            ({"animal": Bird(name="a")}, r"Pen\.animal, number 1 \(key 'b'\): expected a Animal, found Bird"),
+            ({"more": {"a": [1, {2}]}}, r"Pen\.more\.a\[1\], number 1 \(key 'b'\): expected a JSON value, found \{2\}"),
+            ({"more": {1: 2}}, r"Pen\.more, number 1 \(key 'b'\): expected text, found 1"),
+            ({"more": float("nan")}, r"Pen\.more, number 1 \(key 'b'\): expected a JSON value, found nan"),
+            ({"more": 10**5000}, r"Pen\.more, number 1 \(key 'b'\): has no JSON form"),
+            ({"whole": 2**63}, r"Pen\.whole, .*'b'\): expected a whole number that int64 holds, found 9223"),
+        ],
+    )
+    def test_it_is_named(self, changes: dict[str, Any], message: str) -> None:
+        good, bad = Pen(id="a"), Pen(**{"id": "b", **changes})
+        with pytest.raises(InvalidValue, match=message) as caught:
+            written(type_info(Pen), [good, bad])
+        assert caught.value.row == 1
+
+    def test_an_object_of_another_type(self) -> None:
+        with pytest.raises(InvalidValue, match="number 1: a Customer was expected, found a Product"):
+            written(type_info(Customer), [Customer(id="a", name="b"), Product(id=1)])
+
+    def test_nesting_without_end(self) -> None:
+        nested: list[Any] = []
+        for _ in range(100_000):
+            nested = [nested]
+        with pytest.raises(InvalidValue, match="has no JSON form"):
+            row(Pen(id="a", more=nested))
+
+
+class TestStoredRows:
+    def test_of_an_older_schema(self) -> None:
+        (made,) = read(type_info(Customer), [Row(("c1",), '{"id":"c1","name":"Ada","gone":1}')])
+        assert made == Customer(id="c1", name="Ada")
+
+    def test_a_new_field_without_a_default_may_be_empty(self) -> None:
+        class Thing(Entity):
+            id: Field[str] = Field(primary_key=True)
+            note: Field[str | None]
+
+        (made,) = read(type_info(Thing), [Row(("a",), '{"id":"a"}')])
+        assert made.note is None
+
+    @pytest.mark.parametrize(
+        ("text", "error", "message"),
+        [
+            ('{"id":"c1"}', UnreadableRow, "Customer 'c1': name: is not there, and has no default"),
+            ('{"id":"c1","name":3}', UnreadableRow, "Customer 'c1': name: expected text, found 3"),
+            ('{"id":"c1"', Corrupt, "Customer 'c1': fields_json is not JSON"),
+            ("[]", Corrupt, "Customer 'c1': fields_json is not an object"),
+        ],
+    )
+    def test_that_do_not_fit(self, text: str, error: type[HoldfastError], message: str) -> None:
+        with pytest.raises(error, match=message):
+            read(type_info(Customer), [Row(("c1",), text)])
+
+    def test_a_record_that_refuses_what_was_stored(self) -> None:
+        with pytest.raises(UnreadableRow, match=r"pets\[0\]: .*one of the types"):
+            read(type_info(Everything), [_with(everything(), pets=[{"kind": "bird"}])])
+        with pytest.raises(UnreadableRow, match=r"address: Address lacks since"):
+            read(type_info(Everything), [_with(everything(), address={"city": "a"})])
+
+    def test_other_habits_of_writing(self) -> None:
+        text = '{ "id": "00000000-0000-0000-0000-000000000007", "changed": "2024-05-01 12:00:00Z" }'
+        found = _with(everything(), **json.loads(text))
+        (made,) = read(type_info(Everything), [found])
+        assert made.changed == NOON
+
+
+def _with(obj: Any, **changes: Any) -> Row:
+    found = row(obj)
+    return Row(found.identity, json.dumps({**json.loads(found.fields_json), **changes}))
+
+
+@dataclass
+class Total:
+    """Its constructor runs once, and not for what was stored."""
+
+    parts: list[int]
+    count: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        self.parts = [*self.parts, sum(self.parts)]
+        self.count = len(self.parts)
+
+
+class Names(RootModel[list[str]]):
+    pass
+
+
+class Line(BaseModel):
+    model_config = ConfigDict(strict=True)
+    count: int = ModelField(alias="qty")
+    when: datetime = NOON
+
+
+class Odd(Entity):
+    id: Field[str] = Field(primary_key=True)
+    total: Field[Total]
+    names: Field[Names]
+    line: Field[Line]
+
+
+def test_records_are_built_from_their_fields_without_constructors_roots_or_aliases() -> None:
+    made = Odd(id="a", total=Total([1, 2]), names=Names(["x"]), line=Line(qty=3))
+    assert fields(made) == {
+        "id": "a",
+        "total": {"parts": [1, 2, 3], "count": 3},
+        "names": {"root": ["x"]},
+        "line": {"count": 3, "when": "2024-05-01T12:00:00.000000+00:00"},
+    }
+    assert back(made) == made
+
+
+@pytest.mark.parametrize(
+    "text", ["1E+30", "-1.5E+25", "12345678901234567890123", "34873660746309966351.2018283108915297326"]
+)
+def test_a_decimal_that_its_column_cannot_hold_is_null_there(text: str) -> None:
+    """Arrow makes another number of some of them, and says nothing."""
+    bodies = [f'{{"amount":"{each}"}}' for each in ("1.10", text)]
+    for given in (bodies, [*bodies, '{"amount":7}']):
+        found = typed_columns({"amount": Primitive(Decimal)}, given)["amount"]
+        assert found.partial
+        assert found.array.to_pylist()[:2] == [Decimal("1.10"), None]
+    listed = typed_columns({"all": ListOf(Primitive(Decimal))}, [f'{{"all":["{text}"]}}'])["all"]
+    assert (listed.partial, listed.array.to_pylist()) == (True, [None])

@@ -1,0 +1,210 @@
+"""Compaction: the same rows from fewer files of any writer; proved, tiered, and never the head."""
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from holdfast.base.errors import Corrupt
+from holdfast.objects.store import OVERWRITE
+from holdfast.ontology.chain.chain import Chain
+from holdfast.ontology.chain.resolve import resolve
+from holdfast.ontology.chain.state import read_ledger
+from holdfast.ontology.format import layout
+from holdfast.ontology.format.chainstate import Ledger
+from holdfast.ontology.format.data.rows import partial_columns
+from holdfast.ontology.format.index import read_index
+from holdfast.ontology.maintain.compact import GRACE_NS, ORPHAN_NS, Compactor, superseded
+from holdfast.ontology.maintain.reindex import repair_indexes
+from holdfast.ontology.maintain.verify.verify import verify
+from holdfast.ontology.types.refs import TypeId
+from tests.unit.ontology import broken
+from tests.unit.ontology.desk import CUSTOMER, Desk, put
+
+KEY = layout.index_key(*CUSTOMER)
+
+
+async def ledger_of(desk: Desk) -> Ledger:
+    return await read_ledger(desk.store, Chain(desk.store))
+
+
+async def rows(desk: Desk, type_id: TypeId = CUSTOMER) -> list[Any]:
+    """Every row of a type's history, by our own resolution."""
+    resolved = await resolve(desk.store, Chain(desk.store), await ledger_of(desk), type_id)
+    tables = [read(desk, ref.path) for ref in resolved.files()]
+    found = [row for table in tables for row in table.to_pylist()]
+    keys = ("entity_key",) if type_id.kind == "entity" else ("left_key", "right_key", "instance_key")
+    return sorted(
+        (row["commit_id"], *(row[key] for key in keys), row["fields_json"], bool(row.get("_retracted")))
+        for row in found
+    )
+
+
+def read(desk: Desk, path: str) -> pa.Table:
+    return pq.read_table(io.BytesIO(desk.shelf.objects[path].body))
+
+
+def snapshots(desk: Desk) -> list[str]:
+    return sorted(key for key in desk.shelf.objects if key.startswith("snapshots/"))
+
+
+async def entries(desk: Desk, type_id: TypeId = CUSTOMER) -> list[tuple[int, int]]:
+    return [(entry.first, entry.last) for entry in (await read_index(desk.store, type_id)).entries]
+
+
+async def compact(desk: Desk, type_id: TypeId = CUSTOMER, **options: Any) -> Compactor:
+    compactor = Compactor(desk.store, desk.ambient, **options)
+    for done in await compactor.compact(type_id):
+        assert done.published
+    return compactor
+
+
+async def test_it_is_sorted_with_statistics(desk: Desk) -> None:
+    plain = [(f"k{number}", {"v": number}) for number in (3, 1, 2)]  # not in order
+    for _ in range(9):
+        await desk.plain.commit({("entity", "Customer"): plain})
+    await compact(desk)
+    table = read(desk, snapshots(desk)[0])
+    columns = (table.column(name).to_pylist() for name in ("_until", "commit_id", "entity_key"))
+    found = [(end is not None, commit, key) for end, commit, key in zip(*columns, strict=True)]
+    assert found == sorted(found), "rows that have ended come after those that last"
+    assert sorted(each[1:] for each in found) == [(commit, f"k{key}") for commit in range(1, 9) for key in (1, 2, 3)]
+    file = pq.ParquetFile(io.BytesIO(desk.shelf.objects[snapshots(desk)[0]].body))
+    group = file.metadata.row_group(0)
+    stats = {
+        group.column(number).path_in_schema: group.column(number).statistics for number in range(group.num_columns)
+    }
+    assert (stats["commit_id"].min, stats["commit_id"].max) == (1, 8)
+    assert (stats["v"].min, stats["v"].max) == (1, 3)
+
+
+# --- tiers ---
+
+
+async def test_a_store_that_was_never_compacted_is_merged_in_one_go(desk: Desk) -> None:
+    writer = desk.committer()
+    for number in range(75):
+        await put(writer, (f"c{number}", number))
+    desk.spent()
+    compactor = await compact(desk)
+    # in base 8: 64 and 8, which are written together, and two that are left; those and the head end rows, and are read
+    assert await entries(desk) == [(1, 72), (73, 73), (74, 74), (75, 75)]
+    assert compactor.bytes_read == sum(len(desk.shelf.objects[broken.data_file(desk, n)].body) for n in range(1, 76))
+    spent = desk.spent()
+    assert "head" not in spent  # manifests say how large the files are
+    assert spent["put"] == 1 + 1
+
+
+# --- odd contents ---
+
+ODD: dict[str, list[dict[str, Any]]] = {
+    "type drift": [{"v": 1}, {"v": "one"}, {"v": 2.5}, {"v": True}],
+    "all null": [{"v": None}, {"v": None}],
+    "null, then typed": [{"v": None}, {"v": 7}],
+    "whole numbers and floats": [{"v": 1}, {"v": 0.5}],
+    "beyond a float": [{"v": 2**53 + 1}, {"v": 0.5}],
+    "lists": [{"v": [1, 2]}, {"v": ["a"]}, {"v": []}],
+    "other structures": [{"v": {"a": 1}}, {"v": {"b": "x"}}],
+    "other fields": [{"a": 1}, {"b": 2}, {}],
+    "many fields": [{f"f{number}": number for number in range(60)}, {f"f{number}": "x" for number in range(30, 90)}],
+    "odd names": [{"Entity_Type": "x", "select": 1, "ä ö": 2}],
+    "empty texts and control characters": [{"v": ""}, {"v": "\x00\x01"}],
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+async def test_whatever_plain_writers_have_written(name: str, desk: Desk) -> None:
+    for number in range(18):
+        fields = ODD[name][number % len(ODD[name])]
+        await desk.plain.commit({("entity", "Customer"): [(f"c{number}", fields), (f"d{number}", fields)]})
+    before = await rows(desk)
+    await compact(desk)
+    assert await entries(desk) == [(1, 16), (17, 17), (18, 18)]
+    assert await rows(desk) == before
+    assert (await verify(desk.store, deep=True)).good
+
+
+async def test_a_column_that_lacks_values_says_so(desk: Desk) -> None:
+    for value in (1, 0.5, 2**53 + 1, None, 1, 1, 1, 1, 1):
+        await desk.plain.commit({("entity", "Customer"): [("c", {"v": value})]})
+    await compact(desk)
+    (path,) = snapshots(desk)
+    schema = pq.read_schema(io.BytesIO(desk.shelf.objects[path].body))
+    assert "v" in partial_columns(schema)
+    assert read(desk, path).sort_by("commit_id").column("v").to_pylist()[:4] == [1.0, 0.5, None, None]
+
+
+# --- what must not be ---
+
+
+@pytest.mark.parametrize("kind", ["file_missing", "file_truncated", "hash_mismatch"])
+async def test_nothing_is_made_of_damaged_files(kind: str, desk: Desk) -> None:
+    await broken.sound(desk, commits=20)
+    await broken.first(kind).breaks(desk)
+    before = set(desk.shelf.objects)
+    with pytest.raises(Corrupt):
+        await compact(desk)
+    assert set(desk.shelf.objects) == before
+
+
+LIES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "another file": lambda entry: {"path": "snapshots/entities/Customer-1-16-0123456789abcdef.parquet"},
+    "a longer span": lambda entry: {"max_commit_id": 17},
+    "a shorter span": lambda entry: {"min_commit_id": 2},
+    "another head": lambda entry: {"type_head": [16, 15, entry["type_head"][2]]},
+    "no head": lambda entry: {"type_head": None},
+}
+
+
+@pytest.mark.parametrize("name", LIES)
+async def test_a_snapshot_is_believed_only_if_its_key_proves_it(name: str, desk: Desk) -> None:
+    writer = desk.committer()
+    for number in range(20):
+        await put(writer, ("c", number), (f"d{number}", number))
+    before = await rows(desk)
+    await compact(desk)
+    index = broken.read(desk, KEY)
+    index["entries"][0] |= LIES[name](index["entries"][0])
+    await desk.bare.put(index["entries"][0]["path"], desk.shelf.objects[snapshots(desk)[0]].body, OVERWRITE)
+    await broken.write(desk, KEY, index)
+    assert await rows(desk) == before
+    assert not (await resolve(desk.store, Chain(desk.store), await ledger_of(desk), CUSTOMER)).by_index
+    await repair_indexes(desk.store, desk.ambient, apply=True)
+    assert (await verify(desk.store, deep=True)).good
+
+
+async def test_a_snapshot_of_another_type_or_place_proves_nothing(desk: Desk) -> None:
+    """The key of an honest snapshot under another entry: after other files, or of another type of equal numbers."""
+    writer = desk.committer()
+    for number in range(24):
+        await put(writer, (f"c{number}", number))
+    before = await rows(desk)
+    await compact(desk, fan=8)
+    index = broken.read(desk, KEY)
+    index["entries"] = index["entries"][1:]  # the rest is honest, and what it rests on is gone
+    await broken.write(desk, KEY, index)
+    assert await rows(desk) == before
+
+
+async def test_what_is_superseded_goes_when_it_is_old(desk: Desk) -> None:
+    writer = desk.committer()
+    for number in range(70):
+        await put(writer, ("c", number))
+        await compact(desk)
+    assert len(snapshots(desk)) == 17
+    compactor = Compactor(desk.store, desk.ambient)
+    assert await compactor.sweep([CUSTOMER]) == []  # too young
+    index = await read_index(desk.store, CUSTOMER)
+    old = dict.fromkeys(snapshots(desk), 0)
+    assert superseded(CUSTOMER, index.entries, old, GRACE_NS - 1) == []
+    gone = superseded(CUSTOMER, index.entries, old, GRACE_NS)
+    assert set(gone) == set(old) - {entry.path for entry in index.entries}
+    stray = layout.snapshot_key(*CUSTOMER, 66, 69, "0badcafe")
+    plain = "snapshots/entities/Customer-66-69.parquet"
+    other = layout.snapshot_key("entity", "CustomerX", 66, 69, "0badcafe")
+    rest = {stray: 0, plain: 0, other: 0}
+    assert superseded(CUSTOMER, index.entries, rest, ORPHAN_NS - 1) == []
+    assert superseded(CUSTOMER, index.entries, rest, ORPHAN_NS) == [stray]

@@ -1,0 +1,222 @@
+"""Dropping a type, and beginning it anew: no row comes back, none is hidden."""
+
+import json
+from typing import Any
+
+import pytest
+
+from holdfast.base.errors import NotFound, Refused
+from holdfast.ontology import Entity, Field, Relation, TypeDropped
+from holdfast.ontology.chain.history import diff, find_commit
+from holdfast.ontology.commit.lock import Open
+from holdfast.ontology.feed import Feed
+from holdfast.ontology.format import layout
+from holdfast.ontology.maintain.compact import Compactor
+from holdfast.ontology.maintain.drop import apply, preview
+from holdfast.ontology.maintain.revert import preview as preview_of_revert
+from holdfast.ontology.maintain.verify.verify import verify
+from holdfast.ontology.query.sqltables import SqlTables
+from holdfast.ontology.session import Ontology
+from tests.unit.ontology.desk import Desk
+
+
+class Person(Entity):
+    id: Field[str] = Field(primary_key=True)
+    age: Field[int]
+
+
+class Pet(Entity):
+    id: Field[str] = Field(primary_key=True)
+
+
+class Likes(Relation[Person, Person]):
+    much: Field[float] = Field(default=1.0)
+
+
+class Other(Entity, name="Person"):
+    id: Field[str] = Field(primary_key=True)
+    name: Field[str]
+
+
+def session(desk: Desk, *types: Any) -> Ontology:
+    return Ontology(desk.store, desk.ambient, types or (Person, Likes))
+
+
+async def ages(onto: Ontology, as_of: int | None = None) -> dict[str, int]:
+    query = onto.query(Person)
+    found = await (query if as_of is None else query.as_of(as_of)).all()
+    return {one.id: one.age for one in found}
+
+
+async def history(desk: Desk) -> None:
+    async with session(desk) as onto:
+        for number in range(3):
+            onto.ensure([Person(id="a", age=number), Person(id=f"p{number}", age=number)])
+            await onto.commit()
+        onto.ensure(Likes(left_key="a", right_key="p1"))
+        await onto.commit()
+
+
+async def drop(desk: Desk, *, purge: bool = False, name: str = "Person") -> Any:
+    found = await preview(desk.store, name, purge=purge)
+    return await apply(desk.store, desk.ambient, found, found.token, turn=Open(), by="anna", why="over")
+
+
+async def test_a_drop_is_a_commit_without_files(desk: Desk) -> None:
+    await history(desk)
+    found = await preview(desk.store, "Person")
+    assert (found.objects, found.files, found.relations, found.live) == (4, 3, ("Likes",), True)
+    commit = await drop(desk)
+    manifest = await find_commit(desk.store, commit.commit_id)
+    assert (manifest.commit_id, manifest.files, manifest.runtime_id) == (5, (), "anna")
+    with pytest.raises(NotFound):
+        await preview(desk.store, "Person")
+    assert (await verify(desk.store, deep=True)).good
+
+
+async def test_rows_are_seen_before_the_drop_and_not_after(desk: Desk) -> None:
+    await history(desk)
+    async with session(desk) as warm:
+        assert await ages(warm) == {"a": 2, "p0": 0, "p1": 1, "p2": 2}
+        await drop(desk)
+        for onto in (warm, session(desk)):
+            assert await ages(onto) == {} == await ages(onto, 5)
+            assert await ages(onto, 4) == {"a": 2, "p0": 0, "p1": 1, "p2": 2}
+            assert await ages(onto, 1) == {"a": 0, "p0": 0}
+            assert await onto.query(Person).with_history().count() == 0
+            assert await onto.query(Person).between(1, 3).count() == 6
+            assert await onto.all(Person) == []
+            linked = await onto.query(Likes).linked()
+            assert [(each.left, each.right) for each in linked] == [(None, None)]
+            await onto.close()
+    async with SqlTables(desk.store) as tables:
+        assert list(await tables.tables()) == ["Likes"]
+        assert (await tables.run("SELECT count(*) AS n FROM Person__as_of_3")).column("n").to_pylist() == [4]
+    assert {each.action for each in await diff(desk.store, 3, 5) if each.type_id.name == "Person"} == {"retracted"}
+
+
+async def test_the_schema_objects_follow(desk: Desk) -> None:
+    await history(desk)
+    await drop(desk)
+
+    def read(key: str) -> Any:
+        return json.loads(desk.shelf.objects[key].body)
+
+    assert read(layout.TYPES)["entities"] == []
+    assert "Person" not in read(layout.REGISTRY)["entity"]
+    dropped = read(layout.DROPPED)
+    assert (dropped["entity"]["Person"]["commit_id"], dropped["entity"]["Person"]["purged"]) == (5, False)
+    assert dropped["relation"] == {}
+    async with session(desk, Other) as onto:
+        onto.ensure(Other(id="a", name="Ada"))
+        await onto.commit()
+    assert read(layout.TYPES)["entities"] == ["Person"]
+    assert list(read(layout.REGISTRY)["entity"]["Person"]["fields"]) == ["id", "name"]
+    assert read(layout.DROPPED)["entity"] == {}
+    versions = read(layout.versions_key("entity", "Person"))["versions"]
+    assert [each["schema_version_id"] for each in versions] == [1, 2]
+
+
+async def test_a_warm_writer_is_told_and_loses_nothing(desk: Desk) -> None:
+    await history(desk)
+    async with session(desk) as warm:
+        warm.ensure(Person(id="a", age=7))
+        await warm.commit()
+        await drop(desk)
+        warm.ensure([Person(id="a", age=7), Person(id="b", age=1)])
+        with pytest.raises(TypeDropped, match="dropped by commit 6"):
+            await warm.commit()
+        assert warm.pending == 2
+        async with session(desk, Person) as other:  # it is begun anew
+            other.ensure(Person(id="x", age=1))
+            await other.commit()
+        with pytest.raises(TypeDropped):
+            await warm.commit()
+        warm.discard()
+        warm.ensure(Likes(left_key="x", right_key="x"))
+        assert (await warm.commit()) is not None
+        assert await ages(warm) == {"x": 1}
+
+
+async def test_purged_rows_never_come_back(desk: Desk) -> None:
+    await history(desk)
+    assert await Compactor(desk.store, desk.ambient, fan=2).compact((await preview(desk.store, "Person")).type_id)
+    backup = {key: each for key, each in desk.shelf.objects.items() if key.startswith(("meta/indices", "snapshots"))}
+    await drop(desk, purge=True)
+    assert not [key for key in desk.shelf.objects if key.startswith("snapshots/entities/Person")]
+    for restored in (False, True):
+        if restored:
+            desk.shelf.objects.update(backup)
+        async with session(desk) as onto:
+            for commit_id in range(6):
+                assert await ages(onto, commit_id) == {}
+            assert await onto.query(Person).between(1, 4).count() == 0
+    report = await verify(desk.store, deep=True)
+    assert {each.kind for each in report.findings} <= {"index_of_no_type", "orphan_snapshot", "index_lag"}
+    (record,) = [json.loads(each.body) for key, each in desk.shelf.objects.items() if key.startswith(layout.REDACTIONS)]
+    assert len(record["files"]) == 3
+    assert [each async for each in Feed(desk.store).changes() if each.type_id.name == "Person"] == []
+
+
+async def test_no_key_of_a_purged_type_is_left_anywhere(desk: Desk) -> None:
+    """Manifests of later commits tell of recent files, and of their least and greatest keys."""
+    async with session(desk, Person, Pet) as onto:
+        for number in range(4):
+            onto.ensure([Person(id=f"secret-{number}", age=number), Pet(id=f"rex-{number}")])
+            await onto.commit()
+
+    def left(text: bytes) -> list[str]:
+        return sorted(key for key, each in desk.shelf.objects.items() if text in each.body)
+
+    assert len([key for key in left(b"secret-") if key.endswith("manifest.json")]) == 4
+    pets = left(b"rex-")
+    await drop(desk, purge=True)
+    async with session(desk, Pet) as onto:
+        onto.ensure(Pet(id="last"))
+        await onto.commit()
+    assert left(b"secret-") == []
+    assert set(pets) <= set(left(b"rex-"))
+    assert (await verify(desk.store, deep=True)).good
+
+
+async def test_the_feed_tells_of_the_end_and_the_new_beginning(desk: Desk) -> None:
+    await history(desk)
+    await drop(desk)
+    async with session(desk, Other) as onto:
+        onto.ensure(Other(id="a", name="Ada"))
+        await onto.commit()
+    for since in (0, 4):
+        seen = [each async for each in Feed(desk.store, since=since).changes() if each.type_id.name == "Person"]
+        once = Feed(desk.store, since=since, once=True)
+        assert [each async for each in once.changes() if each.type_id.name == "Person"] == seen
+        answer = [(each.identity[0], each.change_type, each.commit_version) for each in seen if each.commit_version > 4]
+        assert answer == [*((key, "retract", 5) for key in ("a", "p0", "p1", "p2")), ("a", "insert", 6)]
+
+
+async def test_a_revert_does_not_pretend_to_bring_a_type_back(desk: Desk) -> None:
+    await history(desk)
+    await drop(desk)
+    with pytest.raises(Refused, match="dropped by commit 5") as caught:
+        await preview_of_revert(desk.store, 3)
+    assert "export it as of commit 3" in str(caught.value.remedy)
+    assert (await preview_of_revert(desk.store, 5)).counts == {}
+
+
+async def test_who_asks_for_a_type_that_is_gone_is_told_what_became_of_it(desk: Desk) -> None:
+    await history(desk)
+    await drop(desk)
+
+    async def answer(text: str) -> str:
+        async with SqlTables(desk.store) as tables:
+            with pytest.raises(NotFound) as caught:
+                await tables.run(text)
+        return f"{caught.value} ({caught.value.remedy})"
+
+    dropped = "commit 5 dropped Person (ask as of an earlier moment, such as commit 4)"
+    assert await answer("SELECT * FROM Person") == dropped
+    await drop(desk, purge=True)
+    for text in ("SELECT * FROM Person", "SELECT * FROM Person__as_of_3", "SELECT * FROM Person__history"):
+        assert "commit 5 dropped Person, and its rows were purged from all of history" in await answer(text)
+    with pytest.raises(NotFound, match="commit 5 dropped Person, and its rows were purged"):
+        await preview(desk.store, "Person", purge=True)
+    assert "there is no table Persn" in await answer("SELECT * FROM Persn")

@@ -1,0 +1,134 @@
+"""The query language on a class: what is built, what is refused, and what it means for a row."""
+
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from enum import Enum
+from typing import Any
+from uuid import UUID
+
+import pytest
+from typing_extensions import TypedDict
+
+from holdfast.ontology import Entity, Field, InvalidQuery, Mixin, Relation, left
+from holdfast.ontology.filters.operand import Source, TypedColumn, quoted
+from holdfast.ontology.filters.sql import compile_where
+from holdfast.ontology.types.expressions.ast import Comparison, FieldPath, In, IsNull, Or, Order
+
+
+class Tier(Enum):
+    GOLD = "Gold"
+    STD = "Std"
+
+
+class Address(TypedDict):
+    city: str
+    visits: int
+
+
+class Event(TypedDict):
+    kind: str
+    at: datetime
+
+
+class Audited(Mixin):
+    changed: Field[datetime | None] = Field(default=None)
+
+
+class Customer(Audited, Entity):
+    id: Field[str] = Field(primary_key=True)
+    tier: Field[str | None] = Field(default=None)
+    level: Field[Tier] = Field(default=Tier.STD)
+    age: Field[int] = Field(default=0)
+    score: Field[float] = Field(default=0.0)
+    price: Field[Decimal] = Field(default=Decimal(0))
+    token: Field[UUID | None] = Field(default=None)
+    born: Field[date | None] = Field(default=None)
+    tags: Field[list[str]] = Field(default_factory=list)
+    events: Field[list[Event]] = Field(default_factory=list)
+    profile: Field[Address | None] = Field(default=None)
+    data: Field[Any] = Field(default=None)
+
+
+class Product(Entity):
+    id: Field[int] = Field(primary_key=True)
+
+
+class Subscription(Relation[Customer, Product]):
+    seats: Field[int] = Field(default=1)
+
+
+untyped: Any = Customer
+"""As code sees it that no type checker has seen."""
+
+
+# --- meaning ---
+
+
+# --- building ---
+
+
+def test_values_are_kept_as_they_are_stored() -> None:
+    token = UUID("12345678-1234-5678-1234-567812345678")
+    assert (Customer.token == token).predicate == Comparison(FieldPath("own", "token"), "==", str(token), "text")
+    assert (Customer.level == Tier.GOLD).predicate == Comparison(FieldPath("own", "level"), "==", "Gold", "text")
+    assert Customer.tier.in_(["a", None]).predicate == Or(
+        (In(FieldPath("own", "tier"), ("a",), "text"), IsNull(FieldPath("own", "tier")))
+    )
+    assert Customer.age.desc().order == Order(FieldPath("own", "age"), "number", descending=True)
+
+
+REFUSED: list[tuple[Callable[[], Any], str]] = [
+    (lambda: untyped.age == "x", "Customer.age is of type int, it cannot be compared with 'x' (str)"),
+    (lambda: untyped.age == True, "cannot be compared with True (bool)"),  # noqa: E712  # what is tested
+    (lambda: untyped.born == datetime(2024, 1, 1, tzinfo=UTC), "Customer.born is of type"),
+    (lambda: untyped.price == 1.1, 'write Decimal("1.1")'),
+    (lambda: untyped.level == "Goldd", "it is one of Gold, Std"),
+    (lambda: untyped.age.contains("x"), "Customer.age is of type int, not text"),
+    (lambda: untyped.tier.contains(3), "3 is not text"),
+    (lambda: untyped.tier.matches("(?=a)"), "patterns are those of RE2"),
+    (lambda: untyped.tier < None, "nothing is smaller or greater than None"),
+    (lambda: untyped.tags == ["a"], "any_path()"),
+    (lambda: untyped.tags.path("a"), "use any_path or all_path"),
+    (lambda: untyped.tier.any_path("a"), "not a list"),
+    (lambda: untyped.tags.length() > 1.5, "is a whole number"),
+    (lambda: untyped.profile == {"city": "x"}, 'path("...")'),
+    (lambda: untyped.profile.path("ctiy"), "did you mean city?"),
+    (lambda: untyped.events.any_path("knid") == "x", "did you mean kind?"),
+    (untyped.profile.asc, "cannot be ordered"),
+    (untyped.tier.sum, "sum needs values of one kind that are numbers"),
+    (lambda: untyped.age.quantile(2), "a share from 0 to 1"),
+    (lambda: left(Subscription).__getattr__("teir"), "did you mean tier?"),  # type: ignore[attr-defined]  # as above
+    (lambda: left(untyped), "Customer is not a relation: it has no left end"),
+    (lambda: Audited.changed == datetime(2024, 1, 1, tzinfo=UTC), "so there are no rows"),
+    (lambda: 1 < untyped.age < 3, "combine conditions with &, | and ~"),
+    (lambda: (untyped.age > 1) & (untyped.tier), "is not a condition"),
+    (lambda: (untyped.age > 1) & (Subscription.seats > 1), "one condition is about Customer, the other"),
+]
+
+
+@pytest.mark.parametrize(("build", "message"), REFUSED)
+def test_what_cannot_be_asked_is_refused_when_it_is_built(build: Callable[[], Any], message: str) -> None:
+    with pytest.raises(InvalidQuery) as refused:
+        build()
+    assert message in f"{refused.value} {refused.value.remedy}"
+
+
+# --- SQL ---
+
+
+def test_values_are_bound_and_names_are_quoted() -> None:
+    hostile = "'; DROP TABLE x; --"
+    condition = (Customer.tier == hostile) & (Customer.data.path('a"b') == hostile) & Customer.tier.matches("x';")
+    text, params = compile_where(condition.predicate, {"own": Source('r."fields_json"')})
+    assert "DROP" not in text
+    assert "x';" not in text
+    assert params.count(hostile) == 2
+    assert quoted('a"b') == '"a""b"'
+
+
+def test_complete_columns_are_compared_plainly() -> None:
+    source = Source('r."fields_json"', {"age": TypedColumn('r."age"', "int", complete=True)})
+    assert compile_where((untyped.age < 2.5).predicate, {"own": source}) == ('(r."age" <= CAST(? AS BIGINT))', (2,))
+    partial = Source('r."fields_json"', {"age": TypedColumn('r."age"', "int", complete=False)})
+    assert "fields_json" in compile_where((untyped.age < 2.5).predicate, {"own": partial}).text

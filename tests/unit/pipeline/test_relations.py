@@ -145,3 +145,9 @@ async def test_a_listing_is_divided_between_folders_and_nothing_is_listed_twice(
             assert len(spans) <= most + 1
             assert all(sum(span.holds(key) for span in spans) == 1 for key in keys)
         assert await divided(here.store, Span("nothing/"), MOST_CUTS) == []
+
+
+def test_tasks_follow_the_work_and_are_no_more_than_the_groups_can_fill() -> None:
+    spread = Spread(("hour", "bucket"), 50_000, work="records")
+    assert [spread.tasks(work, groups=1_000) for work in (0, 50_000, 50_001, 10_000_000)] == [1, 1, 2, 200]
+    assert spread.tasks(10_000_000, groups=8) == 16, "tasks without rows would start Python workers for nothing"

@@ -78,8 +78,11 @@ class Spread:
         """Whether one task is enough, whatever the query selects: its tables have no more rows than that."""
         return self.work == "1" and sum(staged.rows for staged in query.tables.values()) <= self.worth
 
-    def tasks(self, work: int) -> int:
-        return max(1, min(MOST_TASKS, -(-work // self.worth)))
+    def tasks(self, work: int, groups: int) -> int:
+        """Rows that are equal in ``by`` are one task's, so more than a few tasks for each group would have no rows, and
+        a task without rows costs the start of a Python worker too. With two for each, few tasks get several groups.
+        """
+        return max(1, min(MOST_TASKS, -(-work // self.worth), 2 * groups))
 
 
 MOST_TASKS = 10_000

@@ -229,7 +229,7 @@ class SparkPlanner:
     async def map(self, query: Query, kernel: Kernel, spread: Spread, target: Target, progress: Progress) -> list[Part]:
         spark = await self._engine.spark()
         text = await self._bind(query)
-        tasks = 1 if spread.is_small(query) else spread.tasks(await self._counted(text, spread, target, progress))
+        tasks = 1 if spread.is_small(query) else await self._tasks(text, spread, target, progress)
         work = InTask(carried(self._spec), Map(kernel, target))
 
         def frame() -> "DataFrame":
@@ -240,13 +240,15 @@ class SparkPlanner:
 
         return _parts(await self._engine.collect(self._step(target), frame, tasks, progress))
 
-    async def _counted(self, text: str, spread: Spread, target: Target, progress: Progress) -> int:
-        """The work of all rows."""
+    async def _tasks(self, text: str, spread: Spread, target: Target, progress: Progress) -> int:
+        """The number of tasks for these rows."""
         spark = await self._engine.spark()
-        counting = f"SELECT sum({spread.work}) FROM (\n{text}\n)"
+        groups = f"approx_count_distinct(struct({', '.join(spread.by)}))"
+        counting = f"SELECT sum({spread.work}) AS work, {groups} AS groups FROM (\n{text}\n)"
         name = f"{self._step(target)}: count"
         counted = await self._engine.collect(name, lambda: spark.session.sql(counting), 1, progress)
-        return int(counted.column(0)[0].as_py() or 0)
+        [row] = counted.to_pylist()
+        return spread.tasks(int(row["work"] or 0), row["groups"])
 
     async def fetch(self, query: Query) -> pa.Table:
         spark = await self._engine.spark()

@@ -2,9 +2,13 @@
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis.strategies import integers, lists
 
 from holdfast.base.errors import Corrupt, Incompatible, Invalid
 from holdfast.objects.store import Object, Version
@@ -19,6 +23,7 @@ from holdfast.telemetry.rollup.manifest import (
     Unit,
     UnitManifest,
     bucket_of,
+    ranges_of,
 )
 from holdfast.telemetry.rollup.matchers import Matcher, label_values, may_match
 from holdfast.telemetry.rollup.points import SeriesKey
@@ -196,3 +201,10 @@ def test_values_of_labels_say_what_cannot_match() -> None:
     assert long is None
     ref = replace(CHUNK, labels=values)
     assert ChunkRef.of(json.loads(json.dumps(ref.document()))) == ref
+
+
+@given(lists(integers(0, 30)))
+def test_ranges_are_those_of_the_numbers_in_order(numbers: list[int]) -> None:
+    found = ranges_of(np.array(numbers, np.int64))
+    assert [each for first, last in found for each in range(first, last + 1)] == sorted(set(numbers))
+    assert all(first > last + 1 for (_, last), (first, _) in pairwise(found))

@@ -34,6 +34,7 @@ async def test_requests_of_reads_that_hit_and_miss(world: World) -> None:
     assert world.requests == {"head": 1, "get": 2}  # small objects are fetched whole, but not by a conditional get
     for cache in (first, second):
         assert await cache.get_unless(KEY, version) == NotModified()
+        assert isinstance(await cache.get_unless(KEY, Version("other")), Object)
         for call in (cache.get(KEY), cache.head(KEY), cache.range(KEY, 0, 1)):
             await call
         async with cache.pinned(KEY):

@@ -12,6 +12,7 @@ import pytest
 
 from holdfast.base.errors import NotFound, Unavailable
 from holdfast.base.ids import Ambient
+from holdfast.objects.cache.folder import Pin
 from tests.unit.objects.caching import Gate, World
 
 KEY = "fixed/a"
@@ -37,6 +38,22 @@ async def test_a_file_is_checked_whole_once_for_its_ranges_and_every_time_for_a_
     assert (await cache.get(KEY)).body == BODY
     assert cache.stats.torn == 1
     assert (await cache.range(KEY, 0, 3)).body == b"the"
+
+
+@pytest.mark.parametrize("harm", ["cut", "altered", "missing"])
+async def test_a_torn_file_is_dropped_and_refetched(world: World, harm: str) -> None:
+    """How answers stay right under every harm is a property."""
+    await world.store.put(KEY, BODY)
+    await world.cache().get(KEY)
+    (data,) = world.files(".data")
+    data.unlink()
+    if harm != "missing":
+        data.write_bytes(BODY[:-1] if harm == "cut" else BODY.upper())
+    cache = world.cache()
+    assert (await cache.get(KEY)).body == BODY
+    assert (cache.stats.torn, cache.stats.misses, cache.stats.failures) == (harm != "missing", 1, 0)
+    assert (await world.cache().get(KEY)).body == BODY
+    assert world.requests == {"get": 2}
 
 
 async def test_an_entry_of_another_key_is_not_believed(world: World) -> None:
@@ -208,6 +225,18 @@ async def test_a_pin_that_is_given_up_leaves_nothing_open(world: World) -> None:
     using.cancel()
     assert isinstance((await asyncio.gather(using, return_exceptions=True))[0], asyncio.CancelledError)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_pin_released_before_it_holds_undoes_at_once() -> None:
+    undone: list[str] = []
+    late, early = Pin(), Pin()
+    late.release()
+    late.hold(lambda: undone.append("late"))
+    early.hold(lambda: undone.append("early"))
+    assert undone == ["late"]
+    early.release()
+    early.release()
+    assert undone == ["late", "early"]
 
 
 # A disk that refuses.

@@ -189,6 +189,17 @@ async def test_what_cannot_be_cleaned_up_is_told_and_hides_no_error() -> None:
     assert str(error) == "no permission to delete"
 
 
+async def test_a_store_that_loses_bytes_is_corrupt() -> None:
+    class Empties(SharedMemoryStore):
+        async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+            return await super().put(key, b"", mode)
+
+    hospital = Hospital(Empties)
+    with pytest.raises(Corrupt, match="read back as other bytes"):
+        await hospital.run(*LAWS)
+    assert hospital.shelf.objects == {}
+
+
 @pytest.mark.parametrize(("landed", "answer"), [(True, 1), (False, 0)])
 async def test_a_probe_that_may_be_left_is_told(landed: bool, answer: int) -> None:
     class Cut(SharedMemoryStore):

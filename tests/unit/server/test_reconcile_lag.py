@@ -90,6 +90,8 @@ async def test_a_store_that_answers_again_is_no_problem_any_more() -> None:
     assert "no answer" in (await reported(away=True) or "")
     assert reconciled.lag_s() is not None
     assert await reported(away=False) is None  # the checkpoint is as it was
+    await store.put(layout.RECONCILED, b'{"through_unix_ns": "soon"}')
+    assert "which is no time" in (await reported(away=False) or "")
     await store.delete(layout.RECONCILED)
     assert await reported(away=False) == NEVER
     assert reconciled.lag_s() is None

@@ -23,6 +23,8 @@ async def test_only_bytes_and_modes_are_taken() -> None:
                 await store.put("k", b"after", mode)
         with pytest.raises(Invalid, match="None is not a version"):
             await store.put("k", b"after", IfMatch(None))  # type: ignore[arg-type]  # the very mistake
+        with pytest.raises(Invalid, match="cannot start at -3"):
+            await store.range("k", -3, 5)
         assert (await store.get("k")).body == b"before"
         await store.put("l", bytearray(b"one"))  # type: ignore[arg-type]  # other kinds of bytes are taken
         await store.put("m", memoryview(b"two"))  # type: ignore[arg-type]  # as above

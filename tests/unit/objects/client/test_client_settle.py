@@ -9,7 +9,7 @@ from holdfast.base.errors import Ambiguous, Corrupt, Unavailable
 from holdfast.base.ids import Ambient
 from holdfast.objects.client import Client
 from holdfast.objects.retry import RetryPolicy
-from holdfast.objects.store import ADDRESSED, CREATE, OVERWRITE, IfMatch, Lost, Mode, Written
+from holdfast.objects.store import ADDRESSED, CREATE, OVERWRITE, IfMatch, Lost, Mode, Object, Written
 from tests.unit.objects.scripted import Scripted
 
 QUICK = RetryPolicy(attempts=4, base_ms=0, max_ms=0)
@@ -68,6 +68,15 @@ async def test_open_to_the_end_is_ambiguous(word: str) -> None:
 
 async def _never(key: str, body: bytes, mode: Mode = OVERWRITE) -> Lost:
     return Lost()
+
+
+async def test_a_write_that_cannot_be_read_back_is_ambiguous() -> None:
+    class Unread(Scripted):
+        async def get(self, key: str) -> Object:
+            raise Unavailable("503")
+
+    with pytest.raises(Ambiguous, match="may or may not have landed"):
+        await stack(Unread("lost")).put("k", b"ours", CREATE)
 
 
 async def test_certainly_not_written_is_unavailable() -> None:

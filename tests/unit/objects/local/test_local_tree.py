@@ -22,6 +22,7 @@ async def test_moving_keeps_version_and_time_and_a_writer_ends_what_a_killed_mov
     (root / "%moving").mkdir()
     (root / "a/%self").rename(root / "%moving/a")
     assert await store.head("a") == before
+    assert await contents(store) == {"a": b"1", "a/b": b"2"}
     assert await store.put("a", b"3", CREATE) == Lost()
     assert isinstance(await store.put("a", b"3", IfMatch(content_version(b"1"))), Written)
     assert (root / "a/%self").read_bytes() == b"3"

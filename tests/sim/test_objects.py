@@ -44,7 +44,7 @@ MANY_SEEDS = range(1, 701 if SOAKING else 31)
 def test_register_and_lease_hold_with_a_quarter_of_responses_lost() -> None:
     totals = Totals()
     tasks = chain.from_iterable(shares(name, MANY_SEEDS) for name in LOSSY)
-    asyncio.run(run_all(tasks, lambda _, share, __: totals.add(share), jobs=2))
+    asyncio.run(run_all(tasks, lambda _, share: totals.add(share), jobs=2))
     assert totals.broken == {}
     assert totals.runs == len(LOSSY) * len(MANY_SEEDS)
     assert totals.operations >= 30 * totals.runs

@@ -5,7 +5,7 @@ fixed.
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Annotated
 
@@ -18,7 +18,7 @@ from holdfast.cli.output import Output
 from holdfast.cli.progress import Checklist, Step, live
 from holdfast.cli.shell import Shell, noun_app
 from holdfast.sim.explore import Choices, Exploration, Limits
-from holdfast.sim.pool import HASH_SEED, FairShares, Replayed, Runner, Task, run_all, shares
+from holdfast.sim.pool import HASH_SEED, Replayed, Runner, Task, run_all, shares, turns
 from holdfast.sim.run import Totals
 from holdfast.sim.scenario import built_in, find, small
 
@@ -73,9 +73,7 @@ async def run_everything(
     names = list(built_in())
     runners = jobs or os.cpu_count() or 1
     shell.out.note(f"{len(names)} scenarios for {minutes:g} minutes on {runners} cores, from seed {first}")
-    fair = FairShares(names, first)
-    tasks = _until(ambient.clock, minutes, fair)
-    await _run(shell.out, dict.fromkeys(names), tasks, runners, hash_seed, fair.done)
+    await _run(shell.out, dict.fromkeys(names), _until(ambient.clock, minutes, names, first), runners, hash_seed)
 
 
 @app.command("replay")
@@ -88,7 +86,10 @@ async def replay_seed(
 ) -> None:
     """Run one seed again, with its history."""
     find(scenario)
-    await _replay(shell.out, scenario, seed, trace, hash_seed)
+    async with Runner(hash_seed) as runner:
+        replayed = await runner.replay(scenario, seed)
+    show_history(shell.out, replayed, trace=trace)
+    raise_if_any(replayed.violations, f"{scenario}, seed {seed}")
 
 
 @app.command("explore")
@@ -140,34 +141,23 @@ async def _run(
     tasks: Iterable[Task],
     jobs: int,
     hash_seed: int,
-    on_done: Callable[[Task, float], None] | None = None,
 ) -> None:
-    def done(task: Task, totals: Totals, seconds: float) -> None:
-        report.add(task, totals)
-        if on_done is not None:
-            on_done(task, seconds)
-
     clock = Ambient.system().clock
     began_ns = clock.monotonic_ns()
     report = Report(wanted, hash_seed)
     async with live(out, report.checklist.draw):
-        await run_all(tasks, done, jobs=jobs, hash_seed=hash_seed)
+        await run_all(tasks, report.add, jobs=jobs, hash_seed=hash_seed)
     report.show(out, (clock.monotonic_ns() - began_ns) / 1e9)
     report.raise_if_broken()
 
 
-def _until(clock: Clock, minutes: float, fair: FairShares) -> Iterator[Task]:
-    """Seeds of all scenarios in rotation until the time is up, at least one of each."""
+def _until(clock: Clock, minutes: float, names: Sequence[str], first: int) -> Iterator[Task]:
+    """Turns of all scenarios until the time is up, at least one of each."""
     end_ns = clock.monotonic_ns() + minutes * 60e9
-    while clock.monotonic_ns() <= end_ns or not fair.all_had_a_turn:
-        yield fair.next()
-
-
-async def _replay(out: Output, scenario: str, seed: int, trace: bool, hash_seed: int) -> None:
-    async with Runner(hash_seed) as runner:
-        replayed = await runner.replay(scenario, seed)
-    show_history(out, replayed, trace=trace)
-    raise_if_any(replayed.violations, f"{scenario}, seed {seed}")
+    for number, task in enumerate(turns(names, first)):
+        if number >= len(names) and clock.monotonic_ns() > end_ns:
+            return
+        yield task
 
 
 async def _explore(out: Output, scenario: str, limits: Limits) -> None:

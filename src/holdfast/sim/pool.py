@@ -2,18 +2,18 @@
 
 Runners work under a fixed hash seed. They end with the pool, whatever happens. Their errors appear on standard error.
 
-``FairShares`` divides a time among scenarios. Seeds of one scenario take a thousand times as long as seeds of another,
-so equal numbers of seeds would starve the last. Every scenario gets one seed first, however short the time; after that
-the one that has had the least time gets as many at once as take half a second.
+Scenarios that share a time take turns of about half a second, with at least one seed: a seed of one takes a thousand
+times as long as a seed of another, so turns of equally many seeds would starve the quick ones.
 """
 
 import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
+from itertools import count
 from types import TracebackType
 from typing import Any, Self
 
@@ -24,6 +24,9 @@ from holdfast.sim.run import Totals
 HASH_SEED = 0
 SHARE = 20
 """Seeds per task: few enough for a lively display."""
+TURN_S = 0.5
+MOST_SEEDS = 200
+"""Per turn."""
 _LONGEST_LINE = 1 << 28
 
 
@@ -34,6 +37,8 @@ class Task:
     scenario: str
     first: int
     count: int
+    within_s: float | None = None
+    """Begin no further seed after this time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +91,8 @@ class Runner:
             await gone  # it was killed, so this takes a moment; who leaves before leaves an open pipe behind
             raise
 
-    async def run(self, task: Task) -> tuple[Totals, float]:
-        """The sums, and how many seconds the seeds themselves took."""
-        answer = await self._ask("run", **asdict(task))
-        seconds = float(answer.pop("seconds"))
-        return _totals(answer), seconds
+    async def run(self, task: Task) -> Totals:
+        return _totals(await self._ask("run", **asdict(task)))
 
     async def replay(self, scenario: str, seed: int) -> Replayed:
         return _replayed(await self._ask("replay", scenario=scenario, seed=seed))
@@ -125,17 +127,15 @@ class Runner:
 
 
 async def run_all(
-    tasks: Iterable[Task], done: Callable[[Task, Totals, float], None], *, jobs: int, hash_seed: int = HASH_SEED
+    tasks: Iterable[Task], done: Callable[[Task, Totals], None], *, jobs: int, hash_seed: int = HASH_SEED
 ) -> None:
-    """Run every task, and tell ``done`` what came of it and how many seconds it took. The next one is asked for when a
-    runner is free.
-    """
+    """Run every task, and give ``done`` its sums. The next task is taken when a runner is free."""
     source = iter(tasks)
 
     async def work() -> None:
         async with Runner(hash_seed) as runner:
             for task in source:
-                done(task, *await runner.run(task))
+                done(task, await runner.run(task))
 
     async with asyncio.TaskGroup() as group:
         for _ in range(jobs):
@@ -147,6 +147,13 @@ def shares(scenario: str, seeds: range) -> Iterator[Task]:
         yield Task(scenario, first, min(SHARE, seeds.stop - first))
 
 
+def turns(scenarios: Sequence[str], first_seed: int) -> Iterator[Task]:
+    """Turns of all scenarios in rotation, without end: first one seed of each, however short the time."""
+    for number in count():
+        for name in scenarios:
+            yield Task(name, first_seed + number * MOST_SEEDS, MOST_SEEDS, TURN_S if number else 0.0)
+
+
 def _totals(answer: dict[str, Any]) -> Totals:
     broken = {int(seed): violations for seed, violations in answer.pop("broken").items()}  # keys of JSON are text
     return Totals(**answer, broken=broken)
@@ -155,56 +162,3 @@ def _totals(answer: dict[str, Any]) -> Totals:
 def _replayed(answer: dict[str, Any]) -> Replayed:
     settings, *lists = (answer.pop(name) for name in ("settings", "violations", "history", "trace"))
     return Replayed(_totals(answer), settings, *lists)
-
-
-TURN_S = 0.5
-MOST_SEEDS = 200
-"""Per turn."""
-GROWTH = 4
-"""How much longer a turn may be than all before it: the first seeds tell little of the others."""
-
-
-@dataclass
-class _Account:
-    next_seed: int
-    spent_s: float = 0.0
-    runs: int = 0
-    reserved_s: dict[int, float] = field(default_factory=dict)
-    """For turns that are being taken, by their first seed."""
-
-    @property
-    def per_run_s(self) -> float:
-        return self.spent_s / self.runs if self.runs else TURN_S
-
-
-class FairShares:
-    def __init__(self, scenarios: Iterable[str], first_seed: int) -> None:
-        self._accounts = {name: _Account(first_seed) for name in scenarios}
-        self._unheard = list(self._accounts)
-
-    @property
-    def all_had_a_turn(self) -> bool:
-        return not self._unheard
-
-    def next(self) -> Task:
-        if self._unheard:
-            name, count = self._unheard.pop(0), 1
-        else:
-            name = min(self._accounts, key=lambda each: self._total(self._accounts[each]))
-            known = self._accounts[name]
-            count = max(1, min(MOST_SEEDS, GROWTH * known.runs, int(TURN_S / max(known.per_run_s, 1e-9))))
-        account = self._accounts[name]
-        task = Task(name, account.next_seed, count)
-        account.reserved_s[account.next_seed] = count * account.per_run_s
-        account.next_seed += count
-        return task
-
-    def done(self, task: Task, seconds: float) -> None:
-        account = self._accounts[task.scenario]
-        del account.reserved_s[task.first]
-        account.spent_s += seconds
-        account.runs += task.count
-
-    @staticmethod
-    def _total(account: _Account) -> float:
-        return account.spent_s + sum(account.reserved_s.values())

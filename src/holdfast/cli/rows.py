@@ -3,7 +3,7 @@
 import base64
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date, datetime
 from decimal import Decimal
@@ -31,66 +31,53 @@ class Format(StrEnum):
     CSV = "csv"
 
 
+Row = Sequence[Any]
+
+
 def chosen(out: Output, style: Format | None) -> Format:
     """The format that was given; without one JSON for ``--json``, else a table."""
     return style if style is not None else Format.JSON if out.as_json else Format.TABLE
 
 
 def show(out: Output, found: pa.Table, style: Format | None) -> None:
-    match chosen(out, style):
-        case Format.JSON:
-            out.document(list(documents(found)))
-        case Format.TABLE:
-            out.table(found.column_names, _rows(found, cell))
-            out.note(f"{found.num_rows} {'row' if found.num_rows == 1 else 'rows'}")
-        case plain:
-            for line in lines(found, plain):
-                out.escaped(line)
-
-
-def documents(found: pa.Table) -> Iterator[dict[str, Any]]:
-    """Rows as JSON has them."""
-    return (dict(zip(found.column_names, row, strict=True)) for row in _rows(found, _plain))
-
-
-def lines(found: pa.Table, style: Format, *, header: bool = True, verbatim: bool = False) -> Iterator[str]:
-    """JSON lines, or CSV, which in a file has all characters ``verbatim``."""
-    if style is Format.JSONL:
-        yield from (json_text(each) for each in documents(found))
-        return
-    yield csv_line(found.column_names, verbatim=verbatim)
-    yield from (csv_line(row, verbatim=verbatim) for row in _rows(found, _text))
+    _print(out, found.column_names, _rows(found), found.num_rows, style)
 
 
 def show_groups(out: Output, groups: Sequence[Mapping[str, Any]], style: Format | None) -> None:
     """Print rows of any values, which may differ in kind within a column."""
     names = list(groups[0]) if groups else []
+    _print(out, names, ([group[name] for name in names] for group in groups), len(groups), style)
+
+
+def _print(out: Output, names: Sequence[str], rows: Iterable[Row], count: int, style: Format | None) -> None:
     match chosen(out, style):
         case Format.JSON:
-            out.document([{name: _plain(value) for name, value in group.items()} for group in groups])
+            out.document([_document(names, row) for row in rows])
         case Format.TABLE:
-            out.table(names, ([cell(group[name]) for name in names] for group in groups))
-            out.note(f"{len(groups)} {'row' if len(groups) == 1 else 'rows'}")
+            out.table(names, (list(map(cell, row)) for row in rows))
+            out.note(f"{count} {'row' if count == 1 else 'rows'}")
         case plain:
-            for line in group_lines(groups, plain):
+            for line in _lines(names, rows, plain):
                 out.escaped(line)
 
 
-def group_lines(groups: Sequence[Mapping[str, Any]], style: Format) -> Iterator[str]:
+def _document(names: Sequence[str], row: Row) -> dict[str, Any]:
+    """A row as JSON has it."""
+    return dict(zip(names, map(_plain, row), strict=True))
+
+
+def _lines(names: Sequence[str], rows: Iterable[Row], style: Format, *, verbatim: bool = False) -> Iterator[str]:
+    """JSON lines, or CSV, which in a file has all characters ``verbatim``."""
     if style is Format.JSONL:
-        for group in groups:
-            yield json_text({name: _plain(value) for name, value in group.items()})
+        yield from (json_text(_document(names, row)) for row in rows)
         return
-    yield csv_line(list(groups[0]) if groups else [])
-    for group in groups:
-        yield csv_line([_text(value) for value in group.values()])
+    yield csv_line(names, verbatim=verbatim)
+    yield from (csv_line(map(_text, row), verbatim=verbatim) for row in rows)
 
 
-def _rows(found: pa.Table, convert: Any) -> Iterator[list[Any]]:
+def _rows(found: pa.Table) -> Iterator[Row]:
     for batch in found.to_batches(max_chunksize=BATCH):
-        columns = [column.to_pylist() for column in batch.columns]
-        for row in zip(*columns, strict=True):
-            yield [convert(value) for value in row]
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
 def _plain(value: Any) -> Any:
@@ -153,7 +140,8 @@ def save(out: Output, path: Path, file: FileFormat, table: pa.Table) -> None:
         style = next((each for each, known in FILES.items() if known is file), None)
         if style is not None:
             with draft.open("w", encoding="utf-8", newline="") as opened:
-                opened.writelines(f"{line}\n" for line in lines(table, style, verbatim=True))
+                found = _lines(table.column_names, _rows(table), style, verbatim=True)
+                opened.writelines(f"{line}\n" for line in found)
         elif file is FileFormat.PARQUET:
             pq.write_table(table, draft, compression="zstd")
         else:

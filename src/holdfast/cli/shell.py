@@ -27,6 +27,8 @@ from holdfast.base.errors import HoldfastError, Invalid, NotFound
 from holdfast.cli.output import Output, Terminated
 
 if TYPE_CHECKING:
+    import asyncio
+
     from holdfast.base.config import Resolved, Settings  # imported late at run time: pydantic would slow every --help
 
 T = TypeVar("T")
@@ -135,6 +137,24 @@ class Shell:
             if asked_to_end:
                 raise Terminated from None
             raise
+
+
+def stop_on_signals(stop: "asyncio.Event") -> None:
+    """The first SIGTERM or SIGINT sets ``stop``, the second cancels this task, the third ends the process."""
+    import asyncio  # noqa: PLC0415  # as above
+
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+
+    def on_signal() -> None:
+        if stop.is_set() and task is not None:
+            task.cancel()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with suppress(RuntimeError, ValueError):  # only the main thread can handle signals
+            loop.add_signal_handler(number, on_signal)
 
 
 def check_choice(what: str, wanted: Sequence[str], known: Collection[str]) -> list[str] | None:

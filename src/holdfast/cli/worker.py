@@ -7,9 +7,7 @@ finish for a while, and what has not finished is handed back to other workers. A
 import asyncio
 import os
 import platform
-import signal
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -18,7 +16,7 @@ from holdfast.bus import BadHandler, Handler, Schedule
 from holdfast.bus.worker.runner import Runner
 from holdfast.cli.endpoint import Measure, requests_of, serve
 from holdfast.cli.progress import live, status_line
-from holdfast.cli.shell import Shell, imported, noun_app
+from holdfast.cli.shell import Shell, imported, noun_app, stop_on_signals
 from holdfast.objects.client import Usage
 from holdfast.platform.open import open_platform
 
@@ -56,7 +54,7 @@ async def worker(
         if address is not None:
             shell.out.note(f"metrics at http://{address}/metrics")
         stop = asyncio.Event()
-        stop_on_signals(stop, asyncio.current_task())
+        stop_on_signals(stop)
         async with live(shell.out, lambda: status_line(_status(runner))):
             await runner.run(until_idle=until_idle, stop=stop, grace_ms=int(grace * 1000))
         shell.out.record(_figures(runner))
@@ -72,22 +70,6 @@ def load_handlers(target: str) -> tuple[list[Handler], list[Schedule]]:
         raise BadHandler(f"{target} is empty", remedy="put handlers or schedules into it")
     handlers = [each for each in members if isinstance(each, Handler)]
     return handlers, [each for each in members if isinstance(each, Schedule)]
-
-
-def stop_on_signals(stop: asyncio.Event, task: "asyncio.Task[Any] | None") -> None:
-    """The first signal ends the worker gracefully, the second cancels its task, the third ends the process."""
-    loop = asyncio.get_running_loop()
-
-    def on_signal() -> None:
-        if stop.is_set() and task is not None:
-            task.cancel()
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.remove_signal_handler(number)
-        stop.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        with suppress(RuntimeError, ValueError):  # only the main thread can handle signals
-            loop.add_signal_handler(number, on_signal)
 
 
 def _figures(runner: Runner) -> dict[str, object]:

@@ -174,11 +174,9 @@ async def _resume(shell: Shell) -> None:
 async def revert(
     shell: Shell,
     commit: Annotated[str, typer.Argument(metavar="COMMIT", help="A commit's number, or a tag.")],
-    token: Annotated[
-        str | None, typer.Option(metavar="TOKEN", help="The token of the preview; without it nothing is changed.")
-    ] = None,
+    token: Token = None,
     by: By = "",
-    why: Annotated[str, typer.Option(metavar="TEXT", help="The reason; it is recorded in the commit.")] = "",
+    why: Why = "",
 ) -> None:
     """Restore the state of an earlier commit, by a new commit.
 

@@ -5,8 +5,6 @@ nothing but its own record. The exit code is 1 if an error was found.
 """
 
 from collections import defaultdict
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,12 +16,11 @@ from holdfast.base.codec import Document
 from holdfast.base.drafts import replacing
 from holdfast.base.errors import HoldfastError, Invalid, NotFound
 from holdfast.cli.output import counted
-from holdfast.cli.pipeline.engines import Conf, Latest, Master, Takeover, engine_for, options_of
+from holdfast.cli.pipeline.engines import Conf, Latest, Master, Takeover, engine_for, open_pipeline, options_of
 from holdfast.cli.pipeline.view import Watch
 from holdfast.cli.shell import Shell, noun_app
 
 if TYPE_CHECKING:
-    from holdfast.objects.client import Client
     from holdfast.pipeline.jobs.audited import Audited
 
 app = noun_app()
@@ -80,7 +77,7 @@ async def run(
 
     check_scopes(scope or ())
     options = options_of(shell, None, service=False)
-    async with _open(shell) as store, engine_for(shell, store, master, conf or []) as engine:
+    async with open_pipeline(shell) as store, engine_for(shell, store, master, conf or []) as engine:
         async with Watch(shell.out).shown() as watch:
             ended = await pipeline.run(
                 store, ["audit"], engine=engine, options=options, request=request, takeover=takeover, say=watch.say
@@ -108,7 +105,7 @@ async def show(
 async def _recorded(shell: Shell, audit_id: str | None) -> "Audited":
     from holdfast.pipeline.jobs import audited  # noqa: PLC0415  # loads Arrow, which takes a while
 
-    async with _open(shell) as store:
+    async with open_pipeline(shell) as store:
         if audit_id is not None:
             return await audited.read(store, audit_id)
         async for found in audited.latest(store):
@@ -126,7 +123,7 @@ async def list_audits(
     from holdfast.pipeline.jobs import audited  # noqa: PLC0415  # loads Arrow, which takes a while
 
     found: list[Audited] = []
-    async with _open(shell) as store:
+    async with open_pipeline(shell) as store:
         async for each in audited.latest(store):
             found.append(each)
             if len(found) >= limit:
@@ -145,14 +142,6 @@ async def list_audits(
         for each in found
     ]
     shell.out.table(columns, rows, empty="no audit is on record here")
-
-
-@asynccontextmanager
-async def _open(shell: Shell) -> "AsyncIterator[Client]":
-    from holdfast.platform.open import open_platform  # noqa: PLC0415  # a help page needs none of it
-
-    async with open_platform(shell.existing_store(), settings=shell.settings) as hf:
-        yield hf.store
 
 
 def _check_page(html: Path | None) -> None:

@@ -25,7 +25,7 @@ from holdfast.cli.pipeline.engines import (
     options_of,
 )
 from holdfast.cli.pipeline.view import Watch, plan_rows, run_rows, show_history, show_status
-from holdfast.cli.shell import Shell, noun_app
+from holdfast.cli.shell import Shell, noun_app, stop_on_signals
 
 if TYPE_CHECKING:
     from holdfast.base.config import Settings
@@ -337,14 +337,13 @@ async def _serve(
     metrics: str | None,
 ) -> None:
     from holdfast.cli.pipeline.metrics import Figures  # noqa: PLC0415  # as above
-    from holdfast.cli.worker import stop_on_signals  # noqa: PLC0415  # as above
     from holdfast.pipeline import serve  # noqa: PLC0415  # as above
 
     figures = Figures(store, every_s)
     if metrics is not None:
         shell.out.note(f"metrics at http://{await figures.serve(metrics)}/metrics")
     stop = asyncio.Event()
-    stop_on_signals(stop, asyncio.current_task())
+    stop_on_signals(stop)
 
     async def after(ended: "list[Ran]") -> None:
         await figures.ended(ended)

@@ -7,9 +7,7 @@ error, a line each.
 
 import asyncio
 import hashlib
-import signal
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,7 +18,7 @@ from holdfast.base.config import AgentSection
 from holdfast.base.errors import Corrupt, Invalid, Unavailable
 from holdfast.base.ids import Ambient
 from holdfast.cli.output import Output, counted
-from holdfast.cli.shell import Shell, noun_app
+from holdfast.cli.shell import Shell, noun_app, stop_on_signals
 
 app = noun_app(no_args_is_help=False)
 parked_app = noun_app()
@@ -94,7 +92,8 @@ async def _work(
 
     section, ambient = shell.settings.agent, Ambient.system()
     verify = True if section.ca_file is None else trusting(section.ca_file, "agent.ca_file")
-    stop = _stopping()
+    stop = asyncio.Event()
+    stop_on_signals(stop)
     spoken = _Spoken(shell.out)
     with held_folder(folder) as held:
         queued = await open_queue(held, agent_id, ambient, QueueOptions(max_bytes=section.queue_max_bytes))
@@ -160,22 +159,6 @@ def collectors_of(text: str, *, unsafe_plain_http: bool = False) -> tuple[str, .
     if not urls:
         raise Invalid("--collector names no collector", remedy="write https://host:port")
     return urls
-
-
-def _stopping() -> asyncio.Event:
-    """Set by the first SIGTERM or SIGINT; the second cancels the agent at once."""
-    stop = asyncio.Event()
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-
-    def on_signal() -> None:
-        if stop.is_set() and task is not None:
-            task.cancel()
-        stop.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        with suppress(RuntimeError):  # only the main thread can handle signals
-            loop.add_signal_handler(number, on_signal)
-    return stop
 
 
 def _announce(out: Output, agent_id: str, boot_id: str, folder: Path, waiting: int, section: AgentSection) -> None:
@@ -276,11 +259,7 @@ async def drop_parked(
     if not yes:
         typer.confirm(f"delete {what} for good?", abort=True, err=True)
     await folder.remove(name)
-    _say_dropped(shell.out, name)
-
-
-def _say_dropped(out: Output, name: str) -> None:
-    out.line(f"dropped {name}", document={"dropped": name})
+    shell.out.line(f"dropped {name}", document={"dropped": name})
 
 
 def _folder(path: Path) -> Any:

@@ -57,6 +57,14 @@ def test_what_a_workflow_is_made_of(make: Callable[[], object], named: str) -> N
         (lambda ctx: ctx.sleep(until="tomorrow"), "until='tomorrow' is not a datetime"),
         (lambda ctx: ctx.sleep(until=datetime(2030, 1, 1)), "time zone"),  # noqa: DTZ001  # the mistake
         (lambda ctx: ctx.run(fine), "not a workflow"),
+        (lambda ctx: ctx.step("s", 5), "a int was given where a step's function is expected"),
+        (lambda ctx: ctx.step(5, int), "step name 5 is a int"),
+        (lambda ctx: ctx.step("a#2", int), "step name"),
+        (lambda ctx: ctx.step("x" * 201, int), "step name"),
+        (lambda ctx: ctx.suspend(5), "event name 5 is a int"),
+        (lambda ctx: ctx.parallel("p", {"a": (int,), "b": str}), "call 'b' of group 'p' is not a function with its"),
+        (lambda ctx: ctx.parallel("p", [()]), "call '0' of group 'p'"),
+        (lambda ctx: ctx.sleep(days=10**9), "ends at no time"),
     ],
 )
 async def test_what_a_context_is_asked(ask: Callable[[Any], Any], named: str) -> None:
@@ -68,7 +76,8 @@ async def test_what_a_context_is_asked(ask: Callable[[Any], Any], named: str) ->
 
     with pytest.raises(Invalid, match=named):
         await work.start(desk.store(), run_id="r")
-    assert len(desk.journal("r")) == 1, "a mistake in the code is not an outcome of the run"
+    assert len(desk.journal("r")) == 1, "nothing has run"
+    assert (await runs.describe(desk.store(), "r")).status == "open", "a mistake in the code is no outcome"
 
 
 class Platform:

@@ -58,26 +58,6 @@ async def test_a_failed_child_fails_the_step() -> None:
     assert outcome.result == "step child failed: failed: ValueError: inside"
 
 
-async def test_a_child_that_was_deleted_fails_the_step() -> None:
-    desk = Desk()
-
-    @runs.workflow()
-    async def child(ctx: runs.Context) -> None:
-        await ctx.suspend("never")
-
-    @runs.workflow()
-    async def parent(ctx: runs.Context) -> str:
-        try:
-            await ctx.run(child)
-        except runs.StepFailed as failed:
-            return failed.message
-        return "?"
-
-    await parent.start(desk.store(), run_id="p")
-    await runs.delete(desk.store(), "p.child", force=True)
-    assert (await parent.start(desk.store(), run_id="p")).result == "run p.child was deleted"
-
-
 async def test_trouble_with_a_child_is_not_a_failure_of_its_parent() -> None:
     desk = Desk()
     mended = False
@@ -116,26 +96,6 @@ async def test_a_child_and_another_run_of_the_same_id_are_distinguished() -> Non
         await child.start(desk.store(), run_id="free.child")
     assert (await child.proceed(desk.store(), "free.child")).result == "of free.child"
     assert (await parent.start(desk.store(), run_id="free")).result == "of free.child"
-
-
-async def test_two_parents_whose_children_would_share_an_id() -> None:
-    desk = Desk()
-
-    @runs.workflow(name="b.c")
-    async def one(ctx: runs.Context) -> str:
-        return "one"
-
-    @runs.workflow(name="c")
-    async def other(ctx: runs.Context) -> str:
-        return "other"
-
-    @runs.workflow()
-    async def parent(ctx: runs.Context, which: str) -> Any:
-        return await ctx.run(one if which == "one" else other)
-
-    assert (await parent.start(desk.store(), "one", run_id="a")).result == "one"
-    with pytest.raises(runs.ParentMismatch, match=r"cannot be the child of run a.b, step c"):
-        await parent.start(desk.store(), "other", run_id="a.b")
 
 
 async def test_a_fork_of_a_child_can_be_started_by_itself() -> None:
@@ -200,32 +160,6 @@ async def test_the_child_is_cancelled_and_cleans_up_before_its_parent() -> None:
     assert (await runs.describe(family.desk.store(), "p.child")).cancel_reason == "its parent p was cancelled"
 
 
-async def test_a_worker_cancels_the_child_of_a_run_that_was_asked_to_stop() -> None:
-    family = Family()
-    await family.parent.start(family.desk.store(), run_id="p")
-    await runs.request_cancel(family.desk.store(), "p")
-    await runs.worker(family.desk.store(), [family.parent], until_idle=True)
-    assert await family.statuses() == {"p": "cancelled", "p.child": "cancelled"}
-
-
-@pytest.mark.parametrize("point", ["child works", "child cleans up", "parent cleans up"])
-async def test_a_crash_on_the_way_is_repaired_by_the_next_call(point: str) -> None:
-    family = Family()
-    family.die_in = point
-    if point == "child works":
-        with pytest.raises(Crash):
-            await family.parent.start(family.desk.store(), run_id="p")
-    else:
-        await family.parent.start(family.desk.store(), run_id="p")
-        with pytest.raises(Crash):
-            await family.parent.cancel(family.desk.store(), "p")
-        assert (await family.statuses())["p"] == "cancelling"
-    family.die_in = ""
-    assert (await family.parent.cancel(family.desk.store(), "p")).status == "cancelled"
-    assert await family.statuses() == {"p": "cancelled", "p.child": "cancelled"}
-    assert family.log.count("child cleans up") == 1, "a recorded clean-up step runs once"
-
-
 async def test_a_fenced_session_cannot_start_the_child_after_its_parent_was_cancelled() -> None:
     """The session stands between its last entry and the child when the cancellation passes it."""
     desk = Desk()
@@ -252,27 +186,6 @@ async def test_a_fenced_session_cannot_start_the_child_after_its_parent_was_canc
         await slow
     assert effects == []
     assert [child async for child in live(desk.store(), "p")] == []
-
-
-async def test_a_child_that_does_not_exist_yet_never_will() -> None:
-    desk = Desk()
-
-    @runs.workflow(version="1")
-    async def child(ctx: runs.Context) -> str:
-        return "done"
-
-    @runs.workflow()
-    async def parent(ctx: runs.Context, die: bool) -> Any:
-        await ctx.step("one", int)
-        if die and ctx.session == 1:
-            raise Crash
-        return await ctx.run(child)
-
-    with pytest.raises(Crash):
-        await parent.start(desk.store(), True, run_id="p")
-    assert (await parent.cancel(desk.store(), "p")).status == "cancelled"
-    late = await child.start(desk.store(), run_id="p.child", parent={"runId": "p", "stepId": "child"})
-    assert (late.status, late.error) == ("cancelled", "its parent p was cancelled")
 
 
 async def test_now_ends_children_and_their_children_and_no_other_run() -> None:
@@ -314,36 +227,6 @@ async def test_a_child_of_another_version_is_left_for_its_own_code_to_clean_up()
     family.child.version = "1"
     await runs.worker(family.desk.store(), [family.child], until_idle=True)
     assert (await family.statuses())["p.child"] == "cancelled"
-
-
-async def test_a_failure_that_was_caught_before_a_child_is_recorded_before_it_begins() -> None:
-    desk = Desk()
-    tries: list[int] = []
-
-    def flaky() -> str:
-        tries.append(1)
-        if len(tries) == 1:
-            raise ValueError("once")
-        return "worked"
-
-    @runs.workflow()
-    async def child(ctx: runs.Context, answer: str) -> str:
-        if ctx.session == 1:
-            raise Crash
-        return answer
-
-    @runs.workflow()
-    async def parent(ctx: runs.Context) -> Any:
-        try:
-            answer = await ctx.step("flaky", flaky)
-        except runs.StepFailed as failed:
-            answer = failed.message
-        return await ctx.run(child, answer)
-
-    with pytest.raises(Crash):
-        await parent.start(desk.store(), run_id="p")
-    assert (await parent.start(desk.store(), run_id="p")).result == "once"
-    assert len(tries) == 1
 
 
 async def test_a_fork_has_children_of_its_own() -> None:

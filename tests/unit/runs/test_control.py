@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from holdfast import runs
-from holdfast.base.errors import Fenced, Invalid, NotFound, Refused
+from holdfast.base.errors import Invalid, NotFound, Refused
 from holdfast.objects.store import Store
 from holdfast.runs.journal.index import RunIndex
-from tests.unit.runs.desk import Crash, Desk
+from tests.unit.runs.desk import Desk
 
 
 @runs.workflow(version="1")
@@ -27,10 +27,6 @@ async def order(ctx: runs.Context, log: list[str]) -> Any:
 
 async def found(store: Store, **query: Any) -> list[str]:
     return [summary.run_id async for summary in runs.find(store, **query)]
-
-
-async def status_of(store: Store, run_id: str) -> str:
-    return (await runs.describe(store, run_id)).status
 
 
 class TestFind:
@@ -60,21 +56,6 @@ class TestFind:
         with pytest.raises(Invalid, match="needs a zone"):
             await found(store, since=datetime(2026, 1, 1))  # noqa: DTZ001
 
-    async def test_a_workflow_whose_name_has_no_room_in_the_index(self) -> None:
-        desk = Desk()
-
-        @runs.workflow(name="é" * 100)
-        async def long(ctx: runs.Context) -> int:
-            return 1
-
-        @runs.workflow(name="ü" * 100)
-        async def other(ctx: runs.Context) -> int:
-            return 1
-
-        await long.start(desk.store(), run_id="a")
-        await other.start(desk.store(), run_id="b")
-        assert await found(desk.store(), workflow=long.name) == ["a"]
-
 
 class TestCancel:
     async def test_a_request_is_carried_out_by_the_next_worker(self) -> None:
@@ -103,28 +84,6 @@ class TestCancel:
         assert (outcome.status, outcome.error) == ("cancelled", "enough")
         assert not [line for line in desk.journal("r") if '"release"' in line]
         assert await found(desk.store(), status="cancelled") == ["r"]
-
-    async def test_now_also_ends_a_run_that_is_cleaning_up(self) -> None:
-        desk = Desk()
-        await order.start(desk.store(), [], run_id="r")
-        await runs.request_cancel(desk.store(), "r", reason="first")
-        assert (await runs.request_cancel(desk.store(), "r", reason="second", now=True)).status == "cancelled"
-        assert (await runs.describe(desk.store(), "r")).cancel_reason == "first"
-
-    async def test_the_session_that_works_on_the_run_is_fenced(self) -> None:
-        desk = Desk()
-
-        @runs.workflow()
-        async def busy(ctx: runs.Context) -> None:
-            await ctx.step("first", lambda: 1)
-            if ctx.session == 1:
-                await runs.request_cancel(desk.store(), "r")
-            await ctx.step("second", lambda: 2)
-
-        with pytest.raises(Fenced):
-            await busy.start(desk.store(), run_id="r")
-        assert await status_of(desk.store(), "r") == "cancelling"
-        assert not [line for line in desk.journal("r") if '"second"' in line]
 
     async def test_a_run_that_is_over_or_not_there(self) -> None:
         desk = Desk()
@@ -191,18 +150,6 @@ class TestFork:
         )
 
 
-async def test_reindex_mends_what_is_missing_or_stale() -> None:
-    desk = Desk()
-    for name in ("a", "b", "c"):
-        await order.start(desk.store(), [], run_id=name)
-    keys = [key for key in desk.shelf.objects if key.startswith("runs-index/")]
-    await desk.store().delete_many(keys[:2])
-    assert len(await found(desk.store())) == 1
-    report = await runs.reindex(desk.store())
-    assert (report.runs, report.written, report.removed) == (3, 2, 0)
-    assert sorted(await found(desk.store())) == ["a", "b", "c"]
-
-
 async def test_a_request_stands_although_the_index_was_not_updated(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -215,29 +162,6 @@ async def test_a_request_stands_although_the_index_was_not_updated(
     monkeypatch.setattr(RunIndex, "note", away)
     assert (await runs.request_cancel(desk.store(), "r")).status == "cancelling"
     assert "holdfast runs reindex repairs it" in caplog.text
-
-
-async def test_a_request_to_cancel_that_comes_after_the_last_step_is_too_late() -> None:
-    """The workflow has nothing left to be stopped in: it cannot clean up, so it must not count as cancelled."""
-    desk = Desk()
-    gave_back: list[str] = []
-
-    @runs.workflow()
-    async def work(ctx: runs.Context) -> str:
-        try:
-            await ctx.step("last", str, "x")
-            if ctx.session == 1:
-                raise Crash
-        except runs.Cancelled:
-            await ctx.step("give back", gave_back.append, "x")
-            raise
-        return "done"
-
-    with pytest.raises(Crash):
-        await work.start(desk.store(), run_id="r")
-    assert (await runs.request_cancel(desk.store(), "r")).status == "cancelling"
-    outcome = await work.start(desk.store(), run_id="r")
-    assert (outcome.status, outcome.result, gave_back) == ("success", "done", [])
 
 
 async def test_a_workflow_that_catches_its_cancellation_and_returns_is_cancelled() -> None:

@@ -6,8 +6,6 @@ import pytest
 
 from holdfast import runs
 from holdfast.base.errors import Conflict, Fenced, Invalid, NotFound, Refused
-from holdfast.objects.memory import MemoryStore
-from holdfast.objects.store import CREATE, OVERWRITE, Lost, Mode, Written
 from holdfast.runs import layout
 from holdfast.runs.admin.delete import delete
 from holdfast.runs.admin.fork import fork
@@ -54,16 +52,6 @@ async def test_lines_before_the_point_are_copied_and_a_start_follows(choice: dic
     assert (state.source, state.version, state.start["input"]) == ({"runId": "s", "fromOffset": kept}, "1", 7)
     assert archive.body("s") == before
     assert archive.keys("runs/s/") == ["runs/s/journal.jsonl"]  # nothing shared, nothing registered
-
-
-async def test_a_fork_goes_on_by_itself() -> None:
-    archive = Archive()
-    await source(archive)
-    forked = await fork(archive.store, "s", after_step="s0", version="2")
-    journal = await archive.begin(forked.run_id)
-    await journal.append(step("other"))
-    assert (journal.session, journal.state.version, journal.state.detached) == (3, "2", False)
-    assert len(archive.lines("s")) == 5
 
 
 @pytest.mark.parametrize(
@@ -120,23 +108,6 @@ async def test_unknown_runs_steps_and_taken_names() -> None:
     await delete(archive.store, "s")
     with pytest.raises(NotFound):
         await fork(archive.store, "s", from_offset=1)
-
-
-async def test_a_source_deleted_meanwhile_is_noticed() -> None:
-    class DeletedMeanwhile(MemoryStore):
-        deleting = False
-
-        async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
-            if "/forks/" in key and not self.deleting:
-                self.deleting = True  # the deleter is faster than the registration
-                await delete(archive.store, "s")
-            return await super().put(key, body, mode)
-
-    archive = Archive(DeletedMeanwhile())
-    await source(archive, payload=True)
-    with pytest.raises(NotFound, match="deleted or began a new history"):
-        await fork(archive.store, "s", new_run_id="f", after_step="big")
-    assert await archive.backend.find("runs/f/journal.jsonl") is None
 
 
 async def finished(archive: Archive, run_id: str = "r", *, steps: int = 6) -> Journal:
@@ -213,27 +184,6 @@ async def test_payloads_that_a_fork_needs_are_kept() -> None:
     assert archive.keys("runs/r/") == ["runs/r/journal.jsonl"]
 
 
-async def test_a_fork_of_a_fork_keeps_the_root_s_payloads() -> None:
-    archive = Archive()
-    await finished(archive)
-    await fork(archive.store, "r", new_run_id="f", after_step="big")
-    await fork(archive.store, "f", new_run_id="g", after_step="big")
-    await delete(archive.store, "f", force=True)
-    assert (await delete(archive.store, "r", force=True)).kept_for == ("g",)
-    reference = (await archive.history("g")).entries[1].fields["payload"]
-    assert await get_payload(archive.store, reference) == b"large"
-
-
-async def test_a_fork_that_only_registered_never_comes_into_being() -> None:
-    archive = Archive()
-    await finished(archive)
-    await archive.backend.put(layout.fork_key("r", "f"), b"{}")  # it died, or is only slow
-    deleted = await delete(archive.store, "r")
-    assert deleted.kept_for == ()
-    assert (await archive.history("f")).state.status == "deleted"
-    assert archive.keys("payloads") == []
-
-
 async def test_a_registration_under_the_name_of_another_run_keeps_nothing() -> None:
     archive = Archive()
     await finished(archive)
@@ -253,22 +203,6 @@ async def test_a_fork_that_continued_as_new_still_shows_its_old_history() -> Non
     previous = await read_previous(archive.store, await archive.history("f"))
     assert previous is not None
     assert await get_payload(archive.store, previous.entries[1].fields["payload"]) == b"large"
-
-
-async def test_a_slow_fork_loses_against_the_deleter_s_tombstone() -> None:
-    """The fork has registered and looked; the deleter finds the registration and no fork; then the fork goes on."""
-
-    class Slow(MemoryStore):
-        async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
-            if key == "runs/f/journal.jsonl" and mode == CREATE and b'"deleting"' not in body:
-                await delete(archive.store, "r", force=True)
-            return await super().put(key, body, mode)
-
-    archive = Archive(Slow())
-    await finished(archive)
-    with pytest.raises(NotFound, match="deleted or began a new history"):
-        await fork(archive.store, "r", new_run_id="f", after_step="big")
-    assert (await archive.history("f")).state.status == "deleted"
 
 
 async def test_tidying_removes_merged_segments_of_finished_runs_alone() -> None:
@@ -292,17 +226,6 @@ async def test_tidying_removes_merged_segments_of_finished_runs_alone() -> None:
     assert len(previous.entries) == 13
     assert await tidy(archive.store, "r") == 0
     assert await tidy(archive.store, "missing") == 0
-
-
-async def test_an_index_that_missed_the_deletion_is_mended() -> None:
-    archive = Archive()
-    await finished(archive)
-    index = archive.keys("runs-index")
-    await delete(archive.store, "r")
-    assert archive.keys("runs-index") == []
-    await archive.backend.put(index[0], b"")
-    await RunIndex(archive.store).rebuild()
-    assert archive.keys("runs-index") == []
 
 
 @pytest.mark.parametrize(("steps", "dies", "looks"), [(20, True, 0), (100, False, 0), (100, True, 1), (300, False, 1)])

@@ -10,8 +10,6 @@ from holdfast import runs
 from holdfast.base.errors import Fenced, Invalid, Unavailable
 from holdfast.objects.client import Client
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Written
-from holdfast.runs.engine.gate import Suspended
-from holdfast.runs.engine.session import what_counts
 from holdfast.runs.journal.entry import Draft
 from holdfast.runs.journal.history import read_history
 from holdfast.runs.journal.journal import Journal
@@ -190,15 +188,6 @@ async def test_task_groups_may_wrap_a_wait_a_cancellation_and_mistakes() -> None
         await twice.start(desk.store(), run_id="t")
     failed = await fails.start(desk.store(), run_id="f")
     assert "step bad failed: ValueError" in str(failed.error)
-
-
-def test_what_counts_in_nested_groups() -> None:
-    wait, mistake, crash = Suspended("go", None), Invalid("x"), KeyboardInterrupt()
-    nested = BaseExceptionGroup("outer", [ValueError(), BaseExceptionGroup("inner", [mistake, wait])])
-    assert what_counts(nested) is wait
-    assert what_counts(ExceptionGroup("outer", [ValueError(), mistake])) is mistake
-    group = BaseExceptionGroup("outer", [ValueError(), crash])
-    assert what_counts(group) is group
 
 
 async def test_clean_up_beside_the_workflow_runs_when_steps_beside_it_are_cancelled() -> None:

@@ -11,49 +11,6 @@ from holdfast.objects.store import OVERWRITE, Mode
 from tests.unit.runs.desk import Crash, Desk
 
 
-@pytest.mark.parametrize("first", ["now", "unique", "caught failure", "caught group"])
-@pytest.mark.parametrize("beside", ["parallel", "gather"])
-async def test_what_was_deferred_is_recorded_before_what_other_tasks_do(first: str, beside: str) -> None:
-    desk = Desk()
-    seen: list[Any] = []
-
-    def fails() -> None:
-        desk.calls["fails"] += 1
-        if desk.calls["fails"] == 1:
-            raise ValueError("the first time only")
-
-    async def work_in_group(value: Any, name: str) -> str:
-        desk.calls[name] += 1
-        if name == "y" and desk.calls["y"] == 1:
-            await asyncio.Event().wait()  # dies here, when x has been recorded
-        return f"{name}{value}"
-
-    @runs.workflow()
-    async def work(ctx: runs.Context) -> Any:
-        value: Any = None
-        if first in ("now", "unique"):
-            value = await getattr(ctx, first)()
-        else:
-            try:
-                await (ctx.step("f", fails) if first == "caught failure" else ctx.parallel("f", [(fails,)]))
-            except runs.StepFailed:
-                value = "failed"
-        seen.append(value)
-        if beside == "parallel":
-            return await ctx.parallel("g", [(work_in_group, value, "x"), (work_in_group, value, "y")])
-        return await asyncio.gather(ctx.step("x", work_in_group, value, "x"), ctx.step("y", work_in_group, value, "y"))
-
-    call = asyncio.ensure_future(work.start(desk.store(), run_id="r"))
-    while desk.calls["y"] == 0:
-        await asyncio.sleep(0)
-    call.cancel()
-    await asyncio.wait({call})
-    outcome = await work.start(desk.store(), run_id="r")
-    assert outcome.result == [f"x{seen[0]}", f"y{seen[0]}"]
-    assert (desk.calls["x"], desk.calls["y"]) == (1, 2)
-    assert desk.calls["fails"] == (1 if "caught" in first else 0)
-
-
 async def test_members_that_a_failure_stopped_do_not_run_again_once_the_workflow_went_on() -> None:
     desk = Desk()
 
@@ -97,44 +54,6 @@ async def test_a_group_that_grew_names_its_new_member() -> None:
     members.append("b")
     with pytest.raises(runs.ReplayMismatch, match=r"no step 'g\[b\]'"):
         await work.resume(desk.store(), "r", "go")
-
-
-async def test_an_empty_group_leaves_no_trace() -> None:
-    desk = Desk()
-
-    @runs.workflow()
-    async def work(ctx: runs.Context) -> Any:
-        found = [await ctx.parallel("g", {}), await ctx.parallel("g", []), await ctx.parallel("g", [(int,)])]
-        await ctx.suspend("go")
-        return found
-
-    await work.start(desk.store(), run_id="r")
-    assert (await work.resume(desk.store(), "r", "go")).result == [{}, [], [0]]
-    assert [line for line in desk.journal("r") if '"stepId":"g#3[0]"' in line]
-
-
-async def test_a_unique_id_is_the_same_after_a_crash_in_the_step_that_uses_it() -> None:
-    desk = Desk()
-    used: list[str] = []
-
-    @runs.workflow()
-    async def work(ctx: runs.Context) -> Any:
-        ids = [await ctx.unique(), await ctx.unique()]
-
-        async def use() -> None:
-            used.extend(ids)
-            if len(used) == 2:
-                raise Crash
-
-        await ctx.step("use", use)
-        return ids
-
-    with pytest.raises(Crash):
-        await work.start(desk.store(), run_id="r")
-    assert (await work.start(desk.store(), run_id="r")).result == used[2:] == used[:2]
-    assert used[0] != used[1]
-    await work.start(desk.store(), run_id="other")
-    assert len(set(used)) == 4
 
 
 @pytest.mark.parametrize("members", [{"1": (int,)}, {1: (int,), "1": (int,)}])

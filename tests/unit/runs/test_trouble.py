@@ -1,7 +1,6 @@
 """What goes wrong in a workflow: failures, changed code, cancellation, mistakes. Nothing is lost or done twice."""
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -9,12 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast import runs
-from holdfast.base.errors import Fenced, Invalid
+from holdfast.base.errors import Invalid
 from tests.unit.runs.desk import Crash, Desk
-
-
-def types(desk: Desk, run_id: str) -> list[str]:
-    return [str(json.loads(line)["type"]) for line in desk.journal(run_id)]
 
 
 async def test_a_failed_step_that_was_caught_stays_failed() -> None:
@@ -124,28 +119,6 @@ async def test_version_is_checked_before_any_step() -> None:
     assert desk.calls == {"1": 1}
 
 
-async def test_the_older_session_is_fenced() -> None:
-    desk = Desk()
-    reached, go = asyncio.Event(), asyncio.Event()
-
-    @runs.workflow()
-    async def work(ctx: runs.Context) -> int:
-        await ctx.step("a", lambda: 1)
-        if ctx.session == 1:
-            reached.set()
-            await go.wait()
-        return int(await ctx.step("b", lambda: ctx.session))
-
-    old = asyncio.ensure_future(work.start(desk.store(), run_id="r"))
-    await reached.wait()
-    assert (await work.start(desk.store(), run_id="r")).result == 2
-    go.set()
-    with pytest.raises(Fenced) as fenced:
-        await old
-    assert runs.acknowledge(fenced.value)
-    assert [json.loads(line)["session"] for line in desk.journal("r")] == [1, 1, 2, 2, 2]
-
-
 async def test_cancel_lets_the_workflow_clean_up() -> None:
     desk = Desk()
     die = True
@@ -173,19 +146,7 @@ async def test_cancel_lets_the_workflow_clean_up() -> None:
     assert (await work.cancel(desk.store(), "r")).status == "cancelled"
 
 
-@pytest.mark.parametrize("name", ["", "a#2", "a[1]", "a/b", "x" * 201, "a\nb"])
-async def test_illegal_names_are_refused(name: str) -> None:
-    @runs.workflow()
-    async def work(ctx: runs.Context) -> None:
-        await ctx.step(name, lambda: None)
-
-    desk = Desk()
-    with pytest.raises(Invalid, match="step name"):
-        await work.start(desk.store(), run_id="r")
-    assert types(desk, "r") == ["start"], "a mistake in the code leaves the run open"
-
-
-async def test_steps_inside_steps_and_results_without_a_form_are_refused() -> None:
+async def test_steps_inside_steps_and_plain_functions_are_refused() -> None:
     desk = Desk()
 
     @runs.workflow()
@@ -195,33 +156,13 @@ async def test_steps_inside_steps_and_results_without_a_form_are_refused() -> No
 
         await ctx.step("outer", inner)
 
-    @runs.workflow()
-    async def shapeless(ctx: runs.Context) -> None:
-        await ctx.step("thing", object)
-
     with pytest.raises(Invalid, match="inside a step"):
         await nested.start(desk.store(), run_id="n")
-    with pytest.raises(runs.NotJson, match="result of step thing"):
-        await shapeless.start(desk.store(), run_id="s")
     with pytest.raises(Invalid, match="not an async function"):
         runs.workflow()(lambda ctx: None)  # type: ignore[arg-type, return-value]
 
 
-async def test_a_step_that_takes_too_long_fails() -> None:
-    desk = Desk()
-
-    @runs.workflow()
-    async def work(ctx: runs.Context) -> None:
-        await ctx.step("slow", asyncio.sleep, 30, timeout=0.01)
-
-    outcome = await work.start(desk.store(), run_id="r")
-    assert outcome.status == "failed"
-    assert outcome.error == "StepFailed: step slow failed: TimeoutError: no result within 0.01 s, its time limit"
-
-
-async def test_a_time_limit_of_the_steps_own_keeps_its_message() -> None:
-    desk = Desk()
-
+async def test_a_time_limit_is_named_and_one_of_the_steps_own_keeps_its_message() -> None:
     async def inner() -> None:
         raise TimeoutError("the printer is slow")
 
@@ -231,17 +172,17 @@ async def test_a_time_limit_of_the_steps_own_keeps_its_message() -> None:
     @runs.workflow()
     async def work(ctx: runs.Context) -> list[str]:
         answer = []
-        for function in (inner, mute):
+        for function, seconds in ((inner, 30), (mute, 30), (asyncio.Event().wait, 0.01)):
             try:
-                await ctx.step("print", function, timeout=30)
+                await ctx.step("print", function, timeout=seconds)
             except runs.StepFailed as failed:
                 answer.append(str(failed))
         return answer
 
-    outcome = await work.start(desk.store(), run_id="r")
-    assert outcome.result == [
+    assert (await work.start(Desk().store(), run_id="r")).result == [
         "step print failed: TimeoutError: the printer is slow",
         "step print#2 failed: KeyError",
+        "step print#3 failed: TimeoutError: no result within 0.01 s, its time limit",
     ]
 
 
@@ -270,30 +211,6 @@ async def test_mistakes_of_the_caller_are_refused_before_a_run_exists() -> None:
 
 def workflow(body: Callable[[runs.Context], Awaitable[Any]]) -> runs.Workflow:
     return runs.workflow(name="work")(body)
-
-
-@pytest.mark.parametrize(
-    ("body", "words"),
-    [
-        (lambda ctx: ctx.step("s", 5), "a int was given where a step's function is expected"),
-        (lambda ctx: ctx.step(5, int), "step name 5 is a int"),
-        (lambda ctx: ctx.suspend(5), "event name 5 is a int"),
-        (lambda ctx: ctx.parallel("p", {"a": (int,), "b": str}), "call 'b' of group 'p' is not a function with its"),
-        (lambda ctx: ctx.parallel("p", [()]), "call '0' of group 'p'"),
-        (lambda ctx: ctx.sleep(seconds=float("nan")), "seconds=nan is not a number"),
-        (lambda ctx: ctx.sleep(days=10**9), "ends at no time"),
-    ],
-)
-async def test_a_mistake_in_the_code_is_raised_and_ends_no_run(body: Any, words: str) -> None:
-    desk = Desk()
-
-    async def work(ctx: runs.Context) -> Any:
-        return await body(ctx)
-
-    with pytest.raises(Invalid, match=words):
-        await workflow(work).start(desk.store(), run_id="r")
-    assert len(desk.journal("r")) == 1, "nothing has run"
-    assert (await runs.describe(desk.store(), "r")).status == "open"
 
 
 @pytest.mark.parametrize("run_id", ["", 7, b"r"])

@@ -8,8 +8,7 @@ import sys
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, time, timedelta
-from decimal import Decimal
+from datetime import UTC, date
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -79,31 +78,6 @@ def test_any_value_survives_the_journal(value: Any) -> None:
     assert type(from_json(written)) is type(value)
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        Tier.GOLD,
-        Point(3, ("a",)),
-        Ticket(id=UUID(int=5), due=date(2026, 1, 2), points=[Point(1)]),
-        {"at": datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC), "for": timedelta(days=-1, microseconds=5)},
-        time(1, 2, 3),
-        Decimal("1.10"),
-        {1, 2, 3},
-        frozenset({"a"}),
-        float("inf"),
-        2**80,
-    ],
-    ids=repr,
-)
-def test_common_types_work_out_of_the_box(value: Any) -> None:
-    assert from_json(json.loads(json.dumps(to_json(value), allow_nan=False))) == value
-
-
-def test_plain_json_stays_plain() -> None:
-    value = {"a": [1, 2.5, None, True, "x"], "b": {}}
-    assert to_json(value) == value
-
-
 def test_what_cannot_be_written_is_named_with_its_place() -> None:
     with pytest.raises(NotJson, match=r"result\.rows\[1\] is a .*object"):
         to_json({"rows": [1, object()]}, "result")
@@ -131,8 +105,20 @@ GONE = [
     {"$type": "dataclass", "class": "tests.unit.runs.test_values:Gone", "value": {"x": 1}},
     {"$type": "model", "class": "nowhere.at.all:Ticket", "value": {}},
     {"$type": "enum", "class": "os:system", "value": "rm"},
-    {"$type": "tests.Unheard", "value": [1]},
+    {"$type": "com.example.Money", "cents": 5},
     {"$type": 7},
+    {"$type": ["a", "list"]},
+    {"$type": "enum"},
+    {"$type": "enum", "members": ["a"]},
+    {"$type": "float", "value": "much"},
+    {"$type": "dict", "value": [[[], 1]]},
+    {"$type": "set", "value": [[]]},
+    {"$type": "bytes", "value": "é"},
+    {"$type": "bytes", "value": "!", "charset": "x"},
+    {"$type": "decimal", "value": "x"},
+    {"$type": "timedelta", "value": [1e300, 0, 0]},
+    {"$type": "datetime", "value": 3},
+    {"$type": "uuid"},
 ]
 
 
@@ -264,18 +250,26 @@ class Box(BaseModel, Generic[Item]):
 @pytest.mark.parametrize(
     "value",
     [
+        Tier.GOLD,
         Rights.READ | Rights.WRITE,
         Rights(0),
-        Rights.READ,
+        Point(3, ("a",)),
+        Ticket(id=UUID(int=5), due=date(2026, 1, 2), points=[Point(1)]),
         Swapped(b=1, a=2),
         Open.model_validate({"a": 2, "more": 3}),
         Open(),
         Box(item=1),
+        {1, 2, 3},
+        frozenset({"a"}),
+        float("inf"),
+        {"a": [1, 2.5, None, True, "x"], "b": {}},
     ],
     ids=repr,
 )
-def test_flags_and_models_come_back_as_they_were(value: Any) -> None:
-    again = from_json(json.loads(json.dumps(to_json(value))))
+def test_sets_classes_and_models_come_back_as_they_were(value: Any) -> None:
+    written = to_json(value)
+    assert isinstance(value, dict) == (written == value), "plain JSON stays plain"
+    again = from_json(json.loads(json.dumps(written, allow_nan=False)))
     assert again == value
     if isinstance(value, BaseModel):
         assert (again.model_extra, again.model_fields_set) == (value.model_extra, value.model_fields_set)
@@ -351,30 +345,3 @@ async def test_what_cannot_be_recorded_is_named_with_step_and_place() -> None:
 
     with pytest.raises(NotJson, match=r"result of step fetch\[x\]\.pages\[1\] is a .*Odd"):
         await work.start(Desk().store(), run_id="r")
-
-
-@pytest.mark.parametrize(
-    "document",
-    [
-        {"$type": "enum"},
-        {"$type": "float", "value": "much"},
-        {"$type": "float", "value": [1]},
-        {"$type": "dict", "value": [[[], 1]]},
-        {"$type": "dict", "value": 5},
-        {"$type": "set", "value": [[]]},
-        {"$type": "bytes", "value": "é"},
-        {"$type": "decimal", "value": "x"},
-        {"$type": "timedelta", "value": [1e300, 0, 0]},
-        {"$type": "datetime", "value": 3},
-        {"$type": "uuid"},
-        {"$type": "bytes", "value": "!", "charset": "x"},
-        {"$type": ["a", "list"]},
-        {"$type": "enum", "members": ["a"]},
-        {"$type": "com.example.Money", "cents": 5},
-    ],
-)
-def test_a_type_mark_of_another_program_is_a_plain_value(document: dict[str, Any]) -> None:
-    assert from_json({"inside": [document]}) == {"inside": [document]}
-    assert to_json(from_json(document)) == document
-    with pytest.raises(UnknownKind):
-        _ = from_json(document).cents

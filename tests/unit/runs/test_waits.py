@@ -1,6 +1,5 @@
 """Waiting: events, timers, children, fresh histories, and the worker that goes on afterwards."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -8,11 +7,8 @@ import pytest
 
 from holdfast import runs
 from holdfast.base.errors import Conflict, NotFound
-from holdfast.runs.journal import mailbox
-from holdfast.runs.journal.entry import Entry
 from holdfast.runs.journal.history import read_history
 from holdfast.runs.journal.index import RunIndex
-from holdfast.runs.journal.mailbox import Inbox
 from tests.unit.runs.desk import Crash, Desk
 
 
@@ -39,26 +35,6 @@ async def test_suspend_resume_and_wrong_events() -> None:
         await work.resume(desk.store(), "r", "approval", 3)
     with pytest.raises(NotFound):
         await work.resume(desk.store(), "missing", "approval")
-
-
-async def test_a_resume_that_died_can_be_delivered_again() -> None:
-    desk = Desk()
-    die = True
-
-    @runs.workflow()
-    async def work(ctx: runs.Context) -> Any:
-        value = await ctx.suspend("go")
-        if die:
-            raise Crash
-        return value
-
-    await work.start(desk.store(), run_id="r")
-    with pytest.raises(Crash):
-        await work.resume(desk.store(), "r", "go", 5)
-    die = False
-    with pytest.raises(runs.WrongEvent):
-        await work.resume(desk.store(), "r", "go", 6)
-    assert (await work.resume(desk.store(), "r", "go", 5)).result == 5
 
 
 @pytest.mark.parametrize("size", [1, 100_000])
@@ -177,45 +153,6 @@ async def test_a_worker_calls_what_is_due() -> None:
     assert await settle(100_000) == 0
 
 
-async def test_a_second_request_to_cancel_does_not_disturb_the_clean_up() -> None:
-    desk = Desk()
-
-    @runs.workflow()
-    async def work(ctx: runs.Context) -> None:
-        try:
-            await ctx.suspend("go")
-        finally:
-            await ctx.sleep(hours=1)
-            await ctx.step("last", lambda: desk.calls.update(["last"]))
-
-    await work.start(desk.store(), run_id="r")
-    assert (await work.cancel(desk.store(), "r")).status == "sleeping"
-    assert (await work.cancel(desk.store(), "r")).status == "sleeping"
-    assert not (await runs.request_cancel(desk.store(), "r")).written
-    desk.watch.advance(seconds=3601)
-    assert (await runs.worker(desk.store(), [work], until_idle=True)).finished == 1
-    assert desk.calls == {"last": 1}
-
-
-async def test_consumed_mail_is_not_consumed_again_however_much_there_was() -> None:
-    desk = Desk()
-
-    @runs.workflow()
-    async def loop(ctx: runs.Context, seen: int) -> int:
-        for _ in range(80):
-            seen += int(await ctx.suspend("tick"))
-        if seen == 80:
-            ctx.continue_as_new(seen)
-        return seen
-
-    for number in range(80):
-        await runs.deliver(desk.store(), "r", "tick", 1, key=str(number))
-    store = desk.store()
-    outcome = await loop.start(store, 0, run_id="r")
-    assert outcome.status == "suspended"
-    assert [key async for key in store.keys("runs/r/mail/")] == []
-
-
 async def test_a_worker_does_not_spin_on_a_run_that_is_not_due_after_all() -> None:
     desk = Desk()
 
@@ -252,57 +189,25 @@ async def test_a_worker_survives_what_is_not_ours() -> None:
     assert (worked.finished, worked.failed_calls) == (2, 0)
 
 
-class Counting(list[Entry]):
-    """A history's entries that count how often they are looked through."""
-
-    passes = 0
-
-    def __iter__(self) -> Iterator[Entry]:
-        Counting.passes += 1
-        return super().__iter__()
-
-
-async def test_many_events_cost_one_listing_and_one_pass_over_the_history() -> None:
+async def test_many_events_cost_one_listing_and_are_removed_when_the_run_continues_as_new() -> None:
     desk = Desk()
-    for number in range(40):
-        await runs.deliver(desk.store(), "r", "tick", number)
+    listings: list[int] = []
 
     @runs.workflow()
-    async def work(ctx: runs.Context) -> list[int]:
-        return [await ctx.suspend("tick") for _ in range(40)]
+    async def loop(ctx: runs.Context, seen: int) -> int:
+        for _ in range(80):
+            seen += int(await ctx.suspend("tick"))
+        if seen == 80:
+            listings.append(store.usage.requests("list", "runs"))
+            ctx.continue_as_new(seen)
+        return seen
 
+    for number in range(80):
+        await runs.deliver(desk.store(), "r", "tick", 1, key=str(number))
     store = desk.store()
-    assert (await work.start(store, run_id="r")).result == list(range(40))
-    assert store.usage.requests("list", "runs") == 1
-
-    history = await read_history(desk.store(), "r")
-    assert history is not None
-    for value in ("late", "later"):
-        await mailbox.post(store, store.ambient, "r", "tick", value)
-    history.entries = Counting(history.entries)
-    inbox = Inbox(desk.store(), history)
-    found = [await inbox.collect("tick") for _ in range(3)]
-    assert [mail.value if mail else None for mail in found] == ["late", "later", None]
-    assert Counting.passes == 1
-
-
-async def test_reindexing_wakes_a_run_whose_mail_came_without_a_nudge() -> None:
-    desk = Desk()
-
-    @runs.workflow()
-    async def work(ctx: runs.Context) -> Any:
-        return [await ctx.suspend("go"), await ctx.suspend("go")]
-
-    await work.start(desk.store(), run_id="r")
-    await mailbox.post(desk.store(), desk.store().ambient, "r", "go", 1)  # and the sender died here
-    assert (await runs.worker(desk.store(), [work], until_idle=True)).called == 0
-    rebuilt = await runs.reindex(desk.store())
-    assert (rebuilt.runs, rebuilt.written, rebuilt.removed) == (1, 1, 0)
-    assert (await runs.worker(desk.store(), [work], until_idle=True)).called == 1
-    assert (await runs.reindex(desk.store())).written == 0, "what was consumed needs no nudge"
-    await runs.deliver(desk.store(), "r", "go", 2)
-    await runs.worker(desk.store(), [work], until_idle=True)
-    assert (await work.proceed(desk.store(), "r")).result == [1, 2]
+    assert (await loop.start(store, 0, run_id="r")).status == "suspended"
+    assert listings == [1]
+    assert [key async for key in store.keys("runs/r/mail/")] == []
 
 
 @runs.workflow()
@@ -324,17 +229,13 @@ async def test_a_delivery_with_a_key_answers_one_question() -> None:
         await two_questions.resume(desk.store(), "r", "go", 1, key="third")
 
 
-@pytest.mark.parametrize("key", [None, "own"])
-async def test_the_same_answer_without_a_key_is_not_taken_for_the_next_one(key: str | None) -> None:
+async def test_the_same_answer_without_a_key_is_not_taken_for_the_next_one() -> None:
     desk = Desk()
     await two_questions.start(desk.store(), run_id="r")
     await two_questions.resume(desk.store(), "r", "go", 1)
-    if key is None:
-        with pytest.raises(runs.WrongEvent, match="give each delivery a key"):
-            await two_questions.resume(desk.store(), "r", "go", 1)
-        assert (await two_questions.resume(desk.store(), "r", "go", 2)).result == [1, 2]
-    else:
-        assert (await two_questions.resume(desk.store(), "r", "go", 1, key=key)).result == [1, 1]
+    with pytest.raises(runs.WrongEvent, match="give each delivery a key"):
+        await two_questions.resume(desk.store(), "r", "go", 1)
+    assert (await two_questions.resume(desk.store(), "r", "go", 1, key="own")).result == [1, 1]
 
 
 async def test_a_delivery_with_a_key_is_known_after_continue_as_new() -> None:

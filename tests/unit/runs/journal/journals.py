@@ -66,11 +66,6 @@ class Unsteady(MemoryStore):
     def __init__(self) -> None:
         super().__init__()
         self.mode = "ok"
-        self.deaf = False
-        """Loses every write."""
-        self.archives = False
-        """Answers for archived journals all the same."""
-        self.late: list[tuple[str, bytes, Mode]] = []
 
     async def get(self, key: str) -> Object:
         if self.mode != "ok":
@@ -78,17 +73,11 @@ class Unsteady(MemoryStore):
         return await super().get(key)
 
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
-        if (self.mode == "ok" and not self.deaf) or (self.archives and "/generations/" in key):
+        if self.mode == "ok":
             return await super().put(key, body, mode)
         if self.mode == "lands":
             await super().put(key, body, mode)
-        if self.mode == "late":
-            self.late.append((key, body, mode))
         raise Unavailable(f"{key}: down", maybe_applied=True)
-
-    async def arrive(self) -> None:
-        for request in self.late:
-            await super().put(*request)
 
 
 def step(number: int | str, result: Any = None) -> Draft:

@@ -5,18 +5,15 @@ import pytest
 from holdfast.base.errors import Corrupt, Incompatible, Invalid
 from holdfast.objects.store import check_key
 from holdfast.runs import layout
-from holdfast.runs.journal.entry import TYPES, Entry, format_line, parse_line
+from holdfast.runs.journal.entry import Entry, format_line, parse_line
 from holdfast.runs.journal.segments import (
     Head,
     Ref,
     Seal,
     SegmentPolicy,
     format_head,
-    joined,
-    make_ref,
     parse_head,
     plan_seal,
-    split_lines,
 )
 
 TIME = "2026-01-02T03:04:05.000006+00:00"
@@ -38,10 +35,6 @@ def test_any_order_any_time_unknown_fields_and_no_result(timestamp: str) -> None
     entry = parse_line(line.encode(), key="k", number=4)
     assert entry == Entry("step", 2, 3, timestamp, {"stepId": "llm#2", "mood": [1]})
     assert entry.timestamp_ns > 0
-
-
-def test_the_seven_types_are_the_specification_s() -> None:
-    assert sorted(TYPES) == ["cancel", "complete", "error", "resume", "start", "step", "suspend"]
 
 
 @pytest.mark.parametrize(
@@ -102,14 +95,6 @@ def test_an_id_that_does_not_fit_is_refused_with_a_remedy(run_id: str) -> None:
     with pytest.raises(Invalid) as refused:
         layout.check_run_id(run_id)
     assert refused.value.remedy
-
-
-def test_keys_lead_back() -> None:
-    assert layout.id_of(layout.mail_key("r", "approval", "m-1")) == "m-1"
-    assert layout.id_of(layout.fork_key("r", "r.2")) == "r.2"
-    assert layout.run_of_folder(layout.run_folder("r")) == "r"
-    assert layout.payload_owner(layout.payload_key("r", "abc")) == "r"
-    assert layout.payload_owner(layout.journal_key("r")) is None
 
 
 def test_only_what_is_unique_by_construction_is_called_immutable() -> None:
@@ -187,21 +172,3 @@ def test_a_damaged_head_is_corrupt(line: bytes) -> None:
 def test_a_newer_head_is_refused_not_misread() -> None:
     with pytest.raises(Incompatible, match="format 2"):
         parse_head(b'{"type":"segments","format":2}', key="k")
-
-
-def test_lines_keep_their_bytes() -> None:
-    assert split_lines(b"") == []
-    assert split_lines(b"a\nb\r\n\n") == [b"a\n", b"b\r\n", b"\n"]
-    assert split_lines(b"a\nb") == [b"a\n", b"b\n"]
-
-
-def test_a_reference_describes_its_bytes() -> None:
-    made = make_ref(Seal(1, 64, 96, ()), b"abc", "x")
-    assert (made.lines, made.size, made.end) == (32, 3, 96)
-    assert joined([ref(0, 0, 4), ref(0, 4, 1)])
-    assert not joined([ref(0, 0, 4), ref(0, 5, 1)])
-
-
-def test_a_policy_that_never_merges_is_refused() -> None:
-    with pytest.raises(Invalid):
-        SegmentPolicy(fan_in=1)

@@ -56,12 +56,6 @@ async def test_a_damaged_segment_is_named() -> None:
     await damage(archive, key, b"s", b"S")
     with pytest.raises(Corrupt, match=re.escape(key)):
         await archive.history()
-
-
-async def test_a_segment_of_another_length_is_named() -> None:
-    archive = await long_run()
-    ref = (await archive.history()).refs[-1]
-    key = layout.segment_key("r", ref.level, ref.first, ref.attempt)
     await archive.backend.put(key, b"")
     with pytest.raises(Corrupt, match=rf"{re.escape(key)}: its 0 bytes are not the \d+ that were sealed"):
         await archive.history()
@@ -128,14 +122,6 @@ async def test_a_payload_comes_back(size: int) -> None:
     assert reference.keys() == {"key", "sha256", "bytes"}
     assert await get_payload(archive.store, {**reference, "encoding": "bytes"}) == body
     assert archive.spent() == {"get": 1}
-
-
-async def test_equal_values_have_keys_of_their_own() -> None:
-    archive = Archive()
-    first = await put_payload(archive.store, archive.ambient, "r", b"same")
-    second = await put_payload(archive.store, archive.ambient, "r", b"same")
-    assert first["key"] != second["key"]
-    assert first["sha256"] == second["sha256"]
 
 
 async def test_damage_is_noticed() -> None:

@@ -152,34 +152,6 @@ async def test_another_process_finds_the_key_that_it_replaces() -> None:
     assert len(office.archive.keys("runs-index")) == 1
 
 
-async def test_a_latecomer_does_not_turn_the_index_back() -> None:
-    office = Office()
-    older = await office.archive.begin("r")
-    newer = await office.archive.begin("r")
-    await office.fresh().note("r", newer.state)
-    await newer.append(SUSPEND)
-    await office.fresh().note("r", newer.state)
-    later = await office.archive.begin("r", Draft("resume", {}))
-    await office.fresh().note("r", later.state)
-    before = office.archive.keys("runs-index")
-    await office.fresh().note("r", newer.state)
-    assert office.archive.keys("runs-index") == before
-    await office.fresh().note("r", older.state)  # of session 1: it does not look, and is outranked
-    assert await office.listed() == [("r", "open")]
-
-
-async def test_of_a_key_before_and_after_the_end_the_end_counts() -> None:
-    """The process died after it had written the key of the end, and before it had removed the other."""
-    office = Office()
-    journal = await office.run("r", SUSPEND)
-    (stale,) = office.archive.keys("runs-index")
-    again = await office.archive.begin("r", Draft("resume", {}), COMPLETE)
-    await office.index.note("r", again.state)
-    await office.archive.backend.put(stale, b"")
-    assert await office.listed() == [("r", "success")]
-    assert journal.state.status == "suspended"
-
-
 async def test_a_reopened_run_leaves_its_day() -> None:
     office = Office()
     await office.run("r", Draft("error", {}))
@@ -223,28 +195,6 @@ async def test_mail_makes_the_run_due_that_waits_for_it() -> None:
     assert [key for key in office.archive.keys("runs-index") if "/open/" in key] == []
 
 
-async def test_mail_before_the_wait_is_kept() -> None:
-    office = Office()
-    await office.index.nudge("r", "m-1", "approval")
-    assert await office.due() == []
-    journal = await office.run("r")
-    await office.index.nudge("r", "m-2")
-    assert await office.due() == []
-    await journal.append(SUSPEND)
-    await office.index.note("r", journal.state)
-    assert await office.due() == ["r"]
-
-
-async def test_a_parent_is_due_when_its_child_is_over() -> None:
-    office = Office()
-    child = await office.run("r.child")
-    await office.run("r", Draft("suspend", {"event": "child:r.child"}))
-    assert await office.due() == []
-    await child.append(COMPLETE)
-    await office.index.note("r.child", child.state)
-    assert await office.due() == ["r"]
-
-
 async def test_a_run_without_a_live_process_is_due_after_a_while() -> None:
     office = Office()
     journal = await office.run("r", step(1))
@@ -254,15 +204,6 @@ async def test_a_run_without_a_live_process_is_due_after_a_while() -> None:
     await journal.append(step(2))  # the index does not hear of it; the journal's own age tells
     assert await office.due() == []
     assert await office.due(after_ms=2 * HOUR_MS) == ["r"]
-
-
-async def test_a_detached_session_is_due_at_once() -> None:
-    office = Office()
-    await office.run("r")
-    await office.run("r", cancelling=True, detached=True)
-    assert await office.due() == ["r"]
-    await office.run("r")
-    assert await office.due() == []
 
 
 async def test_what_is_handed_out_twice_is_looked_at_and_mended() -> None:
@@ -325,11 +266,6 @@ async def test_rebuilding_goes_on_past_a_damaged_journal() -> None:
     assert "line 1 (offset 0)" in report.unreadable["bad"]
 
 
-@pytest.mark.parametrize("status", ["open", None])
-async def test_an_empty_index_lists_nothing(status: str | None) -> None:
-    assert await Office().listed(status=status) == []
-
-
 class Dying(Client):
     """The process dies before or after the first write of a journal."""
 
@@ -370,16 +306,6 @@ async def worked(desk: Desk) -> Any:
     return await runs.worker(desk.store(), [work, parent], stale_after_ms=1_000, until_idle=True)
 
 
-async def test_a_run_killed_after_its_first_entry_is_listed_and_finished_by_a_worker() -> None:
-    desk = Desk()
-    with pytest.raises(Crash):
-        await work.start(dying(desk, "after"), run_id="r")
-    assert await found(desk) == ["r"]
-    desk.watch.advance(seconds=5)
-    await worked(desk)
-    assert (await runs.describe(desk.store(), "r")).status == "success"
-
-
 async def test_a_fork_killed_after_its_first_entry_is_finished_by_a_worker() -> None:
     desk = Desk()
     await work.start(desk.store(), run_id="r")
@@ -400,40 +326,6 @@ async def test_a_key_of_a_run_that_was_never_created_is_removed_after_a_while() 
     desk.watch.advance(seconds=CREATION_MS / 1000)
     await worked(desk)
     assert await found(desk) == []
-
-
-async def test_a_repair_removes_what_was_never_created() -> None:
-    desk = Desk()
-    with pytest.raises(Crash):
-        await work.start(dying(desk, "before"), run_id="r")
-    desk.watch.advance(seconds=5 + CREATION_MS / 1000)
-    assert (await runs.reindex(desk.store())).removed == 1
-    assert await found(desk) == []
-
-
-async def test_a_caller_that_lost_the_race_to_create_a_run_removes_its_key() -> None:
-    desk = Desk()
-
-    class Late(Client):
-        """Another caller creates and finishes the run just before this one writes its first entry."""
-
-        async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
-            if key.endswith("journal.jsonl") and mode is CREATE:
-                desk.watch.advance(seconds=1)
-                assert (await work.start(desk.store(), run_id="r")).finished
-            return await super().put(key, body, mode)
-
-    store = desk.store()
-    late = Late(store.backend, ambient=store.ambient, retry=None)
-    assert (await work.start(late, run_id="r")).result == 1
-    assert [key for key in desk.shelf.objects if key.startswith("runs-index/v1/open/")] == []
-
-
-async def test_the_key_in_the_index_costs_no_request_more() -> None:
-    desk = Desk()
-    store = desk.store()
-    await work.start(store, run_id="r")
-    assert dict(store.usage.by_verb) == {"get": 1, "put": 2 + 1 + 2, "delete": 1}
 
 
 async def test_a_repair_keeps_mail_that_came_for_a_run_that_was_not_created() -> None:
@@ -504,16 +396,6 @@ def test_a_nudge_reads_back_from_its_key(run_id: str, mail_id: str, event: str |
     assert found[1].event in (None, event)
 
 
-def test_a_child_s_name_does_not_stand_twice() -> None:
-    run_id = "parent" * 30
-    key = index_key(RunSummary(run_id, "suspended", 1, 2, event=f"child:{run_id}.step"))
-    assert key.count("parent" * 30) == 1
-    found = read_key(key)
-    assert found is not None
-    assert isinstance(found[1], RunSummary)
-    assert found[1].event == f"child:{run_id}.step"
-
-
 def test_what_is_over_lies_under_its_day() -> None:
     ended = RunSummary("r", "failed", 1, 2, updated_ms=1_767_326_400_000)
     assert index_key(ended).startswith(f"{layout.INDEX_DONE}2026-01-02/r/")
@@ -524,14 +406,3 @@ def test_what_is_over_lies_under_its_day() -> None:
 def test_a_key_that_says_nothing_is_nothing() -> None:
     for key in ("runs-index/v1/open/r/x", "runs-index/v1/open/r/1.2.open.a.b.c.d.e.f", "runs-index/v2/open/r/x", "x"):
         assert read_key(key) is None
-
-
-def test_tags_match_by_name_or_whole() -> None:
-    summary = RunSummary("r", "open", 1, 1, tags=("env=prod", "urgent"))
-    assert [summary.has_tag(tag) for tag in ("env", "env=prod", "urgent", "en", "prod")] == [
-        True,
-        True,
-        True,
-        False,
-        False,
-    ]

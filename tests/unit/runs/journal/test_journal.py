@@ -8,7 +8,7 @@ from holdfast.base.errors import Conflict, Corrupt, Fenced, Invalid, Refused
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Written
 from holdfast.runs.journal.entry import Draft
-from holdfast.runs.journal.history import read_history
+from holdfast.runs.journal.history import read_previous
 from holdfast.runs.journal.journal import Journal
 from tests.unit.runs.journal.journals import TINY, Archive, step
 
@@ -35,14 +35,6 @@ async def test_a_step_is_one_put_and_a_small_resume_one_get() -> None:
     assert again.history.entries[:21] == journal.history.entries
 
 
-async def test_callers_get_what_a_reader_will_get() -> None:
-    archive = Archive()
-    journal = await archive.begin()
-    (entry,) = await journal.append(Draft("step", {"stepId": "s", "result": ("a", 1)}))
-    assert entry.fields["result"] == ["a", 1]
-    assert (await archive.history()).entries == journal.history.entries
-
-
 async def test_the_older_session_is_fenced_for_good() -> None:
     archive = Archive()
     older = await archive.begin()
@@ -55,20 +47,6 @@ async def test_the_older_session_is_fenced_for_good() -> None:
     assert archive.spent() == {}
     await newer.append(step(1))
     assert [entry.session for entry in (await archive.history()).entries] == [1, 2, 2]
-
-
-async def test_of_two_that_open_the_same_session_one_wins() -> None:
-    archive = Archive()
-    await archive.begin()
-    history = await archive.history()
-    journals = await asyncio.gather(
-        *(Journal.begin(archive.store, archive.ambient, "r", history, {}) for _ in range(5)), return_exceptions=True
-    )
-    won = [journal for journal in journals if isinstance(journal, Journal)]
-    assert len(won) == 1
-    assert sum(isinstance(journal, Conflict) for journal in journals) == 4
-    assert (await archive.history()).state.writer == won[0].writer
-    assert len(history.entries) == 1
 
 
 async def test_a_run_is_created_once() -> None:
@@ -106,22 +84,6 @@ class Slow(MemoryStore):
         await asyncio.sleep(0)
         await self.go.wait()
         return outcome
-
-
-async def test_a_put_under_way_gathers_the_next_group() -> None:
-    backend = Slow()
-    archive = Archive(backend)
-    journal = await archive.begin()
-    backend.go.clear()
-    first = asyncio.ensure_future(journal.append(step(0)))
-    await asyncio.sleep(0)
-    others = [asyncio.ensure_future(journal.append(step(n))) for n in range(1, 9)]
-    await asyncio.sleep(0)
-    archive.spent()
-    backend.go.set()
-    await asyncio.gather(first, *others)
-    assert archive.spent() == {"put": 1}  # all eight
-    assert [entry.fields.get("stepId") for entry in journal.history.entries[1:]] == [f"s{n}" for n in range(9)]
 
 
 @pytest.mark.parametrize(("victim", "recorded"), [(0, [0, 1, 2, 3, 4, 5]), (3, [0, 1, 2, 4, 5])])
@@ -173,22 +135,6 @@ async def test_the_sender_goes_away_while_it_sends_for_others() -> None:
     assert (await archive.history()).entries == journal.history.entries
 
 
-async def test_cancelled_before_anything_was_sent_means_not_recorded() -> None:
-    backend = Slow()
-    archive = Archive(backend)
-    journal = await archive.begin()
-    backend.go.clear()
-    first = asyncio.ensure_future(journal.append(step(0)))
-    await asyncio.sleep(0)
-    waiting = [asyncio.ensure_future(journal.append(step(n))) for n in (1, 2)]
-    await asyncio.sleep(0)
-    waiting[0].cancel()
-    await asyncio.sleep(0)
-    backend.go.set()
-    await asyncio.gather(first, *waiting, return_exceptions=True)
-    assert [entry.fields.get("stepId") for entry in (await archive.history()).entries[1:]] == ["s0", "s2"]
-
-
 async def test_a_draft_that_has_no_place_fails_its_own_caller_alone() -> None:
     archive = Archive()
     journal = await archive.begin()
@@ -217,20 +163,6 @@ async def test_nothing_follows_the_end() -> None:
     reopened = await archive.begin("r", reopen=True)
     await reopened.append(step(2))
     assert reopened.state.status == "open"
-
-
-async def test_a_foreign_line_without_a_session_is_kept_and_built_upon() -> None:
-    archive = Archive()
-    journal = await archive.begin()
-    key, body = "runs/r/journal.jsonl", b"\n".join(archive.lines())
-    foreign = b'{"type": "step", "session": 1, "offset": 1, "timestamp": "2026-01-01T00:00:00Z", "stepId": "theirs"}'
-    await archive.backend.put(key, body + b"\n" + foreign)  # without a newline at the end
-    archive.spent()
-    (entry,) = await journal.append(step("ours"))
-    assert archive.spent() == {"get": 1, "put": 2}  # lost, looked, written
-    assert entry.offset == 2
-    assert archive.lines()[1] == foreign
-    assert [entry.fields.get("stepId") for entry in (await archive.history()).entries] == [None, "theirs", "sours"]
 
 
 async def test_a_foreign_end_stops_the_session() -> None:
@@ -266,19 +198,6 @@ async def test_a_deleted_run_is_not_opened() -> None:
         await archive.begin("r", reopen=True)
 
 
-async def test_sealing_replaces_lines_by_a_reference() -> None:
-    archive = Archive()
-    journal = await archive.begin(policy=TINY)
-    for number in range(30):
-        await journal.append(step(number))
-        whole = await archive.history()
-        assert whole.entries == journal.history.entries
-        assert whole.lines == journal.history.lines
-        assert len(archive.lines()) <= 1 + 2 + 1
-    assert len(journal.history.refs) <= 2 * 4
-    assert archive.lines()[0].startswith(b'{"format":1,"generation":0,"refs":[[')
-
-
 async def test_an_older_session_is_fenced_without_reading_segments() -> None:
     archive = Archive()
     older = await archive.begin()
@@ -291,5 +210,43 @@ async def test_an_older_session_is_fenced_without_reading_segments() -> None:
     assert archive.spent() == {"put": 1, "get": 1}
 
 
-async def test_a_missing_run_is_none() -> None:
-    assert await read_history(Archive().store, "missing") is None
+async def test_continuing_as_new_archives_the_old_history_and_starts_at_zero() -> None:
+    archive = Archive()
+    journal = await archive.begin(tags=["nightly"], inputHash="h", metadata={"a": 1}, input=1)
+    await journal.append(step(1))
+    before = archive.body()
+    archive.spent()
+    await journal.continue_as_new({"input": 2}, [step("first")])
+    assert archive.spent() == {"put": 2}
+    assert [entry.type for entry in journal.history.entries] == ["start", "step"]
+    assert (journal.session, journal.state.generation) == (2, 1)
+    first = journal.history.entries[0].fields
+    assert (first["input"], first["tags"], first["metadata"], first["inputHash"]) == (2, ["nightly"], {"a": 1}, "h")
+    (archived,) = archive.keys("generations/")
+    assert archive.shelf.objects[archived].body == before
+    await journal.append(step(2))
+    found = await archive.history()
+    assert found.entries == journal.history.entries
+    previous = await read_previous(archive.store, found)
+    assert previous is not None
+    assert [entry.fields.get("stepId") for entry in previous.entries] == [None, "s1"]
+
+
+async def test_what_waits_is_written_before_the_run_continues_as_new() -> None:
+    archive = Archive()
+    journal = await archive.begin()
+    answers = await asyncio.gather(journal.append(step(1)), journal.append(step(2)), journal.continue_as_new({}))
+    assert [entry.offset for answer in answers[:2] if answer for entry in answer] == [1, 2]
+    previous = await read_previous(archive.store, await archive.history())
+    assert previous is not None
+    assert len(previous.entries) == 3
+
+
+async def test_a_run_that_is_being_cancelled_stays_so_when_it_continues_as_new() -> None:
+    archive = Archive()
+    await archive.begin()
+    journal = await archive.begin("r", cancelling=True, reason="enough")
+    await journal.continue_as_new({})
+    assert (journal.state.status, journal.state.cancel_reason) == ("cancelling", "enough")
+    await journal.append(Draft("cancel", {}))
+    assert journal.state.status == "cancelled"

@@ -6,11 +6,9 @@ import pytest
 
 from holdfast.base.errors import Ambiguous, Fenced, Unavailable
 from holdfast.objects.memory import MemoryStore
-from holdfast.objects.store import OVERWRITE, Lost, Mode, Object, Written
-from holdfast.runs.journal.attempt import Attempt, Call, damaged, landed_attempt, superseded
-from holdfast.runs.journal.entry import Draft, Entry
-from holdfast.runs.journal.journal import Journal
-from holdfast.runs.journal.state import RunState
+from holdfast.objects.store import OVERWRITE, Lost, Mode, Written
+from holdfast.runs.journal.attempt import Attempt, landed_attempt
+from holdfast.runs.journal.entry import Entry
 from tests.unit.objects.scripted import Scripted
 from tests.unit.runs.journal.journals import TINY, Archive, Unsteady, step
 
@@ -28,14 +26,6 @@ async def test_whatever_happens_to_one_put_the_entry_is_there_once(word: str) ->
     await journal.append(step(2))
     assert await steps(archive) == ["s1", "s2"]
     assert (await archive.history()).entries == journal.history.entries
-
-
-@pytest.mark.parametrize("word", ["lost", "twice", "drop", "late", "clash", "busy"])
-async def test_whatever_happens_to_the_start_it_is_there_once(word: str) -> None:
-    archive = Archive(Scripted(word))
-    journal = await archive.begin()
-    assert [entry.type for entry in (await archive.history()).entries] == ["start"]
-    assert journal.session == 1
 
 
 class Overtaken(MemoryStore):
@@ -59,17 +49,6 @@ def foreign(kind: str, session: int, offset: int) -> bytes:
     return b"{" + fields.encode() + b',"stepId":"theirs"}\n'
 
 
-async def test_landed_and_built_upon_is_not_appended_again() -> None:
-    backend = Overtaken()
-    archive = Archive(backend)
-    journal = await archive.begin()
-    backend.meanwhile = foreign("step", 1, 2)
-    (entry,) = await journal.append(step(1))
-    assert entry.offset == 1
-    await journal.append(step(2))
-    assert await steps(archive) == ["s1", "theirs", "s2"]
-
-
 async def test_landed_and_then_ended_by_another_writer_returns_and_is_fenced_next() -> None:
     backend = Overtaken()
     archive = Archive(backend)
@@ -79,25 +58,6 @@ async def test_landed_and_then_ended_by_another_writer_returns_and_is_fenced_nex
     assert entry.offset == 1
     with pytest.raises(Fenced, match="it is cancelled"):
         await journal.append(step(2))
-
-
-async def test_landed_and_superseded_is_fenced_although_it_is_recorded() -> None:
-    backend = Overtaken()
-    archive = Archive(backend)
-    journal = await archive.begin()
-    backend.meanwhile = foreign("start", 2, 2)
-    with pytest.raises(Fenced, match="session 2 has started"):
-        await journal.append(step(1))
-    assert await steps(archive) == ["s1"]
-
-
-async def test_a_start_that_landed_and_was_built_upon_is_ours() -> None:
-    backend = Overtaken()
-    backend.meanwhile = foreign("step", 1, 1)
-    archive = Archive(backend)
-    journal = await archive.begin()
-    await journal.append(step(1))
-    assert await steps(archive) == ["theirs", "s1"]
 
 
 async def test_a_start_that_landed_and_was_superseded_is_fenced() -> None:
@@ -148,72 +108,6 @@ async def test_after_an_unknown_outcome_the_same_append_again_is_recorded_once(m
     assert await steps(archive) == ["s1", "s2"]
 
 
-@pytest.mark.parametrize("mode", ["lands", "vanishes"])
-async def test_after_an_unknown_outcome_another_append_goes_on_top_of_the_truth(mode: str) -> None:
-    backend = Unsteady()
-    archive = Archive(backend)
-    journal = await archive.begin()
-    backend.mode = mode
-    with pytest.raises(Ambiguous):
-        await journal.append(step(1))
-    backend.mode = "ok"
-    await journal.append(step(2))
-    assert await steps(archive) == (["s1", "s2"] if mode == "lands" else ["s2"])
-    await journal.append(step(1))  # now the answer is that it is there, or it is written
-    assert sorted(await steps(archive)) == ["s1", "s2"]
-    assert (await archive.history()).entries == journal.history.entries
-
-
-async def test_what_lands_late_wins_or_loses_but_never_both() -> None:
-    """The lost PUT arrives between our look and our next PUT."""
-
-    class Between(Unsteady):
-        armed = False
-
-        async def get(self, key: str) -> Object:
-            found = await super().get(key)
-            if self.armed:
-                self.armed = False
-                await self.arrive()
-            return found
-
-    backend = Between()
-    archive = Archive(backend)
-    journal = await archive.begin()
-    backend.mode = "late"
-    with pytest.raises(Ambiguous):
-        await journal.append(step(1))
-    backend.mode, backend.armed = "ok", True
-    (entry,) = await journal.append(step(2))
-    assert entry.offset == 2
-    assert await steps(archive) == ["s1", "s2"]
-    await backend.arrive()
-    assert await steps(archive) == ["s1", "s2"]
-
-
-async def test_two_attempts_of_unknown_outcome_are_distinguished() -> None:
-    """Both rest on the same version, have the same offset and, with a coarse clock, the same time."""
-    backend = Unsteady()
-    archive = Archive(backend)
-    journal = await archive.begin()
-    backend.mode = "late"
-    with pytest.raises(Ambiguous):
-        await journal.append(step(1))
-    first = list(backend.late)
-    backend.mode = "ok"
-    backend.late.clear()
-    backend.deaf = True
-    with pytest.raises(Ambiguous):
-        await journal.append(step(2))
-    backend.deaf = False
-    backend.late = first
-    await backend.arrive()  # the first of the two, and not the second
-    await journal.append(step(2))
-    assert await steps(archive) == ["s1", "s2"]
-    await journal.append(step(1))
-    assert await steps(archive) == ["s1", "s2"]
-
-
 async def test_a_failure_reaches_everybody_who_waits() -> None:
     backend = Unsteady()
     archive = Archive(backend)
@@ -224,20 +118,6 @@ async def test_a_failure_reaches_everybody_who_waits() -> None:
     backend.mode = "ok"
     answers = await asyncio.gather(*(journal.append(step(n)) for n in range(4)))
     assert await steps(archive) == ["s0", "s1", "s2", "s3"]
-
-
-async def test_in_doubt_and_superseded_meanwhile_is_fenced() -> None:
-    backend = Unsteady()
-    archive = Archive(backend)
-    journal = await archive.begin()
-    backend.mode = "vanishes"
-    with pytest.raises(Ambiguous):
-        await journal.append(step(1))
-    backend.mode = "ok"
-    await archive.begin()
-    with pytest.raises(Fenced):
-        await journal.append(step(1))
-    assert await steps(archive) == []
 
 
 async def test_sealing_that_fails_only_leaves_the_tail_long() -> None:
@@ -264,50 +144,11 @@ async def test_sealing_that_fails_only_leaves_the_tail_long() -> None:
     assert (await archive.history()).entries == journal.history.entries
 
 
-@pytest.mark.parametrize("word", ["lost", "drop", "late"])
-async def test_a_seal_in_doubt_needs_no_segment_to_be_read(word: str) -> None:
-    backend = Scripted("ok", "ok", "ok", word, word)  # start, step, segment, and the PUT that refers to it
-    archive = Archive(backend)
-    journal = await archive.begin(policy=TINY)
-    for number in range(6):
-        await journal.append(step(number))
-    assert await steps(archive) == [f"s{n}" for n in range(6)]
-
-
-async def test_a_session_that_lost_its_start_gets_a_conflict() -> None:
-    """The start's outcome stays unknown; it landed. The next session counts on."""
-    backend = Unsteady()
-    archive = Archive(backend)
-    backend.mode = "lands"
-    with pytest.raises(Ambiguous):
-        await Journal.begin(archive.store, archive.ambient, "r", None, {})
-    backend.mode = "ok"
-    journal = await archive.begin()
-    assert journal.session == 2
-    await journal.append(Draft("complete", {}))
-    assert [entry.type for entry in (await archive.history()).entries] == ["start", "start", "complete"]
-
-
 TIME = "2026-01-02T03:04:05Z"
 
 
 def entry(offset: int, name: str, *, session: int = 1, timestamp: str = TIME) -> Entry:
     return Entry("step", session, offset, timestamp, {"stepId": name, "result": 1.5})
-
-
-def test_a_higher_session_or_another_writer_stops_a_session() -> None:
-    mine = RunState(session=2, writer="me")
-    assert superseded(mine, 2, "me") is None
-    assert superseded(mine._replace(writer="you"), 2, "me") == "session 2 belongs to another writer"
-    assert superseded(mine._replace(session=3), 2, "me") == "session 3 has started"
-
-
-def test_what_was_recorded_must_still_be_there() -> None:
-    state = RunState(session=2, next_offset=5)
-    assert damaged(state, 2, 5) is None
-    assert damaged(state, 2, 4) is None
-    assert damaged(state, 2, 6) == "6 entries were recorded, and 5 are left"
-    assert damaged(state._replace(session=1), 2, 5) is not None
 
 
 def test_an_attempt_has_landed_if_all_its_lines_are_in_their_places() -> None:
@@ -325,12 +166,3 @@ def test_a_rewritten_line_is_ours_but_an_equal_one_comes_first() -> None:
     mine, twin = Attempt(entries=[entry(1, "a")]), Attempt(entries=[rewritten])
     assert landed_attempt([entry(0, "s"), rewritten], [mine]) is mine
     assert landed_attempt([entry(0, "s"), rewritten], [mine, twin]) is twin
-
-
-def test_every_caller_gets_its_own_entries() -> None:
-    calls = [Call((Draft("step"),)), Call((Draft("step"), Draft("step")))]
-    attempt = Attempt(calls=[(calls[0], 1), (calls[1], 2)], entries=[entry(n, str(n)) for n in (1, 2, 3)])
-    assert all(call.wanted for call in calls)
-    attempt.settle(attempt.entries)
-    assert [[each.offset for each in call.entries or []] for call in calls] == [[1], [2, 3]]
-    assert not any(call.wanted for call in calls)

@@ -6,10 +6,12 @@ from typing import Any, ClassVar
 from holdfast.base import codec
 from holdfast.base.codec import Document
 from holdfast.base.ids import Ambient
-from holdfast.bus import Bus, Event, Options, Retry
+from holdfast.bus import Bus, Event, Handler, Options, Retry, on
+from holdfast.bus.worker.runner import Runner
 from holdfast.objects.client import Client, Usage
 from holdfast.objects.memory import MemoryStore, Shelf
 from holdfast.objects.retry import RetryPolicy
+from tests.fakes.orders import OrderPlaced
 
 AT_ONCE = Retry(attempts=3, base_ms=0, max_ms=0, jitter_ms=0)
 
@@ -83,3 +85,27 @@ class Desk:
     def claim(self, event_id: str, handler_id: str, namespace: str = "default") -> Document:
         key = f"claims/{namespace}/{event_id}/{handler_id}.json"
         return codec.decode(self.shelf.objects[key].body, key=key)
+
+
+def recorder(log: list[Any], *types: type[Event], handler_id: str = "record", **options: Any) -> Handler:
+    """Appends the order of each event."""
+
+    @on(*(types or (OrderPlaced,)), id=handler_id, **options)
+    async def record(ctx: Any, event: Any) -> None:
+        log.append(getattr(event, "order_id", event))
+
+    return record
+
+
+async def turn(runner: Runner) -> int:
+    """Start what there is to do, and wait until it is done; how many events that were."""
+    started = await runner.step()
+    await runner.drain_flight()
+    return started
+
+
+async def finish(runner: Runner, *, leaving: bool = False) -> None:
+    """Turn by turn until nothing is left, and write the digest."""
+    while await turn(runner):
+        pass
+    await runner.feed.flush(leaving=leaving)

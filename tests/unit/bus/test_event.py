@@ -144,11 +144,3 @@ async def test_what_has_no_json_form_is_named_and_not_published(wrong: dict[str,
     with pytest.raises(Invalid, match="JSON form"):
         await desk.bus().publish(RegistryOdd(**wrong))
     assert desk.documents("events/") == {}
-
-
-async def test_a_payload_is_an_object() -> None:
-    bus = Desk().bus()
-    with pytest.raises(Invalid, match="list is not a payload"):
-        await bus.publish_raw("order.placed", [1])  # type: ignore[arg-type]  # a mistake
-    with pytest.raises(BadPayload, match=r"order\.placed: order_id"):
-        OrderPlaced.from_payload({"order_id": 5})

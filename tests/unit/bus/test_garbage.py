@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from holdfast.base.errors import Corrupt, Incompatible
-from holdfast.bus import on
+from holdfast.bus import Context, on
 from holdfast.bus.browse import Tail
 from tests.fakes.orders import OrderPlaced
-from tests.unit.bus.desk import Desk
+from tests.unit.bus.desk import Desk, turn
 
 MOMENT = "2027-01-15T07-59-00.000000+00-00"
 DAY = 86_400
@@ -70,8 +70,7 @@ async def test_a_digest_that_is_spoilt_under_a_worker_is_derived_anew() -> None:
         await bus.publish(OrderPlaced(order_id=kind))
         await bus.store.put("bus/default/digest.json", body)
         desk.watch.advance(seconds=1)
-        await runner.step()
-        await runner.drain_flight()
+        await turn(runner)
         await runner.feed.flush()
     await asyncio.wait_for(runner.run(until_idle=True), 60)
     assert {each.status for each in await bus.events()} == {"acked"}
@@ -120,6 +119,41 @@ async def test_what_cannot_be_read_is_shown_and_hides_nothing() -> None:
     await bus.drop_dead_letter("spoilt", "bill")
 
 
+def event(**fields: Any) -> bytes:
+    whole = {"id": "x", "namespace": "default", "type": "order.placed", "payload": {"order_id": "x"}, "priority": 1}
+    return json.dumps({**whole, "created_at": "2027-01-15T07:59:00+00:00", **fields}).encode()
+
+
+GARBAGE = {
+    f"events/default/{MOMENT}_deep.json": b"[" * 100_000,
+    f"events/default/{MOMENT}_order.json": event(order_key=["a"]),
+    f"events/default/{MOMENT}_endless.json": event(priority=float("inf")),
+    f"events/default/{MOMENT}_when.json": event(created_at=5),
+}
+CLAIMS = [b"[]", b'{"a":' * 100_000, b'{"claimed_at": 5}']
+
+
+async def test_garbage_stops_no_worker_and_leads_to_no_other_namespace() -> None:
+    seen: list[tuple[str, str]] = []
+
+    @on(OrderPlaced, id="note", ordered=True)
+    async def note(ctx: Context, event: OrderPlaced) -> None:
+        seen.append((event.order_id, ctx.namespace))
+
+    desk = Desk()
+    bus = desk.bus()
+    orders = [await bus.publish(OrderPlaced(order_id=str(number))) for number in range(len(CLAIMS) + 1)]
+    for order, body in zip(orders, CLAIMS, strict=False):
+        await bus.store.put(f"claims/default/{order.id}/note.json", body)
+    for key, body in GARBAGE.items():
+        await bus.store.put(key, body)
+    await bus.store.put(f"events/default/{MOMENT}_stray.json", event(namespace="a/../b", payload={"order_id": "stray"}))
+    worked = await asyncio.wait_for(bus.run([note], until_idle=True), 60)
+    assert sorted(seen) == [("3", "default"), ("stray", "default")]
+    assert (worked.handled, worked.waiting) == (2, len(CLAIMS))
+    assert [desk.shelf.objects[key].body for key in GARBAGE] == list(GARBAGE.values())
+
+
 async def test_a_letter_outlives_its_event() -> None:
     desk = Desk()
     bus = desk.bus()
@@ -131,35 +165,6 @@ async def test_a_letter_outlives_its_event() -> None:
     again = (await bus.replay_dead_letter(bad.id, "bill")).envelope
     assert (again.payload, again.priority, again.order_key) == ({"order_id": "bad"}, 7, "k")
     assert await bus.dead_letters() == []
-
-
-async def test_two_workers_keep_the_order_of_a_key() -> None:
-    """A worker that has not read an earlier event of a key must not hand out a later one."""
-    desk, begun, gate = Desk(), [], asyncio.Event()
-
-    @on(OrderPlaced, id="ordered", ordered=True)
-    async def ordered(ctx: Any, event: OrderPlaced) -> None:
-        begun.append(event.order_id)
-        await gate.wait()
-
-    runners = [desk.bus().runner([ordered]) for _ in range(2)]
-    for runner in [*runners, *runners]:
-        await runner._poll()
-    for number in range(12):
-        await desk.bus().publish(OrderPlaced(order_id=str(number)), order_key="k")
-        desk.watch.advance(seconds=0.001)
-    for runner in runners:
-        await runner._poll()
-        await runner._claim()
-    for _ in range(20):
-        await asyncio.sleep(0)
-    assert begun in ([], ["0"])
-    gate.set()
-    while len(begun) < 12:
-        for runner in runners:
-            await runner.step()
-            await runner.drain_flight()
-    assert begun == [str(number) for number in range(12)]
 
 
 async def test_a_tail_shows_each_event_once_whatever_clocks_say() -> None:

@@ -1,6 +1,7 @@
 """Handlers that misbehave fail their own event alone; workers that stop hand back what they have not finished."""
 
 import asyncio
+import math
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
@@ -8,13 +9,13 @@ from typing import Any, ClassVar
 
 import pytest
 
-from holdfast.base.errors import Corrupt, Invalid
+from holdfast.base.errors import Corrupt
 from holdfast.bus import Bus, Context, Event, Handler, Later, on
 from holdfast.bus.errors import BadHandler
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.store import Object
 from tests.fakes.orders import OrderPlaced
-from tests.unit.bus.desk import Desk
+from tests.unit.bus.desk import Desk, recorder, turn
 
 
 class Thing(Event):
@@ -158,8 +159,7 @@ async def test_later_without_a_time_is_the_next_poll() -> None:
 
     order = await bus.publish(OrderPlaced(order_id="o1"))
     runner = bus.runner([wait])
-    await runner.step()
-    await runner.drain_flight()
+    await turn(runner)
     assert await runner.step() == 0
     desk.watch.advance(seconds=6)
     assert await runner.step() == 1
@@ -192,6 +192,14 @@ def test_a_function_that_cannot_handle_is_refused_when_it_is_declared(function: 
         on(OrderPlaced)(function)
 
 
+@pytest.mark.parametrize("options", [{"concurrency": 0}, *({"timeout": each} for each in (0, -1, math.nan, math.inf))])
+def test_an_option_out_of_range_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(BadHandler, match=r"concurrency|cannot be given"):
+        on(OrderPlaced, **options)
+    with pytest.raises(BadHandler, match="classes"):
+        on()
+
+
 @pytest.mark.parametrize("function", [two, spread, partial(three, more=1), Callme(), print])
 def test_a_function_that_can_is_not(function: Any) -> None:
     assert on(OrderPlaced, id="h")(function).id == "h"
@@ -203,27 +211,6 @@ async def test_an_object_that_can_be_called_is_called() -> None:
     order = await desk.bus().publish(OrderPlaced(order_id="o1"))
     await desk.bus().run([handler], until_idle=True)
     assert desk.claim(order.id, "h")["last_error"] == "ValueError: it was called"
-
-
-@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf")])
-def test_a_timeout_is_a_time(seconds: float) -> None:
-    with pytest.raises(BadHandler, match="cannot be given"):
-        on(OrderPlaced, timeout=seconds)
-
-
-async def test_one_handler_instead_of_a_list_is_named() -> None:
-    handler = on(OrderPlaced, id="h")(two)
-    with pytest.raises(BadHandler, match="a list of handlers"):
-        await Desk().bus().run(handler)  # type: ignore[arg-type]  # a mistake
-
-
-@pytest.mark.parametrize("key", [5, "\ud800", "x" * 2_000, b"k"])
-async def test_keys_that_are_no_text_are_named(key: Any) -> None:
-    desk = Desk()
-    for option in ("key", "order_key"):
-        with pytest.raises(Invalid, match="key"):
-            await desk.bus().publish(OrderPlaced(order_id="o1"), **{option: key})
-    assert desk.documents("") == {}
 
 
 async def test_a_boundary_that_cannot_be_read_costs_no_event_a_lease() -> None:
@@ -238,14 +225,6 @@ async def test_a_boundary_that_cannot_be_read_costs_no_event_a_lease() -> None:
     assert (claim["last_error"], claim.get("lost_leases", 0), claim["attempts"]) == ("handed back", 0, 0)
     desk.shelf.remove("bus/default/boundary.json")
     assert (await bus.run([handler], until_idle=True)).handled == 1
-
-
-def recorder(log: list[Any]) -> Handler:
-    @on(OrderPlaced, id="record")
-    async def record(ctx: Context, event: OrderPlaced) -> None:
-        log.append(event.order_id)
-
-    return record
 
 
 class Stuck(MemoryStore):
@@ -273,20 +252,6 @@ async def test_a_stopped_worker_leaves_a_long_poll_and_claims_nothing() -> None:
     assert runner.is_healthy  # the store answers
     stop.set()
     assert (await working).handled == 0
-    assert desk.documents("claims/") == {}
-
-
-async def test_a_worker_that_is_stopped_while_it_polls_claims_nothing() -> None:
-    desk = Desk()
-    bus, stop = desk.bus(), asyncio.Event()
-
-    async def stopping() -> None:
-        stop.set()
-
-    await bus.publish(OrderPlaced(order_id="o1"))
-    runner = bus.runner([recorder([])])
-    runner.mend = stopping  # it is the first thing that a worker does
-    assert (await runner.run(stop=stop)).handled == 0
     assert desk.documents("claims/") == {}
 
 

@@ -5,21 +5,11 @@ from typing import Any
 from holdfast.bus import Bus, on
 from holdfast.bus.worker.runner import Runner
 from tests.fakes.orders import OrderPlaced
-from tests.unit.bus.desk import Desk, InvoiceSent
+from tests.unit.bus.desk import Desk, InvoiceSent, finish, recorder
 
 
-def runner_of(bus: Bus, seen: list[str], **options: Any) -> Runner:
-    @on(OrderPlaced, id="record", **options)
-    async def record(ctx: Any, event: OrderPlaced) -> None:
-        seen.append(event.order_id)
-
-    return bus.runner([record])
-
-
-async def finish(runner: Runner) -> None:
-    while await runner.step():
-        await runner.drain_flight()
-    await runner.feed.flush()
+def runner_of(bus: Bus, seen: list[str]) -> Runner:
+    return bus.runner([recorder(seen)])
 
 
 async def crowded(desk: Desk, seen: list[str]) -> Runner:
@@ -37,18 +27,6 @@ async def crowded(desk: Desk, seen: list[str]) -> Runner:
     assert len(seen) == 31
     seen.clear()
     return runner
-
-
-async def test_a_clock_that_is_a_little_behind_is_seen_by_the_next_poll() -> None:
-    desk = Desk()
-    seen: list[Any] = []
-    bus = desk.bus()
-    await bus.publish(OrderPlaced(order_id="a"))
-    runner = runner_of(bus, seen)
-    await finish(runner)
-    await desk.bus(skew_s=-5).publish(OrderPlaced(order_id="late"))
-    await finish(runner)
-    assert seen == ["a", "late"]
 
 
 async def test_a_clock_that_is_far_behind_is_seen_by_the_sweep() -> None:
@@ -102,21 +80,6 @@ async def test_an_event_of_the_future_hides_no_other() -> None:
     await bus.publish(OrderPlaced(order_id="now"))
     await finish(runner)
     assert seen == ["now"]
-
-
-async def test_the_events_of_a_dead_worker_are_claimed_when_its_lease_is_over() -> None:
-    desk = Desk()
-    seen: list[Any] = []
-    await desk.bus().publish(OrderPlaced(order_id="o1"))
-    dying = runner_of(desk.bus(), [])
-    await dying.feed.poll()
-    await dying.claims.take(next(iter(dying.feed.view("record").open)), "record")
-    heir = runner_of(desk.bus(), seen)
-    await finish(heir)
-    assert seen == []
-    desk.watch.advance(seconds=31)
-    await finish(heir)
-    assert seen == ["o1"]
 
 
 async def test_a_digest_that_is_gone_is_derived_anew() -> None:

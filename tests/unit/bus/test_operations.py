@@ -1,6 +1,8 @@
 """Publishing once, cleaning up, handlers, sessions, and looking at it all."""
 
 import asyncio
+import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from holdfast.bus.errors import BadHandler
 from holdfast.bus.sessions import Session, list_sessions, prune
 from holdfast.bus.worker.digest import DigestShape
 from tests.fakes.orders import OrderPlaced
-from tests.unit.bus.desk import Desk
+from tests.unit.bus.desk import Desk, turn
 
 DAY = 86_400
 
@@ -40,27 +42,29 @@ async def test_a_publisher_that_finds_its_key_taken_writes_the_missing_event() -
     assert list(desk.documents("events/")) == [first.envelope.key]
 
 
-async def test_without_a_key_a_second_try_is_a_second_event() -> None:
+def publish(**options: Any) -> Callable[[Any], Any]:
+    return lambda bus: bus.publish(**{"event": OrderPlaced(order_id="o1"), **options})
+
+
+MISTAKES: list[tuple[Callable[[Any], Any], type[Exception], str]] = [
+    *((publish(delay=delay), Invalid, "delayed") for delay in (-1.0, math.nan, "5m", None)),
+    *((publish(key=key), Invalid, "key") for key in (5, "\ud800", "x" * 2_000)),
+    *((publish(order_key=key), Invalid, "key") for key in (5, "\ud800", b"k")),
+    (publish(event={"order_id": "o1"}), Invalid, "a dict is not an event"),
+    (publish(priority="high"), Invalid, "'high' is not a priority"),
+    (lambda bus: bus.publish_raw("order.placed", [1]), Invalid, "list is not a payload"),
+    (lambda bus: bus.run([print]), BadHandler, "is not a handler"),
+    (lambda bus: bus.run(bill), BadHandler, "a list of handlers"),
+    (lambda bus: bus.run([bill, bill]), BadHandler, "two handlers have the id bill"),
+]
+
+
+@pytest.mark.parametrize(("act", "kind", "words"), MISTAKES)
+async def test_a_callers_mistake_is_named_and_writes_nothing(act: Any, kind: type[Exception], words: str) -> None:
     desk = Desk()
-    for _ in range(2):
-        await desk.bus().publish(OrderPlaced(order_id="o1"))
-    assert len(desk.documents("events/")) == 2
-
-
-@pytest.mark.parametrize("delay", [-1.0, float("nan"), float("inf"), "5m", None])
-async def test_a_delay_must_be_a_time(delay: float) -> None:
-    with pytest.raises(Invalid, match="delayed"):
-        await Desk().bus().publish(OrderPlaced(order_id="o1"), delay=delay)
-
-
-async def test_invalid_events_priorities_and_handlers_are_named() -> None:
-    bus, given = Desk().bus(), {"order_id": "o1"}
-    with pytest.raises(Invalid, match="a dict is not an event"):
-        await bus.publish(given)  # type: ignore[arg-type]  # a mistake
-    with pytest.raises(Invalid, match="'high' is not a priority"):
-        await bus.publish(OrderPlaced(order_id="o1"), priority="high")  # type: ignore[arg-type]  # a mistake
-    with pytest.raises(BadHandler, match="is not a handler"):
-        await bus.run([print])  # type: ignore[list-item]  # a mistake
+    with pytest.raises(kind, match=words):
+        await act(desk.bus())
+    assert desk.documents("") == {}
 
 
 async def test_cleanup_removes_old_events_claims_and_keys_and_leaves_letters() -> None:
@@ -198,14 +202,12 @@ async def test_a_worker_that_runs_while_its_handler_is_retired_goes_on() -> None
     bus = desk.bus()
     runner = bus.runner([bill])
     await bus.publish(OrderPlaced(order_id="o1"))
-    await runner.step()
-    await runner.drain_flight()
+    await turn(runner)
     await runner.step()
     await bus.publish(OrderPlaced(order_id="o2"))
     await bus.retire("bill")  # its session is not registered: as if it had been silent for a minute
     for _ in range(3):
-        await runner.step()
-        await runner.drain_flight()
+        await turn(runner)
     await runner.feed.flush()
     claims = desk.documents("claims/").values()
     assert [claim["generation"] for claim in claims if claim["ack_at"]] == [1, 1]

@@ -8,30 +8,18 @@ import pytest
 
 from holdfast.bus import (
     AnyEvent,
-    BadHandler,
     ChainTooDeep,
     ClaimLost,
     Context,
     DeadLetter,
     DeadLettered,
-    Event,
-    Handler,
     Later,
     Retry,
     on,
 )
-from holdfast.bus.event import Emission
 from holdfast.bus.worker.claims import Busy, Hold, Over
 from tests.fakes.orders import OrderPlaced
-from tests.unit.bus.desk import AT_ONCE, Desk, InvoiceSent
-
-
-def recorder(log: list[Any], *types: type[Event], **options: Any) -> Handler:
-    @on(*(types or (OrderPlaced,)), id="record", **options)
-    async def record(ctx: Context, event: Any) -> None:
-        log.append(getattr(event, "order_id", event))
-
-    return record
+from tests.unit.bus.desk import AT_ONCE, Desk, InvoiceSent, recorder
 
 
 async def test_handlers_may_be_blocking_or_async_and_each_gets_every_event_of_its_types() -> None:
@@ -54,29 +42,6 @@ async def test_handlers_may_be_blocking_or_async_and_each_gets_every_event_of_it
     assert (worked.handled, worked.failed, worked.waiting) == (3, 0, 0)
     assert (await bus.run([plain, both], until_idle=True)).handled == 0
     assert desk.documents("sessions/") == {}
-
-
-async def test_priority_first_then_age() -> None:
-    desk = Desk()
-    seen: list[Any] = []
-    bus = desk.bus()
-    for order, priority in (("a", 100), ("b", 100), ("c", 200), ("d", 1)):
-        await bus.publish(OrderPlaced(order_id=order), priority=priority)
-    await bus.run([recorder(seen, concurrency=1)], until_idle=True)
-    assert seen == ["c", "a", "b", "d"]
-
-
-async def test_a_delayed_event_waits() -> None:
-    desk = Desk()
-    seen: list[Any] = []
-    bus = desk.bus()
-    await bus.publish(OrderPlaced(order_id="later"), delay=3_600)
-    await bus.publish(OrderPlaced(order_id="now"))
-    assert (await bus.run([recorder(seen)], until_idle=True)).waiting == 1
-    assert seen == ["now"]
-    desk.watch.advance(seconds=3_601)
-    await bus.run([recorder(seen)], until_idle=True)
-    assert seen == ["now", "later"]
 
 
 async def test_failures_are_tried_again_then_buried_with_lineage_and_an_event() -> None:
@@ -158,22 +123,6 @@ async def test_emissions_become_visible_with_the_ack_alone() -> None:
     assert child["priority"] == 7
 
 
-async def test_a_worker_that_finds_a_settled_claim_writes_its_effects() -> None:
-    """A worker acks, and dies before what it emitted is published."""
-    desk = Desk()
-    bus = desk.bus()
-    published = await bus.publish(OrderPlaced(order_id="o1"))
-    dying = bus.runner([recorder([])])
-    name = published.envelope.name
-    hold = await dying.claims.take(name, "record")
-    assert isinstance(hold, Hold)
-    child = dying.publisher.compose(Emission("invoice.sent", {"order_id": "o1"}), published.envelope)
-    await dying.claims.ack(hold, (child.document(),))
-    assert child.key not in desk.shelf.objects
-    await desk.bus().run([recorder([])], until_idle=True)
-    assert child.key in desk.shelf.objects
-
-
 async def test_loops_end_at_the_limit() -> None:
     desk, depths = Desk(), []
     bus = desk.bus(max_chain_depth=3)
@@ -186,31 +135,6 @@ async def test_loops_end_at_the_limit() -> None:
     await bus.publish(OrderPlaced(order_id="o1"))
     assert (await bus.run([loop], until_idle=True)).dead == 1
     assert depths == [0, 1, 2, 3]
-
-
-async def test_ordered_handlers_take_one_of_a_key_at_a_time() -> None:
-    desk, seen, most = Desk(), [], 0
-    bus = desk.bus()
-    at_work: dict[str, int] = {"a": 0, "b": 0}
-
-    @on(OrderPlaced, id="bill", ordered=True, concurrency=8)
-    async def bill(ctx: Context, event: OrderPlaced) -> None:
-        nonlocal most
-        key = event.order_id[0]
-        at_work[key] += 1
-        most = max(most, at_work[key])
-        await asyncio.sleep(0)
-        at_work[key] -= 1
-        if event.order_id == "a2" and ctx.attempt == 1:
-            raise ValueError("again")
-        seen.append(event.order_id)
-
-    for order in ("a1", "a2", "b1", "a3", "b2"):
-        await bus.publish(OrderPlaced(order_id=order), order_key=order[0])
-    await bus.run([bill], until_idle=True)
-    assert most == 1
-    assert [each for each in seen if each[0] == "a"] == ["a1", "a2", "a3"]
-    assert [each for each in seen if each[0] == "b"] == ["b1", "b2"]
 
 
 async def test_a_zombie_changes_nothing() -> None:
@@ -280,17 +204,6 @@ async def test_the_lease_is_renewed_while_a_handler_runs() -> None:
     worked = await bus.run([bill], until_idle=True)
     assert (worked.handled, worked.lost) == (1, 0)
     assert leases == sorted(set(leases))
-
-
-async def test_handlers_that_make_no_sense_are_refused() -> None:
-    desk = Desk()
-    with pytest.raises(BadHandler, match="classes"):
-        on()
-    with pytest.raises(BadHandler, match="concurrency"):
-        on(OrderPlaced, concurrency=0)
-    twice = recorder([])
-    with pytest.raises(BadHandler, match="two handlers have the id record"):
-        desk.bus().runner([twice, twice])
 
 
 async def test_a_platform_may_give_handlers_a_context_of_its_own() -> None:

@@ -1,6 +1,5 @@
 """Cron ticks: once each across sessions, in their time zone, with a policy for what was missed."""
 
-import asyncio
 from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -111,26 +110,6 @@ async def test_a_schedule_that_cannot_fire_keeps_no_other_from_it() -> None:
     assert each.fired == 1
     assert len(desk.documents("events/")) == 1
     assert 0 < each.rest_s() <= HOUR
-
-
-async def test_ten_sessions_fire_a_tick_once() -> None:
-    desk = Desk()
-    hourly = Schedule("0 * * * *", EVENT)
-    tickers = [ticker(desk, hourly) for _ in range(10)]
-    for each in tickers:
-        assert await each.fire_due() == 0
-    for _ in range(3):
-        desk.watch.advance(seconds=HOUR)
-        assert sum(await asyncio.gather(*(each.fire_due() for each in tickers))) == 1
-    assert len(fired(desk)) == len(set(fired(desk))) == 3
-
-
-async def test_cron_in_every_session_fires_as_often_as_there_are_sessions() -> None:
-    """The naive way: each session publishes the tick under an id of its own."""
-    desk = Desk()
-    for _ in range(10):
-        await desk.bus().publish(EVENT)
-    assert len(fired(desk)) == 10
 
 
 @pytest.mark.parametrize(("misfire", "made_good"), [("skip", 0), ("once", 1), ("all", 5)])

@@ -10,15 +10,11 @@ from holdfast.bus import Handler, Later, on
 from holdfast.bus.worker.digest import DigestShape, Section
 from holdfast.bus.worker.runner import Runner
 from tests.fakes.orders import OrderPlaced
-from tests.unit.bus.desk import Desk
+from tests.unit.bus.desk import Desk, finish, recorder, turn
 
 
-def recorder(done: list[str], concurrency: int = 1, **options: Any) -> Handler:
-    @on(OrderPlaced, id="bill", concurrency=concurrency, **options)
-    async def bill(ctx: Any, event: OrderPlaced) -> None:
-        done.append(event.order_id)
-
-    return bill
+def bill(done: list[str], concurrency: int = 1, **options: Any) -> Handler:
+    return recorder(done, handler_id="bill", concurrency=concurrency, **options)
 
 
 async def fill(desk: Desk, priorities: list[int], **options: Any) -> None:
@@ -42,9 +38,8 @@ async def test_a_full_window_stops_the_reading_and_the_cursor_and_skips_nothing(
     desk, done = Desk(), list[str]()
     await fill(desk, [100] * 4_000)
     desk.spent()
-    runner = desk.bus().runner([recorder(done, concurrency=100)])
-    await runner.step()
-    await runner.drain_flight()
+    runner = desk.bus().runner([bill(done, concurrency=100)])
+    await turn(runner)
     await runner.feed.flush()
     spent = desk.spent()
     assert 2_048 <= spent["get"] <= 2_048 + 20  # bodies, and now and then the digest
@@ -54,8 +49,7 @@ async def test_a_full_window_stops_the_reading_and_the_cursor_and_skips_nothing(
     assert await runner.feed.poll() == 0  # enough to do: no listing
     assert "list" not in desk.spent()
     for _ in range(4_000):
-        await runner.step()
-        await runner.drain_flight()
+        await turn(runner)
         if len(done) == 4_000:
             break
     assert sorted(done, key=int) == [str(number) for number in range(4_000)]
@@ -64,14 +58,13 @@ async def test_a_full_window_stops_the_reading_and_the_cursor_and_skips_nothing(
 async def test_within_the_window_the_highest_priority_goes_first_beyond_it_the_oldest(narrow: None) -> None:
     desk, done = Desk(), list[str]()
     await fill(desk, [number % 5 for number in range(200)])
-    runner = desk.bus().runner([recorder(done)])
-    await runner.step()
-    await runner.drain_flight()
+    runner = desk.bus().runner([bill(done)])
+    await turn(runner)
     names = [event.envelope.name for event in reversed(await desk.bus().events(limit=None))]
     assert set(runner.feed.view("bill").open) == set(names[:32])  # the oldest
     assert done == ["4"]  # of them the oldest of the highest priority
-    while await runner.step():
-        await runner.drain_flight()
+    while await turn(runner):
+        pass
     assert len(done) == len(set(done)) == 200
     lag = max(place - int(number) for place, number in enumerate(done))
     assert lag < 200  # the lowest priority is overtaken, and done in the end
@@ -92,10 +85,9 @@ async def delayed(desk: Desk, done: list[str], *, events: int = 5_000) -> Runner
     for number in range(60):
         await bus.publish(OrderPlaced(order_id=f"k{number % 3}/{number}"), order_key=f"k{number % 3}")
     desk.watch.advance(seconds=20)
-    runner = desk.bus().runner([recorder(done, concurrency=100, ordered=True)])
+    runner = desk.bus().runner([bill(done, concurrency=100, ordered=True)])
     for _ in range(30):
-        await runner.step()
-        await runner.drain_flight()
+        await turn(runner)
     return runner
 
 
@@ -107,8 +99,8 @@ async def test_five_thousand_delayed_events_hold_up_no_other_and_no_order() -> N
         numbers = [int(each.partition("/")[2]) for each in done if each.startswith(key)]
         assert numbers == sorted(numbers)
     desk.watch.advance(seconds=3_600)
-    while await runner.step():
-        await runner.drain_flight()
+    while await turn(runner):
+        pass
     assert len(done) == len(set(done)) == 5_060
     numbers = [int(each[7:]) for each in done if each.startswith("delayed")]
     for rest in range(50):
@@ -134,14 +126,13 @@ async def test_a_key_that_waits_for_long_holds_up_no_other_key(narrow: None) -> 
         await bus.publish(OrderPlaced(order_id=f"behind{number}"), order_key="slow")
     await bus.publish(OrderPlaced(order_id="other"), order_key="other")
     desk.watch.advance(seconds=20)
-    runner = desk.bus().runner([recorder(done, concurrency=20, ordered=True)])
+    runner = desk.bus().runner([bill(done, concurrency=20, ordered=True)])
     for _ in range(10):
-        await runner.step()
-        await runner.drain_flight()
+        await turn(runner)
     assert done == ["other"]
     desk.watch.advance(seconds=3_600)
-    while await runner.step():
-        await runner.drain_flight()
+    while await turn(runner):
+        pass
     assert done == ["other", "first", *(f"behind{number}" for number in range(100))]
 
 
@@ -194,14 +185,13 @@ async def test_of_every_ordering_key_only_the_oldest_is_handed_out(narrow: None,
 
     await publish(rng.randrange(200, 400))
     runner = desk.bus().runner([bill])
-    for turn in range(3_000):
+    for number in range(3_000):
         desk.watch.advance(seconds=1)
         wanted = model.next(desk.watch.ns)
         started.clear()
-        await runner.step()
-        await runner.drain_flight()
+        await turn(runner)
         assert set(started) <= wanted
-        if turn % 10 == 0 and turn < 100:
+        if number % 10 == 0 and number < 100:
             await publish(rng.randrange(30))
         if not any(model.lines.values()):
             break
@@ -210,13 +200,12 @@ async def test_of_every_ordering_key_only_the_oldest_is_handed_out(narrow: None,
 
 async def test_an_event_whose_owner_is_dead_is_taken_after_three_polls() -> None:
     desk, done = Desk(), list[str]()
-    await desk.bus().runner([recorder([])]).feed.flush()  # joins, and dies
+    await desk.bus().runner([bill([])]).feed.flush()  # joins, and dies
     await fill(desk, [100] * 40)
-    runner = desk.bus().runner([recorder(done, concurrency=40)])
+    runner = desk.bus().runner([bill(done, concurrency=40)])
     handled = []
     for _ in range(5):
-        await runner.step()
-        await runner.drain_flight()
+        await turn(runner)
         handled.append(len(done))
     assert 0 < handled[0] < 40
     assert handled[0] == handled[1] == handled[2]
@@ -230,16 +219,13 @@ async def test_a_handler_whose_window_is_full_holds_up_no_other_handler(narrow: 
     @on(OrderPlaced, id="slow", concurrency=1)
     async def slow(ctx: Any, event: OrderPlaced) -> None: ...
 
-    runner = desk.bus().runner([recorder(done, concurrency=16), slow])
+    runner = desk.bus().runner([bill(done, concurrency=16), slow])
     while len(done) < 300:
-        await runner.step()
-        await runner.drain_flight()
+        await turn(runner)
     await runner.feed.flush()
     assert section_of(desk, "slow").settled < 60
     assert len(section_of(desk, "slow").open) <= 64  # full, and what was read for the other one in the same batch
-    while await runner.step():
-        await runner.drain_flight()
-    await runner.feed.flush()
+    await finish(runner)
     assert section_of(desk, "slow").settled == 300
 
 
@@ -250,13 +236,13 @@ async def test_one_worker_has_all_events_of_an_ordering_key() -> None:
     for number in range(120):
         await bus.publish(OrderPlaced(order_id=str(number)), order_key=f"k{number % 12}")
     desk.watch.advance(seconds=20)
-    runners = [desk.bus().runner([recorder(done, concurrency=20, ordered=True)]) for done in lists]
+    runners = [desk.bus().runner([bill(done, concurrency=20, ordered=True)]) for done in lists]
     for runner in [*runners, *runners]:  # they learn of each other
         await runner.feed.flush()
         await runner.feed.read()
     for runner in runners:
-        while await runner.step():  # without waiting for what the other worker writes
-            await runner.drain_flight()
+        while await turn(runner):  # without waiting for what the other worker writes
+            pass
     first, second = ({int(each) % 12 for each in done} for done in lists)
     assert first | second == set(range(12))
     assert not first & second
@@ -267,15 +253,14 @@ async def test_a_section_of_an_older_version_with_events_beside_the_digest_is_de
     desk, done = Desk(), list[str]()
     bus = desk.bus()
     await fill(desk, [100] * 10)
-    runner = bus.runner([recorder(done, concurrency=4)])
-    await runner.step()
-    await runner.drain_flight()
+    runner = bus.runner([bill(done, concurrency=4)])
+    await turn(runner)
     await runner.feed.flush(leaving=True)
     key = "bus/default/digest.json"
     document = desk.documents(key)[key]
     section = document["handlers"]["bill"]
     section |= {"cursor": max(section["open"]), "open": {}, "recent": [], "piles": [["ready", 0, 0, [-100, "x"], []]]}
     await bus.store.put(key, json.dumps(document).encode())
-    worked = await desk.bus().run([recorder(done)], until_idle=True)
+    worked = await desk.bus().run([bill(done)], until_idle=True)
     assert worked.handled == 6
     assert len(done) == len(set(done)) == 10

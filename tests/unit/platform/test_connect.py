@@ -72,13 +72,6 @@ class TestConnect:
                 assert grant.epoch == 1
             assert grant.ended
 
-    def test_usage_is_the_store_s_own(self) -> None:
-        with holdfast.connect("memory:") as hf:
-            before = hf.store.usage.requests()
-            hf.store.put("a", b"x")
-            hf.store.get("a")
-            assert hf.store.usage.requests() == before + 2
-
     def test_its_thread_ends_with_it(self) -> None:
         before = threading.active_count()
         with holdfast.connect("memory:") as hf:
@@ -103,18 +96,6 @@ class TestConnect:
         with pytest.raises(Invalid, match="no known scheme"):
             holdfast.connect("nowhere")
         assert threading.active_count() == before
-
-    def test_an_address_that_cannot_be_read_starts_starts_nothing_that_stays(self) -> None:
-        before = threading.active_count()
-        with pytest.raises(Invalid, match="no known scheme"), holdfast.connect("nowhere"):
-            pass
-        assert threading.active_count() == before
-
-    def test_two_connections_to_a_named_memory_store_meet(self) -> None:
-        with holdfast.connect("memory:meeting") as first, holdfast.connect("memory:meeting") as second:
-            first.store.put("a", b"x")
-            assert second.store.get("a").body == b"x"
-            first.store.delete("a")
 
 
 class TestOpen:

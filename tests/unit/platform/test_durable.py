@@ -6,14 +6,12 @@ from typing import Any
 import pytest
 
 from holdfast import runs
-from holdfast.base.codec import Document
 from holdfast.base.config import BusSection, Settings
 from holdfast.base.errors import Invalid, Unavailable
 from holdfast.bus import on
 from holdfast.platform import durable
 from holdfast.platform.durable import BusCourier, run_id_of
 from holdfast.runs.engine.outbox import carried_by
-from holdfast.runs.journal.history import read_history
 from tests.unit.platform.kit import InvoiceDue, OrderTaken, platform, published
 
 
@@ -101,15 +99,6 @@ async def test_an_event_of_a_step_is_published_once_with_it_also_after_a_crash()
         puts = hf.store.usage.by_verb["put"]
         await hf.start(checkout, "o1", run_id="r1")
         assert hf.store.usage.by_verb["put"] == puts
-
-
-async def test_a_journal_says_up_to_where_everything_is_out() -> None:
-    async with platform() as hf:
-        await hf.start(checkout, "o1", run_id="r1")
-        history = await read_history(hf.store, "r1")
-        assert history is not None
-        marks: list[Document] = [entry.fields for entry in history.entries if "outboxTo" in entry.fields]
-        assert [entry["outboxTo"] for entry in marks] == [1]
 
 
 async def test_a_try_that_fails_emits_nothing() -> None:

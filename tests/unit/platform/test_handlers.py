@@ -6,7 +6,6 @@ import pytest
 
 from holdfast.base.errors import Invalid
 from holdfast.bus import BadHandler, on
-from holdfast.bus.worker.claims import Claims, Hold
 from holdfast.ontology.chain.history import commits
 from holdfast.platform.handlers import Context as PlatformContext
 from holdfast.platform.open import Holdfast
@@ -107,43 +106,6 @@ async def test_commits_of_one_handler_are_distinguished() -> None:
             assert {each.id: each.amount for each in await onto.all(Invoice)} == {"first": 1, "second": 2}
 
 
-async def test_an_attempt_is_noted_in_the_claim_before_it_is_made() -> None:
-    async with platform() as hf:
-        order = await hf.bus().publish(OrderTaken(order_id="o1"))
-        await hf.run([bill], until_idle=True)
-        (claim,) = (await hf.bus().inspect(order.id)).claims
-        ((number, commit_id, path),) = claim["commits"]
-        assert (number, commit_id) == (1, 1)
-        assert await hf.store.find(path) is not None
-
-
-class Forgetful(Claims):
-    """Notes nothing: what a naive handler knows of its last life."""
-
-    async def note(self, hold: Hold, commits: tuple[tuple[int, int, str], ...]) -> None:
-        return
-
-
-async def test_without_the_note_a_retry_commits_and_emits_again() -> None:
-    tries = 0
-
-    @on(OrderTaken, id="naive")
-    async def naive(ctx: PlatformContext, event: OrderTaken) -> None:
-        nonlocal tries
-        tries += 1
-        ctx.emit(InvoiceDue(order_id=event.order_id))
-        await ctx.commit()
-        if tries == 1:
-            raise ValueError("after the commit")
-
-    async with platform() as hf:
-        await hf.bus().publish(OrderTaken(order_id="o1"))
-        async with hf.runner([naive]) as runner:
-            runner.claims.__class__ = Forgetful
-            await runner.run(until_idle=True)
-        assert len(await published(hf, "invoice.due")) == 2
-
-
 async def test_what_is_ensured_and_not_committed_is_a_failure() -> None:
     @on(OrderTaken, id="careless")
     async def careless(ctx: PlatformContext, event: OrderTaken) -> None:
@@ -156,15 +118,6 @@ async def test_what_is_ensured_and_not_committed_is_a_failure() -> None:
         (letter,) = await hf.bus().dead_letters()
         assert "never committed" in letter["last_error"]
         assert await numbers(hf) == []
-
-
-async def test_handlers_side_by_side_commit_each_its_own() -> None:
-    async with platform() as hf:
-        for number in range(12):
-            await hf.bus().publish(OrderTaken(order_id=f"o{number}"))
-        assert (await hf.run([bill], until_idle=True)).handled == 12
-        assert len(await published(hf, "invoice.due")) == 12
-        assert len(await numbers(hf)) == 12
 
 
 async def test_retract_and_all() -> None:
@@ -213,13 +166,3 @@ async def test_ensure_refuses_values_that_are_not_objects() -> None:
         await hf.bus().publish(OrderTaken(order_id="o1"))
         assert (await hf.run([wrong], until_idle=True)).handled == 1
     assert len(problems) == 2
-
-
-async def test_an_object_that_is_not_a_handler_is_named() -> None:
-    plain: Any = bill.function
-    one: Any = bill
-    async with platform() as hf:
-        with pytest.raises(BadHandler, match="is not a handler"):
-            await hf.run([plain], until_idle=True)
-        with pytest.raises(BadHandler, match="a list of handlers"):
-            await hf.run(one, until_idle=True)

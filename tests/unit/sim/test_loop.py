@@ -86,22 +86,6 @@ class TestGate:
         task.cancel()
         loop.run_until_complete(asyncio.wait([task]))
 
-    def test_kept_steps_go_on_in_order(self, loop: SimLoop) -> None:
-        gate, order = Gate(loop), list[int]()
-
-        async def after(delay: float, number: int) -> None:
-            await asyncio.sleep(delay)
-            order.append(number)
-
-        tasks = [start(loop, gate, after(delay, delay)) for delay in (3, 1, 2)]
-        loop.run_until_complete(asyncio.sleep(0.5))
-        gate.closed = True
-        loop.run_until_complete(asyncio.sleep(5))
-        assert order == []
-        gate.open()
-        loop.run_until_complete(asyncio.wait(tasks))
-        assert order == [1, 2, 3]
-
     def test_a_timer_that_was_cancelled_stays_away(self, loop: SimLoop) -> None:
         gate, fired = Gate(loop), list[str]()
 
@@ -118,9 +102,3 @@ class TestGate:
         gate.open()
         loop.run_until_complete(asyncio.sleep(1))
         assert fired == ["kept"]
-
-    def test_others_are_not_disturbed(self, loop: SimLoop) -> None:
-        gate = Gate(loop)
-        gate.closed = True
-        other = start(loop, Gate(loop), asyncio.sleep(1, "done"))
-        assert loop.run_until_complete(other) == "done"

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.base.errors import Contended, Invalid, NotFound, Unavailable
 from holdfast.objects.client import Client
-from holdfast.objects.store import CREATE, IfMatch, Lost, NotModified, Version, Written
+from holdfast.objects.store import CREATE, Lost, Written
 from holdfast.sim.faults import NO_FAULTS, Faults
 from holdfast.sim.history import Trace
 from holdfast.sim.loop import SimLoop
@@ -45,26 +45,6 @@ async def create(store: SimStore) -> Written | Lost:
     return await store.put("k", b"mine", CREATE)
 
 
-def test_every_verb_is_a_request_over_the_wire() -> None:
-    async def work(store: SimStore) -> list[object]:
-        written = await store.put("a/k", b"0123456789")
-        assert isinstance(written, Written)
-        found = await store.get("a/k")
-        return [
-            found.body,
-            await store.get_unless("a/k", found.version),
-            (await store.head("a/k")).size,
-            (await store.range("a/k", 2, 4)).body,
-            isinstance(await store.put("a/k", b"new", IfMatch(Version("stale"))), Lost),
-            [key async for key in store.keys("a/")],
-        ]
-
-    results, world = outcome_of(work)
-    assert results == [b"0123456789", NotModified(), 10, b"23", True, ["a/k"]]
-    assert world.wire.sent >= 7
-    assert world.loop.time() > 0
-
-
 def test_deletes_land_once_where_something_stood() -> None:
     async def work(store: SimStore) -> object:
         for key in ("a", "b", "c"):
@@ -78,14 +58,6 @@ def test_deletes_land_once_where_something_stood() -> None:
     assert found is None
     assert standing(world) == {"c": b"x"}
     assert [landing.key for landing in world.landings if landing.body is None] == ["a", "b"]
-
-
-def test_a_key_that_no_store_takes_is_refused() -> None:
-    async def work(store: SimStore) -> None:
-        await store.put("a//b", b"")
-
-    error, _ = outcome_of(work)
-    assert isinstance(error, Invalid)
 
 
 def test_a_lost_request_does_nothing_and_tells_nothing() -> None:
@@ -156,21 +128,6 @@ def test_listings_come_in_short_pages_and_are_complete() -> None:
     assert keys == names
     assert pages > len(names) / 5
     assert folders == ["f/", "g/"]
-
-
-def test_writes_of_others_land_between_pages() -> None:
-    async def work(store: SimStore) -> list[str]:
-        for number in range(0, 20, 2):
-            await store.put(f"f/{number:03}", b"x")
-        seen: list[str] = []
-        async for key in store.keys("f/"):
-            seen.append(key)
-            if key < "f/900":
-                await store.put("f/999", b"x")
-        return seen
-
-    keys, _ = outcome_of(work)
-    assert keys[-1] == "f/999"
 
 
 def test_a_revoked_port_raises_what_no_handler_of_errors_catches() -> None:

@@ -1,8 +1,6 @@
 """Processes that start, crash, pause and restart, and what the store sees of them."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
 
 import pytest
 
@@ -13,8 +11,6 @@ from holdfast.sim.history import Done, Failed, Open, Trace
 from holdfast.sim.loop import SimLoop
 from holdfast.sim.wire import TimedWire
 from holdfast.sim.world import Nemesis, Process, Seed, World
-
-Actor = Callable[[Process], Coroutine[Any, Any, None]]
 
 
 def make_world(*, seed: int = 1, faults: Faults = NO_FAULTS, troubles: Troubles | None = None) -> World:
@@ -42,15 +38,6 @@ async def write_three(process: Process) -> None:
         await process.store.put(f"{process.name}/tidied-up", b"x")
 
 
-def test_a_process_works_and_finishes() -> None:
-    with make_world() as world:
-        process = world.start("anna", write_three)
-        world.run()
-        assert keys(world) == ["anna/0", "anna/1", "anna/2", "anna/tidied-up"]
-        assert not process.working
-        assert world.failures == []
-
-
 def test_a_crash_lets_what_was_sent_land_and_runs_nothing_more() -> None:
     with make_world() as world:
         process = world.start("anna", write_three)
@@ -74,24 +61,6 @@ def test_a_crash_at_the_very_moment_of_a_step_lets_nothing_through(crash_first: 
         world.run()
         assert keys(world) == []
         assert world.failures == []
-
-
-def test_a_crash_stops_sleeping_tasks_and_background_tasks_too() -> None:
-    async def actor(process: Process) -> None:
-        async def background() -> None:
-            while True:
-                await asyncio.sleep(0.1)
-                process.note("ticks")
-
-        await asyncio.gather(background(), asyncio.sleep(100))
-
-    with make_world() as world:
-        process = world.start("anna", actor)
-        world.loop.after(1.05, process.crash)
-        world.run()
-        ticks = [event.at for event in world.trace.events if event.what == "ticks"]
-        assert len(ticks) == 10
-        assert max(ticks) < 1.05
 
 
 def test_discarding_survives_a_task_that_will_not_go() -> None:

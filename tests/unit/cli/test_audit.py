@@ -1,53 +1,22 @@
 """``holdfast audit`` on a store in a folder: table, JSON and page, and the exit code."""
 
-import asyncio
 import html
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from holdfast.cli.main import run
 from holdfast.cli.pipeline.audit import page_of
-from holdfast.objects.open import open_store
+from holdfast.objects import Client
 from holdfast.pipeline.jobs.audited import Audited
+from tests.unit.cli.desk import Desk
 from tests.unit.pipeline.field import Field
 
 
-class Desk:
-    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        (folder / "store").mkdir()
-        self.uri = f"file:{folder / 'store'}"
-        self._capsys = capsys
-
-    def fill(self) -> str:
-        """The key of one blob."""
-
-        async def work() -> str:
-            async with open_store(self.uri) as store:
-                field = Field(store)
-                await field.season(1, agents=2, batches=3)
-                return field.manifests[0].raw_blob_key
-
-        return asyncio.run(work())
-
-    def delete(self, key: str) -> None:
-        async def work() -> None:
-            async with open_store(self.uri) as store:
-                await store.delete(key)
-
-        asyncio.run(work())
-
-    def __call__(self, *words: str) -> tuple[int, str, str]:
-        code = run(["--store", self.uri, *words])
-        answer = self._capsys.readouterr()
-        return code, answer.out, answer.err
-
-    def json(self, *words: str, code: int = 0) -> Any:
-        found, out, err = self(*words, "--json")
-        assert found == code, err
-        return json.loads(out)
+async def fill(store: Client) -> str:
+    """The key of one blob."""
+    field = Field(store)
+    await field.season(1, agents=2, batches=3)
+    return field.manifests[0].raw_blob_key
 
 
 @pytest.fixture
@@ -59,11 +28,11 @@ NOW = ("audit", "run", "--master", "local", "--older-than", "0s")
 
 
 def test_an_audit_is_a_table_a_document_and_a_page_and_its_exit_code_tells(desk: Desk, tmp_path: Path) -> None:
-    blob = desk.fill()
+    blob = desk.do(fill)
     assert desk("pipeline", "run", "--master", "local")[0] == 0
     good = desk.json(*NOW, "--deep")
     assert (good["good"], good["findings"], good["checked"]["accepted"]) == (True, [], 6)
-    desk.delete(blob)
+    desk.do(lambda store: store.delete(blob))
     page = tmp_path / "report.html"
     code, out, _ = desk(*NOW, "--html", str(page))
     assert code == 1

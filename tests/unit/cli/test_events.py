@@ -1,7 +1,6 @@
 """``holdfast events`` and ``holdfast worker`` on a store in a folder, through the real command."""
 
 import json
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli.main import run
+from tests.unit.cli.desk import Desk
 
 HANDLERS = """
 import asyncio, pathlib
@@ -34,23 +33,7 @@ nothing = 5
 """
 
 
-class EventsDesk:
-    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.folder = folder
-        (folder / "store").mkdir()
-        self.uri = f"file:{folder / 'store'}"
-        self._capsys = capsys
-        (folder / "bus_cli_handlers.py").write_text(HANDLERS, encoding="utf-8")
-
-    def json(self, *words: str) -> Any:
-        assert run([*words, "--store", self.uri, "--json"]) == 0
-        return json.loads(self._capsys.readouterr().out)
-
-    def text(self, *words: str, code: int = 0) -> str:
-        assert run([*words, "--store", self.uri]) == code
-        captured = self._capsys.readouterr()
-        return captured.out + captured.err
-
+class EventsDesk(Desk):
     def publish(self, order: str, *options: str) -> str:
         payload = json.dumps({"order": order})
         return str(self.json("events", "publish", "paid", payload, *options)["id"])
@@ -64,6 +47,7 @@ def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "bus_cli_handlers", raising=False)
+    (tmp_path / "bus_cli_handlers.py").write_text(HANDLERS, encoding="utf-8")
     return EventsDesk(tmp_path, capsys)
 
 
@@ -112,18 +96,3 @@ def test_a_module_that_cannot_be_imported_is_named(desk: EventsDesk, body: str) 
     name = f"bus_cli_broken_{abs(hash(body))}"
     (desk.folder / f"{name}.py").write_text(body, encoding="utf-8")
     assert f"error: {name}:HANDLERS: " in desk.text("worker", f"{name}:HANDLERS", code=2)
-
-
-def test_a_signal_hands_back_what_is_in_flight(desk: EventsDesk) -> None:
-    slow = desk.publish("slow")
-    command = [sys.executable, "-m", "holdfast", "worker", "bus_cli_handlers:ship", "--grace", "0", "--json"]
-    with subprocess.Popen([*command, "--store", desk.uri], cwd=desk.folder, stdout=subprocess.PIPE) as process:
-        while not (desk.folder / "begun").exists():
-            assert process.poll() is None
-        process.send_signal(signal.SIGTERM)
-        out, _ = process.communicate(timeout=30)
-    assert process.returncode == 0
-    assert json.loads(out)["handed_back"] == 1
-    (claim,) = desk.json("events", "inspect", slow)["claims"]
-    assert (claim["attempts"], claim["last_error"]) == (0, "handed back")
-    assert desk.json("events", "sessions") == []

@@ -1,7 +1,5 @@
 """``holdfast gc`` on a store in a folder, through the real command, without Spark."""
 
-import asyncio
-import json
 from pathlib import Path
 from typing import Any
 
@@ -9,66 +7,60 @@ import pytest
 
 from holdfast import pipeline
 from holdfast.base.config import Settings
-from holdfast.cli.main import run
 from holdfast.cli.pipeline.engines import as_collector_of_garbage
-from holdfast.objects.open import open_store
+from holdfast.objects import Client
 from holdfast.objects.store import ADDRESSED, CREATE
 from holdfast.pipeline.jobs import audited
 from holdfast.pipeline.jobs.audited import Audited
 from holdfast.telemetry.accept.conflicts import Resolution, Resolutions, conflicts
 from holdfast.telemetry.accept.manifest import ConflictManifest
+from tests.unit.cli.desk import Desk
 from tests.unit.pipeline.gc_desk import frame
 
 
-class Desk:
-    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        (folder / "store").mkdir()
-        self.uri = f"file:{folder / 'store'}"
-        self._capsys = capsys
+class GcDesk(Desk):
+    noun = ("gc",)
 
     def fill(self) -> str:
         """Two frames under one identity, and an audit; the key of one of them."""
 
-        async def work() -> str:
-            async with open_store(self.uri) as store:
-                for variant in (0, 1):
-                    await store.put(frame(1, variant).blob_key, frame(1, variant).body, ADDRESSED)
-                through = store.ambient.clock.wall_ns() + 10**12
-                record = Audited("a", "run", ("ingest",), audited.SCAN, 1, 1, 1, through)
-                await store.put(record.key, record.encode("w"), CREATE)
-                return frame(1, 1).blob_key
+        async def work(store: Client) -> str:
+            for variant in (0, 1):
+                await store.put(frame(1, variant).blob_key, frame(1, variant).body, ADDRESSED)
+            through = store.ambient.clock.wall_ns() + 10**12
+            record = Audited("a", "run", ("ingest",), audited.SCAN, 1, 1, 1, through)
+            await store.put(record.key, record.encode("w"), CREATE)
+            return frame(1, 1).blob_key
 
-        return asyncio.run(work())
+        return self.do(work)
 
     def resolve(self) -> None:
-        async def work() -> None:
-            async with open_store(self.uri) as store:
-                async for each in conflicts(store):
-                    assert isinstance(each, ConflictManifest)
-                    decide = Resolutions(store, store.ambient).decide
-                    existing = Resolution.EXISTING_IS_AUTHORITATIVE
-                    await decide(each.identity, each.submitted_frame_sha256, existing, by="me", why="a test")
+        async def work(store: Client) -> None:
+            async for each in conflicts(store):
+                assert isinstance(each, ConflictManifest)
+                decide = Resolutions(store, store.ambient).decide
+                existing = Resolution.EXISTING_IS_AUTHORITATIVE
+                await decide(each.identity, each.submitted_frame_sha256, existing, by="me", why="a test")
 
-        asyncio.run(work())
+        self.do(work)
 
-    def __call__(self, *words: str) -> tuple[int, str, str]:
-        code = run(["--store", self.uri, "gc", *words])
-        answer = self._capsys.readouterr()
-        return code, answer.out, answer.err
+    def run_job(self, name: str, request: dict[str, Any] | None = None) -> str:
+        """The id of the run."""
 
-    def json(self, *words: str) -> Any:
-        code, out, err = self(*words, "--json")
-        assert code == 0, err
-        return json.loads(out)
+        async def work(store: Client) -> str:
+            [ran] = await pipeline.run(store, [name], request=request)
+            return ran.run_id
+
+        return self.do(work)
 
 
 @pytest.fixture
-def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Desk:
+def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> GcDesk:
     monkeypatch.setenv("HOLDFAST_INGEST__RETRY_HORIZON_S", "0")
-    return Desk(tmp_path, capsys)
+    return GcDesk(tmp_path, capsys)
 
 
-def test_a_run_is_dry_unless_it_is_told_to_apply_and_every_deletion_can_be_seen(desk: Desk) -> None:
+def test_a_run_is_dry_unless_it_is_told_to_apply_and_every_deletion_can_be_seen(desk: GcDesk) -> None:
     desk.fill()
     code, out, err = desk("run", "--kinds", "orphans")
     assert code == 0
@@ -92,7 +84,7 @@ def test_a_run_is_dry_unless_it_is_told_to_apply_and_every_deletion_can_be_seen(
     assert latest["run_id"] in out
 
 
-def test_what_is_not_there_is_named(desk: Desk) -> None:
+def test_what_is_not_there_is_named(desk: GcDesk) -> None:
     desk.fill()
     assert desk("plan", "--kinds", "orphan")[0] == 2
     assert desk("show", "missing")[0] == 4
@@ -100,7 +92,7 @@ def test_what_is_not_there_is_named(desk: Desk) -> None:
     assert (code, "names none" in err) == (2, True)
 
 
-def test_a_kind_without_its_setting_is_told_to_be_off(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kind_without_its_setting_is_told_to_be_off(desk: GcDesk, monkeypatch: pytest.MonkeyPatch) -> None:
     desk.fill()
     off = "expire-batches: nothing expires, because retention.raw_batches_s is not set\n"
     code, _, err = desk("plan", "--kinds", "expire-batches")
@@ -117,10 +109,10 @@ def test_a_kind_without_its_setting_is_told_to_be_off(desk: Desk, monkeypatch: p
     assert rest == ["no garbage was found"]
 
 
-def test_a_dry_run_on_record_is_shown_as_one(desk: Desk) -> None:
+def test_a_dry_run_on_record_is_shown_as_one(desk: GcDesk) -> None:
     desk.fill()
-    asyncio.run(run_job(desk.uri, "gc"))
-    reconciled = asyncio.run(run_job(desk.uri, "reconcile", {"full": True}))
+    desk.run_job("gc")
+    reconciled = desk.run_job("reconcile", {"full": True})
     [latest] = desk.json("history")
     assert latest["apply"] is False
     code, out, err = desk("show", latest["run_id"])
@@ -129,14 +121,7 @@ def test_a_dry_run_on_record_is_shown_as_one(desk: Desk) -> None:
     assert desk("show", reconciled)[0] == 4  # of another job
 
 
-async def run_job(uri: str, name: str, request: dict[str, Any] | None = None) -> str:
-    """The id of the run."""
-    async with open_store(uri) as store:
-        [ran] = await pipeline.run(store, [name], request=request)
-        return ran.run_id
-
-
-def test_everything_is_looked_at_unless_kinds_are_named(desk: Desk) -> None:
+def test_everything_is_looked_at_unless_kinds_are_named(desk: GcDesk) -> None:
     desk.fill()
     assert list(desk.json("plan")["kinds"]) == ["orphans", "derived", "ontology", "runs"]
 

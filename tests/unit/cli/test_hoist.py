@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.cli.main import FLAGS, TAKES_VALUE, from_noun_on, hoist
+from holdfast.cli.main import TAKES_VALUE, from_noun_on, hoist
 
 words = st.sampled_from(
     ["doctor", "file:x", "--races", "7", "-x", "--json", "--verbose", "--store", "--config=c", "--"]
@@ -48,10 +48,6 @@ def test_nothing_is_lost_and_order_is_kept(argv: list[str]) -> None:
 def test_what_follows_two_dashes_is_left_alone(tail: list[str]) -> None:
     result = hoist(["noun", "--json", "--", *tail])
     assert result == ["--json", "noun", "--", *tail]
-
-
-def test_the_two_kinds_of_option_are_apart() -> None:
-    assert not FLAGS & TAKES_VALUE
 
 
 @pytest.mark.parametrize(

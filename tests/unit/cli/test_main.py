@@ -18,7 +18,7 @@ from typer.main import get_command
 
 from holdfast.base.errors import TABLE, NotFound, Unavailable
 from holdfast.cli import nouns
-from holdfast.cli.main import FLAGS, TAKES_VALUE, WithoutPandas, app, run
+from holdfast.cli.main import FLAGS, TAKES_VALUE, app, run
 from holdfast.cli.nouns import NOUNS, Noun, load
 from holdfast.cli.shell import NounApp, Shell, noun_app
 
@@ -55,11 +55,6 @@ def failing(noun: NounApp, error: BaseException) -> None:
 
 
 class TestNouns:
-    def test_sql_imports_everything_but_pandas(self) -> None:
-        assert WithoutPandas.find_spec("pyarrow") is None
-        with pytest.raises(ModuleNotFoundError):
-            WithoutPandas.find_spec("pandas")
-
     def test_help_pages_have_whole_sentences_at_80_columns(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("COLUMNS", "80")
         whole = get_command(app)

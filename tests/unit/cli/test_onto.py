@@ -3,14 +3,13 @@
 import asyncio
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import holdfast
-from holdfast.cli.main import run
 from holdfast.ontology import Entity, Field, Relation
 from holdfast.ontology.session import Ontology, Options
+from tests.unit.cli.desk import Desk
 
 
 class Customer(Entity):
@@ -22,11 +21,7 @@ class Knows(Relation[Customer, Customer]):
     since: Field[int] = Field(default=0)
 
 
-class OntoDesk:
-    def __init__(self, uri: str, capsys: pytest.CaptureFixture[str]) -> None:
-        self.uri = uri
-        self._capsys = capsys
-
+class OntoDesk(Desk):
     def history(self) -> None:
         async def work() -> None:
             async with holdfast.open(self.uri) as hf, hf.ontology(Customer, Knows, runtime_id="anna") as onto:
@@ -40,20 +35,10 @@ class OntoDesk:
 
         asyncio.run(work())
 
-    def json(self, *words: str) -> Any:
-        assert run([*words, "--store", self.uri, "--json"]) == 0
-        return json.loads(self._capsys.readouterr().out)
-
-    def text(self, *words: str, code: int = 0) -> str:
-        assert run([*words, "--store", self.uri]) == code
-        captured = self._capsys.readouterr()
-        return captured.out + captured.err
-
 
 @pytest.fixture
 def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> OntoDesk:
-    (tmp_path / "store").mkdir()
-    return OntoDesk(f"file:{tmp_path / 'store'}", capsys)
+    return OntoDesk(tmp_path, capsys)
 
 
 def test_a_store_is_verified_and_its_indexes_repaired(desk: OntoDesk, tmp_path: Path) -> None:
@@ -106,33 +91,6 @@ def test_files_are_merged_when_asked_for(desk: OntoDesk) -> None:
     assert "no type Missing" in desk.text("onto", "compact", "Missing", code=4)
     for command in ("compact", "changes --type"):
         assert "did you mean Customer?" in desk.text("onto", *command.split(), "Custmer", code=4)
-
-
-def test_the_way_back(desk: OntoDesk) -> None:
-    desk.history()
-    desk.json("onto", "tag", "set", "first", "1")
-    shown = desk.json("onto", "revert", "first")
-    assert (shown["to_commit"], shown["commit_id"]) == (1, None)
-    assert f"add --token {shown['token']}" in desk.text("onto", "revert", "1")
-    desk.text("onto", "revert", "1", "--token", "nonsense", code=7)
-    done = desk.text("onto", "revert", "1", "--token", shown["token"], "--by", "anna", "--why", "oops")
-    assert done == "commit 4: everything is as it was at commit 1\n"
-    assert desk.json("onto", "commits", "diff", "1", "4") == []
-    assert desk.json("onto", "commits", "show", "4")["metadata"]["revert"]["why"] == "oops"
-    assert desk.json("onto", "verify", "--deep")["good"]
-    assert "nothing to do" in desk.text("onto", "revert", "1")
-
-
-def test_an_index_that_lies_is_reported(desk: OntoDesk, tmp_path: Path) -> None:
-    desk.history()
-    path = tmp_path / "store" / "meta" / "indices" / "entities" / "Customer.json"
-    document = json.loads(path.read_bytes())
-    path.write_bytes(json.dumps({**document, "entries": document["entries"][1:]}).encode())
-    assert "does not list the files" in desk.json("onto", "info")["last_index_warning"]
-    path.write_bytes(json.dumps({**document, "max_indexed_commit": 1, "entries": document["entries"][:1]}).encode())
-    info = desk.json("onto", "info")
-    assert "lags" in info["last_index_warning"]
-    assert info["index_lag"] == 2
 
 
 def test_the_lock_is_shown_and_broken(desk: OntoDesk, tmp_path: Path) -> None:
@@ -230,21 +188,6 @@ def test_one_object_is_erased(desk: OntoDesk) -> None:
     assert desk.json("onto", "verify", "--deep")["good"]
 
 
-def test_types_go_to_files_and_come_back(desk: OntoDesk, tmp_path: Path) -> None:
-    desk.history()
-    path = tmp_path / "customers.csv"
-    assert desk.json("onto", "export", "Customer", str(path), "--as-of", "1")["rows"] == 2
-    assert path.read_text() == "id,name\nc1,Ada\nc2,Bo\n"
-    target = f"{__name__}:Customer"
-    assert "1 objects are there already" in desk.text("onto", "import", target, str(path), code=8)
-    done = desk.json("onto", "import", target, str(path), "--on-conflict", "replace", "--if-head", "3")
-    assert done == {"rows": 2, "added": 1, "replaced": 1, "skipped": 0, "same": 0, "commit_id": 4}
-    assert desk.json("sql", "SELECT id, name FROM Customer ORDER BY id") == [
-        {"id": "c1", "name": "Ada"},
-        {"id": "c2", "name": "Bo"},
-    ]
-
-
 def test_what_destroys_or_goes_back_asks_for_a_token_and_says_who_when_and_why(
     desk: OntoDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -264,13 +207,3 @@ def test_what_destroys_or_goes_back_asks_for_a_token_and_says_who_when_and_why(
         commit = desk.json("onto", "commits", "show", str(head + 1))
         record, when = commit["metadata"][deed], commit["created_at"]
         assert (record["by"], record["why"], when[:2]) == ("greta", "because", "20")
-
-
-def test_tags_are_moments(desk: OntoDesk, tmp_path: Path) -> None:
-    desk.history()
-    desk.text("onto", "tag", "set", "first", "1")
-    assert desk.json("sql", "--as-of", "first", "SELECT count(*) AS n FROM Customer") == [{"n": 2}]
-    assert desk.json("onto", "export", "Customer", str(tmp_path / "x.csv"), "--as-of", "first")["rows"] == 2
-    assert "neither a commit nor a time nor a tag" in desk.text(
-        "sql", "SELECT * FROM Customer", "--as-of", "last", code=2
-    )

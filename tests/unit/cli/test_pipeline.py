@@ -1,6 +1,5 @@
 """``holdfast pipeline`` on a store in a folder, through the real command, without Spark."""
 
-import asyncio
 import json
 import os
 import re
@@ -10,53 +9,39 @@ import sys
 import time
 import urllib.request
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote_plus
 
 import pytest
 
 from holdfast.cli.main import run
-from holdfast.objects.open import open_store
+from holdfast.objects import Client
 from holdfast.telemetry.accept.layout import ACCEPTED_BY_TIME
+from tests.unit.cli.desk import Desk
 from tests.unit.pipeline.field import Field
 
 
-class Desk:
-    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        (folder / "store").mkdir()
-        self.uri = f"file:{folder / 'store'}"
-        self._capsys = capsys
+class PipelineDesk(Desk):
+    noun = ("pipeline",)
 
     def fill(self, seed: int, gap: int = 0, *, refer: bool = True) -> list[str]:
         """Accept batches; keys of their manifests. Without ``refer``, as a collector that died right after."""
 
-        async def work() -> list[str]:
-            async with open_store(self.uri) as store:
-                field = Field(store)
-                await field.season(seed, agents=2, batches=3, gap=gap)
-                if not refer:
-                    await store.delete_many([key async for key in store.keys(ACCEPTED_BY_TIME)])
-                return [each.key for each in field.manifests]
+        async def work(store: Client) -> list[str]:
+            field = Field(store)
+            await field.season(seed, agents=2, batches=3, gap=gap)
+            if not refer:
+                await store.delete_many([key async for key in store.keys(ACCEPTED_BY_TIME)])
+            return [each.key for each in field.manifests]
 
-        return asyncio.run(work())
-
-    def __call__(self, *words: str) -> tuple[int, str, str]:
-        code = run(["--store", self.uri, "pipeline", *words])
-        reported = self._capsys.readouterr()
-        return code, reported.out, reported.err
-
-    def json(self, *words: str) -> Any:
-        code, out, err = self(*words, "--json")
-        assert code == 0, err
-        return json.loads(out)
+        return self.do(work)
 
 
 @pytest.fixture
-def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Desk:
-    return Desk(tmp_path, capsys)
+def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> PipelineDesk:
+    return PipelineDesk(tmp_path, capsys)
 
 
-def test_run_says_what_every_job_read_and_wrote(desk: Desk) -> None:
+def test_run_says_what_every_job_read_and_wrote(desk: PipelineDesk) -> None:
     desk.fill(1)
     ran = desk.json("run", "--master", "local")
     assert [(each["job"], each["status"]) for each in ran] == [
@@ -73,7 +58,7 @@ def test_run_says_what_every_job_read_and_wrote(desk: Desk) -> None:
     assert out.startswith("job ")
 
 
-def test_plan_and_dry_run_show_what_would_be_done_and_do_nothing(desk: Desk) -> None:
+def test_plan_and_dry_run_show_what_would_be_done_and_do_nothing(desk: PipelineDesk) -> None:
     desk.fill(2)
     assert desk.json("plan") == [
         {"job": "reconcile", "hour": "", "generation": 0, "units": 0, "to_make": 0, "inputs": 6}
@@ -88,7 +73,7 @@ def test_plan_and_dry_run_show_what_would_be_done_and_do_nothing(desk: Desk) -> 
     assert (code, err) == (0, "nothing is due\n")
 
 
-def test_the_plan_of_an_audit_is_its_queries_as_the_engine_would_run_them(desk: Desk) -> None:
+def test_the_plan_of_an_audit_is_its_queries_as_the_engine_would_run_them(desk: PipelineDesk) -> None:
     desk.fill(2)
     steps = desk.json("plan", "audit", "--master", "local")
     assert [each["step"] for each in steps] == ["objects", "claims", "findings", "record"]
@@ -106,25 +91,26 @@ def test_the_plan_of_an_audit_is_its_queries_as_the_engine_would_run_them(desk: 
     assert "the plan of one job" in err
 
 
-def test_the_plan_of_garbage_collection_is_its_queries(desk: Desk) -> None:
+@pytest.mark.parametrize(
+    ("job", "steps", "looked_at", "sql", "plan"),
+    [
+        ("gc", "objects subjects named swept", "swept", "blobs ANTI JOIN referred", "ANTI"),
+        ("reconcile", "found looked again around others listed written", "others", "max(seq_end) OVER", "WINDOW"),
+        ("derive", "current_units listed places units late day_units", "units", "JOIN places ON", "JOIN"),
+    ],
+)
+def test_the_plan_of_a_job_is_its_queries_as_the_engine_would_run_them(
+    desk: PipelineDesk, job: str, steps: str, looked_at: str, sql: str, plan: str
+) -> None:
     desk.fill(2)
-    steps = desk.json("plan", "gc", "--master", "local")
-    assert [each["step"] for each in steps] == ["objects", "subjects", "named", "swept"]
-    assert "blobs ANTI JOIN referred" in steps[3]["sql"]
-    assert steps[3]["plan"].count("ANTI") == 2
+    planned = {each["step"]: each for each in desk.json("plan", job, "--master", "local")}
+    assert list(planned) == steps.split()
+    assert sql in planned[looked_at]["sql"]
+    assert plan in planned[looked_at]["plan"]
     assert desk.json("history") == []
 
 
-def test_the_plan_of_reconcile_is_its_queries(desk: Desk) -> None:
-    desk.fill(2)
-    steps = {each["step"]: each for each in desk.json("plan", "reconcile", "--master", "local")}
-    assert list(steps) == ["found", "looked", "again", "around", "others", "listed", "written"]
-    assert "max(seq_end) OVER" in steps["others"]["sql"]
-    assert {"WINDOW", "JOIN"} <= set(steps["others"]["plan"].replace("_", " ").split())
-    assert desk.json("history") == []
-
-
-def test_a_dry_run_looks_where_the_run_would(desk: Desk, tmp_path: Path) -> None:
+def test_a_dry_run_looks_where_the_run_would(desk: PipelineDesk, tmp_path: Path) -> None:
     keys = desk.fill(2, refer=False)
     [planned] = desk.json("run", "--dry-run")
     assert planned["inputs"] == 6  # the first run scans everything
@@ -140,7 +126,7 @@ def test_a_dry_run_looks_where_the_run_would(desk: Desk, tmp_path: Path) -> None
     assert desk.json(*events, "--master", "local")[0]["looked_at"] == 2
 
 
-def test_a_file_that_is_no_notification_is_named_and_the_others_are_taken(desk: Desk, tmp_path: Path) -> None:
+def test_a_file_that_is_no_notification_is_named_and_the_others_are_taken(desk: PipelineDesk, tmp_path: Path) -> None:
     keys = desk.fill(2, refer=False)
     folder = tmp_path / "events"
     folder.mkdir()
@@ -157,7 +143,7 @@ def test_a_file_that_is_no_notification_is_named_and_the_others_are_taken(desk: 
         assert f"; {folder / 'd.json'}: no notification of S3" in reported
 
 
-def test_the_end_of_a_time_alone_is_a_time_too(desk: Desk) -> None:
+def test_the_end_of_a_time_alone_is_a_time_too(desk: PipelineDesk) -> None:
     desk.fill(2)
     [ran] = desk.json("run", "reconcile", "--until", "1990-01-01", "--master", "local")
     assert ran["looked_at"] == 0
@@ -165,14 +151,7 @@ def test_the_end_of_a_time_alone_is_a_time_too(desk: Desk) -> None:
     assert ran["batches"] == 6
 
 
-def test_the_plan_of_derive_is_its_queries_as_the_engine_would_run_them(desk: Desk) -> None:
-    steps = desk.json("plan", "derive", "--master", "local")
-    assert [each["step"] for each in steps] == ["current_units", "listed", "places", "units", "late", "day_units"]
-    assert "JOIN places ON batches.hour = places.hour" in steps[3]["sql"]
-    assert "JOIN" in steps[3]["plan"]
-
-
-def test_status_and_history(desk: Desk) -> None:
+def test_status_and_history(desk: PipelineDesk) -> None:
     assert desk.json("status")["lag_s"] is None
     desk.fill(3)
     desk.json("run", "reconcile", "--master", "local")
@@ -191,7 +170,7 @@ def test_status_and_history(desk: Desk) -> None:
 
 
 def test_missing_java_is_one_clear_line_and_no_run_on_record(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    desk: PipelineDesk, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     desk.fill(5)
@@ -208,7 +187,7 @@ def test_a_store_in_memory_cannot_be_sparks(capsys: pytest.CaptureFixture[str]) 
     assert "--master local" in capsys.readouterr().err
 
 
-def test_as_a_service_it_serves_figures_and_ends_when_asked(desk: Desk, tmp_path: Path) -> None:
+def test_as_a_service_it_serves_figures_and_ends_when_asked(desk: PipelineDesk, tmp_path: Path) -> None:
     desk.fill(4)
     command = [sys.executable, "-m", "holdfast", "--store", desk.uri, "pipeline", "run", "--master", "local"]
     service = subprocess.Popen(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from tests.unit.cli.test_pipeline import Desk
+from tests.unit.cli.test_pipeline import PipelineDesk
 from tests.unit.ontology.bulk_kit import customers, table
 
 TYPE = "tests.unit.ontology.bulk_kit:Customer"
@@ -14,11 +14,11 @@ INLINE = ("--master", "local")
 
 
 @pytest.fixture
-def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Desk:
-    return Desk(tmp_path, capsys)
+def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> PipelineDesk:
+    return PipelineDesk(tmp_path, capsys)
 
 
-def test_files_are_loaded_in_one_commit_and_a_named_load_once(desk: Desk, tmp_path: Path) -> None:
+def test_files_are_loaded_in_one_commit_and_a_named_load_once(desk: PipelineDesk, tmp_path: Path) -> None:
     files = tmp_path / "files"
     files.mkdir()
     for number in range(2):
@@ -41,7 +41,7 @@ def test_files_are_loaded_in_one_commit_and_a_named_load_once(desk: Desk, tmp_pa
     assert "name a file or folder, and its --format" in err
 
 
-def test_compaction_is_shown_before_it_is_done(desk: Desk, tmp_path: Path) -> None:
+def test_compaction_is_shown_before_it_is_done(desk: PipelineDesk, tmp_path: Path) -> None:
     lines = tmp_path / "one.json"
     for number in range(9):
         lines.write_text(json.dumps(customers(number, 1)[0]), encoding="utf-8")

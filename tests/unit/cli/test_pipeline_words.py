@@ -13,16 +13,6 @@ from holdfast.objects.open import open_store
 Capture = pytest.CaptureFixture[str]
 
 
-def test_without_java_no_run_begins(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    assert run(["pipeline", "run", "--store", f"file:{tmp_path}"]) == 2
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert shown.err.startswith("error: Spark needs Java, and there is none\nhint: install Java 17 or newer")
-    assert not (tmp_path / "store" / "runs").exists()
-
-
 def test_a_master_that_is_not_there_is_one_line(tmp_path: Path, capsys: Capture) -> None:
     with socket.socket() as taken:  # bound, and not listening
         taken.bind(("127.0.0.1", 0))

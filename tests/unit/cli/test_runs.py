@@ -1,25 +1,69 @@
-"""``holdfast runs``: what is listed, shown, dumped and counted, and what that costs."""
+"""``holdfast runs``: what the golden document does not show, such as damage, forks' payloads and questions."""
 
-import asyncio
+import io
+import json
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from holdfast import objects, runs
+from holdfast import runs
 from holdfast.objects import Client
-from tests.unit.cli.runs_desk import RunsDesk, desk_in, nap, order
+from tests.unit.cli.desk import Desk
 
-Capture = pytest.CaptureFixture[str]
+
+@runs.workflow(version="1")
+async def order(ctx: runs.Context, item: str, *, broken: bool = False) -> Any:
+    """Reserves, waits for a payment, ships; releases what it reserved when it is cancelled."""
+    await ctx.step("reserve", str.upper, item)
+    try:
+        paid = await ctx.suspend("payment", amount=5)
+    except runs.Cancelled:
+        await ctx.step("release", str.lower, item)
+        raise
+    if broken:
+        raise ValueError("the lorry is broken")
+    await ctx.step("ship", dict, paid=paid)
+    return {"shipped": item}
+
+
+@runs.workflow(version="1")
+async def nap(ctx: runs.Context) -> str:
+    await ctx.sleep(hours=2)
+    return "awake"
+
+
+@runs.workflow()
+async def bulky(ctx: runs.Context) -> int:
+    return len(await ctx.step("fetch", bytes, 40_000))
+
+
+class RunsDesk(Desk):
+    noun = ("runs",)
+
+    def start(self, workflow: runs.Workflow, *args: Any, **kwargs: Any) -> runs.Outcome:
+        return self.do(lambda store: workflow.start(store, *args, **kwargs))
+
+    def ship(self, run_id: str, **kwargs: Any) -> runs.Outcome:
+        """An order from its beginning to its end."""
+        self.start(order, "hat", run_id=run_id, **kwargs)
+        return self.do(lambda store: order.resume(store, run_id, "payment", 5))
+
+    def work(self) -> int:
+        """Everything that is due, as a worker would."""
+        return self.do(lambda store: runs.worker(store, [order, nap, bulky], until_idle=True)).called
+
+    def documents(self, *words: str) -> list[Any]:
+        return [json.loads(line) for line in self.text(*words).splitlines()]
 
 
 @pytest.fixture
-def desk(tmp_path: Path, capsys: Capture) -> RunsDesk:
-    return desk_in(tmp_path, capsys)
-
-
-def ids(documents: list[dict[str, str]]) -> list[str]:
-    return [document["run_id"] for document in documents]
+def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> RunsDesk:
+    return RunsDesk(tmp_path, capsys)
 
 
 class TestList:
@@ -30,8 +74,8 @@ class TestList:
         desk.start(order, "hat", run_id="stuck")
         with pytest.raises(runs.VersionMismatch):
             desk.start(changed, "hat", run_id="stuck")
-        assert "an operator: VersionMismatch" in desk.holdfast("list")
-        status = desk.holdfast("status", "stuck")
+        assert "an operator: VersionMismatch" in desk.text("list")
+        status = desk.text("status", "stuck")
         assert re.search(
             r"blocked +the latest call ended in VersionMismatch: run stuck was started by version 1", status
         )
@@ -51,7 +95,7 @@ class TestDump:
         turns = [desk.documents("dump", "r", "--generation", str(number))[1]["result"] for number in range(3)]
         assert turns == [1, 2, 3]
         assert desk.documents("dump", "r") == desk.documents("dump", "r", "--generation", "2")
-        assert "has no generation 3" in desk.holdfast("dump", "r", "--generation", "3", code=4)
+        assert "has no generation 3" in desk.text("dump", "r", "--generation", "3", code=4)
 
     def test_a_damaged_journal_is_reported_with_its_offset(self, desk: RunsDesk) -> None:
         desk.ship("r")
@@ -64,36 +108,76 @@ class TestDump:
 
         desk.do(damage)
         for command in (["dump", "r"], ["status", "r"], ["tail", "r"]):
-            assert "error: runs/r/journal.jsonl: line 4 (offset 3): not JSON" in desk.holdfast(*command, code=11)
-
-
-class TestStats:
-    def test_for_programs(self, desk: RunsDesk) -> None:
-        desk.ship("a")
-        desk.ship("b")
-        desk.start(order, "hat", run_id="waiting")
-        desk.start(nap, run_id="asleep")
-        assert desk.document("stats") == {"nap": {"sleeping": 1}, "order": {"success": 2, "suspended": 1}}
+            assert "error: runs/r/journal.jsonl: line 4 (offset 3): not JSON" in desk.text(*command, code=11)
 
 
 class TestReindex:
     def test_damaged_journals_are_named_and_do_not_stop_it(self, desk: RunsDesk) -> None:
         desk.ship("a")
         desk.do(lambda store: store.put("runs/b/journal.jsonl", b"nonsense\n"))
-        shown = desk.holdfast("reindex", code=11)
+        shown = desk.text("reindex", code=11)
         assert "1 run; " in shown
         assert "b cannot be read: runs/b/journal.jsonl: line 1 (offset 0): not JSON" in shown
         assert "error: 1 journal cannot be read, the first: b" in shown
 
 
-def test_the_store_may_be_used_by_an_application_at_the_same_time(desk: RunsDesk) -> None:
-    """The command takes no lock and leaves nothing open."""
+class TestResume:
+    def test_an_event_that_comes_early(self, desk: RunsDesk) -> None:
+        desk.start(nap, run_id="n")
+        reported = desk.json("resume", "n", "payment")
+        assert (reported["status"], reported["waiting"], reported["event"]) == ("sleeping", False, "payment")
+        assert "which waits for sleep; the event is kept" in desk.text("resume", "n", "other", "1")
+        assert "does not exist" in desk.text("resume", "r", "payment", "5", code=4)
 
-    async def both() -> runs.Outcome:
-        async with objects.open(desk.uri) as store:
-            await order.start(store, "hat", run_id="r")
-            await asyncio.get_running_loop().run_in_executor(None, desk.holdfast, "resume", "r", "payment", "5")
-            await runs.worker(store, [order], until_idle=True)
-            return await order.start(store, "hat", run_id="r")
 
-    assert asyncio.run(both()).result == {"shipped": "hat"}
+class TestDelete:
+    def test_payloads_that_a_fork_needs(self, desk: RunsDesk) -> None:
+        desk.start(bulky, run_id="r")
+        desk.text("fork", "r", "--after-step", "fetch", "--new-run-id", "f")
+        assert "its forks need: f" in desk.text("delete", "r", code=7)
+        assert "r was deleted, except for payloads that f need" in desk.text("delete", "r", "--force")
+        assert desk.work() == 1
+        assert desk.json("status", "f")["result"] == 40_000
+
+    def test_all_that_ended_long_ago(self, desk: RunsDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+        desk.ship("a")
+        desk.start(order, "hat", run_id="failed", broken=True)
+        desk.do(lambda store: order.resume(store, "failed", "payment", 5))
+        desk.start(order, "hat", run_id="open")
+        assert desk.text("delete", "--older-than", "1d", "--yes") == "0 of 0 runs deleted\n"
+        shown = desk.text("delete", "--older-than", "0s", "--dry-run")
+        assert [line.split()[0] for line in shown.splitlines()] == ["run", "failed", "a", "2"]
+        assert shown.endswith("2 runs would be deleted\n")
+        assert [run["run_id"] for run in desk.json("delete", "--older-than", "0s", "--dry-run")] == ["failed", "a"]
+        monkeypatch.setattr("sys.stdin", io.StringIO(""))
+        shown = desk.text("delete", "--older-than", "0s", code=7)
+        assert shown == "error: 2 runs would be deleted, and input is no terminal\nhint: confirm with --yes\n"
+        assert len(desk.json("list")) == 3
+        shown = desk.text("delete", "--older-than", "0s", "--status", "failed", "--yes")
+        assert shown == "failed was deleted\n1 of 1 run deleted\n"
+        assert desk.json("delete", "--older-than", "0s", "--yes")[0]["run_id"] == "a"
+        assert [run["run_id"] for run in desk.json("list")] == ["open"]
+
+    @pytest.mark.parametrize(("answer", "left", "code"), [("n\n", 1, 1), ("y\n", 0, 0)])
+    def test_it_asks(self, desk: RunsDesk, monkeypatch: pytest.MonkeyPatch, answer: str, left: int, code: int) -> None:
+        class Terminal(io.StringIO):
+            def isatty(self) -> bool:
+                return True
+
+        desk.ship("a")
+        monkeypatch.setattr("sys.stdin", Terminal(answer))
+        shown = desk.text("delete", "--older-than", "0s", code=code)
+        assert "Delete 1 run for good? [y/N]: " in shown
+        assert len(desk.json("list")) == left
+
+
+def test_a_follower_can_be_interrupted(desk: RunsDesk) -> None:
+    desk.start(order, "hat", run_id="r")
+    command = [sys.executable, "-m", "holdfast", "runs", "tail", "r", "--interval", "0.01", "--store", desk.uri]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        for _ in range(3):
+            process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        rest = process.stdout.read()
+    assert (process.returncode, rest) == (130, "")

@@ -95,13 +95,6 @@ def test_replay_without_trace_is_short(capsys: Capture) -> None:
     assert verdict == "no rule was broken"
 
 
-def test_replay_of_a_broken_seed_says_so_last(broken: str, capsys: Capture) -> None:
-    assert run(["sim", "replay", broken, "--seed", "1"]) == 1
-    shown = capsys.readouterr()
-    assert shown.out.splitlines()[-1].startswith("broken: ")
-    assert "no rule was broken" not in shown.out
-
-
 def test_explore_counts_and_finds_nothing(capsys: Capture) -> None:
     assert run(["sim", "explore", "store-listing"]) == 0
     first, second = capsys.readouterr().out.splitlines()
@@ -240,12 +233,6 @@ def test_a_mistake_in_a_users_scenario_is_one_line(
     assert shown.err.startswith(f"error: {said}")
     assert len(shown.err.splitlines()) == 2
     assert "Traceback" not in shown.out
-
-
-def test_a_misspelt_class_is_recognised(own: Callable[[str, str], None], capfd: Capture) -> None:
-    own("", "")
-    assert run(["sim", "run", "mine_own:Mime"]) == 4
-    assert capfd.readouterr().err == "error: module mine_own has no Mime\nhint: did you mean mine_own:Mine?\n"
 
 
 def test_tracebacks_of_users_scenarios_come_with_verbose(own: Callable[[str, str], None], capfd: Capture) -> None:

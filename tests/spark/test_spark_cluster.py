@@ -185,6 +185,7 @@ async def collected(store: Client) -> dict[str, Any]:
     return {**ran.summary["kinds"]["ontology"], "run_id": ran.run_id}
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(5 * PATIENCE_S)
 def test_spark_submit_runs_jobs_on_executors_whose_python_has_nothing(driver: Driver, tmp_path: Path) -> None:
     """With the entry file and the packed environment that ``deploy/spark`` has."""

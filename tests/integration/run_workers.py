@@ -1,8 +1,6 @@
 """Programs for the tests of runs: processes that work on one run, die, and are started again. Each prints JSON.
 
     python -m tests.integration.run_workers dispatch|relay|haunt STORE NOTES RUN_ID SEED
-    python -m tests.integration.run_workers begin STORE NOTES RUN_ID...
-    python -m tests.integration.run_workers help STORE NOTES HELPERS
 
 What a step does to the world is one line appended to the file ``NOTES``, in one write. Children are forked from a
 process without threads, so that starting one takes no longer than its first requests.
@@ -89,15 +87,6 @@ async def order(ctx: runs.Context, customer: str) -> dict[str, Any]:
     for turn in range(TURNS):
         last = (await ctx.step("turn", act_async, ctx, f"turn {TURNS + turn}", last))["gave"]
     return {"approval": approval, "early": early, "last": last, "found": {page: found[page]["gave"] for page in PAGES}}
-
-
-@runs.workflow()
-async def nap(ctx: runs.Context) -> str:
-    """Due at once, for the first worker that looks."""
-    first = await ctx.step("before", act, ctx, f"{ctx.run_id} before", None)
-    await ctx.suspend("morning")
-    await ctx.step("after", act, ctx, f"{ctx.run_id} after", first["gave"])
-    return "rested"
 
 
 async def work(store_uri: str, run_id: str) -> str:
@@ -202,33 +191,10 @@ def haunt(store_uri: str, run_id: str, rng: random.Random) -> dict[str, Any]:
     return {"zombie": zombie.ended, "successor": successor.ended}
 
 
-async def begin(store_uri: str, names: list[str]) -> None:
-    async with open_store(store_uri, settings=load()) as store:
-        for name in names:
-            await nap.start(store, run_id=name)
-            await runs.deliver(store, name, "morning")
-
-
-async def help_out(store_uri: str, helpers: int) -> dict[str, int]:
-    """Call what is due, beside other processes that do the same, until nothing is."""
-    async with open_store(store_uri, settings=load()) as store:
-        await store.put(f"here/{os.getpid()}", b"")
-        while len([key async for key in store.keys("here/")]) < helpers:
-            await asyncio.sleep(0.005)
-        worked = await runs.worker(store, [nap], until_idle=True, concurrency=4)
-    return {"called": worked.called, "failed_calls": worked.failed_calls, "finished": worked.finished}
-
-
 def main() -> None:
-    program, store_uri, notes, *rest = sys.argv[1:]
+    program, store_uri, notes, run_id, seed = sys.argv[1:]
     globals().update(_notes=Path(notes), _say=len)  # a child prints only when asked to
-    if program == "begin":
-        asyncio.run(begin(store_uri, rest))
-    elif program == "help":
-        json.dump(asyncio.run(help_out(store_uri, int(rest[0]))), sys.stdout)
-    else:
-        run_id, seed = rest
-        json.dump(PROGRAMS[program](store_uri, run_id, random.Random(int(seed))), sys.stdout)
+    json.dump(PROGRAMS[program](store_uri, run_id, random.Random(int(seed))), sys.stdout)
 
 
 PROGRAMS = {"dispatch": dispatch, "relay": relay, "haunt": haunt}

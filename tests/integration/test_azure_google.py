@@ -5,16 +5,17 @@ Laws, races and one test of each domain; and what differs between the stores.
 
 import asyncio
 import os
-from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import obstore
 import pytest
 from obstore.store import AzureStore
 
+from holdfast import runs
 from holdfast.base.config import RetrySection, Settings
 from holdfast.base.errors import Invalid
 from holdfast.base.ids import Ambient
@@ -22,7 +23,7 @@ from holdfast.objects.conformance.laws import LAWS, Law
 from holdfast.objects.open import backend
 from holdfast.objects.store import CREATE, IfMatch, Lost, Part, Store, Version, Written
 from holdfast.objects.uri import StoreSpec
-from tests.integration import test_bus_stores, test_ingest_stores, test_ontology_stores, test_runs_stores
+from tests.integration import test_bus_stores, test_ingest_stores, test_ontology_stores
 from tests.integration.google_model import BUCKET, GoogleModel
 from tests.integration.racers import Report, race
 from tests.integration.run_places import Place
@@ -182,13 +183,18 @@ async def test_an_ontology(kind: str) -> None:
 
 @on_both
 async def test_runs(kind: str) -> None:
-    async with CLOUDS[kind]() as cloud:
-        world = test_runs_stores.World()
-        await world.die(cloud.place, 20)
-        async with cloud.place.open() as store:
-            outcome = await world.workflow().start(store, 20, run_id="r")
-        assert outcome.result == 20
-        assert world.done == Counter({str(number): 1 for number in range(20)})
+    done: list[int] = []
+
+    @runs.workflow()
+    async def work(ctx: runs.Context) -> Any:
+        for number in range(20):
+            await ctx.step("one", done.append, number)
+        return await ctx.suspend("go")
+
+    async with CLOUDS[kind]() as cloud, cloud.place.open() as store:
+        assert (await work.start(store, run_id="r")).status == "suspended"
+        assert (await work.resume(store, "r", "go", 20)).result == 20
+        assert done == list(range(20))
 
 
 @pytest.mark.azure

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -101,47 +100,3 @@ def test_a_process_that_wakes_up_too_late_changes_nothing(place: Place, notes: P
         assert [entry["session"] for entry in entries if entry["type"] == "start"] == [1, 2, 3]
         late = [deed.label for deed in deeds if deed.session == 1][-1]
         assert [deed.session for deed in deeds if deed.label == late] == [1, 2]
-
-
-def journal() -> list[dict[str, Any]]:
-    types = ["start", "step", "start", "step", "complete"]
-    sessions = [1, 1, 2, 2, 2]
-    return [
-        {"type": kind, "session": session, "offset": offset, "stepId": f"s{offset}"}
-        for offset, (kind, session) in enumerate(zip(types, sessions, strict=True))
-    ]
-
-
-GOOD = [
-    Deed("one", "r/s1", 1, 1, None, "v1"),
-    Deed("two", "r/s3", 1, 1, "v1", "w"),
-    Deed("two", "r/s3", 2, 2, "v1", "v3"),
-]
-GAVE = {"s1": "v1", "s3": "v3"}
-
-
-@pytest.mark.parametrize(
-    ("deed", "fault"),
-    [
-        (Deed("one", "r/s1", 2, 2, None, "x"), "one was done again by session 2, which started after it was recorded"),
-        (Deed("two", "r/s3", 2, 1, "v1", "x"), "processes [1, 2] both were session 1"),
-        (Deed("two", "r/s4", 1, 1, "v1", "x"), "two had the keys ['r/s3', 'r/s4']"),
-        (Deed("two", "r/s3", 3, 3, "v1", "x"), "two was done by session 3, which never started"),
-        (Deed("two", "r/s3", 2, 2, "w", "v3"), "two in session 2 was given a result that was never recorded"),
-        (Deed("two", "r/s3", 2, 2, "v1", "v3"), "session 2 did r/s3 2 times"),
-        (Deed("two", "r/s3", 2, 2, "v1", "x"), "step s3 was recorded with a result that session 2 never had"),
-    ],
-)
-def test_the_witness_sees_what_must_not_happen(deed: Deed, fault: str) -> None:
-    assert faults("r", journal(), GOOD, GAVE) == []
-    assert fault in faults("r", journal(), [*GOOD, deed], GAVE)
-
-
-def test_the_witness_reads_journals_with_care() -> None:
-    zombie = [*journal()[:3], {**journal()[3], "session": 1}, journal()[4]]
-    assert "session 1 wrote offset 3 after session 2 had started" in faults("r", zombie, GOOD, GAVE)
-    twice = [*journal()[:3], {**journal()[3], "stepId": "s1"}, journal()[4]]
-    assert "step s1 was recorded 2 times" in faults("r", twice, GOOD, GAVE)
-    assert "the run was not completed once, at its end" in faults("r", journal()[:4], GOOD, GAVE)
-    moved = [replace(GOOD[0], gave="other"), *GOOD[1:]]
-    assert "step s1 was recorded with a result that session 1 never had" in faults("r", journal(), moved, GAVE)

@@ -15,8 +15,6 @@ from holdfast.objects.store import (
     IfMatch,
     Lost,
     Mode,
-    NotModified,
-    Store,
     Version,
     Written,
 )
@@ -210,34 +208,6 @@ async def test_no_more_requests_are_under_way_than_allowed() -> None:
         assert [type(answer) for answer in answers if isinstance(answer, BaseException)] == [asyncio.CancelledError] * 2
         assert len(server.requests) == 18
     assert crowd.largest == 3
-
-
-async def test_conditions_of_google_are_generations() -> None:
-    async with ScriptedServer(OK) as server:
-        store: Store = CloudStore(target(server, "gs"), environ={})
-        written = await store.put("a/k%é", b"x", CREATE)
-        assert written == Written(Version("17"))
-        assert server.seen == ["PUT /bucket/a%2Fk%25%C3%A9"]
-        await store.put("k", b"x", IfMatch(written.version))
-        create, update = (request.headers for request in server.requests)
-        assert create["x-goog-if-generation-match"] == "0"
-        assert update["x-goog-if-generation-match"] == "17"
-        assert create["authorization"] == "Bearer token"
-        assert (await store.get("k")).version == written.version
-        assert await store.get_unless("k", written.version) == NotModified()
-        changed = await store.get_unless("k", Version("16"))
-        assert not isinstance(changed, NotModified)
-        assert changed.body == b"hello"
-        assert (await store.head("k")).version == written.version
-        assert len(server.requests) == 6
-        server.reply = Answer(412, error_body("PreconditionFailed"))
-        assert await store.put("k", b"x", CREATE) == Lost()
-        assert await store.put("k", b"x", IfMatch(written.version)) == Lost()
-        server.reply = Answer(404, error_body("NoSuchKey"))
-        assert await store.put("k", b"x", IfMatch(written.version)) == Lost()
-        server.requests.clear()
-        await store.delete_many(["a", "b"])
-        assert sorted(server.seen) == ["DELETE /bucket/a", "DELETE /bucket/b"]
 
 
 async def test_conditions_of_azure_are_etags_and_its_409_is_a_taken_name() -> None:

@@ -1,6 +1,5 @@
 """The cache's files: torn ones are refetched, the bound holds, pins keep, and a refusing disk disturbs no reader."""
 
-import asyncio
 import fcntl
 import os
 import resource
@@ -13,7 +12,7 @@ import pytest
 from holdfast.base.errors import NotFound, Unavailable
 from holdfast.base.ids import Ambient
 from holdfast.objects.cache.folder import Pin
-from tests.unit.objects.caching import Gate, World
+from tests.unit.objects.caching import World
 
 KEY = "fixed/a"
 BODY = b"the object's own bytes"
@@ -176,19 +175,6 @@ async def test_a_pinned_file_is_not_evicted(world: World) -> None:
     assert not path.exists()
 
 
-async def test_no_room_beside_pinned_files(world: World) -> None:
-    world.max_bytes = 12288
-    keys = await fill(world, 2)
-    cache = world.cache()
-    async with cache.pinned(keys[0]) as first, cache.pinned(keys[1]) as second:
-        assert first.read_bytes().startswith(b"fixed/000")
-        assert second.read_bytes().startswith(b"fixed/001")
-        assert world.taken <= world.max_bytes
-    assert first.exists()
-    assert not second.exists()
-    assert cache.stats.skipped == 1
-
-
 async def test_a_pinned_path_outlives_the_delete_of_its_key(world: World) -> None:
     await world.store.put(KEY, BODY)
     cache = world.cache()
@@ -208,23 +194,6 @@ async def test_a_key_that_may_change_is_pinned_as_a_copy(world: World) -> None:
         assert path.read_bytes() == BODY
     assert not path.exists()
     assert world.files() == []
-
-
-async def test_a_pin_that_is_given_up_leaves_nothing_open(world: World) -> None:
-    await world.store.put(KEY, BODY)
-    gate = Gate(world.store)
-    cache = world.cache(gate)
-
-    async def use() -> None:
-        async with cache.pinned(KEY):
-            raise AssertionError("the gate is closed")
-
-    before = len(os.listdir("/proc/self/fd"))
-    using = asyncio.ensure_future(use())
-    await gate.reached.wait()
-    using.cancel()
-    assert isinstance((await asyncio.gather(using, return_exceptions=True))[0], asyncio.CancelledError)
-    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_a_pin_released_before_it_holds_undoes_at_once() -> None:

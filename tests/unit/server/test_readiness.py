@@ -26,7 +26,7 @@ async def problem(desk: ServerDesk) -> str:
     return str(answer["error"]["store_problem"])
 
 
-async def test_the_newest_write_counts(tmp_path: Path) -> None:
+async def test_the_newest_write_counts_and_a_store_is_tried_with_as_much_as_it_refused(tmp_path: Path) -> None:
     async with server_desk(tmp_path) as desk:
         assert (await desk.get("/readyz"))["store_problem"] is None
         desk.script.script += ["busy"] * 4
@@ -34,13 +34,9 @@ async def test_the_newest_write_counts(tmp_path: Path) -> None:
         assert "503" in await problem(desk)
         assert (await desk.post(frame())).status_code == 200
         assert (await desk.get("/readyz"))["store_problem"] is None
-
-
-async def test_a_store_is_tried_with_as_much_as_it_refused(tmp_path: Path) -> None:
-    async with server_desk(tmp_path) as desk:
         desk.script.script += ["busy"] * 4
-        body = frame(Log("x" * 5_000, 1))
-        assert (await desk.post(body)).status_code == 503
+        body = frame(Log("x" * 5_000, 1), seq=1)
+        assert (await desk.post(body, seqs=(1, 1))).status_code == 503
         desk.script.script += ["busy"] * 2
         desk.watch.advance(seconds=3)
         assert "collector-probes/v1" in await problem(desk)

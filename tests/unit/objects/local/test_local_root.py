@@ -15,7 +15,6 @@ import pytest
 from holdfast.base.errors import Corrupt, Incompatible, Invalid, Refused
 from holdfast.objects.local import LocalStore
 from holdfast.objects.local import root as local_root
-from holdfast.objects.local.root import filesystem_type
 from tests.unit.objects.local.local_kit import contents, files, keys, staged
 
 PROJECT = Path(__file__).parents[4]
@@ -106,17 +105,6 @@ async def test_what_dead_writers_left_is_swept_and_what_live_ones_write_is_not(r
 
 
 # Network filesystems
-
-
-def test_the_type_of_a_filesystem_is_found_by_its_device() -> None:
-    mounts = (
-        "22 27 0:21 / /proc rw,relatime - proc proc rw\n"
-        "29 1 254:0 / / rw,relatime shared:1 master:2 - ext4 /dev/vda rw\n"
-        "40 29 0:55 / /mnt/with\\040space rw - nfs4 server:/export rw,vers=4.2\n"
-    )
-    assert filesystem_type(os.makedev(254, 0), mounts) == "ext4"
-    assert filesystem_type(os.makedev(0, 55), mounts) == "nfs4"
-    assert filesystem_type(os.makedev(0, 99), mounts) is None
 
 
 async def test_a_network_filesystem_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

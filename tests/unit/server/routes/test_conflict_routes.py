@@ -22,34 +22,29 @@ async def conflict(desk: ServerDesk) -> dict[str, Any]:
     return dict(found)
 
 
-async def test_existing_is_authoritative_reaches_the_sender(tmp_path: Path) -> None:
+async def test_decisions_reach_the_sender(tmp_path: Path) -> None:
     async with server_desk(tmp_path) as desk:
         found = await conflict(desk)
         path = f"/api/v1/conflicts/{found['submitted_frame_sha256'][:12]}"
         shown = await desk.get(path)
         assert shown["decisions"] == []
         assert shown["accepted_frame_sha256"] != shown["submitted_frame_sha256"]
-        decision = {"resolution": "existing_is_authoritative", **DECISION}
-        decided = (await desk.private.post(f"{path}/resolve", json=decision)).json()
+        hold = {"resolution": "quarantine_identity", **DECISION}
+        decided = (await desk.private.post(f"{path}/resolve", json=hold)).json()
         assert [each["by"] for each in decided["decisions"]] == ["anna"]
-        again = await desk.post(frame(Gauge("load", 2.5, 1_000)))
-        assert (again.status_code, again.json()["error"]["resolution"]) == (409, "existing_is_authoritative")
-        late = await desk.private.post(f"{path}/resolve", json={**decision, "resolution": "quarantine_identity"})
-        assert (late.status_code, late.json()["error"]["kind"]) == (409, "refused")
-
-
-async def test_a_held_identity_is_refused_by_name_until_it_is_lifted(tmp_path: Path) -> None:
-    async with server_desk(tmp_path) as desk:
-        found = await conflict(desk)
-        path = f"/api/v1/conflicts/{found['submitted_frame_sha256']}"
-        await desk.private.post(f"{path}/resolve", json={"resolution": "quarantine_identity", **DECISION})
         refused = await desk.post(frame(seq=1), seqs=(1, 1))
         assert (refused.status_code, refused.json()["error"]["reason"]) == (403, "identity_quarantined")
-        (hold,) = (await desk.get("/api/v1/holds"))["holds"]
-        assert (hold["agent_id"], hold["boot_id"], hold["why"]) == ("web-1", "boot", "a clone")
+        (held,) = (await desk.get("/api/v1/holds"))["holds"]
+        assert (held["agent_id"], held["boot_id"], held["why"]) == ("web-1", "boot", "a clone")
         lifting = {"agent_id": "web-1", "boot_id": "boot", **DECISION}
         assert (await desk.private.post("/api/v1/holds/lift", json=lifting)).json()["lifted_by"] == "anna"
         assert (await desk.post(frame(seq=1), seqs=(1, 1))).status_code == 200
+        final = {"resolution": "existing_is_authoritative", **DECISION}
+        assert (await desk.private.post(f"{path}/resolve", json=final)).status_code == 200
+        again = await desk.post(frame(Gauge("load", 2.5, 1_000)))
+        assert (again.status_code, again.json()["error"]["resolution"]) == (409, "existing_is_authoritative")
+        late = await desk.private.post(f"{path}/resolve", json=hold)
+        assert (late.status_code, late.json()["error"]["kind"]) == (409, "refused")
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])

@@ -5,10 +5,7 @@ import json
 import logging
 import os
 import threading
-import time
 from collections.abc import Iterable
-
-import pytest
 
 from holdfast.server import logs
 from holdfast.server.logs import REFUSALS_PER_S, logging_to
@@ -49,23 +46,6 @@ def accounted(lines: Iterable[bytes], until: int) -> list[int]:
             break
     assert number == until
     return counts
-
-
-def test_a_pipe_that_nobody_reads_holds_nobody_up_and_what_was_dropped_is_told(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(logs, "FLUSH_S", 0.1)
-    log, most = logging.getLogger("holdfast.telemetry"), 3 * logs.MOST_LINES
-    reader, writer = os.pipe()
-    with os.fdopen(reader, "rb") as reading, os.fdopen(writer, "w", encoding="utf-8") as stream:
-        began = time.monotonic()
-        with logging_to(stream):
-            for number in range(most):  # a pipe holds some dozens
-                log.warning(numbered(number))
-        assert time.monotonic() - began < 30
-        assert sum(accounted(reading, most)) > logs.MOST_LINES
-        while "holdfast-logs" in {each.name for each in threading.enumerate()}:
-            time.sleep(0.01)
 
 
 def test_who_reads_again_gets_the_count_before_the_next_line() -> None:

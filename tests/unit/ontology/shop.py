@@ -84,6 +84,20 @@ class Knows(Relation[Customer, Customer]):
     pass
 
 
+class Person(Entity):
+    id: Field[str] = Field(primary_key=True)
+    age: Field[int]
+
+
+class Likes(Relation[Person, Person]):
+    much: Field[float] = Field(default=1.0)
+
+
+class Thing(Entity):
+    id: Field[str] = Field(primary_key=True)
+    value: Field[int]
+
+
 class Audited(Mixin):
     changed: Field[datetime]
 

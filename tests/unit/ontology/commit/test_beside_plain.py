@@ -17,11 +17,7 @@ from holdfast.ontology.query.sqltables import SqlTables
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.types.refs import TypeId
 from tests.unit.ontology.desk import Desk
-
-
-class Person(Entity):
-    id: Field[str] = Field(primary_key=True)
-    age: Field[int]
+from tests.unit.ontology.shop import Person
 
 
 class Older(Entity, name="Person"):

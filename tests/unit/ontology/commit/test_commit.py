@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from holdfast.base.errors import Ambiguous, Conflict, Unavailable
+from holdfast.base.errors import Ambiguous, Unavailable
 from holdfast.objects.layer import Layer
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.store import OVERWRITE, Lost, Mode, NotModified, Object, Version, Written
-from tests.unit.ontology.desk import OWNS, PRODUCT, Desk, intent, put
+from tests.unit.ontology.desk import PRODUCT, Desk, intent, put
 
 
 async def test_a_warm_commit_of_one_type_is_three_requests_whatever_came_before(desk: Desk) -> None:
@@ -26,24 +26,6 @@ async def test_a_warm_commit_of_one_type_is_three_requests_whatever_came_before(
     assert desk.spent() == {"put": 4}
 
 
-async def test_a_plain_reader_sees_what_was_committed_as_of_every_commit(desk: Desk) -> None:
-    writer = desk.committer()
-    first = await put(writer, ("c1", 1), ("c2", 1), metadata={"why": "first"})
-    writer.queue += [intent("c1", 2), intent("c1|p1|", {"seats": 2}, OWNS)]
-    second = await writer.commit()
-    assert second is not None
-    assert (first.commit_id, first.rows, second.commit_id, second.rows) == (1, 2, 2, 2)
-    assert await desk.reader.latest("entity", "Customer") == {"c1": {"v": 2}, "c2": {"v": 1}}
-    assert await desk.reader.latest("entity", "Customer", as_of=1) == {"c1": {"v": 1}, "c2": {"v": 1}}
-    assert await desk.reader.latest("relation", "Owns") == {("c1", "p1", ""): {"v": {"seats": 2}}}
-    manifests = await desk.reader.chain(second.manifest_path)
-    assert [(m["commit_id"], m["parent_commit_id"], m["metadata"]) for m in manifests] == [
-        (2, 1, {}),
-        (1, None, {"why": "first"}),
-    ]
-    assert manifests[0]["created_at"] > manifests[1]["created_at"]
-
-
 async def test_what_changes_nothing_commits_nothing(desk: Desk) -> None:
     writer = desk.committer()
     await put(writer, ("c1", 1))
@@ -53,14 +35,6 @@ async def test_what_changes_nothing_commits_nothing(desk: Desk) -> None:
     assert writer.queue == []
     assert await writer.commit() is None
     assert desk.spent() == {}
-
-
-async def test_of_one_identity_the_last_intent_wins_once(desk: Desk) -> None:
-    writer = desk.committer()
-    commit = await put(writer, ("c1", 1), ("c2", 1), ("c1", 2), ("c1", 3))
-    assert commit.rows == 2
-    assert await desk.reader.latest("entity", "Customer") == {"c1": {"v": 3}, "c2": {"v": 1}}
-    assert await put(writer, ("c1", 9), ("c1", 3)) is None
 
 
 async def test_a_lost_race_is_won_later_and_its_attempt_is_removed(desk: Desk) -> None:
@@ -75,18 +49,6 @@ async def test_a_lost_race_is_won_later_and_its_attempt_is_removed(desk: Desk) -
     assert len(folders) == 4
     # Three writes in vain, the head and the rival's manifest and file read, two deletes, three writes.
     assert desk.spent() == {"put": 6, "get": 3, "delete": 2}
-
-
-async def test_if_head_refuses_any_rebase_and_keeps_the_intents(desk: Desk) -> None:
-    anna, bert = desk.committer(), desk.committer()
-    await put(anna, ("c1", 1), if_head=0)
-    await put(bert, ("c2", 2))
-    with pytest.raises(Conflict, match="head is commit 2, and commit 1 was expected"):
-        await put(anna, ("c1", 3), if_head=1)
-    assert len(anna.queue) == 1
-    commit = await anna.commit(if_head=2)
-    assert commit is not None
-    assert commit.commit_id == 3
 
 
 async def test_a_retracted_row_keeps_its_fields_and_can_come_back(desk: Desk) -> None:
@@ -170,22 +132,3 @@ async def test_a_cancelled_commit_is_settled_by_the_next(desk: Desk) -> None:
     assert commit is not None
     assert commit.commit_id == 2
     assert (await desk.reader.head())["commit_id"] == 2
-
-
-async def test_a_failure_before_the_head_leaves_nothing_visible_and_the_intents_queued(desk: Desk) -> None:
-
-    class Down(MemoryStore):
-        async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
-            if key.endswith("manifest.json"):
-                raise Unavailable("503")
-            return await super().put(key, body, mode)
-
-    writer = desk.committer()
-    await put(writer, ("c1", 0))
-    whole, writer._store = writer._store, Down(desk.shelf)
-    with pytest.raises(Unavailable, match="commit 2 was not made"):
-        await put(writer, ("c1", 1))
-    writer._store = whole
-    assert (await desk.reader.head())["commit_id"] == 1
-    assert not [key for key in desk.shelf.objects if key.startswith("commits/2-")]
-    assert (await writer.commit()) is not None

@@ -50,14 +50,6 @@ ALL = [
 ]
 
 
-async def test_every_change_in_order(desk: Desk) -> None:
-    await history(desk)
-    changes = await collected(Feed(desk.store))
-    assert list(map(answer, changes)) == ALL
-    manifest = await desk.reader.json((await desk.reader.head())["manifest_path"])
-    assert changes[-1].commit_timestamp == manifest["created_at"]
-
-
 @pytest.mark.parametrize("compacted", [False, True])
 async def test_who_asks_once_is_told_the_same_between_any_commits(compacted: bool, desk: Desk) -> None:
     await history(desk)

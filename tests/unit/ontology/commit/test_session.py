@@ -11,33 +11,13 @@ from holdfast.base.config import Settings, load
 from holdfast.base.errors import Conflict, Invalid, Refused, Unavailable
 from holdfast.objects.layer import Layer
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Written
-from holdfast.ontology import Entity, Field, Relation, SchemaDrift
+from holdfast.ontology import Entity, Field, SchemaDrift
 from holdfast.ontology.session import Ontology, Options
 from tests.unit.ontology.desk import Desk
 from tests.unit.ontology.plain import PlainReader
+from tests.unit.ontology.shop import Customer, Order, Product, Subscription
 
-
-class Customer(Entity):
-    id: Field[str] = Field(primary_key=True)
-    name: Field[str]
-    tier: Field[str | None] = Field(default=None)
-
-
-class Product(Entity):
-    sku: Field[int] = Field(primary_key=True)
-    price: Field[float] = Field(default=0.0)
-
-
-class Subscription(Relation[Customer, Product]):
-    seats: Field[int] = Field(default=1)
-
-
-class Visit(Relation[Customer, Product]):
-    at: Field[str] = Field(instance_key=True)
-    minutes: Field[int] = Field(default=0)
-
-
-TYPES = (Customer, Product, Subscription, Visit)
+TYPES = (Customer, Product, Subscription, Order)
 
 
 def session(desk: Desk, *types: Any, **options: Any) -> Ontology:
@@ -48,25 +28,25 @@ async def test_objects_are_committed_and_read_back(desk: Desk) -> None:
     async with session(desk) as onto:
         ada = Customer(id="c1", name="Ada Ünal", tier="gold")
         onto.ensure(ada)
-        onto.ensure([Product(sku=7, price=9.5), Customer(id="c2", name="Bo")])
+        onto.ensure([Product(id=7, title="Anvil"), Customer(id="c2", name="Bo")])
         onto.ensure(Subscription(left_key="c1", right_key=7, seats=2))
-        onto.ensure(Visit(left_key=ada, right_key=7, at="monday", minutes=3))
+        onto.ensure(Order(left_key=ada, right_key=7, number="n1"))
         assert onto.pending == 5
         commit = await onto.commit(metadata={"why": "import"})
         assert commit is not None
         assert (commit.commit_id, commit.rows, onto.pending) == (1, 5, 0)
         assert await onto.get(Customer, "c1") == ada
         assert await onto.get(Customer, "missing") is None
-        assert await onto.get(Product, 7) == Product(sku=7, price=9.5)
+        assert await onto.get(Product, 7) == Product(id=7, title="Anvil")
         assert await onto.get(Subscription, "c1", 7) == Subscription(left_key="c1", right_key=7, seats=2)
-        assert await onto.get(Visit, ada, 7, "monday") is not None
+        assert await onto.get(Order, ada, 7, "n1") is not None
         assert [each.id for each in await onto.all(Customer)] == ["c1", "c2"]
         onto.ensure(ada)
         assert await onto.commit() is None
     reader = PlainReader(desk.bare)
     assert (await reader.latest("entity", "Customer"))["c1"]["name"] == "Ada Ünal"
     assert await reader.latest("relation", "Subscription") == {("c1", "7", ""): {"seats": 2}}
-    assert set(await reader.latest("relation", "Visit")) == {("c1", "7", "monday")}
+    assert set(await reader.latest("relation", "Order")) == {("c1", "7", "n1")}
 
 
 async def test_leaving_flushes_indexes_and_frees_the_lock(desk: Desk) -> None:
@@ -79,11 +59,11 @@ async def test_leaving_flushes_indexes_and_frees_the_lock(desk: Desk) -> None:
         assert (info.lock.owner_id, info.lock.expired) == (onto.runtime_id, False)
     index = await desk.reader.json("meta/indices/entities/Customer.json")
     assert (index["max_indexed_commit"], len(index["entries"])) == (1, 1)
-    assert (await desk.reader.json("meta/indices/relations/Visit.json"))["max_indexed_commit"] == 1
+    assert (await desk.reader.json("meta/indices/relations/Order.json"))["max_indexed_commit"] == 1
     lock = await desk.reader.json("meta/locks/ontology_write.json")
     assert datetime.fromisoformat(lock["expires_at"]).timestamp() * 1e9 <= desk.ambient.clock.wall_ns()
     types = await desk.reader.json("meta/schema/types.json")
-    assert (types["entities"], types["relations"]) == (["Customer", "Product"], ["Subscription", "Visit"])
+    assert (types["entities"], types["relations"]) == (["Customer", "Product"], ["Order", "Subscription"])
     info = await session(desk).info()
     assert (info.index_lag, info.last_index_warning) == (0, None)
 
@@ -130,7 +110,7 @@ async def test_strict_sessions_refuse_relations_without_ends(desk: Desk) -> None
         onto.ensure(Subscription(left_key="c2", right_key=2))
         with pytest.raises(Refused, match="there is no Customer 'c2'"):
             await onto.commit()
-        onto.ensure([Customer(id="c2", name="Bo"), Product(sku=2)])
+        onto.ensure([Customer(id="c2", name="Bo"), Product(id=2)])
         assert await onto.commit() is not None
         onto.retract(Customer, "c2")
         onto.ensure(Subscription(left_key="c2", right_key=2, seats=5))

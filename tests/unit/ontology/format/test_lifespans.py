@@ -6,7 +6,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from holdfast.ontology import Entity, Field
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.data.lifespans import ORIGIN, Lasting, Lives, known, lasting_in, lives
@@ -16,13 +15,9 @@ from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.types.refs import TypeId
 from tests.unit.ontology.desk import Desk
+from tests.unit.ontology.shop import Thing
 
 THING = TypeId("entity", "Thing")
-
-
-class Thing(Entity):
-    id: Field[str] = Field(primary_key=True)
-    value: Field[int]
 
 
 def lived(*rows: tuple[int, str, str], later: int = 0) -> Lives:

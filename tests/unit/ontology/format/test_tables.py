@@ -4,9 +4,7 @@ from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
-from holdfast.base.errors import Corrupt
 from holdfast.ontology.format.data.batch import Row
 from holdfast.ontology.format.data.rows import from_parquet, from_table, partial_columns, to_parquet, to_table
 from holdfast.ontology.types.typeinfo import type_info
@@ -56,10 +54,6 @@ class TestFiles:
         rows = [row(everything(id=UUID(int=n), whole=n, tags=["a"] * n)) for n in range(3)]
         return to_table(type_info(Everything), rows, 1, 1)
 
-    def test_what_is_partial_is_said_in_the_file(self) -> None:
-        table = to_table(type_info(Product), [Row(("1",), '{"id":18446744073709551616}')], 1, 1)
-        assert partial_columns(from_parquet(to_parquet(table), key="k").schema) == {"id"}
-
     def test_compressed_with_statistics_of_everything_but_the_json(self) -> None:
         group = pq.ParquetFile(pa.BufferReader(to_parquet(self.table()))).metadata.row_group(0)
         columns = {group.column(n).path_in_schema: group.column(n) for n in range(group.num_columns)}
@@ -67,11 +61,6 @@ class TestFiles:
         assert (columns["whole"].statistics.min, columns["whole"].statistics.max) == (0, 2)
         assert columns["entity_key"].statistics.has_min_max
         assert not columns["fields_json"].is_stats_set
-
-    @pytest.mark.parametrize("body", [b"", b"PAR1", b"hello", b"PAR1" + bytes(100) + b"PAR1"])
-    def test_bytes_that_are_no_file(self, body: bytes) -> None:
-        with pytest.raises(Corrupt, match=r"commits/1-a/entities/T\.parquet: not a Parquet file"):
-            from_parquet(body, key="commits/1-a/entities/T.parquet")
 
 
 def test_columns_get_a_dictionary_only_where_values_repeat() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.base.errors import NotFound, Refused
-from holdfast.ontology import Entity, Field, Relation, TypeDropped
+from holdfast.ontology import Entity, Field, TypeDropped
 from holdfast.ontology.chain.history import diff, find_commit
 from holdfast.ontology.commit.lock import Open
 from holdfast.ontology.feed import Feed
@@ -18,19 +18,11 @@ from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.ontology.query.sqltables import SqlTables
 from holdfast.ontology.session import Ontology
 from tests.unit.ontology.desk import Desk
-
-
-class Person(Entity):
-    id: Field[str] = Field(primary_key=True)
-    age: Field[int]
+from tests.unit.ontology.shop import Likes, Person
 
 
 class Pet(Entity):
     id: Field[str] = Field(primary_key=True)
-
-
-class Likes(Relation[Person, Person]):
-    much: Field[float] = Field(default=1.0)
 
 
 class Other(Entity, name="Person"):

@@ -11,7 +11,6 @@ from holdfast.base.config import Settings
 from holdfast.base.errors import Conflict, Invalid, NotFound
 from holdfast.objects.layer import Layer
 from holdfast.objects.store import Store
-from holdfast.ontology import Entity, Field, Relation
 from holdfast.ontology.chain.history import find_commit
 from holdfast.ontology.commit.lock import Open
 from holdfast.ontology.feed import Feed
@@ -23,18 +22,7 @@ from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.types.typeinfo import type_info
 from tests.unit.ontology.desk import Desk
-
-SECRET = "Geheimnis"
-
-
-class Patient(Entity):
-    id: Field[str] = Field(primary_key=True)
-    name: Field[str]
-    age: Field[int]
-
-
-class Knows(Relation[Patient, Patient]):
-    note: Field[str] = Field(default="")
+from tests.unit.ontology.fence_kit import SECRET, Knows, Patient
 
 
 def session(desk: Desk) -> Ontology:

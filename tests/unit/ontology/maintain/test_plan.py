@@ -13,11 +13,7 @@ from holdfast.ontology.maintain import drop, erase, migrate, revert
 from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.ontology.types.typeinfo import type_info
 from tests.unit.ontology.desk import Desk
-
-
-class Person(Entity):
-    id: Field[str] = Field(primary_key=True)
-    age: Field[int]
+from tests.unit.ontology.shop import Person
 
 
 class Newer(Entity, name="Person"):

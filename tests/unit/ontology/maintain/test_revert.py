@@ -7,21 +7,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from holdfast.base.errors import NotFound, Refused
-from holdfast.ontology import Entity, Field, Relation
+from holdfast.ontology import Entity, Field
 from holdfast.ontology.chain.history import diff, find_commit
 from holdfast.ontology.commit.lock import Open
 from holdfast.ontology.maintain.revert import Preview, apply, preview
 from holdfast.ontology.maintain.verify.verify import verify
 from tests.unit.ontology.desk import Desk
-
-
-class Person(Entity):
-    id: Field[str] = Field(primary_key=True)
-    age: Field[int]
-
-
-class Likes(Relation[Person, Person]):
-    much: Field[float] = Field(default=1.0)
+from tests.unit.ontology.shop import Likes, Person
 
 
 async def history(desk: Desk) -> None:

@@ -43,14 +43,6 @@ async def test_a_sound_store_has_no_findings(desk: Desk) -> None:
     assert await repair_indexes(desk.store, desk.ambient, apply=True) == []
 
 
-async def test_a_plain_store_is_sound(desk: Desk) -> None:
-    for number in range(40):
-        await desk.plain.commit({("entity", "Customer"): [(f"c{number}", {"v": number})]})
-    report = await verify(desk.store, deep=True)
-    assert kinds(report) == {"index_absent"}
-    assert report.good
-
-
 @pytest.mark.parametrize("case", LIBRARY, ids=str)
 async def test_every_broken_store_is_named(case: Broken, desk: Desk) -> None:
     await sound(desk)

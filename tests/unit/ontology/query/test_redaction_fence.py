@@ -22,7 +22,7 @@ from holdfast.ontology.query.cache.loaded import OldCopy
 from holdfast.ontology.query.statement import Need
 from holdfast.ontology.types.errors import Overtaken
 from tests.unit.ontology.desk import Desk
-from tests.unit.ontology.query.fence_kit import (
+from tests.unit.ontology.fence_kit import (
     BY,
     DESTROYED,
     MORE,

@@ -6,19 +6,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.ontology import Entity, Field
 from holdfast.ontology.query.cache import warm
 from holdfast.ontology.query.results import meta
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.types.refs import TypeId
 from tests.unit.ontology.desk import Desk
+from tests.unit.ontology.shop import Thing
 
 THING = TypeId("entity", "Thing")
-
-
-class Thing(Entity):
-    id: Field[str] = Field(primary_key=True)
-    value: Field[int]
 
 
 def session(desk: Desk) -> Ontology:

@@ -27,19 +27,6 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-async def test_two_sessions_do_not_see_each_other() -> None:
-    one, other = await Session.open(MemoryStore(), LIMIT), await Session.open(MemoryStore(), LIMIT)
-    await one.duck.run("CREATE TABLE t AS SELECT 1 AS n")
-    path = one.duck.folder / "1.parquet"
-    pq.write_table(pa.table({"n": [1]}), path)
-    for text in ("SELECT * FROM t", f"SELECT * FROM read_parquet('{path}')"):
-        assert (await one.duck.table(text)).to_pylist() == [{"n": 1}]
-        with pytest.raises(SqlFailed):
-            await other.duck.table(text)
-    await one.close()
-    await other.close()
-
-
 async def test_another_database_of_a_session_has_its_files_and_none_of_its_tables() -> None:
     session = await Session.open(MemoryStore(), LIMIT)
     user = await session.database()

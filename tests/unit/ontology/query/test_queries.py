@@ -5,6 +5,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import reduce
 from operator import and_, or_
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -14,6 +15,7 @@ import holdfast
 from holdfast.base.clock import SystemClock
 from holdfast.base.errors import Corrupt, Invalid, Refused
 from holdfast.base.ids import Ambient
+from holdfast.objects.local.store import LocalStore
 from holdfast.ontology import Entity, Field, Relation
 from holdfast.ontology.chain.history import Window
 from holdfast.ontology.filters.operand import Sql
@@ -26,6 +28,7 @@ from holdfast.ontology.types.expressions.terms import RowTerm, count
 from holdfast.ontology.types.fields import left
 from holdfast.ontology.types.typeinfo import type_info
 from tests.unit.ontology.desk import Desk
+from tests.unit.ontology.plain import PlainWriter
 from tests.unit.ontology.shop import Customer, Order, Product, Subscription, Tier
 
 
@@ -254,6 +257,26 @@ async def test_a_file_that_is_gone(desk: Desk) -> None:
 
 
 # --- manners ---
+
+
+class Aged(Entity, name="Customer"):
+    id: Field[str] = Field(primary_key=True)
+    age: Field[int]
+
+
+async def test_files_of_the_store_are_not_written_into(tmp_path: Path) -> None:
+    """Two rows of one identity and commit are made one in a file of the session's own."""
+    uri = f"file:{tmp_path / 'store'}"
+    async with LocalStore(tmp_path / "store") as store:
+        rows = [("c1", {"id": "c1", "age": 1}), ("c1", {"id": "c1", "age": 2}), ("c2", {"id": "c2", "age": 3})]
+        await PlainWriter(store).commit({("entity", "Customer"): rows})
+    (path,) = (tmp_path / "store").rglob("Customer.parquet")
+    before = path.read_bytes()
+    async with holdfast.open(uri) as hf, hf.ontology(Aged) as onto:
+        for _ in range(2):
+            assert {one.id: one.age for one in await onto.query(Aged).all()} == {"c1": 2, "c2": 3}
+        assert await onto.query(Aged).with_history().count() == 2
+    assert path.read_bytes() == before
 
 
 async def test_files_that_come_between_a_statement_and_its_run_are_not_in_it(desk: Desk) -> None:

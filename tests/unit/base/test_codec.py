@@ -72,32 +72,19 @@ def test_damage_is_named_with_its_key(body: bytes, reason: str) -> None:
         codec.decode(body, key="meta/head.json")
 
 
-class TestFormat:
-    def stamped(self, version: int) -> codec.Document:
-        return codec.stamp({"value": 1}, format_name="holdfast.test", version=version, write_id="w")
+def test_a_stamp_names_format_version_and_write() -> None:
+    def expect(**change: Any) -> int:
+        document = codec.stamp({"value": 1}, format_name="holdfast.test", version=2, write_id="w")
+        assert document == {"value": 1, "format": "holdfast.test", "version": 2, "write_id": "w"}
+        return codec.expect({**document, **change}, format_name="holdfast.test", newest=2, key="k")
 
-    def expect(self, document: codec.Document, newest: int = 2) -> int:
-        return codec.expect(document, format_name="holdfast.test", newest=newest, key="k")
-
-    def test_a_stamp_adds_three_fields(self) -> None:
-        assert self.stamped(1) == {"value": 1, "format": "holdfast.test", "version": 1, "write_id": "w"}
-
-    @pytest.mark.parametrize("version", [1, 2])
-    def test_versions_up_to_the_newest_are_read(self, version: int) -> None:
-        assert self.expect(self.stamped(version)) == version
-
-    def test_a_newer_version_is_refused_with_a_remedy(self) -> None:
-        with pytest.raises(Incompatible, match="version 3 is newer than this client reads") as caught:
-            self.expect(self.stamped(3))
-        assert "upgrade" in str(caught.value.remedy)
-
-    @pytest.mark.parametrize("version", [0, -1, "1", 1.0, None, True])
-    def test_a_version_that_is_none_is_corrupt(self, version: Any) -> None:
+    assert [expect(), expect(version=1)] == [2, 1]
+    with pytest.raises(Incompatible, match="version 3 is newer than this client reads") as caught:
+        expect(version=3)
+    assert "upgrade" in str(caught.value.remedy)
+    for version in (0, -1, "1", 1.0, None, True):
         with pytest.raises(Corrupt, match="is not a positive whole number"):
-            self.expect({**self.stamped(1), "version": version})
-
-    def test_another_format_is_corrupt(self) -> None:
-        with pytest.raises(Corrupt, match="format is 'other'"):
-            self.expect({**self.stamped(1), "format": "other"})
-        with pytest.raises(Corrupt, match="format is None"):
-            self.expect({})
+            expect(version=version)
+    for other in ("other", None):
+        with pytest.raises(Corrupt, match=f"format is {other!r}"):
+            expect(format=other)

@@ -11,9 +11,6 @@ import pytest
 
 import holdfast
 from bench import lib
-from bench.bus.work import floor_worker, publish
-from bench.frames.formats import OTHERS, Format, table_of
-from bench.frames.hosts import records
 from bench.lib import Contender, Sample, compare
 from bench.objects.server import s3_server
 from bench.ontology_write.contenders import Customer
@@ -22,12 +19,7 @@ from bench.pipeline import place
 from bench.pipeline.__main__ import rolled, run
 from bench.pipeline.fleet import SCRAPES, SERIES, Fleet
 from bench.pipeline.peers import duckdb_seconds
-from bench.runs.floor import record
-from bench.runs.work import Workload
-from holdfast.objects.open import open_store
 from holdfast.pipeline.engine import Inline
-from holdfast.platform.open import open_platform
-from holdfast.telemetry.frame import pack
 from tests.tidy.tree import ROOT, leaks
 
 
@@ -77,30 +69,6 @@ async def test_pairs_take_turns_and_the_first_pair_is_not_measured(monkeypatch: 
     assert [number for _, number in order] == [0, 0, 1, 1, 2, 2, 3, 3]
     assert (found.ratio, found.spread) == (1.5, (0.5, 2.0))
     assert found.requests_per_operation == 2.0
-
-
-@pytest.mark.parametrize("form", OTHERS, ids=lambda form: form.name)
-def test_each_format_gives_the_samples_back(form: Format) -> None:
-    batch = pack("host", "boot", records(5), seq_start=0)
-    table = form.prepare(batch)
-    assert form.decode(form.encode(table)).equals(table)
-    assert table.column("value").to_pylist() == table_of(batch).column("value").to_pylist()
-
-
-async def test_the_floor_of_the_bus_is_three_requests_per_event() -> None:
-    async with open_platform("memory:") as hf:
-        await publish(hf.bus(), 5)
-        keys = [key async for key in hf.store.keys("events/default/")]
-        before = hf.store.usage.requests()
-        await floor_worker(hf.store, keys)
-        assert hf.store.usage.requests() - before == 15
-
-
-async def test_the_floor_of_runs_makes_the_requests_of_a_journal() -> None:
-    floor = await record(70)
-    async with open_store("memory:") as store:
-        await Workload().run(store, "r", 70)
-        assert len(floor.run) == store.usage.at("put", "runs").requests
 
 
 async def test_the_s3_server_counts_the_requests_that_our_store_counts(tmp_path: Path) -> None:

@@ -452,9 +452,9 @@ async def given_between(store: Store, start: Position, end: Position) -> list[Se
     return between(start, end, [each async for each in listed(store, end.begin)])
 
 
-async def not_given(store: Store, position: Position | None, since_ns: int, rule: Rule = Rule()) -> list[Seen]:  # noqa: B008  # frozen
+async def not_given(store: Store, position: Position | None, since_ns: int) -> list[Seen]:
     """What was not given out at a position, of hours from ``since_ns`` on; without a position, all of those hours."""
     begin = layout.hour_path(max(0, since_ns))
     if position is not None:
-        begin = max(begin, rule.begin(position, deep=False))
+        begin = max(begin, Rule().begin(position, deep=False))
     return [each async for each in listed(store, begin) if position is None or not position.has(each)]

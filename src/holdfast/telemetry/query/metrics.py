@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 
 from holdfast.base.aio import blocking
-from holdfast.base.errors import HoldfastError, Invalid, NotFound
+from holdfast.base.errors import Invalid, NotFound
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
-from holdfast.sql.duck import OutOfMemory
 from holdfast.telemetry.frame import Limits
 from holdfast.telemetry.query.answer import answer
 from holdfast.telemetry.query.found import Answer, Listing
@@ -187,12 +186,7 @@ class Metrics:
                 return [], workshop
             paths = [str(path) for path in files]
             asked = {"files": paths, "since": since_ns, "until": until_ns, "agent": agent, **params}
-            try:
-                return (await workshop.duck.table(text, asked)).to_pylist(), workshop
-            except OutOfMemory:
-                raise
-            except HoldfastError as error:
-                raise await workshop.blame(error) from error
+            return (await workshop.duck.table(text, asked)).to_pylist(), workshop
 
 
 class _TooFine(Exception):
@@ -235,12 +229,7 @@ class _Asked:
         self._workshop.lacks(hours)
         if files:  # chunks of an older version have fewer columns
             files.append(await self._workshop.keep(chunk.SCHEMA.empty_table(), "columns"))
-        try:
-            series, agents = await answer(self._workshop.duck, files, question)
-        except OutOfMemory:
-            raise
-        except HoldfastError as error:
-            raise await self._workshop.blame(error) from error
+        series, agents = await answer(self._workshop.duck, files, question)
         if not files and question.metric not in self._names:
             read = self._workshop.finished()
             raise await unknown(question.metric, self._names, len(read.unreadable), len(read.expired))

@@ -7,7 +7,6 @@ from pathlib import Path
 import pyarrow as pa
 
 from holdfast.base.aio import blocking, map_bounded
-from holdfast.base.errors import Corrupt, HoldfastError, Incompatible
 from holdfast.objects.store import Store
 from holdfast.sql.duck import Duck, MissingFile
 from holdfast.sql.files import LocalFiles
@@ -15,10 +14,10 @@ from holdfast.sql.session import Session
 from holdfast.telemetry.query.found import Read
 from holdfast.telemetry.query.fresh import Batches
 from holdfast.telemetry.query.known import Hour, Overtaken, Raw
-from holdfast.telemetry.rollup import chunk, index
+from holdfast.telemetry.rollup import chunk
 from holdfast.telemetry.rollup.extract import telemetry_of
 from holdfast.telemetry.rollup.layout import HOUR_NS, hour_start_ns
-from holdfast.telemetry.rollup.manifest import MAKE_ANEW, ChunkRef, Table
+from holdfast.telemetry.rollup.manifest import ChunkRef
 from holdfast.telemetry.rollup.points import Telemetry
 
 AT_ONCE = 16
@@ -30,7 +29,6 @@ class Reading:
         self._batches = batches
         self._files = files
         self._folder = duck.folder
-        self._refs: dict[Path, ChunkRef] = {}
         self.duck = duck
         self.read = Read()
 
@@ -51,7 +49,6 @@ class Reading:
             except MissingFile as error:
                 raise Overtaken(ref.key) from error
             ref.check(await blocking(path.read_bytes))
-            self._refs[path] = ref
             return path
 
         return await map_bounded(zip(numbers, refs, strict=True), one, limit=AT_ONCE)
@@ -74,27 +71,6 @@ class Reading:
         path = self._folder / f"{name}.parquet"
         await blocking(lambda: path.write_bytes(chunk.to_parquet(table)))
         return path
-
-    async def blame(self, error: HoldfastError) -> HoldfastError:
-        """The error that names the chunk which cannot be read, if it is one; else the same."""
-        for path, ref in self._refs.items():
-            body = await blocking(path.read_bytes)
-            try:
-                await blocking(_decode, ref, body)
-            except (Corrupt, Incompatible) as reason:
-                return Corrupt(f"{ref.key}: the chunk is not what was written ({reason})", remedy=MAKE_ANEW)
-        for path, ref in self._refs.items():  # Arrow takes what DuckDB does not
-            if path.name in str(error):
-                return Corrupt(f"{ref.key}: the chunk is not what was written", remedy=MAKE_ANEW)
-        return error
-
-
-def _decode(ref: ChunkRef, body: bytes) -> None:
-    """Errors: those of a chunk that is none."""
-    if ref.table is Table.ROLLUP:
-        chunk.decode(body, key=ref.key)
-    else:
-        index.decode(ref.table, body, key=ref.key)
 
 
 @asynccontextmanager

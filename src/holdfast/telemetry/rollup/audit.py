@@ -32,7 +32,6 @@ from holdfast.telemetry.rollup.manifest import (
 
 _ANEW = "have the hour derived anew: docs/operate/pipeline.md says how"
 _FULL = "holdfast pipeline run --full: it lists every batch again"
-_SINCE = "holdfast pipeline run derive --since HOUR --until NEXT"
 _AGAIN = "remove it, then holdfast pipeline run --full: it lists the batches again"
 
 RULES = {

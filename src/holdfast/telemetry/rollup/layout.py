@@ -23,7 +23,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
-from urllib.parse import quote, unquote_to_bytes
+from urllib.parse import quote
 
 from holdfast.base.errors import Invalid
 
@@ -49,12 +49,7 @@ _UNIT = re.compile(r"/unit-([0-9a-f]{64})\.json")
 _GENERATION = re.compile(r"/([a-z]+)-(\d{8})\.json")
 _LISTING = re.compile(r"/([0-9a-f]{64})\.parquet")
 _ROLLUP = re.compile(re.escape(ROLLUP) + r"window=([1-9][0-9]{0,8})([smhd])/")
-_METRIC = re.compile(r"/metric=([^/]+)/")
 _SAFE = "_.-"
-
-
-def hour_of(time_ns: int) -> int:
-    return time_ns // HOUR_NS
 
 
 def hour_start_ns(hour: int) -> int:
@@ -104,22 +99,6 @@ def escape(metric: str) -> str:
     if len(encoded) <= LONGEST:
         return encoded
     return f"{encoded[:_HEAD]}~{hashlib.sha256(metric.encode()).hexdigest()}"
-
-
-def unescape(component: str) -> str | None:
-    """The name of the metric; None if it was too long for a key, or if this is no such name."""
-    if "~" in component:
-        return None
-    try:
-        name = unquote_to_bytes(component).decode()
-    except UnicodeDecodeError:
-        return None
-    return name if escape(name) == component else None
-
-
-def metric_in(key: str) -> str | None:
-    found = _METRIC.search(key)
-    return None if found is None else unescape(found[1])
 
 
 def rollup_folder(window_ns: int, hour: int) -> str:

@@ -52,15 +52,6 @@ def value_of(key: int) -> float:
     return math.copysign(float(np.int64(bits).view(np.float64)), key)
 
 
-def values_of(keys: Ints) -> Floats:
-    """The middles of buckets."""
-    magnitude = np.abs(keys)
-    bits = np.where(magnitude >= HIGHEST, np.int64(0x7FF) << 52, ((magnitude - 1) << _SHIFT) + _HALF)
-    found: Floats = np.copysign(bits.view(np.float64), keys.astype(np.float64))
-    found[keys == 0] = 0.0
-    return found
-
-
 def is_plain(count: Ints, low: Floats, high: Floats) -> Flags:
     """Of which rows ``min`` and ``max`` say all."""
     plain: Flags = (count <= 2) | (low == high)

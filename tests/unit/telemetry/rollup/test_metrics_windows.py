@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from holdfast.base.errors import Corrupt, Invalid
-from holdfast.telemetry.records import Counter, Gauge
+from holdfast.base.errors import Invalid
+from holdfast.telemetry.records import Counter
 from holdfast.telemetry.rollup import chunk, kernel, rollup, sketch
 from holdfast.telemetry.rollup.extract import telemetry_of
 from holdfast.telemetry.rollup.layout import Windows
@@ -46,26 +46,6 @@ def test_nan_is_counted_and_is_no_value() -> None:
     assert [row[name] for name in ("min", "max", "first", "last", "first_time_ns", "increase")] == [None] * 6
 
 
-def test_infinities_are_values() -> None:
-    [row] = as_dict(rollup.from_points(gathered(1.0, math.inf, math.inf, kind=Gauge).points, MINUTE)).values()
-    assert (row["max"], row["sum"], row["count"]) == (math.inf, math.inf, 3)
-    [row] = as_dict(rollup.from_points(gathered(math.inf, -math.inf, kind=Gauge).points, MINUTE)).values()
-    assert math.isnan(row["sum"])
-
-
-def test_steps_between_windows_are_added_when_they_are_merged() -> None:
-    points = gathered(0, 10, 30, 5, 6, step=SECOND).points
-    fine = rollup.from_points(points, SECOND)
-    assert fine.increase.tolist() == [0.0] * 5
-    whole = rollup.merge(fine, MINUTE)
-    assert (whole.increase.tolist(), whole.resets.tolist()) == ([36.0], [1])
-
-
-def test_gauges_have_no_increase() -> None:
-    [row] = as_dict(rollup.from_points(gathered(1, 2, kind=Gauge).points, MINUTE)).values()
-    assert (row["increase"], row["resets"]) == (None, None)
-
-
 def test_days_are_merged_from_hours() -> None:
     found = gathered(*range(30), step=HOUR)
     hours = [
@@ -81,11 +61,6 @@ def test_days_are_merged_from_hours() -> None:
     assert [row["count"] for row in as_dict(whole).values()] == [24, 6]
 
 
-def test_windows_that_do_not_divide_do_not_merge() -> None:
-    with pytest.raises(Corrupt, match="do not merge"):
-        rollup.merge(rollup.from_points(gathered(1.0).points, MINUTE), 90 * SECOND)
-
-
 def test_buckets_of_sketches_are_in_the_order_of_values() -> None:
     values = np.array(
         [-math.inf, -1e300, -2.0, -1.99, -1e-300, -5e-324, -0.0, 0.0, 5e-324, 1e-300, 1.99, 2.0, math.inf]
@@ -93,5 +68,4 @@ def test_buckets_of_sketches_are_in_the_order_of_values() -> None:
     keys = sketch.keys_of(values)
     assert (np.diff(keys) >= 0).all()
     assert keys[6] == keys[7] == 0
-    assert sketch.values_of(keys).tolist() == [sketch.value_of(int(key)) for key in keys]
     assert math.isnan(sketch.quantile(np.zeros(0, np.int64), np.zeros(0, np.int64), 0.5, 0.0, 0.0))

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from holdfast.base.errors import Ambiguous, Corrupt, Incompatible, Invalid, Refused, Unavailable
-from holdfast.objects.store import CREATE, Object, Version, Written
+from holdfast.objects.store import CREATE, Object, Version
 from holdfast.sim import ingest_kit as kit
 from holdfast.sim.ingest_kit import submission
 from holdfast.telemetry.accept import layout
-from holdfast.telemetry.accept.accept import Accepted, IdentityConflict, Standing, Submission, standing
+from holdfast.telemetry.accept.accept import Accepted, IdentityConflict, Submission
 from holdfast.telemetry.accept.authority import Acceptance
 from holdfast.telemetry.accept.collector import Collector, CollectorOptions
 from holdfast.telemetry.accept.conflicts import conflicts
@@ -93,17 +93,6 @@ async def test_a_store_that_fails_before_the_manifest_has_accepted_nothing(scrip
     assert desk.families()["accepted"] == 1
 
 
-@pytest.mark.parametrize("word", ["lost", "late", "twice", "clash", "drop"])
-@pytest.mark.parametrize("place", [0, 1])
-async def test_trouble_at_either_put_ends_in_one_acceptance_that_is_known(word: str, place: int) -> None:
-    desk = AcceptDesk()
-    script = ["ok"] * place + [word]
-    answer = await desk.collector("collector-1", *script).accept(submission(1))
-    assert isinstance(answer, Accepted)
-    assert not answer.duplicate
-    assert len(desk.effects) == 1
-
-
 async def test_an_attempt_in_doubt_is_known_again_when_it_turns_out_to_have_landed() -> None:
     desk = AcceptDesk()
     collector = desk.collector("collector-1", "ok", "ok", "late", attempts=1)
@@ -121,55 +110,32 @@ async def test_an_attempt_in_doubt_is_known_again_when_it_turns_out_to_have_land
 
 
 @pytest.mark.parametrize(
-    ("body", "error"),
+    ("body", "error", "says"),
     [
-        (b"nonsense", Corrupt),
-        (b'{"schema": "lightmetrics.accepted_batch.v9"}', Incompatible),
-        (b'{"schema": "lightmetrics.accepted_batch.v1"}', Corrupt),
+        (b"nonsense", Corrupt, "not JSON"),
+        (b'{"schema": "lightmetrics.accepted_batch.v9"}', Incompatible, "v9"),
+        (b'{"schema": "lightmetrics.accepted_batch.v1"}', Corrupt, "agent_id"),
+        (None, Corrupt, "is that of agent/boot 20-29"),
     ],
 )
-async def test_a_manifest_that_cannot_be_read_is_neither_duplicate_nor_conflict(
-    body: bytes, error: type[Exception]
+async def test_a_manifest_that_cannot_be_read_or_of_another_batch_is_neither_duplicate_nor_conflict(
+    body: bytes | None, error: type[Exception], says: str
 ) -> None:
-    desk = AcceptDesk()
-    await desk.store().put(layout.accepted_key(submission(1).identity), body)
-    with pytest.raises(error):
-        await desk.collector().accept(submission(1))
-
-
-async def test_a_manifest_of_another_batch_is_no_evidence() -> None:
     desk = AcceptDesk()
     await desk.collector().accept(submission(2))
     misplaced = desk.shelf.objects[layout.accepted_key(submission(2).identity)].body
-    outcome = await desk.store().put(layout.accepted_key(submission(1).identity), misplaced, CREATE)
-    assert isinstance(outcome, Written)
-    with pytest.raises(Corrupt, match="is that of agent/boot 20-29"):
+    await desk.store().put(layout.accepted_key(submission(1).identity), misplaced if body is None else body, CREATE)
+    with pytest.raises(error, match=says):
         await desk.collector().accept(submission(1))
 
 
-def test_a_hash_that_was_declared_must_be_that_of_the_bytes() -> None:
-    batch = submission(1)
+def test_the_hash_that_was_declared_and_the_mode_of_the_authority_must_be_right() -> None:
+    batch, desk = submission(1), AcceptDesk()
     assert Submission.of(batch.identity, batch.body, declared_sha256=batch.frame_sha256.upper()).body == batch.body
     with pytest.raises(Invalid, match="was declared"):
         Submission.of(batch.identity, b"abd", declared_sha256=batch.frame_sha256)
-
-
-async def test_a_collector_refuses_the_authority_of_another_mode() -> None:
-    desk = AcceptDesk()
     with pytest.raises(Refused, match="local_spool"):
         Collector(desk.store(), desk.ambient(), kit.authority(Acceptance.LOCAL_SPOOL), CollectorOptions("collector-1"))
-
-
-async def test_what_a_manifest_says_of_a_submission() -> None:
-    desk = AcceptDesk()
-    answer = await desk.collector().accept(submission(1))
-    assert isinstance(answer, Accepted)
-    found = answer.manifest
-    ours = found.write_id or ""
-    assert standing(None, found.frame_sha256) is Standing.FREE
-    assert standing(found, found.frame_sha256) is Standing.SAME
-    assert standing(found, found.frame_sha256, {ours}) is Standing.OURS
-    assert standing(found, "0" * 64, {ours}) is Standing.OTHER
 
 
 def test_the_specification_s_own_manifests_are_read() -> None:

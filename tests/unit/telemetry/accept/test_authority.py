@@ -6,7 +6,6 @@ from holdfast.base import codec
 from holdfast.base.codec import Document
 from holdfast.base.errors import Corrupt, NotFound, Refused
 from holdfast.objects.place import Place
-from holdfast.objects.uri import StoreSpec
 from holdfast.telemetry.accept import layout
 from holdfast.telemetry.accept.authority import (
     Acceptance,
@@ -47,16 +46,12 @@ async def test_a_copy_and_an_address_that_is_not_listed_are_refused() -> None:
     assert (await add_alias(desk.store(), desk.ambient(), COPY)).aliases == (COPY,)
 
 
-async def test_collectors_of_different_modes_do_not_share_it() -> None:
+async def test_collectors_of_another_mode_and_a_second_spool_are_refused() -> None:
     desk = AcceptDesk()
     await found(desk)
-    with pytest.raises(Refused, match="accepted by s3_manifest here, not by local_spool"):
-        await found(desk, mode=SPOOL)
-    with pytest.raises(Refused, match="not by local_spool"):
-        await found(desk, COPY, mode=SPOOL, unsafe_any_place=True)
-
-
-async def test_a_second_spool_is_refused() -> None:
+    for place in (HOME, COPY):
+        with pytest.raises(Refused, match="accepted by s3_manifest here, not by local_spool"):
+            await found(desk, place, mode=SPOOL, unsafe_any_place=True)
     desk = AcceptDesk()
     await found(desk, mode=SPOOL, spool_id="disk-1")
     assert (await found(desk, mode=SPOOL, spool_id="disk-1")).spool_id == "disk-1"
@@ -79,6 +74,11 @@ async def test_an_empty_second_bucket_is_refused_where_the_authority_is_pinned()
 
 async def test_promoting_a_copy_issues_a_new_authority_that_names_the_old() -> None:
     desk = AcceptDesk()
+    assert await read_authority(desk.store(), desk.ambient()) is None
+    with pytest.raises(NotFound):
+        await promote(desk.store(), desk.ambient(), HOME, reason="why not")
+    with pytest.raises(NotFound):
+        await add_alias(desk.store(), desk.ambient(), HOME)
     original = await found(desk)
     promoted = await promote(desk.store(), desk.ambient(), COPY, reason="the first region burns")
     assert promoted.authority_id != original.authority_id
@@ -91,15 +91,6 @@ async def test_promoting_a_copy_issues_a_new_authority_that_names_the_old() -> N
         await promote(desk.store(), desk.ambient(), COPY, reason="again")
 
 
-async def test_there_must_be_something_to_promote_or_to_alias() -> None:
-    desk = AcceptDesk()
-    with pytest.raises(NotFound):
-        await promote(desk.store(), desk.ambient(), HOME, reason="why not")
-    with pytest.raises(NotFound):
-        await add_alias(desk.store(), desk.ambient(), HOME)
-    assert await read_authority(desk.store(), desk.ambient()) is None
-
-
 @pytest.mark.parametrize("field", ["acceptance", "bucket", "authority_id"])
 async def test_a_document_that_says_too_little_is_corrupt(field: str) -> None:
     desk = AcceptDesk()
@@ -109,13 +100,6 @@ async def test_a_document_that_says_too_little_is_corrupt(field: str) -> None:
     await desk.store().put(layout.AUTHORITY, codec.encode(document))
     with pytest.raises(Corrupt):
         await found(desk)
-
-
-def test_a_place_is_what_tells_stores_apart() -> None:
-    one = StoreSpec.parse("s3://fleet/telemetry?endpoint=http://One:9000/&region=eu-1")
-    assert Place.of(one) == HOME
-    assert Place.of(StoreSpec.parse("s3://fleet/other?endpoint=http://one:9000")) != HOME
-    assert str(Place.of(StoreSpec.parse("memory:x"))) == "memory:x"
 
 
 def stored(**fields: str) -> Document:

@@ -7,14 +7,11 @@ import pytest
 
 from holdfast.base.errors import HoldfastError, Unavailable
 from holdfast.objects.layer import Layer
-from holdfast.objects.store import CREATE, OVERWRITE, Lost, Mode, Store, Written
+from holdfast.objects.store import OVERWRITE, Lost, Mode, Store, Written
 from holdfast.sim.ingest_kit import submission
 from holdfast.telemetry.accept import layout
 from holdfast.telemetry.accept.landing import GROUP, Landed
-from holdfast.telemetry.accept.manifest import AcceptedManifest
-from holdfast.telemetry.accept.references import by_time
 from holdfast.telemetry.accept.spool import FILE, open_spool
-from holdfast.telemetry.discover import Stray, resolve
 from tests.unit.telemetry.accept.spool_desk import SpoolDesk
 
 ROUNDS = 5
@@ -67,23 +64,6 @@ async def test_a_disk_that_lets_nothing_go_is_no_reason_to_list_a_batch_again(
         assert sum(key.startswith(layout.ACCEPTED_BY_TIME) for key in desk.shelf.objects) == 4
 
 
-async def test_a_manifest_without_a_possible_time_keeps_no_other_batch_from_landing(tmp_path: Path) -> None:
-    desk = SpoolDesk()
-    async with open_spool(tmp_path, desk.ambient()) as spool:
-        collector = desk.spooler(spool)
-        for number in range(4):
-            await collector.accept(submission(number))
-        odd = submission(2).manifest(
-            accepted_at_unix_ns=10**21, collector_id="another", authority_id="a", write_id="w" * 8
-        )
-        await desk.store().put(odd.key, odd.encode(), CREATE)
-        assert await collector.land() == Landed(4, 0, 0, 0)
-        assert len(spool) == 0
-        keys = [key for key in desk.shelf.objects if key.startswith(layout.ACCEPTED_BY_TIME)]
-        found = [await resolve(desk.store(), key) for key in keys]
-        assert sum(not isinstance(each, Stray) for each in found) == 3
-
-
 async def test_a_conflict_that_cannot_be_put_on_record_holds_no_other_batch_up(tmp_path: Path) -> None:
     desk = SpoolDesk()
     async with open_spool(tmp_path, desk.ambient()) as spool:
@@ -104,55 +84,3 @@ async def test_a_conflict_that_cannot_be_put_on_record_holds_no_other_batch_up(t
         assert await collector.land() == Landed(conflicts=1)
         await collector._round()
         assert [len(spool), collector.problem] == [0, None]
-
-
-async def test_of_very_many_that_cannot_be_put_on_record_each_round_tries_some(tmp_path: Path) -> None:
-    desk = SpoolDesk()
-    count = 2 * GROUP + 10
-    async with open_spool(tmp_path, desk.ambient()) as spool:
-        other, collector = desk.collector(), desk.spooler(spool)
-        collector.lander.store = store = Unrecorded(collector.lander.store)
-        for number in range(count):
-            await other.accept(submission(number, 1))
-            await collector.accept(submission(number))
-        assert await collector.land() == Landed(stuck=count)
-        tried: set[str] = set()
-        for _ in range(3):
-            store.puts.clear()
-            assert await collector.land() == Landed(stuck=count)
-            refused = [key for key in store.puts if key.startswith(layout.CONFLICTS)]
-            assert len(refused) == GROUP
-            tried.update(refused)
-        assert len(tried) == count
-        store.refuses = False
-        assert await collector.land() == Landed(conflicts=count)
-
-
-async def test_bytes_that_were_refused_here_stay_until_that_is_on_record(tmp_path: Path) -> None:
-    desk = SpoolDesk()
-    async with open_spool(tmp_path, desk.ambient()) as spool:
-        collector = desk.spooler(spool)
-        collector.lander.store = store = Unrecorded(collector.lander.store)
-        await collector.accept(submission(0))
-        await collector.accept(submission(0, 1))
-        assert await collector.land() == Landed(batches=1, stuck=1)
-        await collector._round()
-        assert collector.problem is not None
-        store.refuses = False
-        assert await collector.land() == Landed(conflicts=1)
-        assert await collector.land() == Landed()
-
-
-async def test_refused_bytes_that_stand_in_the_store_after_all_are_listed_there(tmp_path: Path) -> None:
-    desk = SpoolDesk()
-    async with open_spool(tmp_path, desk.ambient()) as spool:
-        collector = desk.spooler(spool)
-        await collector.accept(submission(0))
-        assert await collector.land() == Landed(batches=1)
-        await collector.accept(submission(0, 1))
-        await desk.store().delete_many([key for key in desk.shelf.objects if key.startswith("accepted")])
-        assert await collector.land() == Landed(conflicts=1)
-        [accepted] = [key for key in desk.shelf.objects if key.startswith(layout.ACCEPTED)]
-        manifest = AcceptedManifest.read(await desk.store().get(accepted))
-        assert manifest.frame_sha256 == submission(0, 1).frame_sha256
-        assert by_time(manifest).key in desk.shelf.objects

@@ -26,19 +26,6 @@ def keeper(desk: AcceptDesk, *, resolved: bool = False, held: bool = False, usag
     )
 
 
-async def test_an_orphan_whose_identity_is_free_is_adopted_and_its_sender_told_of_a_duplicate() -> None:
-    desk, batch = AcceptDesk(), submission(1)
-    await desk.store().put(batch.blob_key, batch.body)
-    treated = await keeper(desk).treat(batch.blob_key)
-    assert treated.fate is Fate.ADOPT
-    assert treated.accepted is not None
-    assert treated.accepted.collector_id == "keeper"
-    answer = await desk.collector().accept(batch)
-    assert answer == Accepted(treated.accepted, duplicate=True)
-    assert desk.effects == []
-    assert (await keeper(desk).treat(batch.blob_key)).fate is Fate.REFERENCED
-
-
 async def test_looking_at_a_blob_is_two_or_three_reads_and_at_most_one_write() -> None:
     desk = AcceptDesk()
     for batch in (submission(1), submission(1, 1)):
@@ -54,13 +41,13 @@ async def test_looking_at_a_blob_is_two_or_three_reads_and_at_most_one_write() -
         (Fate.RECORD, {"get": 3, "put": 1}),
         (Fate.EVIDENCE, {"get": 3}),
     ]
-
-
-async def test_an_agent_in_quarantine_is_not_adopted_from() -> None:
-    desk, batch = AcceptDesk(), submission(1)
-    await desk.store().put(batch.blob_key, batch.body)
-    assert (await keeper(desk, held=True).treat(batch.blob_key)).fate is Fate.HELD
-    assert desk.families() == {"raw-blobs": 1}
+    adopted = AcceptedManifest.read(await desk.store().get(layout.accepted_key(submission(1).identity)))
+    assert adopted.collector_id == "keeper"
+    assert await desk.collector().accept(submission(1)) == Accepted(adopted, duplicate=True)
+    assert desk.effects == []
+    held = submission(2)
+    await desk.store().put(held.blob_key, held.body)
+    assert (await keeper(desk, held=True).treat(held.blob_key)).fate is Fate.HELD
 
 
 async def test_the_loser_of_a_conflict_is_kept_on_record_and_goes_after_that_once_it_is_resolved() -> None:
@@ -87,11 +74,8 @@ async def test_bytes_that_are_no_frame_or_not_those_of_their_name_are_left_alone
     await desk.store().put(key, body)
     assert (await keeper(desk, resolved=True).treat(key)).fate is Fate.FOREIGN
     assert desk.families() == {"raw-blobs": 1}
-
-
-async def test_only_raw_blobs_are_treated() -> None:
     with pytest.raises(Invalid, match="not the key of a raw blob"):
-        await keeper(AcceptDesk()).treat("accepted/v1/x.json")
+        await keeper(desk).treat("accepted/v1/x.json")
 
 
 def test_nothing_is_removed_unless_its_identity_is_closed_by_other_bytes() -> None:

@@ -22,7 +22,6 @@ from holdfast.telemetry.accept.policy import (
     bucket_policy,
     documents,
     encryption,
-    lifecycle,
     object_lock,
 )
 from tests.fakes.policy_proxy import Access, matching
@@ -51,10 +50,8 @@ def test_manifests_are_only_created() -> None:
     assert denied("s3:PutObject", MANIFEST, **create) == ["AcceptedOnlyByCreation"]
     assert denied("s3:PutObject", MANIFEST, if_match="etag", **create) == ["AcceptedOnlyByCreation"]
     assert "AcceptedNeverCopied" in denied("s3:PutObject", MANIFEST, x_amz_copy_source="a/b", **create)
-
-
-def test_parts_of_an_upload_need_no_condition() -> None:
-    assert denied("s3:PutObject", MANIFEST, ObjectCreationOperation="false", SecureTransport="true") == []
+    part = {"ObjectCreationOperation": "false", "SecureTransport": "true"}  # of an upload: it needs no condition
+    assert denied("s3:PutObject", MANIFEST, **part) == []
 
 
 @pytest.mark.parametrize("action", ["s3:DeleteObject", "s3:DeleteObjectVersion"])
@@ -66,27 +63,17 @@ def test_nobody_deletes_manifests_and_garbage_collection_alone_deletes_blobs(act
     ]
 
 
-def test_encryption_and_transport() -> None:
+def test_encryption_transport_and_lifecycle() -> None:
     create = {"ObjectCreationOperation": "true", "if_none_match": "*"}
     assert denied("s3:PutObject", BLOB, SecureTransport="false", **create) == ["NothingUnencryptedOnTheWire"]
     wrong = denied("s3:PutObject", BLOB, SecureTransport="true", x_amz_server_side_encryption="AES256", **create)
     assert wrong == ["NoOtherEncryption"]
+    customer = {"x_amz_server_side_encryption_customer_algorithm": "AES256"}
+    assert denied("s3:PutObject", BLOB, SecureTransport="true", **customer, **create) == ["NoKeysOfTheWriter"]
     found = encryption(BUCKET)
     assert found is not None
     default = found["Rules"][0]["ApplyServerSideEncryptionByDefault"]
     assert default == {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": "key-1"}
-
-
-def test_objects_under_a_key_of_their_writer_are_refused() -> None:
-    create = {"ObjectCreationOperation": "true", "if_none_match": "*", "SecureTransport": "true"}
-    found = denied("s3:PutObject", BLOB, x_amz_server_side_encryption_customer_algorithm="AES256", **create)
-    assert found == ["NoKeysOfTheWriter"]
-
-
-def test_lifecycle_only_gives_up_unfinished_uploads() -> None:
-    (rule,) = lifecycle(BUCKET)["Rules"]
-    assert set(rule) == {"ID", "Status", "Filter", "AbortIncompleteMultipartUpload"}
-    assert rule["Filter"] == {"Prefix": "fleet/"}
 
 
 @pytest.mark.parametrize("prefix", ["fleet*", "fl?et", "${aws:username}", "flotte-\u00e9", "a b"])
@@ -149,15 +136,7 @@ async def test_a_store_with_policies_passes_again_and_again() -> None:
     assert set(store.shelf.objects) == {"accepted/v1/policy-check.json", "raw-blobs/v1/policy-check.lmbatch"}
 
 
-async def test_garbage_collection_may_delete_blobs_and_nothing_else() -> None:
-    assert await verdicts(Enforcing(MemoryStore(), gc=True), "gc") == [
-        WORKS,
-        *[ENFORCED] * 4,
-        WORKS,
-        ENFORCED,
-        *[NOT_TRIED] * 4,
-    ]
-
-
-async def test_a_role_that_cannot_do_its_work_is_found() -> None:
+async def test_garbage_collection_may_delete_blobs_alone_and_a_role_that_cannot_do_its_work_is_found() -> None:
+    found = [WORKS, *[ENFORCED] * 4, WORKS, ENFORCED, *[NOT_TRIED] * 4]
+    assert await verdicts(Enforcing(MemoryStore(), gc=True), "gc") == found
     assert (await verdicts(Enforcing(MemoryStore(), create=False)))[0] == BROKEN

@@ -1,21 +1,17 @@
 """Conflicts are decided on record, holds reach every collector, and both reach the agent."""
 
 import asyncio
-from collections import Counter
 
 import pytest
 
 from holdfast.base.errors import Invalid, NotFound, Refused
-from holdfast.objects.client import Usage
 from holdfast.objects.layer import Layer
 from holdfast.objects.store import Object
 from holdfast.sim import ingest_kit as kit
 from holdfast.telemetry.accept import collector as collecting
-from holdfast.telemetry.accept import layout
 from holdfast.telemetry.accept.accept import Accepted, Answer, IdentityConflict
 from holdfast.telemetry.accept.collector import Guarded
 from holdfast.telemetry.accept.conflicts import Holds, IdentityQuarantined, Resolution, Resolutions, find_by_hash
-from holdfast.telemetry.accept.orphans import Fate, OrphanKeeper
 from tests.unit.telemetry.accept.accept_desk import AcceptDesk
 
 FIRST, OTHER = kit.submission(1), kit.submission(1, variant=1)
@@ -28,10 +24,9 @@ class Desk(AcceptDesk):
         self.resolutions = Resolutions(self.store(), self.ambient())
         self.holds = Holds(self.store(), self.ambient())
 
-    def guarded(self, name: str = "collector-1", usage: Usage | None = None) -> tuple[Guarded, Holds]:
+    def guarded(self, name: str = "collector-1") -> tuple[Guarded, Holds]:
         holds = Holds(self.store(), self.ambient())
-        resolutions = Resolutions(self.store(usage=usage), self.ambient())
-        return Guarded(self.collector(name, usage=usage), holds, resolutions), holds
+        return Guarded(self.collector(name), holds, Resolutions(self.store(), self.ambient())), holds
 
     async def conflict(self) -> Answer:
         collector, _ = self.guarded()
@@ -42,38 +37,22 @@ class Desk(AcceptDesk):
         await self.resolutions.decide(FIRST.identity, OTHER.frame_sha256, resolution, by="anna", why=why)
 
 
-async def test_a_decision_says_who_when_and_why_and_is_kept() -> None:
-    desk = Desk()
-    await desk.conflict()
-    await desk.decide(QUARANTINE)
-    await desk.decide(EXISTING, "the clone is gone")
-    first, second = await desk.resolutions.of(FIRST.identity, OTHER.frame_sha256)
-    assert (first.resolution, first.by, first.why) == (QUARANTINE, "anna", "cloned machine")
-    assert (second.resolution, second.why) == (EXISTING, "the clone is gone")
-    assert first.at <= second.at
-
-
-async def test_the_same_decision_again_changes_nothing_and_the_final_one_stays() -> None:
-    desk = Desk()
-    await desk.conflict()
-    await desk.decide(EXISTING)
-    await desk.decide(EXISTING, "again")
-    assert len(await desk.resolutions.of(FIRST.identity, OTHER.frame_sha256)) == 1
-    with pytest.raises(Refused, match="resolved by anna"):
-        await desk.decide(QUARANTINE)
-
-
-async def test_a_decision_without_a_reason_is_refused() -> None:
-    with pytest.raises(Invalid, match="says why"):
-        await Desk().decide(EXISTING, "  ")
-
-
-async def test_the_resolution_is_part_of_the_answer_to_the_agent() -> None:
+async def test_a_decision_says_who_when_and_why_is_kept_and_reaches_the_agent() -> None:
     desk = Desk()
     answer = await desk.conflict()
     assert isinstance(answer, IdentityConflict)
     assert answer.resolution is None
-    await desk.decide(EXISTING)
+    with pytest.raises(Invalid, match="says why"):
+        await desk.decide(EXISTING, "  ")
+    await desk.decide(QUARANTINE)
+    await desk.decide(EXISTING, "the clone is gone")
+    await desk.decide(EXISTING, "again")  # changes nothing
+    with pytest.raises(Refused, match="resolved by anna"):
+        await desk.decide(QUARANTINE)
+    first, second = await desk.resolutions.of(FIRST.identity, OTHER.frame_sha256)
+    assert (first.resolution, first.by, first.why) == (QUARANTINE, "anna", "cloned machine")
+    assert (second.resolution, second.why) == (EXISTING, "the clone is gone")
+    assert first.at <= second.at
     collector, _ = desk.guarded("collector-2")
     again = await collector.accept(OTHER)
     assert isinstance(again, IdentityConflict)
@@ -101,35 +80,6 @@ async def test_a_store_that_does_not_answer_keeps_no_sender_from_hearing_of_its_
     assert answer.resolution is None
 
 
-async def test_only_conflicts_cost_a_request_more() -> None:
-    desk = Desk()
-    usage = Usage()
-    collector, _ = desk.guarded(usage=usage)
-    await collector.accept(FIRST)
-    assert usage.by_verb == Counter({"put": 3})
-    await collector.accept(OTHER)
-    assert usage.by_verb == Counter({"put": 8, "get": 3})
-
-
-async def test_bytes_that_lost_may_go_once_that_is_decided() -> None:
-    desk = Desk()
-    await desk.conflict()
-    store = desk.store()
-    keeper = OrphanKeeper(
-        store,
-        desk.ambient(),
-        kit.inspect,
-        collector_id="keeper",
-        may_go=desk.resolutions.may_go,
-        held=desk.holds.covers,
-    )
-    blob = layout.blob_key(OTHER.frame_sha256)
-    assert (await keeper.treat(blob)).fate is Fate.EVIDENCE
-    await desk.decide(EXISTING)
-    assert (await keeper.treat(blob)).fate is Fate.REMOVE
-    assert (await keeper.treat(layout.blob_key(FIRST.frame_sha256))).fate is Fate.REFERENCED
-
-
 async def test_every_collector_refuses_a_held_identity_until_it_is_lifted() -> None:
     desk = Desk()
     await desk.holds.hold("agent", "boot", by="anna", why="two machines")
@@ -155,16 +105,6 @@ async def test_holds_keep_their_history() -> None:
     assert [(each.by, each.active) for each in await desk.holds.all()] == [("anna", False), ("cy", True)]
     with pytest.raises(NotFound, match="not in quarantine"):
         await desk.holds.lift("agent", "other boot", by="bo", why="?")
-
-
-async def test_an_orphan_of_a_held_identity_is_not_adopted() -> None:
-    desk = Desk()
-    store = desk.store()
-    await store.put(FIRST.blob_key, FIRST.body)
-    await desk.holds.hold("agent", "boot", by="anna", why="two machines")
-    await desk.holds.refresh()
-    keeper = OrphanKeeper(store, desk.ambient(), kit.inspect, collector_id="keeper", held=desk.holds.covers)
-    assert (await keeper.treat(FIRST.blob_key)).fate is Fate.HELD
 
 
 async def test_a_conflict_is_found_by_the_beginning_of_its_hash() -> None:

@@ -19,10 +19,8 @@ from holdfast.sim import ingest_kit as kit
 from holdfast.sim.ingest_kit import submission
 from holdfast.telemetry.accept import layout
 from holdfast.telemetry.accept.accept import Accepted, IdentityConflict
-from holdfast.telemetry.accept.authority import Acceptance
 from holdfast.telemetry.accept.collector import CollectorOptions
-from holdfast.telemetry.accept.landing import Landed, SpoolCollector, SpoolOptions
-from holdfast.telemetry.accept.manifest import AcceptedManifest
+from holdfast.telemetry.accept.landing import Landed, SpoolCollector
 from holdfast.telemetry.accept.spool import ABOUT, FILE, FOLDER, FORMAT, RESERVE, RESERVE_BYTES, Spool, open_spool
 from tests.unit.telemetry.accept.spool_desk import SpoolDesk, TightDisk
 
@@ -101,7 +99,8 @@ async def test_a_conflict_met_on_landing_is_quarantined_and_the_store_s_manifest
     assert desk.families()["quarantine"] == 1
 
 
-async def test_what_the_store_does_not_take_stays_and_lands_later(tmp_path: Path) -> None:
+async def test_what_cannot_land_is_kept_and_holds_no_other_batch_up(tmp_path: Path) -> None:
+    """Because the store does not take it now, because its file is no frame, or because its manifest cannot be read."""
     desk = SpoolDesk()
     async with open_spool(tmp_path, desk.ambient()) as spool:
         collector = desk.spooler(spool, "ok", "busy", "busy", "busy")
@@ -109,48 +108,50 @@ async def test_what_the_store_does_not_take_stays_and_lands_later(tmp_path: Path
         with pytest.raises(Unavailable):
             await collector.land()
         assert len([one async for one in spool.pending()]) == 1
-        assert await collector.land() == Landed(batches=1)
-
-
-async def test_it_lands_in_the_background_every_interval_and_at_the_end(tmp_path: Path) -> None:
-    desk = SpoolDesk()
-    async with (
-        open_spool(tmp_path, desk.ambient()) as spool,
-        desk.spooler(spool, "busy", "busy", "busy", interval_ms=1) as collector,
-    ):
-        await collector.accept(submission(1))
-        while len(spool):
-            await asyncio.sleep(0.001)
-        await collector.accept(submission(2))
-    assert desk.families() == Counter({"raw-blobs": 2, "accepted": 2, "accepted-by-time": 2})
-
-
-async def test_everybody_is_told_of_one_time_of_acceptance(tmp_path: Path) -> None:
-    desk = SpoolDesk()
-    async with open_spool(tmp_path, desk.ambient()) as spool:
-        collector = desk.spooler(spool)
-        first = await collector.accept(submission(1))
-        [waiting] = [one async for one in spool.pending()]
-        before = await collector.accept(submission(1))
-        await collector.land()
-        after = await collector.accept(submission(1))
-    landed = AcceptedManifest.read(await desk.store().get(layout.accepted_key(submission(1).identity)))
-    reported = [answer.manifest for answer in (first, before, after) if isinstance(answer, Accepted)]
-    assert [each.accepted_at_unix_ns for each in (*reported, landed)] == [waiting.accepted_at_unix_ns] * 4
-
-
-async def test_a_file_that_is_no_frame_is_kept_and_does_not_stop_the_others(tmp_path: Path) -> None:
-    desk = SpoolDesk()
-    async with open_spool(tmp_path, desk.ambient()) as spool:
-        collector = desk.spooler(spool)
-        await collector.accept(submission(1))
-        await collector.accept(submission(2))
+        for number in (2, 3):
+            await collector.accept(submission(number))
         [spoiled] = (tmp_path / FOLDER).rglob("*10-*19.lmbatch")
         spoiled.write_bytes(b"spoiled")
-        assert await collector.land() == Landed(batches=1, unreadable=1)
-        assert [one.identity async for one in spool.pending()] == [submission(1).identity]
+        unreadable = layout.accepted_key(submission(2).identity)
+        await desk.store().put(unreadable, b"{}", OVERWRITE)
+        assert await collector.land() == Landed(batches=1, unreadable=1, stuck=1)
+        assert {one.identity async for one in spool.pending()} == {submission(1).identity, submission(2).identity}
         with pytest.raises(Corrupt, match="are no frame"):
             await collector.accept(submission(1))
+        await desk.store().delete(unreadable)
+        assert await collector.land() == Landed(batches=1, unreadable=1)
+
+
+class Forbidden(Layer):
+    """A store whose permissions are taken away for a while."""
+
+    denied = True
+
+    async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+        if self.denied:
+            raise Denied(f"{key}: 403")
+        return await self.inner.put(key, body, mode)
+
+
+async def test_it_lands_in_the_background_after_any_error_and_at_the_end_and_keeps_a_reserve(tmp_path: Path) -> None:
+    desk = SpoolDesk()
+    store = Forbidden(desk.store())
+    async with open_spool(tmp_path, desk.ambient()) as spool:
+        collector = desk.spooler(spool, interval_ms=1)
+        collector.lander.store = store
+        async with collector:
+            await collector.accept(submission(1))
+            while collector.problem is None:
+                await asyncio.sleep(0.001)
+            assert desk.families() == {}
+            store.denied = False
+            while len(spool):
+                await asyncio.sleep(0.001)
+            while not (tmp_path / FOLDER / RESERVE).exists():
+                await asyncio.sleep(0.001)
+            await collector.accept(submission(2))
+    assert desk.families() == Counter({"raw-blobs": 2, "accepted": 2, "accepted-by-time": 2})
+    assert (tmp_path / FOLDER / RESERVE).stat().st_size == RESERVE_BYTES
 
 
 async def test_notes_of_what_has_landed_can_be_forgotten(tmp_path: Path) -> None:
@@ -169,31 +170,6 @@ async def test_notes_of_what_has_landed_can_be_forgotten(tmp_path: Path) -> None
     assert desk.families() == {"raw-blobs": 1, "accepted": 1, "accepted-by-time": 1}
 
 
-async def test_bytes_that_conflict_with_a_batch_are_put_on_record_after_its_note_is_gone(tmp_path: Path) -> None:
-    desk = SpoolDesk()
-    async with open_spool(tmp_path, desk.ambient()) as spool:
-        collector = desk.spooler(spool)
-        await collector.accept(submission(2))
-        await collector.land()
-        assert isinstance(await collector.accept(submission(2, 1)), IdentityConflict)
-        assert await spool.forget(1 << 62) == 1
-        assert await collector.land() == Landed(conflicts=1)
-    assert desk.families()["quarantine"] == 1
-
-
-async def test_a_running_collector_forgets_old_notes(tmp_path: Path) -> None:
-    desk = SpoolDesk()
-    async with open_spool(tmp_path, desk.ambient()) as spool:
-        collector = desk.spooler(spool)
-        await collector.accept(submission(1))
-        await collector.land()
-        assert await spool._landed(submission(1).identity) is not None
-        desk.watch.ns += 40 * 86_400 * 10**9
-        async with desk.spooler(spool, interval_ms=1):
-            while await spool._landed(submission(1).identity) is not None:
-                await asyncio.sleep(0.001)
-
-
 async def test_a_spool_belongs_to_one_process_and_has_one_id(tmp_path: Path) -> None:
     desk = SpoolDesk()
     async with open_spool(tmp_path, desk.ambient()) as spool:
@@ -204,57 +180,8 @@ async def test_a_spool_belongs_to_one_process_and_has_one_id(tmp_path: Path) -> 
         assert "own folder" not in (caught.value.remedy or "")  # a store has one spool
     async with open_spool(tmp_path, desk.ambient()) as spool:
         assert await spool.spool_id(desk.ambient()) == first
-
-
-async def test_a_spool_is_refused_by_an_authority_of_the_other_mode(tmp_path: Path) -> None:
-    desk = SpoolDesk()
-    async with open_spool(tmp_path, desk.ambient()) as spool:
         with pytest.raises(Refused, match="s3_manifest"):
-            SpoolCollector(
-                spool, desk.store(), desk.ambient(), kit.authority(), CollectorOptions("spooler"), kit.inspect
-            )
-
-
-async def test_a_manifest_that_cannot_be_read_keeps_no_other_batch_from_landing(tmp_path: Path) -> None:
-    desk = SpoolDesk()
-    async with open_spool(tmp_path, desk.ambient()) as spool:
-        collector = desk.spooler(spool)
-        for number in (1, 2, 3):
-            await collector.accept(submission(number))
-        await desk.store().put(layout.accepted_key(submission(1).identity), b"{}", CREATE)
-        assert await collector.land() == Landed(batches=2, stuck=1)
-        assert [one.identity async for one in spool.pending()] == [submission(1).identity]
-        await desk.store().delete(layout.accepted_key(submission(1).identity))
-        assert await collector.land() == Landed(batches=1)
-
-
-class Forbidden(Layer):
-    """A store whose permissions are taken away for a while."""
-
-    denied = True
-
-    async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
-        if self.denied:
-            raise Denied(f"{key}: 403")
-        return await self.inner.put(key, body, mode)
-
-
-async def test_landing_goes_on_after_errors_that_are_no_outage(tmp_path: Path) -> None:
-    desk = SpoolDesk()
-    async with open_spool(tmp_path, desk.ambient()) as spool:
-        store = Forbidden(desk.store())
-        accepted, spooling = kit.authority(Acceptance.LOCAL_SPOOL), SpoolOptions(1)
-        options = CollectorOptions("spooler")
-        async with SpoolCollector(
-            spool, store, desk.ambient(), accepted, options, kit.inspect, spooling=spooling
-        ) as collector:
-            await collector.accept(submission(1))
-            await asyncio.sleep(0.05)
-            assert desk.families() == {}
-            store.denied = False
-            while not desk.families()["accepted"]:
-                await asyncio.sleep(0.001)
-    assert desk.families()["accepted"] == 1
+            SpoolCollector(spool, desk.store(), desk.ambient(), kit.authority(), CollectorOptions("c"), kit.inspect)
 
 
 async def test_work_that_fails_in_an_unforeseen_way_begins_again() -> None:
@@ -293,15 +220,6 @@ async def test_a_spool_on_a_full_disk_lands_what_it_holds_and_accepts_again(tmp_
     answer = await collector.accept(submission(20))
     assert isinstance(answer, Accepted)
     assert not answer.duplicate
-
-
-async def test_a_spool_that_runs_keeps_room_in_reserve(tmp_path: Path) -> None:
-    desk = SpoolDesk()
-    async with open_spool(tmp_path, desk.ambient()) as spool:
-        async with desk.spooler(spool):
-            while not (tmp_path / FOLDER / RESERVE).exists():
-                await asyncio.sleep(0.01)
-        assert (tmp_path / FOLDER / RESERVE).stat().st_size == RESERVE_BYTES
 
 
 async def test_a_batch_takes_two_syncs_to_accept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

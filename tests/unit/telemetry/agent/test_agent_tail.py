@@ -42,41 +42,29 @@ def desk(tmp_path: Path) -> Desk:
     return Desk(tmp_path / "app.log")
 
 
-def test_only_complete_lines_are_taken(desk: Desk) -> None:
+def test_complete_lines_are_taken_until_they_are_queued(desk: Desk) -> None:
     desk.write("one\ntwo\nthr")
-    assert desk.read() == ["one", "two"]
+    (record, _) = desk.tailer.read(5, 10).records
+    assert (record.attributes, record.time_ns) == ({"app": "shop", PATH: str(desk.log)}, 5)
+    assert desk.read(commit=False) == desk.read() == ["one", "two"]
     assert desk.read() == []
     desk.write("ee\r\n")
     assert desk.read() == ["three"]
+    with desk.log.open("ab") as file:
+        file.write(b"caf\xe9\n\x00\n")
+    assert desk.read() == ["caf\ufffd", "\x00"]
 
 
-def test_what_was_not_queued_is_read_again(desk: Desk) -> None:
-    desk.write("one\n")
-    assert desk.read(commit=False) == ["one"]
-    assert desk.read() == ["one"]
+def test_a_log_that_was_there_before_is_read_from_its_end_and_later_ones_from_their_beginning(tmp_path: Path) -> None:
+    desk = Desk(tmp_path / "*.log", from_start=False)
+    (tmp_path / "old.log").write_text("before\n")
     assert desk.read() == []
-
-
-def test_lines_carry_their_file_and_attributes(desk: Desk) -> None:
-    desk.write("one\n")
-    (record,) = desk.tailer.read(5, 10).records
-    assert record.attributes == {"app": "shop", PATH: str(desk.log)}
-    assert record.time_ns == 5
-
-
-def test_a_log_that_was_there_before_is_read_from_its_end(tmp_path: Path) -> None:
-    desk = Desk(tmp_path / "app.log", from_start=False)
-    desk.write("old\n")
-    assert desk.read() == []
-    desk.write("new\n")
-    assert desk.read() == ["new"]
-
-
-def test_a_log_that_comes_later_is_read_from_its_beginning(tmp_path: Path) -> None:
-    desk = Desk(tmp_path / "app.log", from_start=False)
-    assert desk.read() == []
-    desk.write("first\n")
-    assert desk.read() == ["first"]
+    (tmp_path / "old.log").write_text("before\nnew\n")
+    (tmp_path / "late.log").write_text("first\n")
+    assert sorted(desk.read()) == ["first", "new"]
+    (tmp_path / "new.log").write_text("meanwhile\n")
+    desk.die()
+    assert desk.read() == ["meanwhile"]
 
 
 @pytest.mark.parametrize("dies", [True, False])
@@ -96,20 +84,12 @@ def test_rotation_by_renaming_loses_nothing(desk: Desk, dies: bool) -> None:
     assert desk.read() == []
 
 
-def test_truncation_begins_anew(desk: Desk) -> None:
-    desk.write("one\ntwo\n")
-    desk.read()
-    os.truncate(desk.log, 0)
-    desk.write("new\n")
-    assert desk.read() == ["new"]
-
-
 def test_truncation_is_seen_even_if_the_file_has_grown_again(desk: Desk) -> None:
-    desk.write("one\ntwo\n")
-    desk.read()
-    os.truncate(desk.log, 0)
-    desk.write("other lines than before\nand longer\n")
-    assert desk.read() == ["other lines than before", "and longer"]
+    for text in ("one\ntwo\n", "new\n", "other lines than before\nand longer\n"):
+        desk.log.touch()
+        os.truncate(desk.log, 0)
+        desk.write(text)
+        assert desk.read() == text.splitlines()
 
 
 def test_a_line_that_is_too_long_is_cut_and_marked(desk: Desk) -> None:
@@ -118,19 +98,12 @@ def test_a_line_that_is_too_long_is_cut_and_marked(desk: Desk) -> None:
     assert [len(record.message) for record in lines.records] == [MOST_LINE, 5]
     assert lines.records[0].attributes[CUT] == "true"
     assert CUT not in lines.records[1].attributes
-
-
-def test_the_rest_of_an_endless_line_is_passed_over(desk: Desk) -> None:
+    desk.tailer.commit(lines)
     desk.write("x" * (3 << 20))
     assert [len(message) for message in desk.read()] == [MOST_LINE]
     desk.die()
-    desk.write("y" * 1_000 + "\nnext\n")
+    desk.write("y" * 1_000 + "\nnext\n")  # the rest of an endless line is passed over
     assert desk.read() == ["next"]
-
-
-def test_bytes_that_are_no_text_are_replaced(desk: Desk) -> None:
-    desk.log.write_bytes(b"caf\xe9\n\x00\n")
-    assert desk.read() == ["caf\ufffd", "\x00"]
 
 
 def test_a_limit_of_lines_only_puts_off_the_rest(desk: Desk) -> None:
@@ -139,28 +112,7 @@ def test_a_limit_of_lines_only_puts_off_the_rest(desk: Desk) -> None:
     assert desk.read(most=7) == [str(number) for number in range(50)]
 
 
-def test_a_pattern_names_files_that_come_and_go(tmp_path: Path) -> None:
-    tailer = Tailer([LogSource(path=str(tmp_path / "*.log"))], {})
-    tailer.commit(tailer.read(5, 10))
-    (tmp_path / "a.log").write_text("a\n")
-    (tmp_path / "b.log").write_text("b\n")
-    assert [record.message for record in tailer.read(5, 10).records] == ["a", "b"]
-
-
-def test_what_cannot_be_read_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "app.log").mkdir()
-    tailer = Tailer([LogSource(path=str(tmp_path / "app.log"))], {})
-    with caplog.at_level(logging.WARNING, logger="holdfast.agent"):
-        for _ in range(3):
-            assert tailer.read(5, 10).records == []
-    assert [record.message for record in caplog.records] == [
-        f"{tmp_path / 'app.log'} cannot be read: it is not a regular file; retried every round"
-    ]
-
-
-def test_a_pipe_is_not_waited_for_and_a_name_that_is_no_text_is_passed_over(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_cannot_be_read_is_said_once_and_not_waited_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     os.mkfifo(tmp_path / "pipe.log")
     (tmp_path / "folder.log").mkdir()
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.log")).write_text("hidden\n")
@@ -192,6 +144,19 @@ def test_a_pattern_that_matches_rotated_names_too_takes_each_line_once(tmp_path:
     assert desk.read() == []
 
 
+def test_a_renamed_file_is_known_by_its_contents_and_not_by_its_name_or_inode(desk: Desk) -> None:
+    desk.write("one\n")
+    assert desk.read() == ["one"]
+    desk.write("two\n")
+    desk.log.rename(desk.log.with_name("2024-archived"))
+    desk.write("three\n")
+    assert desk.read() == ["two", "three"]
+    desk.log.rename(desk.log.with_name("other"))
+    desk.log.with_name("other").write_text("not a log, and longer than it was\n")
+    desk.write("four\n")
+    assert desk.read() == ["four"]
+
+
 def test_a_file_with_two_names_is_read_once(tmp_path: Path) -> None:
     (tmp_path / "app.log").write_text("one\n")
     os.link(tmp_path / "app.log", tmp_path / "hard.log")
@@ -202,33 +167,6 @@ def test_a_file_with_two_names_is_read_once(tmp_path: Path) -> None:
     tailer.commit(lines)
     assert [record.message for record in lines.records] == ["one"]
     assert tailer.read(5, 100).records == []
-
-
-def test_a_renamed_file_is_known_by_its_contents_and_not_by_its_name(desk: Desk) -> None:
-    desk.write("one\n")
-    assert desk.read() == ["one"]
-    desk.write("two\n")
-    desk.log.rename(desk.log.with_name("2024-archived"))
-    desk.write("three\n")
-    assert desk.read() == ["two", "three"]
-
-
-def test_an_inode_that_was_given_to_another_file_is_not_read_as_the_log(desk: Desk) -> None:
-    desk.write("one\n")
-    assert desk.read() == ["one"]
-    desk.log.rename(desk.log.with_name("other"))
-    desk.log.with_name("other").write_text("not a log, and longer than it was\n")
-    desk.write("two\n")
-    assert desk.read() == ["two"]
-
-
-def test_a_log_that_came_while_no_agent_ran_is_read_from_its_beginning(tmp_path: Path) -> None:
-    (tmp_path / "old.log").write_text("before\n")
-    desk = Desk(tmp_path / "*.log", from_start=False)
-    assert desk.read() == []
-    (tmp_path / "new.log").write_text("meanwhile\n")
-    desk.die()
-    assert desk.read() == ["meanwhile"]
 
 
 def test_positions_of_files_that_are_gone_are_forgotten(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """An agent at work without a network: what it cuts, what it drops, what it says."""
 
-import asyncio
 import random
 import subprocess
 import sys
@@ -10,8 +9,8 @@ from holdfast.base.clock import SystemClock
 from holdfast.base.config import AgentSection, AlertRule, LogSource
 from holdfast.base.ids import Ambient
 from holdfast.telemetry.agent.agent import Agent
-from holdfast.telemetry.agent.queue import Queue, QueueOptions, open_queue
-from holdfast.telemetry.agent.sender import Answer, Conflict, Denied, NoAnswer, Taken
+from holdfast.telemetry.agent.queue import QueueOptions, open_queue
+from holdfast.telemetry.agent.sender import Answer, Conflict, Denied, Taken
 from holdfast.telemetry.folder import DiskFolder
 from holdfast.telemetry.frame import decode
 from holdfast.telemetry.identity import BatchIdentity
@@ -117,19 +116,6 @@ async def test_who_is_denied_waits_and_says_so_once(tmp_path: Path) -> None:
     assert allowed.collector.numbers == list(range(len(allowed.collector.numbers)))
 
 
-async def test_an_agent_that_is_stopped_sends_its_last_round(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, Collector(NoAnswer("no answer")), interval_ms=100, batch_ms=60_000)
-    agent = await desk.agent()
-    stop = asyncio.Event()
-    work = asyncio.create_task(agent.run(stop))
-    await asyncio.sleep(0.25)
-    stop.set()
-    await work
-    again = await desk.agent()
-    assert await again.once()
-    assert desk.collector.numbers == list(range(len(desk.collector.numbers)))
-
-
 async def test_rules_and_logs_of_the_settings_are_used(tmp_path: Path) -> None:
     rule = AlertRule(name="any", metric="lmagent_queue_bytes", above=-1, message="always")
     source = LogSource(path=str(tmp_path / "app.log"), from_start=True)
@@ -141,34 +127,6 @@ async def test_rules_and_logs_of_the_settings_are_used(tmp_path: Path) -> None:
     assert (alert.name, alert.state, alert.message) == ("any", State.FIRING, "always")
     assert await (await desk.agent()).once()
     assert len([record for record in desk.collector.records if isinstance(record, Alert)]) == 1
-
-
-async def test_the_state_of_a_queue_has_positions_and_what_fires(tmp_path: Path) -> None:
-    (tmp_path / "app.log").write_text("one\ntwo\n")
-    desk = Desk(tmp_path / "q", Collector(), logs=[{"path": str(tmp_path / "app.log"), "from_start": True}])
-    agent = await desk.agent()
-    await agent.round()
-    queue: Queue = (await desk.agent()).queue
-    assert queue.state["logs"][str(tmp_path / "app.log")][2] == 8
-    assert queue.state["firing"] == {}
-
-
-async def test_lines_that_do_not_fit_leave_room_for_samples(tmp_path: Path) -> None:
-    (tmp_path / "app.log").write_bytes(
-        b"".join(random.Random(1).randbytes(90).hex().encode() + b"\n" for _ in range(500))
-    )
-    desk = Desk(tmp_path / "q", Collector(), logs=[{"path": str(tmp_path / "app.log"), "from_start": True}])
-    agent = await desk.agent(max_bytes=30_000)
-    assert not desk.spoken
-    for _ in range(100):
-        await agent.round()
-        while (batch := await agent.queue.read(agent.queue.cursor)) is not None:
-            await desk.collector.post(0, batch.identity, batch.frame)
-            await agent.queue.advance(batch.after, batch.identity.seq_end + 1)
-    samples = [each for each in desk.collector.records if isinstance(each, Counter)]
-    assert len({each.time_ns for each in samples}) == 100
-    assert sum(isinstance(each, Log) for each in desk.collector.records) == 500
-    assert "dropped_metrics" not in agent.queue.totals
 
 
 def test_an_agent_does_without_what_would_double_its_memory() -> None:

@@ -10,18 +10,16 @@ from typing import Any
 import pytest
 
 from holdfast.base.errors import Denied, Invalid
-from holdfast.base.portal import Portal
 from holdfast.server.app import ingest_app
-from holdfast.telemetry import BatchConflict, Client, Gauge, Histogram, Undelivered
+from holdfast.telemetry import BatchConflict, Client, Gauge, Histogram
 from holdfast.telemetry.frame import decode, pack
 from tests.unit.server.server_desk import listening, server_desk
 
 GOOD = (200, b'{"duplicate": false}')
 
 
-def refusal(status: int, reason: str, retry_after: str | None = None) -> tuple[int, bytes, str | None]:
-    error = {"kind": "k", "reason": reason, "message": "m", "remedy": "r"}
-    return status, json.dumps({"error": error}).encode(), retry_after
+def refusal(status: int, reason: str) -> tuple[int, bytes]:
+    return status, json.dumps({"error": {"kind": "k", "reason": reason, "message": "m", "remedy": "r"}}).encode()
 
 
 class Collector:
@@ -32,27 +30,21 @@ class Collector:
         self.bodies: list[bytes] = []
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        body = b""
-        more = True
+        body, more = b"", True
         while more:
             message = await receive()
             body += message.get("body", b"")
             more = message.get("more_body", False)
         self.bodies.append(body)
-        word = self.script.pop(0) if len(self.script) > 1 else self.script[0]
-        headers = [(b"retry-after", word[2].encode())] if len(word) > 2 and word[2] else []
-        await send({"type": "http.response.start", "status": word[0], "headers": headers})
-        await send({"type": "http.response.body", "body": word[1]})
+        status, text = self.script.pop(0) if len(self.script) > 1 else self.script[0]
+        await send({"type": "http.response.start", "status": status, "headers": []})
+        await send({"type": "http.response.body", "body": text})
 
 
 @asynccontextmanager
-async def client_of(*collectors: Collector, **options: Any) -> AsyncIterator[Client]:
-    if len(collectors) == 1:
-        async with listening(collectors[0]) as url:
-            yield Client(url, agent_id="web-1", token="t", **{"backoff_ms": 1, **options})
-        return
-    async with listening(collectors[0]) as one, listening(collectors[1]) as two:
-        yield Client([one, two], agent_id="web-1", token="t", **{"backoff_ms": 1, **options})
+async def client_of(collector: Collector) -> AsyncIterator[Client]:
+    async with listening(collector) as url:
+        yield Client(url, agent_id="web-1", token="t", backoff_ms=1)
 
 
 async def test_every_try_sends_the_same_bytes() -> None:
@@ -69,28 +61,11 @@ async def test_every_try_sends_the_same_bytes() -> None:
 
 async def test_another_collector_takes_over_and_is_kept() -> None:
     bad, good = Collector(refusal(503, "draining")), Collector(GOOD)
-    async with client_of(bad, good) as client:
+    async with listening(bad) as one, listening(good) as two:
+        client = Client(["http://127.0.0.1:1", one, two], agent_id="web-1", token="t", backoff_ms=1)
         for _ in range(3):
             await client.send(Gauge("load", 1.0, 1))
     assert (len(bad.bodies), len(good.bodies)) == (1, 3)
-
-
-async def test_a_collector_that_is_gone_is_passed_over() -> None:
-    good = Collector(GOOD)
-    async with listening(good) as url:
-        client = Client(["http://127.0.0.1:1", url], agent_id="web-1", token="t")
-        assert (await client.send(Gauge("load", 1.0, 1))).batches[0].tries == 2
-
-
-async def test_what_was_not_delivered_can_be_sent_later() -> None:
-    collector = Collector(refusal(503, "unavailable"))
-    async with client_of(collector, tries=2, batch_records=1) as client:
-        with pytest.raises(Undelivered) as caught:
-            await client.send([Gauge("load", float(number), number) for number in range(3)])
-        assert len(caught.value.frames) == 3
-        collector.script = [GOOD]
-        numbers = [(await client.send_frame(frame)).identity.seq_start for frame in caught.value.frames]
-        assert numbers == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -112,123 +87,48 @@ async def test_what_no_try_can_mend_is_raised_at_once(answer: Any, error: type[E
     assert len(collector.bodies) == 1
 
 
-async def test_what_is_no_collector_decides_nothing() -> None:
-    collector = Collector((404, b"<html>"))
-    async with client_of(collector, tries=2) as client:
-        with pytest.raises(Undelivered, match="without the error document of a collector"):
-            await client.send(Gauge("load", 1.0, 1))
-
-
-async def test_nothing_is_sent_for_no_records() -> None:
-    assert (await Client("http://127.0.0.1:1", agent_id="web-1", token="t").send([])).batches == ()
-
-
-def test_a_client_that_cannot_work_is_refused(tmp_path: Path) -> None:
-    for wrong in ({}, {"token": "a", "token_file": "b"}, {"token_file": tmp_path / "none"}):
-        with pytest.raises(Invalid):
-            Client("https://c", agent_id="web-1", **wrong)
-    with pytest.raises(Invalid):
-        Client([], agent_id="web-1", token="t")
-    with pytest.raises(Invalid):
-        Client("https://c", agent_id="", token="t")
-    (tmp_path / "token").write_text("secret\n")
-    made = Client("https://c", agent_id="a", token_file=tmp_path / "token", verify=ssl.create_default_context())
-    assert made.next_seq == 0
-
-
-async def test_with_a_block_connections_are_kept(tmp_path: Path) -> None:
-    from holdfast.server.app import ingest_app
-
-    async with server_desk(tmp_path) as desk, listening(ingest_app(desk.service)) as url:
-        async with Client(url, agent_id="web-1", token=desk.token) as client:
-            for number in range(3):
-                await client.send(Gauge("load", float(number), number))
-            with pytest.raises(Invalid):
-                await client.__aenter__()
-        assert desk.service.metrics.batches("new") == 3
-
-
-def test_blocking_code_uses_it_through_the_portal() -> None:
-    with Portal() as portal:
-        collector = Collector(GOOD)
-        url = portal.wait(_enter(portal, collector))
-        client = portal.enter(Client(url, agent_id="web-1", token="t"))
-        assert client.send([Gauge("load", 1.0, 1)]).records == 1
-        portal.wait(client._thing.__aexit__(None, None, None))
-        portal.wait(_LISTENERS.pop().__aexit__(None, None, None))
-
-
-def test_an_address_without_a_scheme_is_refused() -> None:
-    with pytest.raises(Invalid, match=r"'collector:8080' is not the URL of a collector\nhint: write https://host:port"):
-        Client(["https://a:8080", "collector:8080"], agent_id="web-1", token="t")
-
-
 @pytest.mark.parametrize(
-    "url", ["http://", "https://:8080", "https://c:port", "http://[::1", "https://c?to=d", "https://c#d", "", "c"]
+    ("url", "options", "says"),
+    [
+        ("https://c", {"token": None}, "token"),
+        ("https://c", {"token": "a", "token_file": "b"}, "token"),
+        ("https://c", {"token": None, "token_file": "/none"}, "/none"),
+        ("https://c", {"token": ""}, r"^the token given is empty\nhint: pass what `holdfast tokens add` has printed$"),
+        *(("https://c", {"token": text}, "token") for text in (" ", "hft_sécret", "secret and more", "secret\nx: 1")),
+        ("https://c", {"agent_id": ""}, r"^agent id: it is empty\nhint: give a name of 1 to 120 bytes$"),
+        ("https://c", {"agent_id": " web-1"}, "space"),
+        ("https://c", {"agent_id": "web-1 "}, "space"),
+        ("https://c", {"verify": "/none.pem"}, "verify= /none.pem: .*No such file"),
+        ("https://c", {"verify": __file__}, "verify= .*there is no certificate in it"),
+        ([], {}, "must not be empty"),
+        (["https://a", "collector:8080"], {}, "'collector:8080' is not the URL of a collector\nhint: write https://h"),
+        *((each, {}, "is not the URL of a collector") for each in ("", "c", "http://", "https://:8080", "http://[::1")),
+        *((each, {}, "is not the URL of a collector") for each in ("https://c:port", "https://c?to=d", "https://c#d")),
+        ("https://web:secret@c:8080", {}, "is not the URL of a collector"),
+        (["https://a:8080", "http://b:8080"], {"token": "secret"}, "http://b is another machine"),
+    ],
 )
-def test_an_address_that_names_no_collector_is_refused_at_once(url: str) -> None:
-    with pytest.raises(Invalid, match="is not the URL of a collector"):
-        Client(url, agent_id="web-1", token="t")
-
-
-def test_a_password_in_an_address_is_refused_and_not_shown() -> None:
-    with pytest.raises(Invalid, match="is not the URL of a collector") as caught:
-        Client("https://web:hunter2@c:8080", agent_id="web-1", token="t")
-    assert "hunter2" not in str(caught.value)
-
-
-def test_plain_http_to_another_machine_needs_the_unsafe_option() -> None:
-    urls = ["https://a:8080", "http://b:8080"]
-    with pytest.raises(Invalid, match="http://b is another machine") as caught:
-        Client(urls, agent_id="web-1", token="hunter2")
-    assert "hunter2" not in str(caught.value)
-    assert Client(urls, agent_id="web-1", token="hunter2", unsafe_plain_http=True).pending == ()
-
-
-def test_what_is_empty_is_called_that() -> None:
-    with pytest.raises(Invalid, match=r"^agent id: it is empty\nhint: give a name of 1 to 120 bytes$"):
-        Client("https://c", agent_id="", token="t")
-    with pytest.raises(Invalid, match=r"^the token given is empty\nhint: pass what `holdfast tokens add` has printed$"):
-        Client("https://c", agent_id="web-1", token="")
-
-
-def test_a_file_of_certificates_that_cannot_be_used_is_named_at_once(tmp_path: Path) -> None:
-    (tmp_path / "text.pem").write_text("no certificate")
-    for path, text in [
-        (tmp_path / "none.pem", "No such file"),
-        (tmp_path / "text.pem", "there is no certificate in it"),
-    ]:
-        for verify in (path, str(path)):
-            with pytest.raises(Invalid, match=f"verify= {path}: .*{text}"):
-                Client("https://c", agent_id="web-1", token="t", verify=verify)
-
-
-_LISTENERS: list[Any] = []
-
-
-async def _enter(portal: Portal, collector: Collector) -> str:
-    manager = listening(collector)
-    _LISTENERS.append(manager)
-    return await manager.__aenter__()
-
-
-@pytest.mark.parametrize("token", ["", " ", "hft_1_sécret", "hft_1_secret and more", "hft_1_secret\nx-more: 1"])
-def test_a_token_that_no_header_can_hold_is_refused_at_once_and_not_shown(token: str) -> None:
-    with pytest.raises(Invalid) as caught:
-        Client("http://127.0.0.1:9", agent_id="web-1", token=token)
+def test_a_client_that_cannot_work_is_refused_and_shows_no_secret(url: Any, options: dict[str, Any], says: str) -> None:
+    with pytest.raises(Invalid, match=says) as caught:
+        Client(url, **{"agent_id": "web-1", "token": "t", **options})
     assert "cret" not in f"{caught.value} {caught.value.remedy}"
 
 
-async def test_a_token_may_end_as_the_line_of_a_file_does(tmp_path: Path) -> None:
+def test_what_a_client_may_be_given(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("secret\n")
+    made = Client("https://c", agent_id="a", token_file=tmp_path / "token", verify=ssl.create_default_context())
+    assert made.next_seq == 0
+    assert Client("http://b:8080", agent_id="web-1", token="t", unsafe_plain_http=True).pending == ()
+
+
+async def test_a_collector_takes_a_token_that_ends_as_the_line_of_a_file_does(tmp_path: Path) -> None:
     async with server_desk(tmp_path) as desk, listening(ingest_app(desk.service)) as url:
-        receipt = await Client(url, agent_id="web-1", token=f"{desk.token}\n", tries=1).send(Gauge("load", 1.0, 1))
-        assert receipt.records == 1
-
-
-@pytest.mark.parametrize("agent", [" web-1", "web-1 "])
-def test_an_agent_that_no_header_can_name_is_refused(agent: str) -> None:
-    with pytest.raises(Invalid, match="space"):
-        Client("http://127.0.0.1:9", agent_id=agent, token="t")
+        async with Client(url, agent_id="web-1", token=f"{desk.token}\n", tries=1) as client:
+            for number in range(2):
+                await client.send(Gauge("load", float(number), number))
+            with pytest.raises(Invalid):  # it is entered once
+                await client.__aenter__()
+        assert desk.service.metrics.batches("new") == 2
 
 
 async def test_what_is_no_record_is_refused_and_not_left_out() -> None:

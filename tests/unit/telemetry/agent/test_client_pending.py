@@ -24,7 +24,6 @@ from holdfast.telemetry import (
     Undelivered,
     Unfinished,
 )
-from holdfast.telemetry.agent.transport import PATH
 from holdfast.telemetry.frame import inspect
 from tests.unit.server.server_desk import ServerDesk, listening, server_desk
 
@@ -138,29 +137,19 @@ async def test_a_token_that_is_revoked_on_the_way_loses_nothing(tmp_path: Path) 
         assert it.server.service.metrics.batches("new") == 3
 
 
-async def test_a_conflict_hands_over_its_batch_and_holds_up_no_other(tmp_path: Path) -> None:
-    async with desk(tmp_path) as it:
-        await it.client(boot_id="boot", seq_start=1).send(loads(7))
-        client = it.client(boot_id="boot")
-        with pytest.raises(BatchConflict, match="delivered by this call: 2, kept for resend: 0") as caught:
-            await client.send(loads(1, 2, 3))
-        assert inspect(caught.value.frame).identity.seq_start == 1
-        assert caught.value.details["reason"] == "identity_conflict"
-        assert kept(client) == []
-        assert await it.values() == [1, 3, 7]
-
-
-async def test_of_several_conflicts_each_is_told_of(tmp_path: Path) -> None:
+async def test_conflicts_are_handed_over_and_hold_up_no_other_batch(tmp_path: Path) -> None:
     async with desk(tmp_path) as it:
         await it.client(boot_id="boot").send(loads(7, 8))
         client = it.client(boot_id="boot")
-        with pytest.raises(BatchConflict) as first:
+        with pytest.raises(BatchConflict, match="delivered by this call: 1, kept for resend: 0") as first:
             await client.send(loads(1, 2, 3))
         refused = [first.value, *first.value.others]
         assert [inspect(each.frame).identity.seq_start for each in refused] == [0, 1]
+        assert first.value.details["reason"] == "identity_conflict"
         assert len(it.door.bodies) == 2 + 3  # each was sent once
         assert (await client.resend()).batches == ()
         assert kept(client) == []
+        assert await it.values() == [3, 7, 8]
 
 
 async def test_what_a_collector_rejects_is_handed_over(tmp_path: Path) -> None:
@@ -205,24 +194,6 @@ async def test_a_call_that_is_cut_off_counts_once(tmp_path: Path, again: str, la
         assert await it.values() == list(range(1, receipt.records + 1))
 
 
-async def test_an_applications_timeout_leaves_everything_in_hand(tmp_path: Path) -> None:
-    async with desk(tmp_path) as it:
-        go_on = asyncio.Event()
-
-        async def stall() -> None:
-            await go_on.wait()
-
-        it.door.way_in = iter([stall])
-        client = it.client()
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.05):
-                await client.send(loads(1, 2, 3))
-        go_on.set()
-        assert client.next_seq == 3
-        assert (await client.resend()).records == 3
-        assert await it.values() == [1, 2, 3]
-
-
 async def test_what_is_left_goes_first(tmp_path: Path) -> None:
     async with desk(tmp_path) as it:
         it.door.instead = 502, b""
@@ -235,16 +206,6 @@ async def test_what_is_left_goes_first(tmp_path: Path) -> None:
         assert (await client.send(loads(4))).records == 4
         assert it.door.numbers == [0, 0, 0, 1, 2, 3]
         assert (await client.send([])).batches == ()
-
-
-async def test_no_records_send_what_is_left(tmp_path: Path) -> None:
-    async with desk(tmp_path) as it:
-        it.door.instead = 502, b""
-        client = it.client()
-        with pytest.raises(Undelivered):
-            await client.send(loads(1))
-        it.door.instead = None
-        assert (await client.send([])).records == 1
 
 
 @pytest.mark.parametrize("status", [401, 403])
@@ -275,54 +236,6 @@ async def test_no_more_is_taken_while_too_much_is_left(tmp_path: Path) -> None:
         it.door.instead = None
         assert (await client.send(loads(3))).records == 3
         assert await it.values() == [1, 2, 3]
-
-
-async def test_calls_at_a_time_take_no_more_while_one_of_them_is_sending_what_is_left(tmp_path: Path) -> None:
-    async with desk(tmp_path) as it, it.client(pending_bytes=1, tries=3, backoff_ms=1) as client:
-        it.door.instead = 502, b""
-        first = asyncio.ensure_future(client.send(loads(0)))
-        with pytest.raises(Undelivered):
-            await first
-        calls = await asyncio.gather(*(client.send(loads(number)) for number in range(1, 50)), return_exceptions=True)
-        assert {type(each) for each in calls} == {PendingFull}
-        assert (client.next_seq, kept(client)) == (1, [0])
-
-
-async def test_calls_at_a_time_fail_over_to_each_collector(tmp_path: Path) -> None:
-    async with desk(tmp_path) as it:
-        urls = ["http://127.0.0.1:9", it.url]
-        async with Client(urls, agent_id="web-1", token=it.server.token, tries=2) as client:
-            receipts = await asyncio.gather(*(client.send(loads(number)) for number in range(8)))
-        assert {batch.url for each in receipts for batch in each.batches} == {it.url + PATH}
-
-
-async def test_a_conflict_among_too_much_that_is_left_is_told_of(tmp_path: Path) -> None:
-    async with desk(tmp_path) as it:
-        await it.client(boot_id="boot").send(loads(7))
-        it.door.instead = 502, b""
-        client = it.client(boot_id="boot", pending_bytes=1)
-        with pytest.raises(Undelivered):
-            await client.send(loads(1, 2))
-        it.door.instead = None
-        with pytest.raises(BatchConflict) as caught:
-            await client.send(loads(3))
-        assert inspect(caught.value.frame).identity.seq_start == 0
-        assert kept(client) == []
-        assert await it.values() == [2, 3, 7]
-
-
-async def test_calls_at_a_time_leave_each_others_batches_alone(tmp_path: Path) -> None:
-    async with desk(tmp_path) as it, it.client() as client:
-        both = asyncio.Barrier(2)
-
-        async def meet() -> None:
-            await both.wait()
-
-        it.door.way_in = iter([meet, meet])
-        first, second = await asyncio.gather(client.send(loads(1)), client.send(loads(2)))
-        assert [each.batches[0].identity.seq_start for each in (first, second)] == [0, 1]
-        assert sorted(it.door.numbers) == [0, 1]
-        assert kept(client) == []
 
 
 async def test_a_refusal_is_told_to_the_call_whose_batch_it_was(tmp_path: Path) -> None:
@@ -358,16 +271,6 @@ async def test_frames_of_an_error_can_be_sent_by_anybody_and_are_then_no_longer_
         assert client.pending == caught.value.frames[1:]
         await client.resend()
         assert await it.values() == [1, 2]
-
-
-async def test_large_logs_go_in_requests_that_a_collector_takes(tmp_path: Path) -> None:
-    async with desk(tmp_path) as it:
-        client = it.client(batch_records=50_000)
-        receipt = await client.send([Log(os.urandom(4_000).hex(), number) for number in range(5_000)])
-        assert receipt.records == 5_000
-        assert max(map(len, it.door.bodies)) <= 8 << 20
-        records = it.server.service.metrics.registry.get_sample_value("holdfast_ingest_records_total", {"kind": "logs"})
-        assert records == 5_000
 
 
 async def test_a_record_that_is_too_large_is_named_before_anything_is_sent(tmp_path: Path) -> None:

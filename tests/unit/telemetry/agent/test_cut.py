@@ -28,11 +28,9 @@ def noise(letters: int, seed: int) -> str:
     return "".join(chr(rng.randrange(0x4E00, 0x9FFF)) for _ in range(letters))
 
 
-def test_what_fits_is_one_frame() -> None:
-    assert len(frames([Gauge("load", float(number), number) for number in range(1_000)], Limits())) == 1
-
-
 def test_by_count() -> None:
+    assert frames([], Limits()) == []
+    assert len(frames([Gauge("load", float(number), number) for number in range(1_000)], Limits())) == 1
     assert len(frames([Gauge("load", 1.0, number) for number in range(10)], Limits(), most_records=4)) == 3
 
 
@@ -41,10 +39,7 @@ def test_by_bytes_however_long_letters_are() -> None:
     made = frames(logs, Limits(frame_bytes=100_000))
     assert 3 < len(made) < 12
     assert all(len(frame) <= 100_000 for frame in made)
-
-
-def test_a_long_message_that_compresses_is_sent() -> None:
-    assert len(frames([Log("a" * 1_000_000, 1), Log("b", 2)], Limits(frame_bytes=100_000))) == 2
+    assert len(frames([Log("a" * 1_000_000, 1), Log("b", 2)], Limits(frame_bytes=100_000))) == 2  # it compresses
 
 
 def test_by_labels_buckets_and_layouts() -> None:
@@ -63,7 +58,3 @@ def test_a_record_that_is_too_large_by_itself_is_named() -> None:
     many = Gauge("load", 1.0, 1, {f"l{number}": "v" for number in range(11)})
     with pytest.raises(Invalid, match="record 0, the gauge 'load', is too large to be sent: 11 labels"):
         cut("web-1", "boot", [many], 0, most_records=1_000, limits=Limits(elements=10))
-
-
-def test_no_records_make_no_frame() -> None:
-    assert frames([], Limits()) == []

@@ -56,7 +56,7 @@ def answers(
     return found
 
 
-def agree(found: Answer, expected: Found) -> None:
+def agree(found: Answer, expected: Found, rel_tol: float = 1e-9) -> None:
     """The answer has these values, but for the order in which floats were added, and no others."""
     got = {
         (tuple(sorted(each.labels.items())), each.kind, at): value
@@ -64,12 +64,8 @@ def agree(found: Answer, expected: Found) -> None:
         for at, value in zip(each.times_ns, each.values, strict=True)
     }
     assert got.keys() == expected.keys()
-    wrong = {key: (got[key], wanted) for key, wanted in expected.items() if not _close(got[key], wanted)}
-    assert wrong == {}
-
-
-def _close(one: float, other: float) -> bool:
-    return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-9)
+    pairs = {key: (got[key], wanted) for key, wanted in expected.items()}
+    assert {key: pair for key, pair in pairs.items() if not math.isclose(*pair, rel_tol=rel_tol, abs_tol=1e-9)} == {}
 
 
 def _by_series(batches: list[Batch], metric: str) -> dict[Series, Boots]:

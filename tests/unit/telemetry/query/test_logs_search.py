@@ -40,62 +40,52 @@ async def found(hf: Holdfast, words: str = "", **asked: Any) -> list[str]:
 
 
 async def test_logs_are_found_with_and_without_an_index() -> None:
+    refused, closed, left = "Connection refused by 10.0.0.7", "connection closed", "refused: no connection left"
+    quiet = "nothing happens"
+    asked: list[tuple[list[str], dict[str, Any]]] = [
+        ([left, refused], {"words": "Connection REFUSED"}),
+        ([refused], {"words": "refused", "severity": "error"}),
+        ([left, refused], {"words": "refused", "severity": 13}),
+        ([left], {"words": "connection", "agent": "db"}),
+        ([closed, refused], {"where": ["unit=nginx"]}),
+        ([refused], {"words": "connection", "where": ["unit=~n.*"], "severity": 10}),
+        ([quiet] * 2, {"words": "nothing", "where": ["unit="], "limit": 2}),
+        ([refused], {"words": "refused", "until": START + HOUR}),
+        ([], {"words": "absent"}),
+        ([refused], {"contains": "ON REFUSED by 10.0"}),
+        ([left, closed, refused], {"contains": "nection "}),
+        ([left], {"contains": ": no"}),
+        ([], {"contains": "refused connection"}),
+        ([refused], {"regex": r"(\d+\.){3}\d$"}),
+        ([closed], {"regex": "^connection"}),
+        ([closed], {"words": "closed", "regex": "(?i)^CONN", "contains": "on c"}),
+        ([], {"regex": "(a*)*(a*)*b|nothing$", "agent": "quiet"}),
+    ]
     async with open_platform("memory:") as hf:
         await field_of(hf)
+        read = []
         for _ in range(2):
-            both = ["refused: no connection left", "Connection refused by 10.0.0.7"]
-            assert await found(hf, "Connection REFUSED") == both
-            assert await found(hf, "refused", severity="error") == both[1:]
-            assert await found(hf, "refused", severity=13) == both
-            assert await found(hf, "connection", agent="db") == both[:1]
-            assert await found(hf, where=["unit=nginx"]) == ["connection closed", both[1]]
-            assert await found(hf, "connection", where=["unit=~n.*"], severity=10) == both[1:]
-            assert await found(hf, "nothing", where=["unit="], limit=2) == ["nothing happens"] * 2
-            assert await found(hf, "refused", until=START + HOUR) == both[1:]
-            assert await found(hf, "absent") == []
+            for expected, words in asked:
+                assert await found(hf, **words) == expected, words
             assert len(await found(hf)) == 8
+            searches = [await hf.logs().search(words, **SPAN) for words in ("closed", "absent")]
+            searches.append(await hf.logs().search(contains="on refused by", **SPAN))
+            read.append([each.read.batches for each in searches])
+            assert searches[0].rows == [
+                {
+                    "time_ns": START + 2 * SECOND,
+                    "agent": "web",
+                    "boot": "0",
+                    "seq": 1,
+                    "severity": 9,
+                    "labels": {"unit": "nginx"},
+                    "message": closed,
+                }
+            ]
             await pipeline.run(hf.store)
-
-
-async def test_text_phrases_and_regular_expressions_are_found_with_and_without_an_index() -> None:
-    async with open_platform("memory:") as hf:
-        await field_of(hf)
-        refused, closed = "Connection refused by 10.0.0.7", "connection closed"
-        for _ in range(2):
-            assert await found(hf, contains="ON REFUSED by 10.0") == [refused]
-            assert await found(hf, contains="nection ") == ["refused: no connection left", closed, refused]
-            assert await found(hf, contains=": no") == ["refused: no connection left"]
-            assert await found(hf, contains="refused connection") == []
-            assert await found(hf, regex=r"(\d+\.){3}\d$") == [refused]
-            assert await found(hf, regex="^connection") == [closed]
-            assert await found(hf, "closed", regex="(?i)^CONN", contains="on c") == [closed]
-            assert await found(hf, regex="(a*)*(a*)*b|nothing$", agent="quiet", limit=1) == ["nothing happens"] * 0
-            await pipeline.run(hf.store)
-        whole = await hf.logs().search(contains="on refused by", **SPAN)
-        assert (len(whole.rows), whole.read.batches) == (1, 2)  # of 7: those with the word "refused"
-        for wrong in ("(", "x" * 2_000, "(?=a)"):
-            with pytest.raises(Invalid):
-                await hf.logs().search(regex=wrong, **SPAN)
-
-
-async def test_the_index_leads_to_the_batches_that_may_fit() -> None:
-    async with open_platform("memory:") as hf:
-        await field_of(hf)
-        without = await hf.logs().search("closed", **SPAN)
-        await pipeline.run(hf.store)
-        indexed = await hf.logs().search("closed", **SPAN)
-        nothing = await hf.logs().search("absent", **SPAN)
-        assert without.rows == indexed.rows
-        assert (without.read.batches, indexed.read.batches, nothing.read.batches) == (7, 1, 0)
-        assert indexed.rows[0] == {
-            "time_ns": START + 2 * SECOND,
-            "agent": "web",
-            "boot": "0",
-            "seq": 1,
-            "severity": 9,
-            "labels": {"unit": "nginx"},
-            "message": "connection closed",
-        }
+        assert read == [[7, 7, 7], [1, 0, 2]]  # with an index, of 7 batches those that have the words
+        assert (await hf.logs().search("nothing", limit=4, **SPAN)).truncated
+        assert not (await hf.logs().search("nothing", limit=5, **SPAN)).truncated
 
 
 async def test_a_log_whose_number_another_batch_has_is_not_found() -> None:
@@ -114,16 +104,12 @@ async def test_searches_that_make_no_sense_are_refused() -> None:
         for asked in ({"limit": 0}, {"severity": "loud"}, {"severity": 25}, {"until": START}, {"where": ["x"]}):
             with pytest.raises(Invalid):
                 await found(hf, "x", **asked)
+        for wrong in ("(", "x" * 2_000, "(?=a)"):
+            with pytest.raises(Invalid):
+                await hf.logs().search(regex=wrong, **SPAN)
         with pytest.raises(Invalid, match="has no word in it"):
             await found(hf, "% ☃")
     assert [severity_of(each) for each in ("WARN", "0", 24)] == [13, 0, 24]
-
-
-async def test_more_than_was_asked_for_is_said() -> None:
-    async with open_platform("memory:") as hf:
-        await field_of(hf)
-        assert (await hf.logs().search("nothing", limit=4, **SPAN)).truncated
-        assert not (await hf.logs().search("nothing", limit=5, **SPAN)).truncated
 
 
 async def test_an_index_that_cannot_be_read_is_named() -> None:

@@ -13,16 +13,13 @@ from holdfast import pipeline
 from holdfast.base.errors import Corrupt, Invalid, NotFound
 from holdfast.platform.open import Holdfast, open_platform
 from holdfast.telemetry.accept.manifest import AcceptedManifest
-from holdfast.telemetry.live.state import size_of
 from holdfast.telemetry.query.found import Answer
-from holdfast.telemetry.query.fresh import Memory
 from holdfast.telemetry.query.question import moment_ns, span_ns
 from holdfast.telemetry.records import Counter, Gauge, Histogram, Log
 from holdfast.telemetry.rollup import layout
 from holdfast.telemetry.rollup.layout import Windows
 from tests.unit.pipeline.field import HOUR, SECOND, START, Field
-from tests.unit.telemetry.query.plain_answers import Found, answers
-from tests.unit.telemetry.rollup.rolled import batch
+from tests.unit.telemetry.query.plain_answers import agree, answers
 
 MINUTE = 60 * SECOND
 UNTIL = START + 3 * HOUR
@@ -46,55 +43,26 @@ async def platform() -> AsyncIterator[tuple[Holdfast, Field]]:
         yield hf, Now(hf.store)
 
 
-def as_found(answer: Answer) -> Found:
-    return {
-        (tuple(sorted(each.labels.items())), each.kind, at): value
-        for each in answer.series
-        for at, value in zip(each.times_ns, each.values, strict=True)
-    }
-
-
 async def compare(hf: Holdfast, field: Field, step: int, by: list[str] | None) -> int:
     """Every aggregate of every metric, with what plain Python gives; how many values there were."""
     values = 0
     for metric, aggregates in ASKED.items():
         for aggregate in aggregates:
             found = await hf.metrics().query(metric, since=START, until=UNTIL, step=step, aggregate=aggregate, by=by)
-            expected = answers(field.batches, metric, START, UNTIL, step, aggregate, by)
-            got = as_found(found)
-            assert got.keys() == expected.keys(), (metric, aggregate)
-            for key, value in expected.items():
-                assert math.isclose(got[key], value, rel_tol=1e-9, abs_tol=1e-9), (metric, aggregate, key)
-            values += len(got)
+            agree(found, answers(field.batches, metric, START, UNTIL, step, aggregate, by))
+            values += sum(len(each.values) for each in found.series)
     return values
 
 
-@pytest.mark.parametrize("derived", ["nothing", "listings", "all", "most", "windows", "step"])
-async def test_answers_are_the_same_whatever_has_been_derived(derived: str) -> None:
+async def test_answers_are_the_same_with_other_windows_and_with_batches_that_are_listed_and_not_rolled_up() -> None:
+    """Courses of all other kinds are those of ``tests/properties/test_metrics_answers.py``."""
     async with platform() as (hf, field):
         await field.season(3)
-        if derived == "listings":
-            await pipeline.run(hf.store, ["reconcile"])
-        elif derived in ("all", "step"):
-            await pipeline.run(hf.store)
-        elif derived == "windows":
-            await pipeline.run(hf.store, options=pipeline.Options(windows=Windows.of(["30s", "30m"])))
-        elif derived == "most":
-            await pipeline.run(hf.store)
-            await field.season(4, agents=2, batches=2, gap=5)  # late, and over numbers that are known
-        step = 7 * SECOND if derived == "step" else 5 * MINUTE
-        assert await compare(hf, field, step, None) > 50
-        if derived in ("all", "most"):
-            assert await compare(hf, field, HOUR, ["cpu"]) > 10
-
-
-async def test_batches_that_were_listed_and_not_rolled_up_count() -> None:
-    async with platform() as (hf, field):
-        await field.season(5)
-        await pipeline.run(hf.store)
-        await field.season(6, agents=2, batches=2, gap=3)
+        await pipeline.run(hf.store, options=pipeline.Options(windows=Windows.of(["30s", "30m"])))
+        assert await compare(hf, field, 5 * MINUTE, None) > 50
+        await field.season(6, agents=2, batches=2, gap=3)  # late, and over numbers that are known
         await pipeline.run(hf.store, ["reconcile"])
-        assert await compare(hf, field, 10 * MINUTE, []) > 10
+        assert await compare(hf, field, HOUR, ["cpu"]) > 10
 
 
 async def test_a_batch_of_another_hour_takes_a_number_away_before_and_after_it_is_listed() -> None:
@@ -109,26 +77,10 @@ async def test_a_batch_of_another_hour_takes_a_number_away_before_and_after_it_i
         looked = []
         for _ in range(2):
             found = await hf.metrics().query("g", since=START, until=START + HOUR, step=HOUR, aggregate="count")
-            assert as_found(found) == expected
+            agree(found, expected)
             looked.append(found.read.batches)
             await pipeline.run(hf.store)
         assert looked == [2, 0]
-
-
-async def test_increases_over_parts_of_a_range_add_up() -> None:
-    async with platform() as (hf, field):
-        await field.accept("a", "0", {n: Counter("c", n * 3 % 50, START + n * 60 * SECOND) for n in range(120)})
-        await pipeline.run(hf.store)
-
-        async def grown(since: int, until: int, step: int) -> float:
-            found = await hf.metrics().query("c", since=since, until=until, step=step, aggregate="increase")
-            return sum(value for each in found.series for value in each.values)
-
-        whole = await grown(START, START + 2 * HOUR, 10 * SECOND)
-        parts = [await grown(START + n * 20 * MINUTE, START + (n + 1) * 20 * MINUTE, 10 * SECOND) for n in range(6)]
-        assert math.isclose(sum(parts), whole)
-        assert math.isclose(whole, await grown(START, START + 2 * HOUR, HOUR))
-        assert whole > 300
 
 
 async def test_quantiles_are_within_one_percent() -> None:
@@ -138,14 +90,11 @@ async def test_quantiles_are_within_one_percent() -> None:
         await field.accept("a", "0", records)
         for _ in range(2):
             for q in (0.0, 0.1, 0.5, 0.99, 1.0):
-                found = as_found(
-                    await hf.metrics().query(
-                        "g", since=START, until=START + HOUR, step=5 * MINUTE, aggregate="quantile", q=q
-                    )
+                found = await hf.metrics().query(
+                    "g", since=START, until=START + HOUR, step=5 * MINUTE, aggregate="quantile", q=q
                 )
                 expected = answers(field.batches, "g", START, START + HOUR, 5 * MINUTE, "quantile", None, q)
-                assert found.keys() == expected.keys()
-                assert all(math.isclose(found[key], expected[key], rel_tol=0.01) for key in expected)
+                agree(found, expected, rel_tol=0.01)
             buckets = await hf.metrics().query("h", since=START, until=UNTIL, step=HOUR, aggregate="quantile", q=0.5)
             assert buckets.series[0].values == [1.5]
             await pipeline.run(hf.store)
@@ -183,22 +132,23 @@ async def test_days_are_answered_from_the_chunks_of_days() -> None:
         counters = {n: Counter("c", n * 7 % 90, day + n * 3 * HOUR // 2) for n in range(48)}
         await field.accept("a", "0", counters)
         span: dict[str, Any] = {"since": day, "until": day + 72 * HOUR, "step": "1d"}
-        before = {each: as_found(await hf.metrics().query("c", **span, aggregate=each)) for each in ("sum", "increase")}
-        assert before["sum"] == answers(field.batches, "c", day, day + 72 * HOUR, 24 * HOUR, "sum")
-        assert before["increase"] == answers(field.batches, "c", day, day + 72 * HOUR, 24 * HOUR, "increase")
-        await pipeline.run(hf.store)
-        for aggregate, expected in before.items():
+
+        async def asked(aggregate: str) -> Answer:
             found = await hf.metrics().query("c", **span, aggregate=aggregate)
-            assert (as_found(found), found.read.batches) == (expected, 0)
-            assert (found.read.hours, found.read.chunks) == (3, 3)
+            agree(found, answers(field.batches, "c", day, day + 72 * HOUR, 24 * HOUR, aggregate))
+            return found
+
+        await asked("sum")
+        await pipeline.run(hf.store)
+        for aggregate in ("sum", "increase"):
+            read = (await asked(aggregate)).read
+            assert (read.batches, read.hours, read.chunks) == (0, 3, 3)
         requests = hf.store.usage.requests()
         await hf.metrics().query("c", **span)
         assert hf.store.usage.requests() - requests == 2 + 3 + 3 + 3
         # A late sample: its day is answered from its hours, and the others as before.
         await field.accept("a", "0", {100: Counter("c", 5, day + 30 * HOUR + 1)})
-        expected = answers(field.batches, "c", day, day + 72 * HOUR, 24 * HOUR, "sum")
-        found = await hf.metrics().query("c", **span, aggregate="sum")
-        assert (as_found(found), found.read.batches) == (expected, 2)
+        assert (await asked("sum")).read.batches == 2
 
 
 async def test_requests_of_a_query_do_not_grow_with_batches() -> None:
@@ -279,10 +229,13 @@ async def test_a_chunk_that_cannot_be_read_is_named() -> None:
         await pipeline.run(hf.store)
         keys = [key async for key in hf.store.keys(layout.rollup_folder(HOUR, START // HOUR))]
         whole = (await hf.store.get(keys[0])).body
-        for spoilt in (b"no Parquet", whole.replace(b"first_time_ns", b"first_time_xx")):
+        flipped = bytearray(whole)
+        flipped[len(whole) // 2] ^= 1
+        for spoilt in (b"no Parquet", bytes(flipped)):
             await hf.store.put(keys[0], spoilt)
-            with pytest.raises(Corrupt, match="metric=g"):
+            with pytest.raises(Corrupt, match="bytes are not those") as caught:
                 await hf.metrics().query("g", since=START, until=START + HOUR, step=HOUR, aggregate="last")
+            assert str(caught.value).startswith(keys[0])
         await hf.store.delete(keys[0])
         with pytest.raises(Corrupt, match="missing"):
             await hf.metrics().query("g", since=START, until=START + HOUR, step=HOUR)
@@ -319,6 +272,13 @@ async def test_a_frame_that_cannot_be_read_is_counted_and_the_rest_goes_on() -> 
         assert logs.read.unreadable == (bad.identity.manifest_id,)
         with pytest.raises(NotFound, match="batches that cannot be are 1"):
             await hf.metrics().query("g", since=START, until=START + HOUR, step=HOUR, agent="b")
+        gone = await field.accept("c", "0", {0: Gauge("g", 1.0, START)})
+        await pipeline.run(hf.store, ["reconcile"])
+        await hf.store.delete(gone.raw_blob_key)
+        await pipeline.run(hf.store)
+        found = await hf.metrics().query("g", since=START, until=START + HOUR, step=HOUR)
+        assert (len(found.series), found.read.chunks) == (1, 1)
+        assert gone.identity.manifest_id in found.read.unreadable  # its unit says so
 
 
 async def test_metrics_and_labels_are_listed() -> None:
@@ -363,35 +323,9 @@ async def test_no_pattern_of_names_stops_other_questions() -> None:
             await hf.metrics().query("b" * 1_000_000, **span)
 
 
-async def test_what_a_unit_could_not_read_is_said_by_its_answers() -> None:
-    async with platform() as (hf, field):
-        await field.accept("a", "0", {0: Gauge("g", 1.0, START)})
-        gone = await field.accept("b", "0", {0: Gauge("g", 1.0, START)})
-        await pipeline.run(hf.store, ["reconcile"])
-        await hf.store.delete(gone.raw_blob_key)
-        await pipeline.run(hf.store)
-        found = await hf.metrics().query("g", since=START, until=START + HOUR, step=HOUR)
-        assert (len(found.series), found.read.chunks) == (1, 1)
-        assert found.read.unreadable == (gone.identity.manifest_id,)
-
-
-def test_batches_are_remembered_within_a_bound() -> None:
-    one = batch("a", "0", {n: Gauge("g", float(n), n) for n in range(100)})
-    memory = Memory(most_bytes=3 * size_of(one))
-    for number in range(5):
-        memory.keep(str(number), one)
-        memory.keep(str(number), one)
-    assert [memory.get(str(number)) is not None for number in range(5)] == [False, False, True, True, True]
-    small = Memory(most_bytes=10)
-    small.keep("x", one)
-    assert small.get("x") is None
-
-
 def test_times_may_be_given_in_several_ways() -> None:
     assert moment_ns("1970-01-01T00:00:01Z", 0) == SECOND
-    assert moment_ns("2h", 5 * HOUR) == 3 * HOUR
-    assert moment_ns(7, 0) == 7
-    assert span_ns("5m") == 5 * MINUTE
+    assert (moment_ns("2h", 5 * HOUR), moment_ns(7, 0), span_ns("5m")) == (3 * HOUR, 7, 5 * MINUTE)
     with pytest.raises(Invalid, match="not a time"):
         moment_ns(2**63, 0)
 

@@ -71,7 +71,7 @@ async def contents(store: Client) -> dict[str, bytes]:
     return {key: (await store.get(key)).body async for key in store.keys("")}
 
 
-@pytest.mark.parametrize("jobs", [(), ("reconcile",)])
+@pytest.mark.parametrize("jobs", [(), pytest.param(("reconcile",), marks=pytest.mark.soak)])
 async def test_an_answer_does_not_depend_on_when_the_pipeline_runs(jobs: tuple[str, ...]) -> None:
     """It is run once: what it writes and removes happens between two requests of a question."""
     total = 52.0 + 53 + 54 + 55 + 56 + 7 + 8

@@ -1,9 +1,8 @@
-"""Batches to points: each number once, the lowest identity first, and what differs is reported."""
+"""Batches to points: what differs is reported. Which record of a number counts is shown in ``tests/properties``."""
 
 import numpy as np
 
-from holdfast.telemetry.records import Alert, Counter, Gauge, Log, State
-from holdfast.telemetry.rollup import rollup
+from holdfast.telemetry.records import Alert, Gauge, Log, State
 from holdfast.telemetry.rollup.extract import telemetry_of
 from tests.unit.telemetry.rollup.rolled import MINUTE, SECOND, batch
 
@@ -18,24 +17,6 @@ def test_a_number_counts_once_and_the_lower_identity_has_it() -> None:
     assert [(doubt.seq, doubt.kept, doubt.dropped) for doubt in found.doubts] == [
         (seq, kept, dropped) for seq in (18, 19, 20)
     ]
-
-
-def test_records_of_interleaved_batches_stand_by_number() -> None:
-    even = batch("a", "0", {seq: Counter("c", seq, 0) for seq in range(0, 10, 2)})
-    odd = batch("a", "0", {seq: Counter("c", seq, 0) for seq in range(1, 10, 2)})
-    found = telemetry_of([odd, even])
-    assert found.points.value.tolist() == list(range(10))
-    rows = rollup.from_points(found.points, MINUTE)
-    assert (rows.increase.tolist(), rows.resets.tolist(), rows.last.tolist()) == ([9.0], [0], [9.0])
-
-
-def test_a_series_of_whole_numbers_and_floats_is_one() -> None:
-    mixed = batch(
-        "a", "0", {0: Counter("c", 1, 0), 1: Counter("c", 1.5, 0), 2: Counter("c", 2, 0), 3: Counter("c", 0.5, 0)}
-    )
-    found = telemetry_of([mixed])
-    assert len(found.points.series) == 1
-    assert found.points.value.tolist() == [1.0, 1.5, 2.0, 0.5]
 
 
 def test_times_decide_after_numbers_do() -> None:
@@ -60,10 +41,3 @@ def test_logs_and_alerts_keep_where_they_came_from() -> None:
     assert alerts.value[0] == 0.9
     assert np.isnan(alerts.value[1])
     assert found.records == 4
-
-
-def test_nothing_gives_nothing() -> None:
-    found = telemetry_of([])
-    assert found.records == 0
-    assert len(rollup.from_points(found.points, MINUTE)) == 0
-    assert len(rollup.from_histograms(found.histograms, MINUTE)) == 0

@@ -13,31 +13,26 @@ from holdfast.telemetry.rollup.layout import Windows
 from holdfast.telemetry.rollup.manifest import Kind, Table, Unit
 from tests.unit.telemetry.rollup.rolled import SECOND, batch
 
-ONE = batch(
-    "a",
-    "0",
-    {
-        0: Gauge("load", 1.5, 5 * SECOND, {"cpu": "0"}),
-        1: Gauge("load", 2.5, 9 * SECOND, {"cpu": "0"}),
-        2: Counter("requests", 7, 7 * SECOND),
-        3: Log("Connection refused: retry-3", 1 * SECOND, 17, {"unit": "nginx"}),
-        4: Log("started", 2 * SECOND, 9, {"unit": "cron", "host": "h1"}),
-    },
-)
-TWO = batch(
-    "b",
-    "0",
-    {
-        0: Histogram("latency", (1.0,), (1, 2), 4.0, 3 * SECOND),
-        1: Log("connection CLOSED, connection gone", 3 * SECOND, 9, {"unit": "nginx"}),
-    },
-)
+NGINX = {"unit": "nginx"}
+SAMPLES = {
+    0: Gauge("load", 1.5, 5 * SECOND, {"cpu": "0"}),
+    1: Gauge("load", 2.5, 9 * SECOND, {"cpu": "0"}),
+    2: Counter("requests", 7, 7 * SECOND),
+}
+LOGS = {
+    3: Log("Connection refused: retry-3", 1 * SECOND, 17, NGINX),
+    4: Log("started", 2 * SECOND, 9, {"unit": "cron", "host": "h1"}),
+}
+OTHERS = {
+    0: Histogram("latency", (1.0,), (1, 2), 4.0, 3 * SECOND),
+    1: Log("connection CLOSED, connection gone", 3 * SECOND, 9, NGINX),
+}
+ONE, TWO = batch("a", "0", {**SAMPLES, **LOGS}), batch("b", "0", OTHERS)
 
 
-def made_of(*shares: list[Batch]) -> list[Chunk]:
+def made_of(*batches: Batch) -> list[Chunk]:
     found = Derived(Unit(Kind.ROLLUP, 0, 1, 0, (), "v"), Windows.of())
-    for share in shares:
-        found.add(share)
+    found.add(list(batches))
     return list(found.chunks())
 
 
@@ -77,15 +72,13 @@ def test_words_labels_and_severities_lead_to_their_batches() -> None:
     assert rows["word", "", "connection"] == 2
     assert rows["label", "unit", "nginx"] == 2
     assert rows["severity", "", "9"] == 2
-
-
-def test_a_message_has_all_of_the_words_or_not() -> None:
     found = has_words(telemetry_of([ONE, TWO]).logs.message, ["connection", "gone"])
     assert found.tolist() == [False, False, True]
 
 
 def test_tables_come_back_and_anything_else_is_refused() -> None:
-    chunks = {each.ref.table: each for each in made_of([ONE], [TWO]) if each.ref.table is not Table.ROLLUP}
+    assert made_of() == []
+    chunks = {each.ref.table: each for each in made_of(ONE, TWO) if each.ref.table is not Table.ROLLUP}
     assert set(chunks) == {Table.SERIES, Table.WORDS}
     for table, made in chunks.items():
         back = index.decode(table, made.body, key=made.ref.key)
@@ -96,13 +89,3 @@ def test_tables_come_back_and_anything_else_is_refused() -> None:
         index.decode(Table.WORDS, chunks[Table.SERIES].body, key="k")
     with pytest.raises(Incompatible, match="rollup"):
         chunk.decode(chunks[Table.SERIES].body, key="k")
-
-
-def test_an_hour_without_logs_or_samples_has_no_chunks() -> None:
-    assert made_of([]) == []
-
-
-def test_the_index_of_shares_is_that_of_all_batches() -> None:
-    whole, divided = made_of([ONE, TWO]), made_of([ONE], [TWO])
-    assert {each.ref.key: each.body for each in whole} == {each.ref.key: each.body for each in divided}
-    assert {each.ref.table for each in whole} == {Table.ROLLUP, Table.SERIES, Table.WORDS}

@@ -12,10 +12,10 @@ from holdfast import pipeline
 from holdfast.base.errors import Conflict, Fenced
 from holdfast.objects.client import Client
 from holdfast.objects.open import open_store
-from holdfast.pipeline import Options
+from holdfast.pipeline import Options, units
 from holdfast.telemetry.rollup.layout import Windows
 from tests.soak import examples
-from tests.unit.pipeline.field import START, Field, agrees
+from tests.unit.pipeline.field import START, Field, agrees, derived_keys
 
 SMALL_UNITS = Options(records_per_unit=20, lease_ttl_ms=300)
 """Agents are divided into several buckets, and into more of them as data comes in."""
@@ -43,6 +43,25 @@ async def test_late_overlapping_and_repeated(
             await pipeline.run(store, options=options, request={"full": True} if stage else None)
         compared = await agrees(store, field.batches)
         assert (compared > 0) == any(len(each.samples) or len(each.histograms) for each in field.batches)
+
+
+async def test_a_task_that_works_on_a_few_agents_at_a_time_writes_the_same_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    published = []
+    for records in (1, 10**6):
+        monkeypatch.setattr(units, "RECORDS_AT_ONCE", records)
+        async with open_store("memory:") as store:
+            field = Field(store)
+            await field.season(3)
+            ran = await pipeline.run(store)
+            assert [(each.job, each.status) for each in ran] == [
+                (job, "success") for job in ("reconcile", "derive", "feed")
+            ]
+            assert await pipeline.run(store) == []
+            assert await agrees(store, field.batches) > 20
+            published.append(await derived_keys(store))
+    assert published[0] == published[1]
 
 
 async def test_other_windows_give_a_new_generation_of_every_hour_that_is_asked_for() -> None:

@@ -10,59 +10,49 @@ from holdfast.runs import layout as runs
 from holdfast.runs.journal.history import read_history
 from holdfast.runs.journal.index import RunIndex
 from holdfast.runs.journal.summary import index_key, summarise
-from tests.unit.pipeline.planted import Expected, cut, fault, first, rewrite
+from tests.unit.pipeline.planted import Expected, Spot, cut, fault, first, flipped, gone, remark, rewrite, spoilt, stray
+
+SHOP = "shop"
 
 # --- runs ---
 
 
-async def flip(store: Store, key: str) -> None:
-    body = bytearray((await store.get(key)).body)
-    body[len(body) // 2] ^= 1
-    await store.put(key, bytes(body), OVERWRITE)
+def at(key: str) -> Spot:
+    async def spot(store: Store) -> tuple[str, str]:
+        return key, key
+
+    return spot
 
 
-async def a_segment(store: Store) -> str:
+async def a_segment(store: Store) -> tuple[str, str]:
     history = await read_history(store, "long")
     assert history is not None
     ref = history.refs[0]
-    return runs.segment_key("long", ref.level, ref.first, ref.attempt)
+    key = runs.segment_key("long", ref.level, ref.first, ref.attempt)
+    return key, key
 
 
-@fault()
-async def missing_segment(store: Store) -> Expected:
-    key = await a_segment(store)
-    await store.delete(key)
-    return {("missing_segment", key)}
+def a_payload(run_id: str) -> Spot:
+    async def spot(store: Store) -> tuple[str, str]:
+        key = await first(store, runs.payload_folder(run_id))
+        return key, key
+
+    return spot
 
 
-@fault()
-async def flipped_bit_in_a_segment(store: Store) -> Expected:
-    key = await a_segment(store)
-    await flip(store, key)
-    return {("corrupt_segment", key)}
+async def a_generation(store: Store) -> tuple[str, str]:
+    history = await read_history(store, "around")
+    assert history is not None
+    key = str(history.state.start["previous"]["key"])
+    return key, key
 
 
-@fault()
-async def missing_payload(store: Store) -> Expected:
-    """The fork needs it too: it is one payload, and named once."""
-    key = await first(store, runs.payload_folder("shared"))
-    await store.delete(key)
-    return {("missing_payload", key)}
-
-
-@fault(deep=True)
-async def flipped_bit_in_a_payload(store: Store) -> Expected:
-    key = await first(store, runs.payload_folder("long"))
-    await flip(store, key)
-    return {("corrupt_payload", key)}
-
-
-@fault()
-async def truncated_journal(store: Store) -> Expected:
-    key = runs.journal_key("answered")
-    body = (await store.get(key)).body
-    await store.put(key, body[:-20], OVERWRITE)
-    return {("corrupt_journal", key)}
+spoilt("missing_segment", gone, a_segment)
+spoilt("corrupt_segment", flipped, a_segment)
+spoilt("missing_payload", gone, a_payload("shared"))  # its fork needs it too: it is one payload, and named once
+spoilt("corrupt_payload", flipped, a_payload("long"), deep=True)
+spoilt("missing_history", gone, a_generation)
+spoilt("corrupt_history", flipped, a_generation)
 
 
 @fault()
@@ -96,33 +86,9 @@ async def index_of_no_run(store: Store) -> Expected:
     return {("index_of_no_run", index_key(summarise("ghost", history.state)))}
 
 
-@fault()
-async def lost_generation(store: Store) -> Expected:
-    history = await read_history(store, "around")
-    assert history is not None
-    key = str(history.state.start["previous"]["key"])
-    await store.delete(key)
-    return {("missing_history", key)}
-
-
-@fault()
-async def forged_generation(store: Store) -> Expected:
-    history = await read_history(store, "around")
-    assert history is not None
-    key = str(history.state.start["previous"]["key"])
-    await flip(store, key)
-    return {("corrupt_history", key)}
-
-
-@fault()
-async def foreign_object_of_a_run(store: Store) -> Expected:
-    await store.put("runs/long/stray.txt", b"hello", CREATE)
-    return {("foreign_object", "runs/long/stray.txt")}
-
+spoilt("foreign_object", stray, at("runs/long/stray.txt"))
 
 # --- events ---
-
-SHOP = "shop"
 
 
 async def event_of(store: Store, type_name: str, order: str) -> str:
@@ -137,40 +103,46 @@ def claim_of(event: str, handler: str) -> str:
     return bus.claim_key(SHOP, bus.event_id(bus.name_of(event)), handler)
 
 
-@fault()
-async def claim_without_event(store: Store) -> Expected:
+async def an_event(store: Store) -> tuple[str, str]:
     event = await event_of(store, "audited.order", "o1")
-    await store.delete(event)
-    return {("claim_without_event", claim_of(event, "bill"))}
+    return event, event
 
 
-@fault()
-async def truncated_event(store: Store) -> Expected:
+async def with_a_claim(store: Store) -> tuple[str, str]:
     event = await event_of(store, "audited.order", "o1")
-    await cut(store, event)
-    return {("unreadable_event", event)}
+    return event, claim_of(event, "bill")
 
 
-@fault()
-async def truncated_claim(store: Store) -> Expected:
-    key = claim_of(await event_of(store, "audited.order", "o1"), "bill")
-    await cut(store, key)
-    return {("corrupt_claim", key)}
+async def a_claim(store: Store) -> tuple[str, str]:
+    claim = claim_of(await event_of(store, "audited.order", "o1"), "bill")
+    return claim, claim
 
 
-@fault()
-async def claim_of_another_event(store: Store) -> Expected:
-    key = claim_of(await event_of(store, "audited.order", "o1"), "bill")
+async def its_claim(store: Store) -> tuple[str, str]:
+    event = await event_of(store, "audited.order", "o1")
+    return claim_of(event, "bill"), event
+
+
+async def a_letter(store: Store) -> tuple[str, str]:
+    """Of a claim that is alive."""
+    event = await event_of(store, "audited.order", "o1")
+    key = bus.dead_letter_key(SHOP, bus.event_id(bus.name_of(event)), "bill")
+    return key, key
+
+
+async def another_event(store: Store, key: str) -> None:
     await rewrite(store, key, event_id="another")
-    return {("corrupt_claim", key)}
 
 
-@fault()
-async def event_that_nobody_will_handle(store: Store) -> Expected:
-    """Consumers believe that it is done; it was never claimed."""
-    event = await event_of(store, "audited.order", "o1")
-    await store.delete(claim_of(event, "bill"))
-    return {("digest_disagrees", event)}
+spoilt("claim_without_event", gone, with_a_claim)
+spoilt("unreadable_event", cut, an_event)
+spoilt("corrupt_claim", cut, a_claim)
+spoilt("corrupt_claim", another_event, a_claim)
+spoilt("digest_disagrees", gone, its_claim)  # consumers believe that it is done; it was never claimed
+spoilt("letter_of_living", stray, a_letter)
+spoilt("corrupt_digest", cut, at(bus.digest_key(SHOP)))
+spoilt("corrupt_boundary", cut, at(bus.boundary_key(SHOP)))
+spoilt("foreign_object", stray, at(f"{bus.event_folder(SHOP)}stray.txt"))
 
 
 @fault()
@@ -196,31 +168,17 @@ async def dead_letter_without_claim(store: Store) -> Expected:
     return {("letter_without_claim", ghost)}
 
 
-@fault()
-async def dead_letter_of_a_living_claim(store: Store) -> Expected:
+@remark
+async def cleanup_that_died(store: Store) -> Expected:
+    """Its boundary is past the event, and the event is gone; the claim is still there."""
     event = await event_of(store, "audited.order", "o1")
-    key = bus.dead_letter_key(SHOP, bus.event_id(bus.name_of(event)), "bill")
-    await store.put(key, b"{}", CREATE)
-    return {("letter_of_living", key)}
-
-
-@fault()
-async def truncated_digest(store: Store) -> Expected:
-    await cut(store, bus.digest_key(SHOP))
-    return {("corrupt_digest", bus.digest_key(SHOP))}
-
-
-@fault()
-async def truncated_boundary(store: Store) -> Expected:
-    await cut(store, bus.boundary_key(SHOP))
-    return {("corrupt_boundary", bus.boundary_key(SHOP))}
-
-
-@fault()
-async def foreign_object_among_events(store: Store) -> Expected:
-    key = f"{bus.event_folder(SHOP)}stray.txt"
-    await store.put(key, b"hello", CREATE)
-    return {("foreign_object", key)}
+    name, event_id = bus.name_of(event), bus.event_id(bus.name_of(event))
+    ghost = f"2020-01-01T00-00-00.000000+00-00_{event_id}-old"
+    claim = bus.claim_key(SHOP, bus.event_id(ghost), "bill")
+    document = (await store.get(claim_of(event, "bill"))).body.decode().replace(name, ghost)
+    document = document.replace(f'"event_id":"{event_id}"', f'"event_id":"{bus.event_id(ghost)}"')
+    await store.put(claim, document.encode(), CREATE)
+    return {("left_by_cleanup", claim)}
 
 
 # --- ontology ---
@@ -254,13 +212,5 @@ async def missing_file_of_a_commit(store: Store) -> Expected:
     return {("ontology_file_missing", path)}
 
 
-@fault()
-async def lost_head(store: Store) -> Expected:
-    await store.delete(ontology.HEAD)
-    return {("ontology_head_missing", ontology.HEAD)}
-
-
-@fault()
-async def truncated_head(store: Store) -> Expected:
-    await cut(store, ontology.HEAD)
-    return {("ontology_head_unreadable", ontology.HEAD)}
+spoilt("ontology_head_missing", gone, at(ontology.HEAD))
+spoilt("ontology_head_unreadable", cut, at(ontology.HEAD))

@@ -2,15 +2,13 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import partial
 
 import pytest
 
 from holdfast.base.codec import Document
-from holdfast.base.errors import Corrupt
 from holdfast.objects.client import Usage
 from holdfast.objects.layer import Layer
-from holdfast.objects.store import OVERWRITE, Lost, Mode, Store, Written
+from holdfast.objects.store import OVERWRITE, Store
 from holdfast.pipeline.engine import Inline
 from holdfast.pipeline.gc import derived
 from holdfast.pipeline.jobs.derive import Derive
@@ -121,37 +119,6 @@ async def test_late_data_after_a_fence_gets_units_of_another_name() -> None:
     assert (await ground.current()).number == 4
 
 
-async def test_a_plan_from_before_a_fence_is_never_published() -> None:
-    ground = await derived_twice()
-    await ground.add(LATER)
-
-    async def others() -> None:
-        ground.later(2 * HOUR)
-        assert derived.UNNAMED in await ground.collect()  # what the zombie has made, too
-
-    zombie = ground.derive(Before(ground.store, "/rollup-", others))
-    assert (await zombie.run(Straight("zombie"), {}))["superseded"] == 1
-    assert await ground.whole() == (3, 15)  # the last batch is read as it came
-    await ground.rollup()
-    assert await ground.whole() == (4, 15)
-
-
-async def test_a_task_that_finds_its_unit_done_cannot_lose_it() -> None:
-    """The settings of windows were changed and changed back: the first unit's name would be planned again."""
-    ground = Ground()
-    await ground.add(EARLY)
-    await ground.rollup()
-    await ground.rollup(windows=("10m", "1h"))
-    request = {"since_ns": 0, "until_ns": HOUR}
-    await ground.derive(windows=("10m", "1h")).run(Straight("other"), request)
-    ground.later(2 * HOUR)
-    for run_id in ("first", "second"):
-        back = ground.derive(Before(ground.store, "/rollup-", partial(ground.collect, f"gc-{run_id}")))
-        found = await back.run(Straight(run_id), request)
-        assert (found["units"], found["superseded"]) == (1, int(run_id == "first"))
-        assert (await ground.whole())[1] == 5
-
-
 def same_names(self: Generation, write_id: str) -> Generation:
     """A fence after which units have the names that they had before."""
     return replace(self, number=self.number + 1, write_id=write_id)
@@ -180,46 +147,6 @@ async def test_names_of_before_a_fence_are_not_planned_again(naive: bool, monkey
     assert all(ref.key in ground.shelf.objects for ref in unit.chunks) is not naive
 
 
-async def test_a_driver_that_publishes_between_listing_and_fence_is_left_alone() -> None:
-    ground = await derived_twice()
-    await ground.add(LATER)
-    ground.later(2 * HOUR)
-
-    class Meanwhile(Layer):
-        async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
-            if key.startswith(layout.MANIFESTS):
-                await ground.rollup()
-            return await super().put(key, body, mode)
-
-    found = (await ground.run("derived", store=Meanwhile(ground.store)))["kinds"]["derived"]
-    assert found["removed"] == {}
-    assert found["kept"] == {derived.OVERTAKEN: 4}
-    assert await ground.whole() == (3, 15)
-
-
-async def test_two_fences_of_one_number_are_not_taken_for_each_other() -> None:
-    ground = await derived_twice()
-    before = await ground.current()
-    assert await derived.fence(ground.store, ground.ambient, before)
-    other = ground.ambient
-    other.ids.write_id()
-    assert not await derived.fence(ground.store, other, before)
-
-
-async def test_staged_units_of_an_hour_without_a_generation_are_kept() -> None:
-    ground = Ground()
-    await ground.add(EARLY)
-
-    async def others() -> None:
-        ground.later(2 * HOUR)
-        found = (await ground.run("derived"))["kinds"]["derived"]
-        assert (found["removed"], set(found["kept"])) == ({}, {derived.UNFENCED})
-
-    slow = ground.derive(Before(ground.store, "/rollup-", others))
-    assert (await slow.run(Straight("slow"), {}))["published"] == 1
-    assert await ground.whole() == (1, 5)
-
-
 @pytest.mark.parametrize("prefix", [layout.ROLLUP, layout.MANIFESTS])
 async def test_a_reader_that_meets_a_removed_object_begins_anew(prefix: str) -> None:
     ground = await derived_twice()
@@ -234,14 +161,6 @@ async def test_a_reader_that_meets_a_removed_object_begins_anew(prefix: str) -> 
     answer = await metrics.query("m", since=0, until=HOUR, step="1h", aggregate="count", by=[])
     assert answer.series[0].values == [15.0]
     assert (await metrics.list("*", since=0, until=HOUR)).rows[0]["metric"] == "m"
-
-
-async def test_a_chunk_that_is_current_and_lost_is_damage_still() -> None:
-    ground = await derived_twice()
-    [key] = [ref.key for unit in (await ground.current()).units for ref in unit.chunks if ref.metric]
-    await ground.store.delete(key)
-    with pytest.raises(Corrupt, match="an object that is current is missing"):
-        await Metrics(ground.store, ground.ambient, Limits()).query("m", since=0, until=HOUR, step="1h")
 
 
 async def test_a_day_is_not_made_of_an_hour_whose_chunks_are_gone() -> None:

@@ -82,24 +82,6 @@ async def test_payloads_that_a_fork_needs_stay() -> None:
     assert desk.keys("runs/source/") == [layout.journal_key("source")]
 
 
-async def test_runs_are_divided_without_gap_or_overlap() -> None:
-    desk = GcDesk()
-    names = [f"r{number}{mark}" for number in range(4) for mark in ("", "-a", ".b", "0")]
-    for name in names:
-        await desk.store.put(layout.journal_key(name), b"")
-    leftovers.GROUP, before = 3, leftovers.GROUP
-    try:
-        shards = await leftovers.run_ranges(desk.store)
-    finally:
-        leftovers.GROUP = before
-    found = []
-    for shard in shards:
-        low, _, high = shard.partition("/")
-        found.append([run_id async for run_id, _ in leftovers._folders(desk.store, low, high)])
-    assert sorted(name for each in found for name in each) == sorted(names)
-    assert [len(each) for each in found] == [3, 3, 3, 3, 3, 1]
-
-
 async def test_finished_runs_past_their_retention_become_tombstones() -> None:
     desk = GcDesk(options=GcOptions(runs_ns=30 * DAY))
     ambient = desk.ambient

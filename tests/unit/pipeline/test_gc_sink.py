@@ -4,6 +4,7 @@ from holdfast.ontology.format import layout
 from holdfast.ontology.format.head import read_head
 from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.pipeline.gc import ontology
+from tests.soak import SOAKING
 from tests.unit.ontology.bulk.test_bulk_crash import Died, Mortal, driven
 from tests.unit.ontology.bulk_kit import Yard, customers, table
 from tests.unit.pipeline.gc_desk import DAY, GcDesk
@@ -19,7 +20,7 @@ async def orphans(desk: GcDesk) -> set[str]:
 
 async def test_what_a_killed_sink_leaves_is_told_and_collected() -> None:
     seen: set[str] = set()
-    for at in range(1, 400):
+    for at in range(1, 400, 1 if SOAKING else 4):
         desk = GcDesk()
         await Yard(desk.store).load(table(customers(0, 5, "before")))
         mortal = Mortal(desk.store, at, landed=True)
@@ -42,14 +43,3 @@ async def test_what_a_killed_sink_leaves_is_told_and_collected() -> None:
             assert seen == {ontology.LOAD, ontology.LOST}
             return
     raise AssertionError("a load has more requests than were tried")
-
-
-async def test_what_a_first_load_leaves_that_was_killed_is_collected_too() -> None:
-    """Before the first commit: there is neither a head nor a commit."""
-    desk = GcDesk()
-    key = f"{layout.load_prefix('first')}part"
-    await desk.store.put(key, b"rows")
-    assert await orphans(desk) == {layout.load_prefix("first")}
-    desk.later(2 * DAY)
-    assert (await desk.run("ontology"))["kinds"]["ontology"]["removed"] == {ontology.LOAD: 1}
-    assert key not in desk.shelf.objects

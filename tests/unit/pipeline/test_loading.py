@@ -14,16 +14,13 @@ from holdfast.ontology.bulk.decide import Policy, Rules
 from holdfast.ontology.bulk.load import Landed
 from holdfast.ontology.format import layout
 from holdfast.ontology.maintain.compact import Compactor
-from holdfast.ontology.maintain.leftovers import DEAD_NS
 from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.ontology.session import Ontology, Options
 from holdfast.ontology.types.errors import InvalidValue
 from holdfast.pipeline.engine import Inline
-from holdfast.pipeline.gc import ontology as garbage
 from holdfast.pipeline.jobs.compact import compact
 from holdfast.pipeline.write.rows import Columns, LoadOptions, Staged, Typed, imported, known_type, land, staged
 from tests.unit.ontology.bulk_kit import CUSTOMER_ID, Customer, customers, table
-from tests.unit.pipeline.gc_desk import GcDesk
 
 
 async def loaded(store: Client, typed: Typed, rows: pa.Table, *, tasks: int = 2, **wanted: Any) -> Landed:
@@ -116,21 +113,3 @@ async def test_compaction_by_an_engine_gives_the_rows_and_files_of_one_machine()
             ours, theirs = (await store.get(made.entry.path)).body, (await other.get(same.entry.path)).body
             assert pa.parquet.read_table(pa.BufferReader(ours)).equals(pa.parquet.read_table(pa.BufferReader(theirs)))
         assert (await verify(store, deep=True)).good
-
-
-async def test_what_a_dead_load_has_staged_is_garbage_after_a_day_and_not_before() -> None:
-    desk = GcDesk()
-    ambient = desk.ambient
-    async with Ontology(desk.store, ambient, [Customer], Options(compaction=False)) as onto:
-        onto.ensure(Customer(id="a", name="b"))
-        await onto.commit()
-    key = layout.load_key("dead", *CUSTOMER_ID, "rows", "0a")
-    await desk.store.put(key, b"rows")
-    desk.later(DEAD_NS // 2)
-    young = layout.load_key("alive", *CUSTOMER_ID, "rows", "0a")
-    await desk.store.put(young, b"rows")
-    assert (await desk.run("ontology"))["removed"] == 0
-    desk.later(DEAD_NS // 2 + 10**9)
-    found = (await desk.run("ontology", run_id="run-2"))["kinds"]["ontology"]
-    assert found["removed"] == {garbage.LOAD: 1}
-    assert desk.keys(layout.LOADS) == [young]

@@ -1,5 +1,6 @@
 """Work is divided evenly, into no more groups than it is worth."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,24 +11,11 @@ def groups(weights: list[int], cores: int, worth: int) -> list[list[int]]:
     return divide(list(range(len(weights))), weights.__getitem__, cores=cores, worth=worth)
 
 
-def test_little_work_is_one_task() -> None:
-    assert groups([1] * 10, cores=8, worth=100) == [list(range(10))]
-
-
-def test_no_work_is_no_task() -> None:
-    assert groups([], cores=8, worth=1) == []
-
-
-def test_much_work_gives_every_core_two_turns() -> None:
-    assert len(groups([1] * 1000, cores=4, worth=1)) == 8
-
-
-def test_a_turn_that_only_some_cores_would_take_is_left_out() -> None:
-    assert len(groups([1] * 6, cores=4, worth=1)) == 4
-
-
-def test_the_heaviest_piece_stands_alone() -> None:
-    assert [0] in groups([100, 1, 1, 1], cores=2, worth=1)
+@pytest.mark.parametrize(
+    ("weights", "cores", "worth", "count"), [(10, 8, 100, 1), (0, 8, 1, 0), (1000, 4, 1, 8), (6, 4, 1, 4)]
+)
+def test_each_core_has_two_turns_unless_there_is_too_little(weights: int, cores: int, worth: int, count: int) -> None:
+    assert len(groups([1] * weights, cores, worth)) == count
 
 
 @given(st.lists(st.integers(0, 50), max_size=60), st.integers(1, 9), st.integers(1, 40))

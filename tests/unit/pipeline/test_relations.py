@@ -117,14 +117,6 @@ async def test_large_tables_have_several_parts_and_small_ones_have_one(monkeypat
             await work.rows("SELECT * FROM large", most=10)
 
 
-async def test_a_plan_names_what_is_scanned() -> None:
-    async with place() as here, working(here) as work:
-        await fill(here)
-        await work.scan("objects", ObjectsTable(("texts/",)))
-        step = await work.explain("count", "count them", "SELECT count(*) FROM objects WHERE key LIKE 'texts/0/%'")
-        assert "PARQUET" in step.plan.upper()
-
-
 async def test_what_dead_runs_have_left_goes_after_a_day() -> None:
     async with place() as here:
         await fill(here)

@@ -1,6 +1,6 @@
 """A driver of the pipeline in a process of its own, which kills itself at a chosen write.
 
-    python -m tests.integration.pipeline_driver URI PREFIX NTH before|after [MASTER [JOB]]
+    python -m tests.integration.pipeline_driver URI PREFIX NTH before|after [MASTER]
 
 SIGKILL comes right before or right after the NTH write of a key with this prefix, so that what a crash leaves behind is
 the same every time. It waits until the index of runs knows of the run that is under way: written beside the work.
@@ -52,13 +52,13 @@ class Mortal(Layer):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-async def main(uri: str, prefix: str, nth: str, when: str, master: str = "local", *jobs: str) -> None:
+async def main(uri: str, prefix: str, nth: str, when: str, master: str = "local") -> None:
     spec = StoreSpec.parse(uri, load())
     ambient = Ambient.system()
     store = Client(Mortal(backend(spec), prefix, int(nth), when), ambient=ambient, retry=spec.retry, spec=spec)
     engine = pipeline.Inline() if master == "local" else SparkEngine.at(spec, master)
     try:
-        await pipeline.run(store, jobs, engine=engine, options=pipeline.Options(lease_ttl_ms=300, merge_after_ns=0))
+        await pipeline.run(store, engine=engine, options=pipeline.Options(lease_ttl_ms=300, merge_after_ns=0))
     finally:
         await engine.close()
         await store.close()

@@ -15,7 +15,6 @@ from typing import Any
 import httpx
 import pytest
 
-from holdfast import pipeline
 from holdfast.base.ids import Ambient
 from holdfast.telemetry import BatchConflict, Client, Counter, Gauge, Log, Undelivered
 from holdfast.telemetry.frame import encode, pack
@@ -152,35 +151,6 @@ async def test_a_query_collector_is_complete_and_others_say_that_they_are_not(
 
 
 @pytest.mark.soak
-async def test_one_that_was_killed_and_starts_again_shows_all_that_it_had_acknowledged(
-    place: Place, tmp_path: Path
-) -> None:
-    tokens = tmp_path / "tokens.toml"
-    token = make_token(tokens, "web-*")
-    named = ("--collector-id", "a")
-    with collectors(place, tokens, named, ("--collector-id", "b")) as (one, neighbour):
-        async with Client(one.ingest, agent_id="web-1", token=token) as client:
-            for number in range(3):
-                await client.send_frame(frame("web-1", number))
-        one.process.kill()
-        async with Client(neighbour.ingest, agent_id="web-2", token=token) as client:
-            await client.send_frame(frame("web-2", 1))
-        again = await_start(begin(place, tokens, *named))
-        try:
-            async with httpx.AsyncClient(timeout=30) as http, asyncio.timeout(60):
-                live: dict[str, Any] = {"partial_because": "live state is being rebuilt"}
-                while live["partial_because"] == "live state is being rebuilt":
-                    answer = await http.get(f"{again.private}/readyz")
-                    assert answer.status_code == 200, answer.text
-                    live = (await http.get(f"{again.private}/api/v1/live?name=load")).json()
-        finally:
-            end(again.process)
-    shown = {(series["agent"], value) for series in live["series"] for _, value in series["points"]}
-    assert shown == {("web-1", 0.0), ("web-1", 1.0), ("web-1", 2.0), ("web-2", 1.0)}
-    assert "since this one started" in live["partial_because"]
-
-
-@pytest.mark.soak
 async def test_a_query_collector_never_calls_complete_what_lacks_batches_of_one_that_was_killed(
     ministack: S3Server, tmp_path: Path
 ) -> None:
@@ -227,34 +197,6 @@ async def test_a_query_collector_never_calls_complete_what_lacks_batches_of_one_
         assert not (answer["complete"] and lacking), (through, lacking)
     assert answers[-1]["complete"]
     assert set(acknowledged) <= held
-
-
-@pytest.mark.soak
-async def test_a_plain_run_of_the_reconciler_finds_what_a_killed_collector_left(place: Place, tmp_path: Path) -> None:
-    token = make_token(tmp_path / "tokens.toml", "web-*")
-    with collectors(place, tmp_path / "tokens.toml", ("--collector-id", "a"), ("--collector-id", "b")) as (a, b):
-        async with place.open() as store:
-            await pipeline.run(store, ["reconcile"])  # the first one is a full scan
-
-        async def sender(number: int) -> None:
-            name = f"web-{number}"
-            async with Client([a.ingest, b.ingest], agent_id=name, token=token, backoff_ms=10, tries=20) as client:
-                for batch in range(30):
-                    await client.send_frame(frame(name, batch))
-                    if number == 0 and batch == 12:
-                        a.process.kill()
-
-        await asyncio.gather(*(sender(number) for number in range(AGENTS)))
-        async with place.open() as store, asyncio.timeout(120):
-            code, log = end(b.process)
-            assert code == 0, log
-            await pipeline.run(store, ["reconcile"])
-            found = witness(place.contents())
-            assert len(found) == AGENTS * 30
-            assert referred(place.contents()) == set(found)
-            request = {"scopes": ["ingest"], "deep": True, "older_than_ns": 0}
-            [audit] = await pipeline.run(store, ["audit"], request=request)
-            assert (audit.status, audit.summary["problems"]) == ("success", 0)
 
 
 async def test_a_spool_accepts_without_the_store_and_modes_do_not_mix(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ QUIET = Limits(crashes=0, lost_responses=0)
     [
         pytest.param(GcOrphans(), QUIET, 40, id="quiet"),
         pytest.param(GcOrphans(proved=True), Limits(0, 0, timeouts=1), 100, id="late"),
-        pytest.param(GcOrphans(), Limits(crashes=1, lost_responses=0), 200, id="a crash"),
+        pytest.param(GcOrphans(), Limits(crashes=1, lost_responses=0), 200, id="a crash", marks=pytest.mark.soak),
         pytest.param(GcOrphans(expires=True), QUIET, 20, id="expiry"),
     ],
 )

@@ -43,7 +43,7 @@ class Accept(IngestAccept):
         pytest.param(Accept(collectors=1, keepers=1), Limits(0, 0, timeouts=1), 50, id="a keeper, late"),
         pytest.param(Accept(collectors=1, keepers=1), Limits(0, 1, duplicates=1), 50, id="a keeper, doubled"),
         pytest.param(
-            Accept(variants=2, keepers=1, resolved=True), Limits(0, 0), 200, id="a keeper of resolved conflicts"
+            Accept(variants=2, keepers=1, resolved=True), Limits(0, 0), 200, id="a keeper, resolved", marks=SOAK
         ),
     ],
 )

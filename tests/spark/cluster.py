@@ -1,7 +1,7 @@
 """A standalone cluster on the loopback, and a driver at it that does what tests tell it, and is killed by one of them.
 
-Its two workers have addresses of their own, so they are two hosts to Spark: it never runs a copy of a task on the host
-that the task runs on, and there would be no speculation on one.
+With ``make soak`` it has two workers at addresses of their own, so they are two hosts to Spark: it never runs a copy
+of a task on the host that the task runs on, and there would be no speculation on one.
 """
 
 import json
@@ -20,11 +20,14 @@ import psutil
 import pyspark
 
 from tests.leftovers import adopt
+from tests.soak import SOAKING
 from tests.spark.readings import PYTHONPATH
 from tests.tidy.tree import ROOT
 
 PATIENCE_S = 240
-HOSTS = ("127.0.0.1", "127.0.0.2")
+HOSTS = ("127.0.0.1", "127.0.0.2") if SOAKING else ("127.0.0.1",)
+CORES = 2
+"""Of all workers: as many executors have one each."""
 SPARK_HOME = Path(pyspark.__file__).parent
 # A JVM that lives for a minute gains nothing from the second compiler, or from proving again that Spark is well built.
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
@@ -92,9 +95,13 @@ class Driver:
         self._answers = folder / "answers"
         self._heard = 0
 
-    def tell(self, do: str, **words: Any) -> None:
+    def start(self) -> None:
         if self._process is None:
             self._process = self._started()
+
+    def tell(self, do: str, **words: Any) -> None:
+        self.start()
+        assert self._process is not None
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"do": do, **words}).encode() + b"\n")
         self._process.stdin.flush()
@@ -155,14 +162,14 @@ def driver_at_a_cluster(folder: Path) -> Iterator[Driver]:
     with ExitStack() as stack:
         master = stack.enter_context(daemon(folder, "master", HOSTS[0], "org.apache.spark.deploy.master.Master"))
         address = master.logged(r"Starting Spark master at (spark://\S+)")
-        workers = []
-        for number, host in enumerate(HOSTS):
-            words = ("org.apache.spark.deploy.worker.Worker", address, "-c", "1", "-m", "1g")
-            place = ("-d", str(folder / f"work{number}"))
-            workers.append(stack.enter_context(daemon(folder, f"worker{number}", host, *words, *place)))
-        for worker in workers:
-            worker.logged(r"(Successfully registered with master)")
         driver = Driver(folder, address)
+        driver.start()  # it takes as long to start as the workers do
+        cores = str(CORES // len(HOSTS))
+        for number, host in enumerate(HOSTS):
+            words = ("org.apache.spark.deploy.worker.Worker", address, "-c", cores, "-m", "1g")
+            place = ("-d", str(folder / f"work{number}"))
+            worker = stack.enter_context(daemon(folder, f"worker{number}", host, *words, *place))
+            worker.logged(r"(Successfully registered with master)")
         try:
             yield driver
         finally:

@@ -2,8 +2,8 @@
 
 python -m tests.spark.cluster_driver MASTER ANSWERS
 
-``pipeline``, ``load`` and ``stream`` are done when they answer; ``streams`` goes on. Tasks wait in the folder ``gate``,
-where there is one (see ``readings.wait``).
+``reconcile``, ``load`` and ``stream`` are done when they answer; ``streams`` goes on. Tasks wait in the folder
+``gate``, where there is one (see ``readings.wait``).
 """
 
 import asyncio
@@ -26,7 +26,6 @@ from holdfast.pipeline.engine.protocol import Kernel, Planner, Query, Spread
 from holdfast.pipeline.engine.session import Spark, start
 from holdfast.pipeline.engine.spark import SparkEngine
 from holdfast.pipeline.engine.staged import Part, Target
-from holdfast.pipeline.tables.datasource import frame as table
 from holdfast.pipeline.write.frame import load
 from tests.spark.readings import PYTHONPATH, Reading, frame, wait
 from tests.spark.test_spark_write import written
@@ -38,6 +37,7 @@ CONF = {
     "spark.executor.memory": "512m",
     "spark.executor.cores": "1",
     "spark.cores.max": "2",
+    "spark.sql.shuffle.partitions": "4",
     "spark.executorEnv.PYTHONPATH": PYTHONPATH,
     "spark.speculation": "true",
     "spark.speculation.interval": "50ms",
@@ -96,13 +96,11 @@ class GatedRows:
         yield from batches
 
 
-async def do_pipeline(spark: Spark, store: str, gate: str) -> Any:
+async def do_reconcile(spark: Spark, store: str, gate: str) -> Any:
     async with open_store(store) as opened:
         engine = GatedEngine(spark, opened.spec)
         engine.gate = gate
-        ran = await pipeline.run(opened, ["reconcile", "derive"], engine=engine)
-    rows = table(spark.session, store, "rollup").collect()
-    return {"statuses": sorted({each.status for each in ran}), "rows": len(rows)}
+        return [each.status for each in await pipeline.run(opened, ["reconcile"], engine=engine)]
 
 
 async def do_load(spark: Spark, store: str, gate: str) -> Any:
@@ -126,7 +124,7 @@ async def do_streams(spark: Spark, gated: dict[str, str], gate: str, others: lis
 def main(master: str, answers: str) -> None:
     spark = start(master, CONF)
     does: dict[str, Callable[..., Coroutine[Any, Any, Any]]] = {}
-    does |= {"pipeline": do_pipeline, "load": do_load, "stream": do_stream, "streams": do_streams}
+    does |= {"reconcile": do_reconcile, "load": do_load, "stream": do_stream, "streams": do_streams}
     for line in sys.stdin:
         words = json.loads(line)
         answer = asyncio.run(does[words.pop("do")](spark, **words))

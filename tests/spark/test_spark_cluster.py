@@ -1,5 +1,5 @@
-"""A standalone cluster with two hosts: executors are killed below the pipeline, a load and a stream, under speculation;
-then its driver, with a stream at every stage. What comes of it is what comes without trouble, once. And Spark Connect.
+"""A standalone cluster: executors are killed below the pipeline, a load and a stream, under speculation; then its
+driver, with a stream at every stage. What comes of it is what comes without trouble, once. And Spark Connect.
 """
 
 import asyncio
@@ -24,7 +24,6 @@ from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.pipeline.engine.session import Spark
 from holdfast.pipeline.gc import ontology as garbage
 from holdfast.pipeline.gc.record import intents
-from holdfast.pipeline.tables import everything
 from holdfast.telemetry.rollup.manifest import Kind
 from tests.spark.cluster import PATIENCE_S, SPARK_HOME, Driver, driver_at_a_cluster, executor_of, java_options
 from tests.spark.conftest import forget_sessions
@@ -54,16 +53,17 @@ def gate(tmp_path: Path) -> Path:
 async def prepared(uri: str) -> Field:
     async with open_store(uri) as store:
         field = Field(store)
-        await field.season(13, agents=3)
+        await field.season(13, agents=2, batches=4)
         return field
 
 
-async def compared(uri: str, field: Field) -> int:
+async def compared(uri: str, field: Field) -> None:
+    """What is not derived yet is derived here."""
     async with open_store(uri) as store:
+        await pipeline.run(store, ["derive"])
         assert {summary.status for summary, _ in await pipeline.history(store)} == {"success"}
-        assert await agrees(store, field.batches) > 20
+        assert await agrees(store, field.batches) > 10
         assert all(each.number == 1 for each in await generations(store, Kind.ROLLUP))
-        return len((await everything(store, {"table": "rollup"})).to_pylist())
 
 
 async def seen(uri: str, numbers: list[int], rows: int) -> None:
@@ -84,11 +84,12 @@ async def seen(uri: str, numbers: list[int], rows: int) -> None:
 def test_an_executor_is_killed_below_the_pipeline(driver: Driver, tmp_path: Path, gate: Path) -> None:
     uri = f"file:{tmp_path / 'store'}"
     field = asyncio.run(prepared(uri))
-    driver.tell("pipeline", store=uri, gate=str(gate))
+    driver.tell("reconcile", store=uri, gate=str(gate))
     driver.until(lambda: bool(waiting(gate, "task")))
     executor_of(waiting(gate, "task")[0]).kill()
     (gate / "go").touch()
-    assert driver.answer() == {"statuses": ["success"], "rows": asyncio.run(compared(uri, field))}
+    assert driver.answer() == ["success"]
+    asyncio.run(compared(uri, field))
 
 
 def one_of_two_killed(driver: Driver, gate: Path) -> None:
@@ -216,7 +217,7 @@ def test_spark_submit_runs_jobs_on_executors_whose_python_has_nothing(driver: Dr
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert {each["status"] for each in json.loads(done.stdout)} == {"success"}
-    assert asyncio.run(compared(uri, field)) > 20
+    asyncio.run(compared(uri, field))
 
 
 @pytest.mark.timeout(3 * PATIENCE_S)
@@ -236,8 +237,8 @@ def test_spark_connect_runs_the_pipeline_and_reads_tables(spark: Spark, connect:
         rest, _ = driver.communicate("go on\n", timeout=2 * PATIENCE_S)
     assert driver.returncode == 0, (tmp_path / "errors").read_text()[-3000:]
     found: dict[str, Any] = json.loads(line)
-    rows, batches = asyncio.run(compared(uri, field)), len(field.manifests)
-    assert found == {"statuses": ["success"], "rows": rows, "good": True, "batches": batches}
+    assert found == {"statuses": ["success"], "rows": len(field.manifests)}
+    asyncio.run(compared(uri, field))
     first, second = map(json.loads, rest.splitlines())
     assert first.startswith("the Spark session is gone: its Spark Connect server has ended, or does not know it")
     assert second == [{"said": "second"}]

@@ -16,34 +16,20 @@ from holdfast.base.scratch import sweep
 from holdfast.objects.open import open_store
 from holdfast.objects.uri import StoreSpec
 from holdfast.pipeline.engine.session import FOLDER, Spark
-from holdfast.telemetry.rollup.manifest import Kind
 from tests.integration.run_places import folder
 from tests.integration.test_pipeline_kill import QUICK, killed
 from tests.spark.cluster import java_options
 from tests.spark.conftest import Engines
-from tests.unit.pipeline.field import Field, agrees, generations
+from tests.spark.test_spark_cluster import compared, prepared
 
 PATIENCE_S = 240
 
 
-async def prepared(uri: str, seed: int) -> Field:
-    async with open_store(uri) as store:
-        field = Field(store)
-        await field.season(seed, agents=4, hours=6)
-        return field
-
-
-async def compared(uri: str, field: Field) -> None:
-    async with open_store(uri) as store:
-        assert await agrees(store, field.batches) > 20
-        assert all(each.number == 1 for each in await generations(store, Kind.ROLLUP))
-        assert {summary.status for summary, _ in await pipeline.history(store)} == {"success"}
-
-
+@pytest.mark.soak
 @pytest.mark.timeout(2 * PATIENCE_S)
 async def test_a_run_of_a_killed_driver_is_gone_on_with(engine: Engines, tmp_path: Path) -> None:
     place = folder(tmp_path / "store")
-    field = await prepared(place.uri, 22)
+    field = await prepared(place.uri)
     await asyncio.to_thread(killed, place, "manifests/v1/", 2, "before", "local[2]")
     spec = StoreSpec.parse(place.uri)
     async with open_store(spec) as store:

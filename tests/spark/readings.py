@@ -5,12 +5,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+from holdfast.objects.client import ambient_of
 from holdfast.objects.store import Store
 from holdfast.ontology import Entity, Field
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.format.head import read_head
 from holdfast.ontology.session import Ontology
-from holdfast.runs.engine.workflow import ambient_of
 from tests.tidy.tree import ROOT
 
 PYTHONPATH = os.pathsep.join((str(ROOT), str(ROOT / "src")))

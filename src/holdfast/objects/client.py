@@ -407,6 +407,16 @@ class Client(Store):
         return self.cache.forgetting(keys) if self.cache is not None else nullcontext()
 
 
+def ambient_of(store: Store) -> Ambient:
+    """The clock and ids that a store was opened with. ``Invalid`` if it is not a store."""
+    if not isinstance(store, Store):
+        raise Invalid(
+            f"a {type(store).__name__} was given where a store is expected",
+            remedy="pass hf.store, the store of the Holdfast" if hasattr(store, "store") else "pass a store",
+        )
+    return store.ambient if isinstance(store, Client) else Ambient.system()
+
+
 def _last_item(page: Page, before: str | None) -> str | None:
     """How far a listing has come with ``page``: its greatest key or folder."""
     items = [entry.key for entry in page.entries[-1:]] + [*page.folders[-1:]]

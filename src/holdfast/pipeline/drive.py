@@ -16,6 +16,7 @@ from difflib import get_close_matches
 from holdfast.base.codec import Document
 from holdfast.base.errors import Ambiguous, Conflict, Fenced, HoldfastError, Invalid, Unavailable
 from holdfast.base.telemetry import logger
+from holdfast.objects.client import ambient_of
 from holdfast.objects.store import Store
 from holdfast.pipeline import job as jobs
 from holdfast.pipeline import layout
@@ -30,7 +31,6 @@ from holdfast.pipeline.jobs.derive import Derive
 from holdfast.pipeline.jobs.gc import Gc
 from holdfast.pipeline.jobs.reconcile import Reconcile
 from holdfast.pipeline.options import Env, Options, Say, unsaid
-from holdfast.runs.engine.workflow import ambient_of
 
 JOBS: dict[str, Callable[[Env], Job]] = {
     "reconcile": Reconcile,

@@ -24,8 +24,8 @@ from holdfast.base import codec
 from holdfast.base.aio import blocking
 from holdfast.base.codec import MALFORMED
 from holdfast.base.errors import Corrupt
+from holdfast.objects.client import ambient_of
 from holdfast.objects.store import CREATE, Lost, Object, Store
-from holdfast.runs.engine.workflow import ambient_of
 
 STAGED = "meta/pipeline/staged/"
 FORMAT = "holdfast.pipeline.staged"

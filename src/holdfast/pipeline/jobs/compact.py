@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from holdfast.base.errors import NotFound
+from holdfast.objects.client import ambient_of
 from holdfast.objects.store import Store
 from holdfast.ontology.maintain import leftovers
 from holdfast.ontology.maintain.compact import (
@@ -23,7 +24,6 @@ from holdfast.ontology.maintain.compact import (
 from holdfast.ontology.types.refs import TypeId
 from holdfast.pipeline.engine import Engine
 from holdfast.pipeline.write.rows import run_tasks
-from holdfast.runs.engine.workflow import ambient_of
 
 Say = Callable[[str, int, int], None]
 

@@ -12,10 +12,10 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.base.codec import Document
+from holdfast.objects.client import ambient_of
 from holdfast.objects.store import Store
 from holdfast.pipeline import due
 from holdfast.pipeline.units import DayPlan, Known, Made, Place, loader, make, make_day, plan_unit
-from holdfast.runs.engine.workflow import ambient_of
 from holdfast.telemetry.accept import layout
 from holdfast.telemetry.frame import Limits
 from holdfast.telemetry.rollup import layout as derived

@@ -24,6 +24,7 @@ import pyarrow as pa
 from holdfast.base.codec import Document
 from holdfast.base.errors import Corrupt, Incompatible, Invalid
 from holdfast.base.ids import Ambient
+from holdfast.objects.client import ambient_of
 from holdfast.objects.store import Entry, Store
 from holdfast.pipeline.engine import staged
 from holdfast.pipeline.engine.protocol import Spread
@@ -35,7 +36,6 @@ from holdfast.pipeline.job import Steps, latest
 from holdfast.pipeline.jobs.audit import below
 from holdfast.pipeline.options import Env
 from holdfast.pipeline.tables.objects import OBJECTS, ObjectsTable
-from holdfast.runs.engine.workflow import ambient_of
 from holdfast.telemetry.accept import layout as ingest
 from holdfast.telemetry.rollup import layout as rollup
 

@@ -28,10 +28,10 @@ from holdfast.base.aio import blocking, map_bounded
 from holdfast.base.codec import Document
 from holdfast.base.errors import Corrupt, Incompatible, Invalid, NotFound
 from holdfast.base.telemetry import logger
+from holdfast.objects.client import ambient_of
 from holdfast.objects.register import Register
 from holdfast.objects.store import Object, Store
 from holdfast.pipeline import due, layout, problems
-from holdfast.runs.engine.workflow import ambient_of
 from holdfast.telemetry.accept import layout as ingest
 from holdfast.telemetry.accept import references
 from holdfast.telemetry.accept.expired import find_expired

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from holdfast.base.codec import Document
 from holdfast.base.errors import HoldfastError, Invalid
 from holdfast.base.record import Record
+from holdfast.objects.client import ambient_of
 from holdfast.objects.open import open_store
 from holdfast.objects.store import Store
 from holdfast.objects.uri import StoreSpec
@@ -45,7 +46,6 @@ from holdfast.ontology.types.typespec import Anything, OneOf, form_of, without_n
 from holdfast.pipeline.engine import Engine
 from holdfast.pipeline.engine.protocol import Spread
 from holdfast.pipeline.engine.relations import relations
-from holdfast.runs.engine.workflow import ambient_of
 
 Say = Callable[[str, int, int], None]
 TEXT_TOO = (OneOf, Anything)

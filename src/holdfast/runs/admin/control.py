@@ -15,9 +15,9 @@ from typing import Any
 
 from holdfast.base.clock import parse_iso
 from holdfast.base.errors import Conflict, Invalid, NotFound, Refused
+from holdfast.objects.client import ambient_of
 from holdfast.objects.store import Store
 from holdfast.runs.engine import children
-from holdfast.runs.engine.workflow import ambient_of
 from holdfast.runs.errors import RunFinished, no_run
 from holdfast.runs.journal.entry import CANCEL, Draft
 from holdfast.runs.journal.history import History, read_history

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 
 from holdfast.base.errors import Conflict, Refused
 from holdfast.base.ids import Ambient
+from holdfast.objects.client import ambient_of
 from holdfast.objects.store import Store
 from holdfast.runs import layout
 from holdfast.runs.admin.control import end_children
 from holdfast.runs.admin.fork import payload_owners
-from holdfast.runs.engine.workflow import ambient_of
 from holdfast.runs.errors import no_run
 from holdfast.runs.journal.entry import CANCEL, Draft
 from holdfast.runs.journal.history import History, read_history

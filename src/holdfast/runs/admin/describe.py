@@ -12,10 +12,10 @@ from typing import Any
 from holdfast.base import codec
 from holdfast.base.clock import iso
 from holdfast.base.errors import Invalid, NotFound
+from holdfast.objects.client import ambient_of
 from holdfast.objects.store import NotModified, Object, Store
 from holdfast.runs import layout
 from holdfast.runs.admin.control import existing
-from holdfast.runs.engine.workflow import ambient_of
 from holdfast.runs.errors import no_run, recorded_error
 from holdfast.runs.journal.entry import CANCEL, COMPLETE, ERROR, RESUME, START, STEP, SUSPEND, Entry
 from holdfast.runs.journal.history import History, earlier, parse_journal, read_history

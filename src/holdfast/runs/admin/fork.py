@@ -18,10 +18,10 @@ from holdfast.base import aio
 from holdfast.base.errors import Conflict, Invalid, NotFound, Refused
 from holdfast.base.ids import Ambient
 from holdfast.base.record import ControlRecord
+from holdfast.objects.client import ambient_of
 from holdfast.objects.store import OVERWRITE, NotModified, Store
 from holdfast.runs import layout
 from holdfast.runs.admin.control import existing
-from holdfast.runs.engine.workflow import ambient_of
 from holdfast.runs.journal.entry import STEP, Entry
 from holdfast.runs.journal.history import History, parse_journal
 from holdfast.runs.journal.index import RunIndex

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 from holdfast.base import telemetry
 from holdfast.base.errors import Invalid, Unavailable
+from holdfast.objects.client import ambient_of
 from holdfast.objects.store import Store
 from holdfast.runs.engine.calls import Outcome, check_number
-from holdfast.runs.engine.workflow import Workflow, ambient_of
+from holdfast.runs.engine.workflow import Workflow
 from holdfast.runs.errors import acknowledge
 from holdfast.runs.journal.index import RunIndex, RunSummary
 

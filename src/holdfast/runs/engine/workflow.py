@@ -16,8 +16,7 @@ from typing import Any, overload
 
 from holdfast.base import codec, telemetry
 from holdfast.base.errors import Invalid
-from holdfast.base.ids import Ambient
-from holdfast.objects.client import Client
+from holdfast.objects.client import ambient_of
 from holdfast.objects.store import Store
 from holdfast.runs import layout
 from holdfast.runs.engine import session
@@ -174,16 +173,6 @@ def _checked_tags(tags: Iterable[str]) -> list[str]:
     if isinstance(tags, str) or not isinstance(tags, Iterable):
         raise Invalid(f"tags={tags!r} is not a list of tags", remedy=f"write tags=[{tags!r}]")
     return [check_name(tag, "tag") for tag in tags]
-
-
-def ambient_of(store: Store) -> Ambient:
-    """The clock and ids that a store was opened with. ``Invalid`` if it is not a store."""
-    if not isinstance(store, Store):
-        raise Invalid(
-            f"a {type(store).__name__} was given where a store is expected",
-            remedy="pass hf.store, the store of the Holdfast" if hasattr(store, "store") else "pass a store",
-        )
-    return store.ambient if isinstance(store, Client) else Ambient.system()
 
 
 def _digest(given: Mapping[str, Any]) -> str:

@@ -5,7 +5,7 @@ from holdfast.ontology.format.head import read_head
 from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.pipeline.gc import ontology
 from tests.soak import SOAKING
-from tests.unit.ontology.bulk.test_bulk_crash import Died, Mortal, driven
+from tests.unit.ontology.bulk.test_bulk import Died, Mortal, driven
 from tests.unit.ontology.bulk_kit import Yard, customers, table
 from tests.unit.pipeline.gc_desk import DAY, GcDesk
 

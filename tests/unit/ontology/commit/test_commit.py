@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from holdfast.base.errors import Ambiguous, Unavailable
+from holdfast.base.errors import Ambiguous, Corrupt, Unavailable
 from holdfast.objects.layer import Layer
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.store import OVERWRITE, Lost, Mode, NotModified, Object, Version, Written
@@ -132,3 +132,16 @@ async def test_a_cancelled_commit_is_settled_by_the_next(desk: Desk) -> None:
     assert commit is not None
     assert commit.commit_id == 2
     assert (await desk.reader.head())["commit_id"] == 2
+
+
+async def test_a_store_that_was_made_anew_stops_a_living_session() -> None:
+    desk = Desk()
+    writer = desk.committer()
+    await put(writer, ("c1", 0))
+    await put(writer, ("c1", 1))
+    for key in list(desk.shelf.objects):
+        desk.shelf.remove(key)
+    await put(desk.committer(), ("c1", 5))
+    with pytest.raises(Corrupt, match="does not follow"):
+        await put(writer, ("c1", 2))
+    assert len(writer.queue) == 1

@@ -4,6 +4,7 @@ import json
 from datetime import datetime
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import holdfast
@@ -130,6 +131,8 @@ async def test_wrong_things_are_refused_when_they_are_given(desk: Desk) -> None:
         for nonsense in ("text", b"bytes", 7, None, ["text"], {"id": "c1"}):
             with pytest.raises(Invalid, match=r"is not an object of a type.*\nhint: make objects"):
                 onto.ensure(nonsense)
+        with pytest.raises(Invalid, match="of which type"):
+            onto.ensure(pa.table({"id": ["c1"]}))
         with pytest.raises(Invalid, match="'Customer' is not an entity or relation type"):
             onto.retract("Customer", "c1")  # type: ignore[arg-type]  # that is the point
         for python, keys, message in (

@@ -10,6 +10,7 @@ from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.data.lifespans import ORIGIN, Lasting, Lives, known, lasting_in, lives
 from holdfast.ontology.format.head import read_head
+from holdfast.ontology.format.index import read_index
 from holdfast.ontology.maintain.compact import Compactor
 from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.ontology.session import Ontology
@@ -162,3 +163,21 @@ async def test_ends_by_commits_that_are_on_no_chain_any_more_are_none(desk: Desk
                     assert await onto.query(Thing).as_of(8).count() == 10
     report = await verify(desk.store, deep=True)
     assert [each.kind for each in report.findings if each.kind.startswith(("snapshot", "stats"))] == []
+
+
+async def test_snapshots_of_snapshots_answer_as_commits_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.ontology.maintain.merge.ROW_GROUP", 8)
+    monkeypatch.setattr("holdfast.ontology.maintain.merge.HELD_BYTES", 0)
+    desk = Desk()
+    for number, whole in enumerate((True, False, False, True)):
+        await written(desk, 9, first=1 + 9 * number)
+        before = await answers(desk, table_bytes=0)
+        await Compactor(desk.store, desk.ambient, fan=3, whole=whole).compact(THING)
+        for table_bytes in (0, 10**6):
+            after = await answers(desk, table_bytes=table_bytes)
+            assert after == before
+        assert (await verify(desk.store, deep=True)).good
+    (path,) = (each.path for each in (await read_index(desk.store, THING)).entries if each.snapshot)
+    with pq.ParquetFile(pa.BufferReader(desk.shelf.objects[path].body)) as file:
+        groups = [file.read_row_group(number).column("_until") for number in range(file.num_row_groups)]
+    assert all(group.null_count in (0, len(group)) for group in groups), "no row group has rows of both sorts"

@@ -292,6 +292,10 @@ class TestTables:
         assert table.column("_retracted").to_pylist() == [False, True]
         assert from_table(table) == [rows[0], rows[1]._replace(retracted=True)]
 
+    def test_fields_that_are_not_json(self) -> None:
+        with pytest.raises(Corrupt, match="not JSON"):
+            to_table(type_info(Product), [Row(("1",), '{"id":')], 1, 1)
+
     def test_one_bad_value_does_not_spoil_its_column(self) -> None:
         rows = [row(Product(id=1)), Row(("x",), '{"id":"x","title":true}'), Row(("y",), '{"id":2.0}')]
         table = to_table(type_info(Product), rows, 1, 1)

@@ -1,26 +1,34 @@
 """Compaction: the same rows from fewer files of any writer; proved, tiered, and never the head."""
 
 import io
+import logging
 from collections.abc import Callable
+from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from holdfast.base.errors import Corrupt
-from holdfast.objects.store import OVERWRITE
+from holdfast.base.errors import Corrupt, Unavailable
+from holdfast.objects.memory import MemoryStore
+from holdfast.objects.store import OVERWRITE, Lost, Mode, Written
+from holdfast.ontology import Entity, Field
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.chain.resolve import resolve
-from holdfast.ontology.chain.state import read_ledger
+from holdfast.ontology.chain.state import read_latest, read_ledger
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import Ledger
 from holdfast.ontology.format.data.rows import partial_columns
 from holdfast.ontology.format.index import read_index
 from holdfast.ontology.maintain.compact import GRACE_NS, ORPHAN_NS, Compactor, superseded
+from holdfast.ontology.maintain.merge import Source, _Layout, merge
 from holdfast.ontology.maintain.reindex import repair_indexes
 from holdfast.ontology.maintain.verify.verify import verify
+from holdfast.ontology.session import Ontology
 from holdfast.ontology.types.refs import TypeId
+from holdfast.ontology.types.typeinfo import of_schema
 from tests.unit.ontology import broken
 from tests.unit.ontology.desk import CUSTOMER, Desk, put
 
@@ -208,3 +216,173 @@ async def test_what_is_superseded_goes_when_it_is_old(desk: Desk) -> None:
     rest = {stray: 0, plain: 0, other: 0}
     assert superseded(CUSTOMER, index.entries, rest, ORPHAN_NS - 1) == []
     assert superseded(CUSTOMER, index.entries, rest, ORPHAN_NS) == [stray]
+
+
+READING = TypeId("entity", "Reading")
+
+
+def first_version() -> type[Any]:
+    class Reading(Entity):
+        id: Field[str] = Field(primary_key=True)
+        value: Field[int]
+        tags: Field[list[str]] = Field(default_factory=list)
+
+    return Reading
+
+
+def second_version() -> type[Any]:
+    class Reading(Entity):
+        id: Field[str] = Field(primary_key=True)
+        value: Field[float]
+        tags: Field[list[str]] = Field(default_factory=list)
+        at: Field[datetime | None] = Field(default=None)
+        price: Field[Decimal | None] = Field(default=None)
+        more: Field[dict[str, int]] = Field(default_factory=dict)
+
+    return Reading
+
+
+def table_of(desk: Desk, path: str) -> pa.Table:
+    return pq.read_table(io.BytesIO(desk.shelf.objects[path].body))
+
+
+async def the_snapshot(desk: Desk) -> str:
+    compactor = Compactor(desk.store, desk.ambient)
+    (done,) = await compactor.compact(READING)
+    assert done.published
+    return done.entry.path
+
+
+async def test_columns_follow_the_schema_of_now(desk: Desk) -> None:
+    old, new = first_version(), second_version()
+    async with desk.session(old, compaction=False) as onto:
+        for number in range(5):
+            onto.ensure(old(id=f"r{number}", value=number, tags=["a"]))
+            await onto.commit()
+    moment = datetime(2026, 1, 2, tzinfo=UTC)
+    async with desk.session(new, compaction=False) as onto:
+        await onto.register()
+        for number in range(5, 9):
+            onto.ensure(new(id=f"r{number}", value=0.5, at=moment, price=Decimal("1.25"), more={"n": number}))
+            await onto.commit()
+        before = await onto.all(new)
+    table = table_of(desk, await the_snapshot(desk))
+    assert table.column_names == [
+        *("commit_id", "entity_type", "entity_key", "schema_version_id", "_until"),
+        *("at", "id", "more", "price", "tags", "value", "fields_json"),
+    ]
+    assert table.column("value").to_pylist() == [0.0, 1.0, 2.0, 3.0, 4.0, 0.5, 0.5, 0.5]
+    assert table.schema.field("at").type == pa.timestamp("us", tz="UTC")
+    assert table.column("price").to_pylist()[:6] == [None] * 5 + [Decimal("1.25")]
+    assert table.column("more").to_pylist()[4:6] == [None, '{"n":5}']
+    assert set(table.column("schema_version_id").to_pylist()) == {1, 2}
+    async with desk.session(new, compaction=False) as onto:
+        assert await onto.all(new) == before
+    assert (await verify(desk.store, deep=True)).good
+
+
+@pytest.mark.parametrize(("commits", "on"), [(12, True), (9, True), (22, False)])
+async def test_a_session_compacts_a_type_of_many_files_unless_it_is_told_not_to(
+    commits: int, on: bool, desk: Desk
+) -> None:
+    kind = first_version()
+    async with desk.session(kind, compaction=on) as onto:
+        for number in range(commits):
+            onto.ensure(kind(id=f"r{number}", value=number))
+            await onto.commit()
+        await onto.flush()
+    assert (await verify(desk.store, deep=True)).findings == []
+    spans = [(entry.first, entry.last) for entry in (await read_index(desk.store, READING)).entries]
+    assert len(spans) < 10 if on and commits > 9 else spans == [(n, n) for n in range(1, commits + 1)]
+
+
+async def test_a_compaction_that_fails_disturbs_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    class NoSnapshots(MemoryStore):
+        async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+            if key.startswith(layout.SNAPSHOTS):
+                raise Unavailable(f"{key}: no room")
+            return await super().put(key, body, mode)
+
+    desk = Desk()
+    kind = first_version()
+    broken = NoSnapshots(desk.shelf)
+    with caplog.at_level(logging.WARNING):
+        async with Ontology(broken, desk.ambient, [kind]) as onto:
+            for number in range(24):
+                onto.ensure(kind(id=f"r{number}", value=number))
+                await onto.commit()
+            assert len(await onto.all(kind)) == 24
+    assert "entity/Reading was not compacted" in caplog.text
+    assert (await verify(desk.store, deep=True)).good
+
+
+async def peak_of_compacting(commits: int) -> int:
+    """Bytes that Arrow held at most, with snapshots of at most 64 KiB."""
+    desk = Desk()
+    kind = first_version()
+    async with desk.session(kind, compaction=False) as onto:
+        for number in range(commits):
+            onto.ensure([kind(id=f"{number}-{row}", value=row, tags=[f"{number * row}"]) for row in range(300)])
+            await onto.commit()
+    before = pa.default_memory_pool()
+    pool = pa.proxy_memory_pool(before)
+    pa.set_memory_pool(pool)
+    try:
+        done = await Compactor(desk.store, desk.ambient, limit=64 << 10, reads=1).compact(READING)
+    finally:
+        pa.set_memory_pool(before)
+    assert sum(each.rows for each in done) >= 300 * (commits // 2)
+    return int(pool.max_memory())
+
+
+async def test_memory_is_bounded_whatever_the_size_of_a_type() -> None:
+    small, large = await peak_of_compacting(32), await peak_of_compacting(128)
+    assert 0 < large < 2 * small
+
+
+async def test_a_reader_that_misses_a_snapshot_resolves_again() -> None:
+    desk = Desk()
+    writer = desk.committer()
+    for number in range(20):
+        await put(writer, ("c", number), (f"d{number}", number))
+    await compact(desk)
+    await desk.bare.delete(snapshots(desk)[0])
+    chain = Chain(desk.store)
+    latest = await read_latest(desk.store, chain, await ledger_of(desk), CUSTOMER)
+    assert len(latest.rows) == 21
+    fresh = desk.committer()
+    assert await put(fresh, ("c", 19), ("d3", 3)) is None
+    assert (await put(fresh, ("c", None))).commit_id == 21
+
+
+def in_any_order(commit: int, keys: list[int]) -> Source:
+    """A plain writer's file in many row groups."""
+    columns = {"commit_id": pa.array([commit] * len(keys), pa.int64()), "entity_key": [f"k{key:03d}" for key in keys]}
+    table = pa.table({**columns, "fields_json": [f'{{"v":{commit * 1000 + key}}}' for key in keys]})
+    sink = io.BytesIO()
+    pq.write_table(table, sink, row_group_size=4)
+    return Source(f"{commit}.parquet", sink.getvalue(), commit, commit, len(keys), ours=False)
+
+
+def test_rows_in_no_order_are_decoded_once_for_each_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.ontology.maintain.merge.ROW_GROUP", 4)
+    monkeypatch.setattr("holdfast.ontology.maintain.merge.HELD_BYTES", 1)
+    monkeypatch.setattr("holdfast.ontology.maintain.merge.SMALL_BYTES", 0)
+    decoded: list[str] = []
+    table = _Layout.table
+
+    def counted(self: _Layout, file: pa.Table, source: Source) -> pa.Table:
+        decoded.append(source.path)
+        return table(self, file, source)
+
+    monkeypatch.setattr(_Layout, "table", counted)
+    keys = [number * 37 % 100 for number in range(100)]
+    made = merge(
+        [in_any_order(1, keys), in_any_order(2, keys[:50]), in_any_order(3, sorted(keys))], of_schema(READING, {}), {}
+    )
+    found = pq.read_table(io.BytesIO(made.body))
+    rows = zip(*(found.column(name).to_pylist() for name in ("commit_id", "entity_key", "fields_json")), strict=True)
+    ended = {(1, key) for key in keys} | {(2, key) for key in keys[:50]}
+    wanted = [*((3, key) for key in sorted(keys)), *sorted(ended)]
+    assert list(rows) == [(commit, f"k{key:03d}", f'{{"v":{commit * 1000 + key}}}') for commit, key in wanted]
+    assert [decoded.count(f"{commit}.parquet") for commit in (1, 2, 3)] == [1, 1, 25]

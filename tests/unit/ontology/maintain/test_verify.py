@@ -165,6 +165,8 @@ async def test_wrong_ends_and_statistics_of_a_snapshot_are_found_by_a_deep_check
         await desk.bare.put(path, sink.getvalue(), OVERWRITE)
         (found,) = (each for each in (await verify(desk.store, deep=True)).findings if each.kind == "snapshot_wrong")
         assert message in found.message
+    await desk.bare.put(path, b"PAR1", OVERWRITE)
+    assert "snapshot_wrong" in kinds(await verify(desk.store, deep=True))
     await desk.bare.put(path, honest, OVERWRITE)
     index = broken.read(desk, layout.index_key(*CUSTOMER))
     index["entries"][0]["stats"]["keys"] = [["x", "z"]]

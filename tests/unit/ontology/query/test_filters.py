@@ -1,19 +1,24 @@
 """The query language on a class: what is built, what is refused, and what it means for a row."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import Enum
 from typing import Any
 from uuid import UUID
 
+import duckdb
 import pytest
 from typing_extensions import TypedDict
 
 from holdfast.ontology import Entity, Field, InvalidQuery, Mixin, Relation, left
-from holdfast.ontology.filters.operand import Source, TypedColumn, quoted
-from holdfast.ontology.filters.sql import compile_where
+from holdfast.ontology.filters.jsonsql import key_of
+from holdfast.ontology.filters.operand import Source, Sql, TypedColumn, quoted
+from holdfast.ontology.filters.sql import compile_order, compile_where
 from holdfast.ontology.types.expressions.ast import Comparison, FieldPath, In, IsNull, Or, Order
+from holdfast.ontology.types.expressions.fitting import fold
+from holdfast.ontology.types.expressions.terms import Condition
+from holdfast.ontology.types.readings import decimal_key
 
 
 class Tier(Enum):
@@ -75,6 +80,7 @@ def test_values_are_kept_as_they_are_stored() -> None:
     assert Customer.tier.in_(["a", None]).predicate == Or(
         (In(FieldPath("own", "tier"), ("a",), "text"), IsNull(FieldPath("own", "tier")))
     )
+    assert Customer.level.asc().order == Order(FieldPath("own", "level"), "text")
     assert Customer.age.desc().order == Order(FieldPath("own", "age"), "number", descending=True)
 
 
@@ -130,5 +136,64 @@ def test_values_are_bound_and_names_are_quoted() -> None:
 def test_complete_columns_are_compared_plainly() -> None:
     source = Source('r."fields_json"', {"age": TypedColumn('r."age"', "int", complete=True)})
     assert compile_where((untyped.age < 2.5).predicate, {"own": source}) == ('(r."age" <= CAST(? AS BIGINT))', (2,))
+    beyond = Source('r."fields_json"', {"score": TypedColumn('r."score"', "float", complete=True)})
+    assert "Infinity" in str(compile_where((Customer.score > 10**400).predicate, {"own": beyond}))
     partial = Source('r."fields_json"', {"age": TypedColumn('r."age"', "int", complete=False)})
     assert "fields_json" in compile_where((untyped.age < 2.5).predicate, {"own": partial}).text
+
+
+SURROGATES = range(0xD800, 0xE000)
+
+
+class Visit(Relation[Customer, Customer]):
+    number: Field[int] = Field(instance_key=True)
+
+
+class Meeting(Relation[Customer, Customer]):
+    at: Field[datetime] = Field(instance_key=True)
+
+
+@pytest.fixture
+def engine() -> Iterator[Any]:
+    with duckdb.connect() as connection:
+        yield connection
+
+
+def test_every_code_point_folds_as_in_duckdb(engine: Any) -> None:
+    halves = f"p BETWEEN {SURROGATES.start} AND {SURROGATES.stop - 1}"
+    letters = f"SELECT chr(CAST(CASE WHEN {halves} THEN 1 ELSE p END AS INTEGER)) AS c FROM range(1, 1114112) AS t(p)"
+    sql = f"SELECT c, lower(c) FROM ({letters}) WHERE c <> lower(c)"
+    ours = ((chr(point), fold(chr(point))) for point in range(1, 0x110000) if point not in SURROGATES)
+    assert dict(engine.execute(sql).fetchall()) == {letter: folded for letter, folded in ours if letter != folded}
+
+
+def test_keys_of_decimals_are_the_same_and_in_order(engine: Any) -> None:
+    negative = ["-1E+30", "-2.5", "-2.50", "-1E-19"]
+    texts = [*negative, "0", "-0.00", "1E-400", "0.1", "+0.10", ".5", "5.", "10", "1e5", "1E+15"]
+    text = key_of(Sql("t"))
+    found = engine.execute(f"SELECT {text.text} FROM unnest(?) AS u(t)", [*text.params, texts]).fetchall()
+    keys = [key for (key,) in found]
+    assert keys == [decimal_key(Decimal(each)) for each in texts]
+    assert keys == sorted(keys)
+
+
+def selected(engine: Any, field: str, texts: list[str], condition: Condition) -> list[str]:
+    scope: dict[Any, Source] = {"own": Source("'{}'", {field: TypedColumn("k", "key", complete=True)})}
+    where = compile_where(condition.predicate, scope)
+    sql = f"SELECT k FROM unnest(?) AS t(k) WHERE {where.text}"
+    return [key for (key,) in engine.execute(sql, [texts, *where.params]).fetchall()]
+
+
+def test_an_instance_key_is_read_as_it_is_declared(engine: Any) -> None:
+    numbers = ["9", "10", str(2**70), "-3"]
+    assert selected(engine, "number", numbers, Visit.number > 9) == ["10", str(2**70)]
+    assert selected(engine, "number", numbers, Visit.number.in_([2**70, -3])) == [str(2**70), "-3"]
+    assert selected(engine, "number", numbers, Visit.number.is_null()) == []
+    moments = [str(datetime(2024, 1, day, tzinfo=UTC)) for day in (1, 2)]
+    assert selected(engine, "at", moments, Meeting.at > datetime(2024, 1, 1, 12, tzinfo=UTC)) == moments[1:]
+
+
+def test_instance_keys_are_ordered_as_their_values(engine: Any) -> None:
+    terms = compile_order(Visit.number.asc().order, {"own": Source("'{}'", {"number": TypedColumn("k", "key", True)})})
+    sql = f"SELECT k FROM unnest(['9', '10', '-3']) AS t(k) ORDER BY {terms.text}"
+    assert [key for (key,) in engine.execute(sql, list(terms.params)).fetchall()] == ["-3", "9", "10"]

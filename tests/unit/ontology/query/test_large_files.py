@@ -287,3 +287,13 @@ async def test_statistics_of_files_hide_no_row(rows: int, monkeypatch: pytest.Mo
     async with desk.session(Score) as onto:
         first = await onto.query(Score).order_by(Score.score.desc()).limit(1).all()
         assert [one.id for one in first] == ["k0"]
+
+
+async def test_a_file_that_is_read_for_the_most_part_comes_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.ontology.format.data.remote_parquet.SHARE", 0.3)
+    desk = Desk()
+    await stocked(desk, compacted=True)
+    async with desk.session(Thing, Link) as onto:
+        await onto.query(Thing).all()
+        assert snapshot(onto).complete
+        assert await onto.query(Thing).where(Thing.id == "k09").count() == 1

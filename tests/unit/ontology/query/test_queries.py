@@ -309,6 +309,8 @@ async def test_a_query_and_a_session_say_what_they_are(desk: Desk) -> None:
         assert repr(query.via(Subscription).history_since(3)) == (
             '<Query Customer where tier == "Gold" and name startswith "A" via Subscription to Product history since 3>'
         )
+        wide = onto.query(Customer).where(Customer.id.in_(["a", "b"]) | Customer.tier.between("x", "z"))
+        assert repr(wide) == '<Query Customer where id in ["a", "b"] or tier between "x" and "z">'
         assert repr(onto.query(Customer).with_history()) == "<Query Customer with history>"
         assert repr(onto.query(Customer).as_of(3).history_since(1)) == "<Query Customer history since 1 as of 3>"
         assert repr(onto.query(Customer).between(1, 2)) == "<Query Customer between 1 and 2>"
@@ -350,6 +352,7 @@ class Odd(Entity):
     money: Field[Decimal | None] = Field(default=None)
     either: Field[int | float | None] = Field(default=None)
     any: Field[Any] = Field(default=None)
+    at: Field[datetime | None] = Field(default=None)
     more: Field[dict[str, Any]] = Field(default_factory=dict)
 
 
@@ -388,3 +391,26 @@ async def test_groups_are_exact_whatever_the_values_are(desk: Desk) -> None:
             {"number": 9, "n": 2},
             {"number": 10, "n": 1},
         ]
+
+
+async def test_figures_of_values_without_a_column_and_of_times(desk: Desk) -> None:
+    noon = datetime(2024, 1, 1, 12, tzinfo=UTC)
+    async with desk.session(Odd, Seat) as onto:
+        onto.ensure([Odd(id="a", any=3, either=1, at=noon), Odd(id="b", any=1.5, either=0.5, at=noon)])
+        onto.ensure([Odd(id="c", any="x", more={"x": [1, 2, 3]}), Odd(id="d", any=3.0)])
+        onto.ensure([Seat(left_key="a", right_key="b", number=number) for number in (9, 10)])
+        await onto.commit()
+        found = await onto.query(Odd).agg(
+            total=Odd.any.sum(),
+            mean=Odd.either.avg(),
+            least=Odd.any.min(),
+            middle=Odd.any.quantile(0.5),
+            kinds=Odd.any.count_distinct(),
+            last=Odd.at.max(),
+            length=Odd.more.path("x").avg_len(),
+        )
+        assert found == {
+            "total": 7.5, "mean": 0.75, "least": 1.5, "middle": 3, "kinds": 2, "last": noon, "length": 3.0,
+        }  # fmt: skip
+        seats = onto.query(Seat)
+        assert await seats.agg(most=Seat.number.max(), sum=Seat.number.sum()) == {"most": 10, "sum": 19}

@@ -76,6 +76,9 @@ class TestWhatIsDeclared:
             extra: Field[int] = Field(default=0)
             tier: Field[str] = Field(default="gold")
 
+        for python in (Named, Audited):
+            with pytest.raises(Invalid, match="is not an entity or relation type"):
+                type_info(python)
         assert set(type_info(Derived).fields) == {"id", "label", "changed", "tier", "extra"}
         made = Derived(id="a", label="b", changed=datetime(2024, 1, 1, tzinfo=UTC))
         assert (made.tier, made.extra) == ("gold", 0)

@@ -174,3 +174,9 @@ def test_an_end_that_does_not_fit(keys: list[Any]) -> None:
     table = pa.table({"left_key": ["a", "b"], "right_key": keys})
     with pytest.raises(InvalidValue, match=r"Subscription\.right_key must be a Product or its key.*row [01]"):
         queued(type_info(Subscription), table)
+
+
+def test_two_columns_of_one_name() -> None:
+    table = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["id", "id"])
+    with pytest.raises(InvalidValue, match="two columns id"):
+        queued(type_info(Flat), table)

@@ -1,6 +1,6 @@
 """Programs for ``test_local_kill``: processes that write to one local store, race, and die. Each prints JSON.
 
-    python -m tests.integration.local_writers race|storm|crashes FOLDER
+    python -m tests.integration.local_writers race|crashes FOLDER
 
 Children are forked from a process without threads: blocking calls are made in place, as under the simulator.
 """
@@ -12,9 +12,7 @@ import os
 import random
 import signal
 import sys
-import time
 import traceback
-from collections import defaultdict
 from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
@@ -33,7 +31,6 @@ T = TypeVar("T")
 Say = Callable[[str], None]
 
 RACERS, NAMES, EDITS = 4, 40, 25
-KILLS = 30
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
@@ -62,15 +59,11 @@ class Child:
         os.close(writer)
         self.said = os.fdopen(reader)
 
-    def kill(self) -> list[str]:
-        os.kill(self.pid, signal.SIGKILL)
-        return self.end(status=-signal.SIGKILL)
-
-    def end(self, *, status: int = 0) -> list[str]:
+    def end(self) -> list[str]:
         """What it has still said before its end."""
         with self.said:
             rest = self.said.read().splitlines()
-        assert self.wait() == status
+        assert self.wait() == 0
         return rest
 
     def wait(self) -> int:
@@ -102,63 +95,6 @@ def race(folder: Path) -> dict[str, int]:
     won = sum(len(child.end()) for child in children)
     counter = json.loads((folder / "counter").read_bytes())
     return {"won": won, "count": counter["value"]}
-
-
-# Processes that are killed while they write
-
-
-def body_of(key: str) -> bytes:
-    return key.encode() * (1 + hash_of(key) % 5_000)
-
-
-def hash_of(key: str) -> int:
-    return int(content_version(key.encode())[:8], 16)
-
-
-async def write_for_ever(folder: Path, name: int, say: Say) -> None:
-    """Objects, folders in their place, one object over and over, and deletes; each is confirmed when it is answered."""
-    store = LocalStore(folder)
-    for number in itertools.count():
-        outer, inner = f"w/{name}-{number}", f"w/{name}-{number}/in"
-        for key in (outer, inner):
-            await store.put(key, body_of(key), CREATE)
-            say(f"there {key}")
-        await store.put(f"hot/{name}", f"{number} ".encode() * 2_000)
-        say(f"hot {number}")
-        if number % 2:
-            say(f"going {inner}")
-            await store.delete(inner)
-            say(f"gone {inner}")
-
-
-def storm(folder: Path) -> dict[str, Any]:
-    """Two writers at a time, the older of which is killed, over and over. What they have confirmed."""
-    rng = random.Random(7)
-    received: dict[str, list[str]] = defaultdict(list)
-    hot: dict[str, int] = {}
-
-    def start(name: int) -> tuple[str, Child]:
-        return str(name), Child(lambda say: write_for_ever(folder, name, say))
-
-    def listen(name: str, line: str) -> None:
-        word, what = line.split()
-        received[word].append(what)
-        if word == "hot":
-            hot[name] = int(what)
-
-    writers = [start(0), start(1)]
-    for kill in range(KILLS):
-        name, victim = writers.pop(0)
-        for _ in range(rng.randrange(1, 12)):
-            listen(name, victim.said.readline())
-        time.sleep(rng.uniform(0, 0.003))
-        for line in victim.kill():
-            listen(name, line)
-        writers.append(start(kill + 2))
-    for name, writer in writers:
-        for line in writer.kill():
-            listen(name, line)
-    return {**received, "hot": hot}
 
 
 # Processes that are killed before each of their file operations
@@ -244,5 +180,5 @@ async def survive(root: Path, before: Contents, after: Contents) -> None:
 
 
 if __name__ == "__main__":
-    program = {"race": race, "storm": storm, "crashes": crashes}[sys.argv[1]]
+    program = {"race": race, "crashes": crashes}[sys.argv[1]]
     json.dump(program(Path(sys.argv[2])), sys.stdout)

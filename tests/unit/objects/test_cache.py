@@ -9,7 +9,7 @@ import pytest
 from holdfast import objects
 from holdfast.base.aio import blocking
 from holdfast.base.config import Settings
-from holdfast.base.errors import NotFound, Unavailable
+from holdfast.base.errors import Unavailable
 from holdfast.objects.cache.disk import SMALL_BYTES
 from holdfast.objects.cache.folder import CacheFolder
 from holdfast.objects.layer import Layer
@@ -90,23 +90,6 @@ async def test_a_failed_write_forgets_because_it_may_have_landed(world: World) -
     with pytest.raises(Unavailable):
         await cache.put(KEY, b"two")
     assert (await cache.get(KEY)).body == b"two"
-
-
-async def test_a_fetch_under_way_during_a_delete_is_not_kept(world: World) -> None:
-    await world.store.put(KEY, b"body")
-    gate = Gate(world.store)
-    cache = world.cache(gate)
-    reading = asyncio.ensure_future(cache.get(KEY))
-    await gate.reached.wait()
-    deleting = asyncio.ensure_future(cache.delete(KEY))
-    await asyncio.wait([deleting], timeout=0.1)
-    assert not deleting.done()  # or the fetch would put into the cache what is gone
-    gate.open.set()
-    assert (await reading).body == b"body"  # it began before the delete was answered
-    await deleting
-    with pytest.raises(NotFound):
-        await cache.get(KEY)
-    assert world.files() == []
 
 
 async def test_a_delete_waits_for_a_write_to_disk_whose_caller_has_left(

@@ -37,6 +37,9 @@ async def test_a_file_is_checked_whole_once_for_its_ranges_and_every_time_for_a_
     assert (await cache.get(KEY)).body == BODY
     assert cache.stats.torn == 1
     assert (await cache.range(KEY, 0, 3)).body == b"the"
+    next(world.folder.rglob("*.data")).write_bytes(BODY.upper())  # a new identity: it is checked again
+    assert (await cache.range(KEY, 0, 3)).body == b"the"
+    assert cache.stats.torn == 2
 
 
 @pytest.mark.parametrize("harm", ["cut", "altered", "missing"])

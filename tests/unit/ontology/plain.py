@@ -123,6 +123,9 @@ class PlainWriter(PlainReader):
         self.dates = True
         """Manifests say when they were made."""
 
+    def _now(self) -> str:
+        return self.now().isoformat(timespec="microseconds")
+
     async def acquire(self, timeout_s: float = 5.0) -> bool:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
@@ -130,7 +133,7 @@ class PlainWriter(PlainReader):
             expires = self.now() + timedelta(milliseconds=30_000)
             body = {
                 "owner_id": self.runtime_id,
-                "acquired_at": self.now().isoformat(timespec="microseconds"),
+                "acquired_at": self._now(),
                 "expires_at": expires.isoformat(),
                 "lease_ttl_ms": 30_000,
             }
@@ -175,17 +178,9 @@ class PlainWriter(PlainReader):
         """The next version of a type, which is no longer dropped then."""
         versions = await self.versions(kind, name)
         text = json.dumps(schema, sort_keys=True, separators=(",", ":"))
-        now = self.now().isoformat(timespec="microseconds")
-        versions.append(
-            {
-                "schema_version_id": len(versions) + 1,
-                "schema_json": text,
-                "schema_hash": sha256(text.encode()).hexdigest(),
-                "created_at": now,
-                "runtime_id": self.runtime_id,
-                "reason": reason,
-            }
-        )
+        made = {"schema_json": text, "schema_hash": sha256(text.encode()).hexdigest(), "created_at": self._now()}
+        number = len(versions) + 1
+        versions.append({"schema_version_id": number, **made, "runtime_id": self.runtime_id, "reason": reason})
         await self._write_versions(kind, name, versions)
         types = await self.document("meta/schema/types.json", {"entities": [], "relations": []})
         types[FOLDERS[kind]] = sorted({*types[FOLDERS[kind]], name})
@@ -236,7 +231,7 @@ class PlainWriter(PlainReader):
     async def dropped(self, kind: str, name: str, number: int, *, purge: bool) -> None:
         """What follows the commit of a drop."""
         dropped = await self.document("meta/schema/dropped.json", {"entity": {}, "relation": {}})
-        now = self.now().isoformat(timespec="microseconds")
+        now = self._now()
         dropped[kind][name] = {"commit_id": number, "purged": purge, "updated_at": now}
         await self._write("meta/schema/dropped.json", dropped)
         await self._write_versions(kind, name, [])
@@ -268,7 +263,7 @@ class PlainWriter(PlainReader):
         return default if found is None else json.loads(found.body)
 
     async def _write(self, key: str, document: dict[str, Any]) -> None:
-        body = {**document, "updated_at": self.now().isoformat(timespec="microseconds")}
+        body = {**document, "updated_at": self._now()}
         await self.store.put(key, json.dumps(body).encode(), OVERWRITE)
 
     async def _write_versions(self, kind: str, name: str, versions: list[dict[str, Any]]) -> None:
@@ -283,22 +278,14 @@ class PlainWriter(PlainReader):
             path = f"commits/{number}-{attempt}/{FOLDERS[kind]}/{name}.parquet"
             body = plain_parquet(kind, name, rows, number, self.version)
             await self.store.put(path, body, OVERWRITE)
-            files.append(
-                {
-                    "kind": kind,
-                    "type_name": name,
-                    "path": path,
-                    "row_count": len(rows),
-                    "schema_version_id": self.version,
-                    "content_sha256": sha256(body).hexdigest(),
-                }
-            )
+            named = {"kind": kind, "type_name": name, "path": path, "row_count": len(rows)}
+            files.append({**named, "schema_version_id": self.version, "content_sha256": sha256(body).hexdigest()})
         path = f"commits/{number}-{attempt}/manifest.json"
         manifest: dict[str, Any] = {
             "commit_id": number,
             "parent_commit_id": head["commit_id"] or None,
             "parent_manifest_path": head["manifest_path"],
-            "created_at": self.now().isoformat(timespec="microseconds"),
+            "created_at": self._now(),
             "runtime_id": self.runtime_id,
             "metadata": metadata,
             "files": files,
@@ -309,7 +296,7 @@ class PlainWriter(PlainReader):
         following = {
             "commit_id": number,
             "manifest_path": path,
-            "updated_at": self.now().isoformat(timespec="microseconds"),
+            "updated_at": self._now(),
             "runtime_id": self.runtime_id,
         }
         mode = CREATE if version is None else IfMatch(version)

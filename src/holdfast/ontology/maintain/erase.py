@@ -124,11 +124,11 @@ async def apply(
     return await apply_plan(store, ambient, previewed, work, turn=turn, by=by, why=why, watch=watch)
 
 
-async def resume(store: Store, ambient: Ambient, *, watch: Watch | None = None) -> Resumed:
+async def resume(store: Store, ambient: Ambient) -> Resumed:
     """Complete every purge and erasure that was committed and not finished, and remove garbage that has its payload."""
     places = await unfinished(store, Chain(store), (await read_head(store)).place)
     for place in places:
-        await perform(store, ambient, place, watch=watch)
+        await perform(store, ambient, place)
     removed = await remove(store, await leftovers(store))
     return Resumed([place.commit_id for place in places], removed)
 

@@ -25,18 +25,6 @@ from holdfast.sim.world import Process
 from tests.sim.naive import first_broken, rules
 from tests.soak import SOAKING
 
-GROUND = [
-    "laws",
-    "lease",
-    "lease-fenced-writes",
-    "names",
-    "register-counter",
-    "register-foreign",
-    "register-history",
-    "store-cache",
-    "store-cas",
-    "store-listing",
-]
 LOSSY = ["lease", "lease-fenced-writes", "register-counter", "register-history"]
 MANY_SEEDS = range(1, 701 if SOAKING else 31)
 

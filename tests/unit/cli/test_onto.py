@@ -193,6 +193,7 @@ def test_what_destroys_or_goes_back_asks_for_a_token_and_says_who_when_and_why(
 ) -> None:
     monkeypatch.setenv("LOGNAME", "greta")
     desk.history()
+    assert "nothing to do" in desk.text("onto", "revert", "3")
     words: dict[str, list[str]] = {
         "revert": ["onto", "revert", "1"],
         "erase": ["onto", "erase", "Customer", "c1"],

@@ -176,8 +176,8 @@ def test_a_follower_can_be_interrupted(desk: RunsDesk) -> None:
     command = [sys.executable, "-m", "holdfast", "runs", "tail", "r", "--interval", "0.01", "--store", desk.uri]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
-        for _ in range(3):
-            process.stdout.readline()
+        lines = [process.stdout.readline().split()[3:] for _ in range(3)]
         process.send_signal(signal.SIGINT)
         rest = process.stdout.read()
+    assert lines == [["start", "order"], ["step", "reserve", "=", '"HAT"'], ["suspend", "payment"]]
     assert (process.returncode, rest) == (130, "")

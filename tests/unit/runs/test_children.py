@@ -188,6 +188,27 @@ async def test_a_fenced_session_cannot_start_the_child_after_its_parent_was_canc
     assert [child async for child in live(desk.store(), "p")] == []
 
 
+async def test_a_child_that_does_not_exist_yet_never_will() -> None:
+    desk = Desk()
+
+    @runs.workflow(version="1")
+    async def child(ctx: runs.Context) -> str:
+        return "done"
+
+    @runs.workflow()
+    async def parent(ctx: runs.Context) -> Any:
+        await ctx.step("one", int)
+        if ctx.session == 1:
+            raise Crash
+        return await ctx.run(child)
+
+    with pytest.raises(Crash):
+        await parent.start(desk.store(), run_id="p")
+    assert (await parent.cancel(desk.store(), "p")).status == "cancelled"
+    late = await child.start(desk.store(), run_id="p.child", parent={"runId": "p", "stepId": "child"})
+    assert (late.status, late.error) == ("cancelled", "its parent p was cancelled")
+
+
 async def test_now_ends_children_and_their_children_and_no_other_run() -> None:
     desk = Desk()
 

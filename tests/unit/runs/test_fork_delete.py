@@ -33,7 +33,7 @@ async def source(archive: Archive, *, payload: bool = False, steps: int = 3) -> 
     ("choice", "kept"),
     [
         ({"from_offset": 1}, 1),
-        ({"from_offset": 3}, 3),
+        ({"from_offset": 3, "version": "2"}, 3),
         ({"from_offset": 5}, 5),
         ({"from_step": "s1"}, 2),
         ({"after_step": "s1"}, 3),
@@ -49,7 +49,11 @@ async def test_lines_before_the_point_are_copied_and_a_start_follows(choice: dic
     state = (await archive.history("f")).state
     assert state == forked.state
     assert (state.status, state.session, state.detached) == ("open", 2, True)
-    assert (state.source, state.version, state.start["input"]) == ({"runId": "s", "fromOffset": kept}, "1", 7)
+    assert (state.source, state.version, state.start["input"]) == (
+        {"runId": "s", "fromOffset": kept},
+        choice.get("version", "1"),
+        7,
+    )
     assert archive.body("s") == before
     assert archive.keys("runs/s/") == ["runs/s/journal.jsonl"]  # nothing shared, nothing registered
 

@@ -7,8 +7,9 @@ import pytest
 from holdfast.base.errors import Ambiguous, Fenced, Unavailable
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Written
-from holdfast.runs.journal.attempt import Attempt, landed_attempt
+from holdfast.runs.journal.attempt import Attempt, damaged, landed_attempt, superseded
 from holdfast.runs.journal.entry import Entry
+from holdfast.runs.journal.state import RunState
 from tests.unit.objects.scripted import Scripted
 from tests.unit.runs.journal.journals import TINY, Archive, Unsteady, step
 
@@ -149,6 +150,15 @@ TIME = "2026-01-02T03:04:05Z"
 
 def entry(offset: int, name: str, *, session: int = 1, timestamp: str = TIME) -> Entry:
     return Entry("step", session, offset, timestamp, {"stepId": name, "result": 1.5})
+
+
+def test_what_stops_a_session() -> None:
+    mine = RunState(session=2, writer="me", next_offset=5)
+    assert (superseded(mine, 2, "me"), damaged(mine, 2, 5)) == (None, None)
+    assert superseded(mine._replace(writer="you"), 2, "me") == "session 2 belongs to another writer"
+    assert superseded(mine._replace(session=3), 2, "me") == "session 3 has started"
+    assert damaged(mine, 2, 6) == "6 entries were recorded, and 5 are left"
+    assert damaged(mine._replace(session=1), 2, 5) == "the start of session 2 is gone; the highest session is 1"
 
 
 def test_an_attempt_has_landed_if_all_its_lines_are_in_their_places() -> None:

@@ -149,17 +149,6 @@ async def test_deletes_mind_neither_missing_objects_nor_each_other(kind: str) ->
         assert cloud.place.keys() == ["c"]
 
 
-async def test_deletes_on_google_are_as_many_requests_as_they_are_counted() -> None:
-    model = GoogleModel()
-    async with ScriptedServer(model) as server:
-        spec = StoreSpec("gs", BUCKET, options=(("endpoint", server.endpoint),))
-        async with backend(spec) as store:
-            await store.put("a", b"x")
-            server.requests.clear()
-            await store.delete_many([f"{number}" for number in range(20)] + ["a"])
-            assert len(server.requests) == store.delete_requests(21) == 21
-
-
 @on_both
 async def test_collectors(kind: str) -> None:
     async with CLOUDS[kind]() as cloud:

@@ -82,6 +82,11 @@ async def test_leaving_in_peace_with_intents_queued_is_an_error(desk: Desk) -> N
 async def test_expectations_of_every_kind(desk: Desk) -> None:
     async with session(desk) as anna, session(desk) as bert:
         before = Customer(id="c1", name="Ada")
+        anna.ensure(before, expect=7)
+        with pytest.raises(Conflict):
+            await anna.commit()
+        assert not anna._turn.held, "a failed commit does not keep the lock"
+        anna.discard()
         anna.ensure(before, expect=None)
         first = await anna.commit()
         assert first is not None
@@ -238,12 +243,3 @@ async def test_a_session_that_only_reads_touches_no_lock(desk: Desk) -> None:
         assert await onto.all(Customer) == []
     assert desk.spent() == {"get": 1}
     assert list(desk.shelf.objects) == []
-
-
-async def test_a_failed_commit_does_not_keep_the_lock(desk: Desk) -> None:
-    async with session(desk) as onto:
-        onto.ensure(Customer(id="c1", name="Ada"), expect=7)
-        with pytest.raises(Conflict):
-            await onto.commit()
-        assert not onto._turn.held
-        onto.discard()

@@ -87,7 +87,7 @@ async def test_rows_are_seen_before_the_drop_and_not_after(desk: Desk) -> None:
     assert {each.action for each in await diff(desk.store, 3, 5) if each.type_id.name == "Person"} == {"retracted"}
 
 
-async def test_the_schema_objects_follow(desk: Desk) -> None:
+async def test_the_schema_objects_and_the_feed_follow(desk: Desk) -> None:
     await history(desk)
     await drop(desk)
 
@@ -107,6 +107,12 @@ async def test_the_schema_objects_follow(desk: Desk) -> None:
     assert read(layout.DROPPED)["entity"] == {}
     versions = read(layout.versions_key("entity", "Person"))["versions"]
     assert [each["schema_version_id"] for each in versions] == [1, 2]
+    for since in (0, 4):
+        seen = [each async for each in Feed(desk.store, since=since).changes() if each.type_id.name == "Person"]
+        once = Feed(desk.store, since=since, once=True)
+        assert [each async for each in once.changes() if each.type_id.name == "Person"] == seen
+        answer = [(each.identity[0], each.change_type, each.commit_version) for each in seen if each.commit_version > 4]
+        assert answer == [*((key, "retract", 5) for key in ("a", "p0", "p1", "p2")), ("a", "insert", 6)]
 
 
 async def test_a_warm_writer_is_told_and_loses_nothing(desk: Desk) -> None:
@@ -169,20 +175,6 @@ async def test_no_key_of_a_purged_type_is_left_anywhere(desk: Desk) -> None:
     assert left(b"secret-") == []
     assert set(pets) <= set(left(b"rex-"))
     assert (await verify(desk.store, deep=True)).good
-
-
-async def test_the_feed_tells_of_the_end_and_the_new_beginning(desk: Desk) -> None:
-    await history(desk)
-    await drop(desk)
-    async with session(desk, Other) as onto:
-        onto.ensure(Other(id="a", name="Ada"))
-        await onto.commit()
-    for since in (0, 4):
-        seen = [each async for each in Feed(desk.store, since=since).changes() if each.type_id.name == "Person"]
-        once = Feed(desk.store, since=since, once=True)
-        assert [each async for each in once.changes() if each.type_id.name == "Person"] == seen
-        answer = [(each.identity[0], each.change_type, each.commit_version) for each in seen if each.commit_version > 4]
-        assert answer == [*((key, "retract", 5) for key in ("a", "p0", "p1", "p2")), ("a", "insert", 6)]
 
 
 async def test_a_revert_does_not_pretend_to_bring_a_type_back(desk: Desk) -> None:

@@ -69,6 +69,10 @@ async def test_the_payload_is_gone_from_all_objects(desk: Desk) -> None:
     assert (found.rows, found.commits) == (4, (1, 2, 3, 4))
     commit = await erased(desk, "p1")
     assert commit.commit_id == 5
+    with pytest.raises(NotFound):
+        await erase.preview(desk.store, "Patient", "p1")
+    with pytest.raises(Invalid, match="two keys"):
+        await erase.preview(desk.store, "Knows", "p1")
     manifest = await find_commit(desk.store, 5)
     assert manifest.metadata["erase"] == {
         "type": "entity/Patient",
@@ -102,15 +106,6 @@ async def test_followers_hear_of_it(desk: Desk) -> None:
         assert [(each.change_type, each.commit_version, each.fields) for each in seen] == [
             ("retract", 5, {"_erased": True, "id": "p1"})
         ]
-
-
-async def test_there_must_be_something_to_erase(desk: Desk) -> None:
-    await history(desk)
-    await erased(desk, "p2")
-    with pytest.raises(NotFound):
-        await erase.preview(desk.store, "Patient", "p2")
-    with pytest.raises(Invalid, match="two keys"):
-        await erase.preview(desk.store, "Knows", "p1")
 
 
 async def test_rows_of_plain_writers_are_erased_too(desk: Desk) -> None:

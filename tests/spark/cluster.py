@@ -92,15 +92,22 @@ class Driver:
         self.commits.mkdir()
         self.master = master
         self._process: subprocess.Popen[bytes] | None = None
+        self._is_ready = False
         self._answers = folder / "answers"
         self._heard = 0
 
     def start(self) -> None:
+        self._process = self._started()
+
+    def ready(self) -> None:
+        """Wait for its session. It takes as long to start as the workers do."""
         if self._process is None:
-            self._process = self._started()
+            self.start()
+        if not self._is_ready:
+            self._is_ready = bool(self.answer())
 
     def tell(self, do: str, **words: Any) -> None:
-        self.start()
+        self.ready()
         assert self._process is not None
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"do": do, **words}).encode() + b"\n")
@@ -123,7 +130,7 @@ class Driver:
 
     def kill(self) -> None:
         """The driver, and its JVM and their workers first: at once, and wherever they are."""
-        process, self._process = self._process, None
+        process, self._process, self._is_ready = self._process, None, False
         if process is None:
             return
         below = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
@@ -163,17 +170,16 @@ def driver_at_a_cluster(folder: Path) -> Iterator[Driver]:
         master = stack.enter_context(daemon(folder, "master", HOSTS[0], "org.apache.spark.deploy.master.Master"))
         address = master.logged(r"Starting Spark master at (spark://\S+)")
         driver = Driver(folder, address)
-        driver.start()  # it takes as long to start as the workers do
+        stack.callback(driver.kill)
+        driver.start()
         cores = str(CORES // len(HOSTS))
         for number, host in enumerate(HOSTS):
             words = ("org.apache.spark.deploy.worker.Worker", address, "-c", cores, "-m", "1g")
             place = ("-d", str(folder / f"work{number}"))
             worker = stack.enter_context(daemon(folder, f"worker{number}", host, *words, *place))
             worker.logged(r"(Successfully registered with master)")
-        try:
-            yield driver
-        finally:
-            driver.kill()
+        driver.ready()
+        yield driver
 
 
 def executor_of(worker: int) -> psutil.Process:

@@ -121,15 +121,19 @@ async def do_streams(spark: Spark, gated: dict[str, str], gate: str, others: lis
     return [query.id for query in (first, *(written(spark.session, each) for each in others))]
 
 
+def tell(answers: str, answer: Any) -> None:
+    with Path(answers).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(answer) + "\n")
+
+
 def main(master: str, answers: str) -> None:
     spark = start(master, CONF)
     does: dict[str, Callable[..., Coroutine[Any, Any, Any]]] = {}
     does |= {"reconcile": do_reconcile, "load": do_load, "stream": do_stream, "streams": do_streams}
+    tell(answers, "ready")
     for line in sys.stdin:
         words = json.loads(line)
-        answer = asyncio.run(does[words.pop("do")](spark, **words))
-        with Path(answers).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(answer) + "\n")
+        tell(answers, asyncio.run(does[words.pop("do")](spark, **words)))
     spark.stop()
 
 

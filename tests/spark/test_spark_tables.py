@@ -1,7 +1,6 @@
 """Tables of a store as DataFrames and streams of Spark: two engines, one answer; nothing twice, nothing left out."""
 
 import asyncio
-import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,9 @@ from pyspark.errors import PySparkException
 
 from holdfast import pipeline
 from holdfast.bus import Bus
-from holdfast.objects.client import Client
 from holdfast.objects.open import open_store
 from holdfast.objects.uri import StoreSpec
 from holdfast.ontology.maintain.compact import Compactor
-from holdfast.ontology.session import Ontology
 from holdfast.ontology.types.refs import TypeId
 from holdfast.pipeline.engine.session import PUSHDOWN, Spark
 from holdfast.pipeline.tables import everything
@@ -24,9 +21,8 @@ from holdfast.pipeline.tables.datasource import frame
 from holdfast.telemetry.accept import references
 from holdfast.telemetry.records import Gauge
 from tests.spark.conftest import OnS3
-from tests.unit.ontology.shop import Customer, Everything, Order, Product, Subscription
-from tests.unit.ontology.shop import everything as one_of_everything
 from tests.unit.pipeline.field import START, Field
+from tests.unit.pipeline.test_tables import trade
 
 pytestmark = pytest.mark.timeout(600)  # a machine with much else to do starts Spark's processes slowly
 TABLES = ("Customer", "Everything", "changes", "samples", "rollup", "accepted", "runs", "events")
@@ -39,20 +35,6 @@ def bag(table: pa.Table) -> list[str]:
 
 def _row(row: dict[str, Any]) -> str:
     return repr({name: sorted(value) if name == "labels" else value for name, value in row.items()})
-
-
-async def trade(store: Client, commits: int, *, seed: int = 1) -> None:
-    rng = random.Random(seed)
-    async with Ontology(store, store.ambient, [Customer, Product, Subscription, Order, Everything]) as onto:
-        onto.ensure([Product(id=number) for number in range(3)])
-        onto.ensure(one_of_everything(counts={"x": 2}))
-        for _ in range(commits):
-            names = [f"c{rng.randrange(20):02d}" for _ in range(6)]
-            tiers = ("Gold", "Std", None)
-            onto.ensure([Customer(id=each, name=each.upper(), tier=rng.choice(tiers)) for each in names])
-            onto.ensure(Order(left_key=names[1], right_key=1, number=f"n{rng.randrange(5)}"))
-            onto.retract(Customer, names[-1])
-            await onto.commit()
 
 
 @pytest.fixture(scope="module")

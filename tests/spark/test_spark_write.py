@@ -217,7 +217,7 @@ async def test_a_kill_between_data_files_and_head_leaves_nothing_visible_and_the
         assert (await verify(store, deep=True)).good
 
 
-@pytest.mark.parametrize("through", ["format", "function"])
+@pytest.mark.parametrize("through", ["format", pytest.param("function", marks=pytest.mark.soak)])
 async def test_a_micro_batch_that_is_replayed_writes_nothing(spark: Spark, tmp_path: Path, through: str) -> None:
     """What a driver leaves that was killed when the batch was committed, and Spark had not written that down."""
     uri, files, log = f"file:{tmp_path / 'store'}", tmp_path / "files", tmp_path / "log"

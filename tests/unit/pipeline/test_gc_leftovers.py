@@ -14,7 +14,6 @@ from holdfast.pipeline.gc.record import GC, intents
 from holdfast.pipeline.jobs.gc import Gc
 from holdfast.runs import layout
 from holdfast.runs.admin.delete import delete
-from holdfast.runs.admin.fork import fork
 from holdfast.runs.journal.entry import Draft
 from holdfast.runs.journal.history import read_history
 from holdfast.runs.journal.index import RunIndex
@@ -66,22 +65,6 @@ async def test_payloads_of_lost_attempts_and_of_deleted_runs_go() -> None:
     assert zombie["key"] in answer
 
 
-async def test_payloads_that_a_fork_needs_stay() -> None:
-    desk = GcDesk()
-    ambient = desk.ambient
-    await ended(desk, "source", ambient)
-    await fork(desk.store, "source", new_run_id="copy", after_step="big")
-    await delete(desk.store, "source", force=True)
-    desk.later(2 * HOUR)
-    await desk.run("runs")
-    history = await read_history(desk.store, "copy")
-    assert history is not None
-    assert await get_payload(desk.store, history.entries[1].fields["payload"]) == b"large"
-    await delete(desk.store, "copy", force=True)
-    assert (await desk.run("runs", run_id="run-2"))["kinds"]["runs"]["removed"][leftovers.DELETED] >= 2
-    assert desk.keys("runs/source/") == [layout.journal_key("source")]
-
-
 async def test_finished_runs_past_their_retention_become_tombstones() -> None:
     desk = GcDesk(options=GcOptions(runs_ns=30 * DAY))
     ambient = desk.ambient
@@ -130,18 +113,6 @@ async def test_attempts_that_lost_go_and_one_that_is_still_to_come_stays() -> No
     assert before <= desk.shelf.objects.keys()
     report = await verify(onto.store)
     assert {each.kind for each in report.findings if each.severity is Severity.ERROR} == set()
-
-
-async def test_a_number_whose_only_attempt_is_not_on_the_chain_is_kept() -> None:
-    onto = OntologyDesk()
-    await sound(onto)
-    await attempt_that_lost(onto)
-    manifest = next(key for key in onto.shelf.objects if commits.commit_of_manifest(key) == 5)
-    onto.shelf.remove(manifest)  # damage: the chain below is unknown
-    desk = GcDesk(shelf=onto.shelf)
-    found = (await desk.run("ontology"))["kinds"]["ontology"]
-    assert sum(found["removed"].values()) + sum(found["kept"].values()) == 1
-    assert all(why == ontology.UNKNOWN for why in found["kept"])
 
 
 async def test_superseded_snapshots_go_and_readers_have_the_rest() -> None:

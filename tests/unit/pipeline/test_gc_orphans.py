@@ -143,24 +143,6 @@ async def test_who_may_not_delete_leaves_an_intent_and_the_next_run_says_what_be
     assert await settle(desk.store, "run-2") == 0
 
 
-async def test_a_run_that_goes_on_after_a_crash_concludes_what_the_first_began() -> None:
-    desk = GcDesk()
-    key = await conflict(desk, 1)
-
-    class Dies(Layer):
-        async def delete_many(self, keys: object) -> None:
-            for each in (*named_in(1, 1), key):
-                await desk.store.delete(each)
-            raise ConnectionError
-
-    with pytest.raises(ConnectionError):
-        await desk.run("orphans", run_id="run-2", store=Dies(desk.store))
-    found = await desk.run("orphans", run_id="run-2")
-    assert (found["removed"], found["settled"]) == (0, 1)
-    answer = [intent async for intent in intents(desk.store, "run-2")]
-    assert [(each.concluded, each.objects[-1][0]) for each in answer] == [(True, key)]
-
-
 async def test_what_is_referred_to_costs_a_share_of_a_listing() -> None:
     desk = GcDesk()
     for number in range(20):

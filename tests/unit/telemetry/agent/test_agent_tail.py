@@ -125,25 +125,6 @@ def test_what_cannot_be_read_is_said_once_and_not_waited_for(tmp_path: Path, cap
     assert reasons == ["it is not a regular file", "its name is not UTF-8"]
 
 
-def test_a_pattern_that_matches_rotated_names_too_takes_each_line_once(tmp_path: Path) -> None:
-    desk = Desk(tmp_path / "app.log*")
-    log = tmp_path / "app.log"
-    for turn in range(4):
-        with log.open("a") as file:
-            file.write(f"read {turn}\n")
-        assert desk.read() == [f"read {turn}"]
-        with log.open("a") as file:
-            file.write(f"rest {turn}\n")
-        for number in range(turn, 0, -1):
-            (tmp_path / f"app.log.{number}").rename(tmp_path / f"app.log.{number + 1}")
-        log.rename(tmp_path / "app.log.1")
-        log.write_text(f"new {turn}\n")
-        if turn % 2:
-            desk.die()
-        assert desk.read(most=1) == [f"rest {turn}", f"new {turn}"]
-    assert desk.read() == []
-
-
 def test_a_renamed_file_is_known_by_its_contents_and_not_by_its_name_or_inode(desk: Desk) -> None:
     desk.write("one\n")
     assert desk.read() == ["one"]

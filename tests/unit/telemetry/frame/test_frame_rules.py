@@ -10,7 +10,6 @@ import pytest
 
 from holdfast.base.errors import Invalid
 from holdfast.telemetry.frame import Batch, FrameInvalid, Reason, Sequenced, decode, encode, pack, pack_sequenced
-from holdfast.telemetry.frame.batch import NO_SERIES
 from holdfast.telemetry.frame.envelope import wrap
 from holdfast.telemetry.frame.write import payload_of
 from holdfast.telemetry.identity import BatchIdentity
@@ -119,30 +118,6 @@ def forged_payload(batch: Batch) -> bytes:
 def test_the_batch_that_is_broken_above_is_whole() -> None:
     assert len(decode(encode(BATCH))) == len(EVERY_SORT)
     assert len(decode(wrap(BATCH.identity, len(BATCH), forged_payload(BATCH), level=None))) == len(EVERY_SORT)
-
-
-@pytest.mark.parametrize(
-    "batch",
-    [
-        samples(time_ns=SAMPLES.time_ns[:-1]),
-        samples(exact=None),
-        samples(exact=SAMPLES.exact[:-1] if SAMPLES.exact is not None else None),
-        series(name=SAMPLES.series.name[:-1]),
-        samples(series=NO_SERIES),
-        histograms(layout=HISTOGRAMS.layout[:-1]),
-        histograms(counts=HISTOGRAMS.counts[:-1]),
-        histograms(counts=(HISTOGRAMS.counts[0][:, 1:], HISTOGRAMS.counts[1])),
-        labels(values=SETS.values[:-1]),
-        logs(severity=BATCH.logs.severity[:-1]),
-        logs(message=pa.array(["one"])),
-        alerts(valued=BATCH.alerts.valued[:-1]),
-        alerts(message=pa.array([], pa.string())),
-    ],
-)
-def test_columns_that_do_not_fit_together_are_not_encoded(batch: Batch) -> None:
-    with pytest.raises(FrameInvalid) as caught:
-        encode(batch)
-    assert caught.value.reason == Reason.COLUMN
 
 
 def test_a_batch_without_records_is_refused() -> None:

@@ -7,9 +7,9 @@ from holdfast.objects.client import Usage
 from holdfast.sim import ingest_kit as kit
 from holdfast.sim.ingest_kit import submission
 from holdfast.telemetry.accept import layout
-from holdfast.telemetry.accept.accept import Accepted, FrameHead, IdentityConflict
-from holdfast.telemetry.accept.manifest import AcceptedManifest, ConflictManifest
-from holdfast.telemetry.accept.orphans import Fate, OrphanKeeper, fate
+from holdfast.telemetry.accept.accept import Accepted, IdentityConflict
+from holdfast.telemetry.accept.manifest import AcceptedManifest
+from holdfast.telemetry.accept.orphans import Fate, OrphanKeeper
 from holdfast.telemetry.identity import BatchIdentity
 from tests.unit.telemetry.accept.accept_desk import AcceptDesk
 
@@ -76,34 +76,3 @@ async def test_bytes_that_are_no_frame_or_not_those_of_their_name_are_left_alone
     assert desk.families() == {"raw-blobs": 1}
     with pytest.raises(Invalid, match="not the key of a raw blob"):
         await keeper(desk).treat("accepted/v1/x.json")
-
-
-def test_nothing_is_removed_unless_its_identity_is_closed_by_other_bytes() -> None:
-    """The whole table."""
-    batch, other = submission(1), submission(1, 1)
-    head = FrameHead(batch.identity)
-    mine, theirs = (
-        one.manifest(accepted_at_unix_ns=0, collector_id="c", authority_id=None, write_id=None)
-        for one in (batch, other)
-    )
-    conflict = ConflictManifest(batch.identity, theirs.key, "", theirs.frame_sha256, "", batch.frame_sha256, 0, "c")
-
-    def judged(
-        head: FrameHead | None, accepted: AcceptedManifest | None, record: ConflictManifest | None
-    ) -> set[tuple[Fate, bool, bool]]:
-        return {
-            (fate(batch.frame_sha256, head, accepted, record, may_go=may_go, held=held), may_go, held)
-            for may_go in (False, True)
-            for held in (False, True)
-        }
-
-    def fates(head: FrameHead | None, accepted: AcceptedManifest | None, record: ConflictManifest | None) -> set[Fate]:
-        return {found for found, _, _ in judged(head, accepted, record)}
-
-    assert fates(None, None, None) == {Fate.FOREIGN}
-    assert fates(head, None, None) == {Fate.ADOPT, Fate.HELD}
-    assert fates(head, mine, None) == fates(head, mine, conflict) == {Fate.REFERENCED}
-    for record, kept in ((None, Fate.RECORD), (conflict, Fate.EVIDENCE)):
-        assert judged(head, theirs, record) == {
-            (Fate.REMOVE if may_go else kept, may_go, held) for may_go in (False, True) for held in (False, True)
-        }

@@ -18,8 +18,8 @@ from holdfast.ontology.maintain.upkeep import Upkeep
 from tests.unit.ontology.desk import CUSTOMER, PRODUCT, TYPES, Desk, put
 
 EXCESS = {"min_commit_id": 7, "max_commit_id": 7}
-INDEX = layout.index_key(*CUSTOMER)
-OTHER = "commits/6-00000000/entities/Customer.parquet"
+INDEX, PRODUCTS = layout.index_key(*CUSTOMER), layout.index_key(*PRODUCT)
+OTHER = {"path": "commits/6-00000000/entities/Customer.parquet"}
 
 
 async def sound(desk: Desk, commits: int = 6) -> Committer:
@@ -70,9 +70,9 @@ class Broken(NamedTuple):
         return f"{self.kind}: {self.name}"
 
 
-def entries(desk: Desk) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = read(desk, INDEX)["entries"]
-    return found
+def listing(made: Callable[[list[dict[str, Any]]], Any], **changes: Any) -> Callable[[Desk], Awaitable[Any]]:
+    """Another list of files in the index."""
+    return lambda desk: change(desk, INDEX, entries=made(read(desk, INDEX)["entries"]), **changes)
 
 
 async def manifest(desk: Desk, number: int, **changes: Any) -> None:
@@ -106,7 +106,9 @@ async def copy_another_commit(desk: Desk) -> None:
 
 async def name_a_snapshot(desk: Desk, body: bytes | None = None) -> None:
     path = "snapshots/entities/Customer-1-3.parquet"
-    await change(desk, INDEX, entries=[{"min_commit_id": 1, "max_commit_id": 3, "path": path}, *entries(desk)[3:]])
+    await change(
+        desk, INDEX, entries=[{"min_commit_id": 1, "max_commit_id": 3, "path": path}, *read(desk, INDEX)["entries"][3:]]
+    )
     if body is not None:
         await desk.bare.put(path, body, OVERWRITE)
 
@@ -172,51 +174,16 @@ LIBRARY = [
     Broken("stats_wrong", "denies a key", lambda desk: amend_stats(desk, keys=[["zzz", "zzzz"]]), deep=True),
     Broken("stats_wrong", "sketch", lambda desk: amend_stats(desk, sketches=["AAAAAAAAAAA="]), deep=True),
     # indexes
-    Broken(
-        "index_missing_rows",
-        "lags behind rows",
-        lambda desk: change(desk, INDEX, max_indexed_commit=3, entries=entries(desk)[:3]),
-        mends=True,
-    ),
+    Broken("index_missing_rows", "behind rows", listing(lambda found: found[:3], max_indexed_commit=3), mends=True),
     Broken("index_lag", "behind nothing", lambda desk: change(desk, INDEX, max_indexed_commit=6), mends=True),
-    Broken(
-        "index_missing_latest",
-        "lacks the head",
-        lambda desk: change(desk, layout.index_key(*PRODUCT), entries=[]),
-        mends=True,
-    ),
-    Broken(
-        "index_hole",
-        "hole",
-        lambda desk: change(desk, INDEX, entries=[*entries(desk)[:2], *entries(desk)[3:]]),
-        mends=True,
-    ),
-    Broken(
-        "index_path_mismatch",
-        "another attempt",
-        lambda desk: change(desk, INDEX, entries=[*entries(desk)[:-1], entries(desk)[-1] | {"path": OTHER}]),
-        mends=True,
-    ),
-    Broken(
-        "index_path_mismatch",
-        "another store",
-        lambda desk: change(desk, INDEX, entries=[each | {"path": OTHER} for each in entries(desk)]),
-        mends=True,
-    ),
-    Broken(
-        "index_excess",
-        "an entry too many",
-        lambda desk: change(desk, INDEX, entries=[*entries(desk), {**entries(desk)[0], **EXCESS}]),
-        mends=True,
-    ),
+    Broken("index_missing_latest", "the head", lambda desk: change(desk, PRODUCTS, entries=[]), mends=True),
+    Broken("index_hole", "hole", listing(lambda found: [*found[:2], *found[3:]]), mends=True),
+    Broken("index_path_mismatch", "attempt", listing(lambda found: [*found[:-1], found[-1] | OTHER]), mends=True),
+    Broken("index_path_mismatch", "store", listing(lambda found: [each | OTHER for each in found]), mends=True),
+    Broken("index_excess", "too many", listing(lambda found: [*found, found[0] | EXCESS]), mends=True),
     Broken("index_ahead", "ahead", lambda desk: change(desk, INDEX, max_indexed_commit=99), mends=True),
     Broken("index_unreadable", "garbage", put_at(INDEX, b"[]"), mends=True),
-    Broken(
-        "index_overlap",
-        "overlap",
-        lambda desk: change(desk, INDEX, entries=[*entries(desk), entries(desk)[0]]),
-        mends=True,
-    ),
+    Broken("index_overlap", "twice", listing(lambda found: [*found, found[0]]), mends=True),
     Broken("index_absent", "gone", lambda desk: desk.bare.delete(INDEX), mends=True),
     Broken("snapshot_missing", "gone", name_a_snapshot, mends=True),
     Broken("snapshot_unproved", "plain", lambda desk: name_a_snapshot(desk, b"whatever it is"), mends=True),

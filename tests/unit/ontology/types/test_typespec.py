@@ -33,6 +33,12 @@ STR = {"kind": "primitive", "name": "str"}
 TIER = {"kind": "primitive", "name": "Tier", "enum": ["gold", "std"]}
 
 
+FLOAT, DATETIME = ({"kind": "primitive", "name": name} for name in ("float", "datetime"))
+GEO = {"kind": "typed_dict", "name": "Geo", "total": True, "fields": {"lat": FLOAT, "lng": FLOAT, "seen": DATETIME}}
+TREES = {"kind": "list", "item": {"kind": "ref", "name": "Tree"}}
+TREE = {"kind": "typed_dict", "name": "Tree", "total": False, "fields": {"children": TREES, "label": STR}}
+
+
 class Tree(TypedDict, total=False):
     label: str
     children: list["Tree"]
@@ -54,31 +60,8 @@ def node(annotation: Any) -> Node:
             {"kind": "primitive", "name": "Literal", "enum": ["a", "b"], "text": "typing.Literal['b', 'a']"},
             "typing.Literal['b', 'a']",
         ),
-        (
-            Geo,
-            {
-                "kind": "typed_dict",
-                "name": "Geo",
-                "total": True,
-                "fields": {
-                    "lat": {"kind": "primitive", "name": "float"},
-                    "lng": {"kind": "primitive", "name": "float"},
-                    "seen": {"kind": "primitive", "name": "datetime"},
-                },
-                "optional": ["seen"],
-            },
-            "<class 'tests.unit.ontology.shop.Geo'>",
-        ),
-        (
-            Tree,
-            {
-                "kind": "typed_dict",
-                "name": "Tree",
-                "total": False,
-                "fields": {"children": {"kind": "list", "item": {"kind": "ref", "name": "Tree"}}, "label": STR},
-            },
-            None,
-        ),
+        (Geo, GEO | {"optional": ["seen"]}, "<class 'tests.unit.ontology.shop.Geo'>"),
+        (Tree, TREE, None),
     ],
 )
 def test_documents(annotation: Any, spec: dict[str, Any] | None, text: str | None) -> None:

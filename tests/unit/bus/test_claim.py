@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.base.errors import Corrupt
 from holdfast.bus.claim import (
     TRANSITIONS,
     Ack,
@@ -99,16 +98,3 @@ def test_a_claim_survives_its_document_and_keeps_what_it_does_not_know() -> None
     assert document["colour"] == "red"
     assert Claim.parse(document, key="k") == claim
     assert Claim.parse(document, key="k").document(write_id="w2")["colour"] == "red"
-
-
-def test_a_plain_claim_is_read() -> None:
-    plain = {
-        "event_id": "e", "handler_id": "h", "session_id": "s", "claimed_at": "2026-02-11T12:00:00.000000+00:00",
-        "lease_until": "2026-02-11T12:00:30.000000+00:00", "ack_at": None, "attempts": 2,
-        "available_at": "2026-02-11T12:00:00.000000+00:00", "last_error": None, "dead_lettered_at": None,
-    }  # fmt: skip
-    claim = Claim.parse(plain, key="k")
-    assert (claim.generation, claim.attempts, claim.settled) == (0, 2, False)
-    assert claim.document(write_id="w") == {**plain, "generation": 0, "event_name": "", "write_id": "w"}
-    with pytest.raises(Corrupt, match="not a claim"):
-        Claim.parse({**plain, "lease_until": 5}, key="k")

@@ -1,7 +1,6 @@
 """Events through handlers: retries, dead letters, emissions, order, shutdown, other workers."""
 
 import asyncio
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -204,23 +203,6 @@ async def test_the_lease_is_renewed_while_a_handler_runs() -> None:
     worked = await bus.run([bill], until_idle=True)
     assert (worked.handled, worked.lost) == (1, 0)
     assert leases == sorted(set(leases))
-
-
-async def test_a_platform_may_give_handlers_a_context_of_its_own() -> None:
-    @dataclass
-    class Richer(Context):
-        colour: str = "red"
-
-    desk = Desk()
-    seen: list[Any] = []
-
-    @on(OrderPlaced, id="bill")
-    async def bill(ctx: Richer, event: OrderPlaced) -> None:
-        seen.append((ctx.colour, event.order_id, ctx.idempotency_key))
-
-    answer = await desk.bus().publish(OrderPlaced(order_id="o1"))
-    await desk.bus().run([bill], until_idle=True, context=lambda ctx: Richer(**vars(ctx)))
-    assert seen == [("red", "o1", f"{answer.id}/bill")]
 
 
 async def test_later_hands_back_without_blame() -> None:

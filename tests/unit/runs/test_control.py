@@ -99,38 +99,27 @@ class TestCancel:
             await runs.request_cancel(desk.store(), "r")
 
 
-class TestRetry:
-    async def test_a_failed_run_is_taken_up_again(self) -> None:
-        desk = Desk()
-        broken = True
+async def test_a_failed_run_and_no_other_is_taken_up_again() -> None:
+    desk = Desk()
+    broken = True
 
-        def fragile() -> int:
-            desk.calls["fragile"] += 1
-            if broken:
-                raise ValueError("down")
-            return 2
+    @runs.workflow()
+    async def work(ctx: runs.Context) -> int:
+        if broken:
+            raise ValueError("down")
+        return 2
 
-        @runs.workflow()
-        async def work(ctx: runs.Context) -> int:
-            await ctx.step("good", lambda: desk.calls.update(["good"]))
-            return int(await ctx.step("fragile", fragile))
-
-        assert (await work.start(desk.store(), run_id="r")).finished
-        broken = False
-        asked = await runs.request_retry(desk.store(), "r")
-        assert (asked.status, asked.written) == ("open", True)
-        assert await found(desk.store(), status="failed") == []
-        assert (await runs.worker(desk.store(), [work], until_idle=True)).finished == 1
-        assert (await work.start(desk.store(), run_id="r")).result == 2
-        assert desk.calls == {"good": 1, "fragile": 2}
-        with pytest.raises(runs.RunFinished, match="is success"):
-            await runs.request_retry(desk.store(), "r")
-
-    async def test_only_failed_runs(self) -> None:
-        desk = Desk()
-        await order.start(desk.store(), [], run_id="r")
-        with pytest.raises(Refused, match="has not failed"):
-            await runs.request_retry(desk.store(), "r")
+    assert (await work.start(desk.store(), run_id="r")).finished
+    broken = False
+    asked = await runs.request_retry(desk.store(), "r")
+    assert (asked.status, asked.written) == ("open", True)
+    assert (await runs.worker(desk.store(), [work], until_idle=True)).finished == 1
+    assert (await work.start(desk.store(), run_id="r")).result == 2
+    with pytest.raises(runs.RunFinished, match="is success"):
+        await runs.request_retry(desk.store(), "r")
+    await order.start(desk.store(), [], run_id="waits")
+    with pytest.raises(Refused, match="has not failed"):
+        await runs.request_retry(desk.store(), "waits")
 
 
 class TestFork:

@@ -2,40 +2,10 @@
 
 from typing import Any
 
-import pytest
-
 from holdfast import runs
-from holdfast.base.errors import NotFound
 from holdfast.runs.admin.describe import as_document, with_payload
 from holdfast.runs.journal.history import read_history
 from tests.unit.runs.desk import Desk
-
-
-async def test_a_run_that_waits() -> None:
-    desk = Desk()
-
-    @runs.workflow(version="7")
-    async def work(ctx: runs.Context, x: int) -> None:
-        await ctx.step("one", lambda: x)
-        await ctx.step("one", lambda: x)
-        await ctx.suspend("approval", reason="risky")
-
-    await work.start(desk.store(), 1, run_id="r", tags=["t"], metadata={"who": "me"})
-    store = desk.store()
-    found = await runs.describe(store, "r")
-    assert store.usage.by_verb == {"get": 1, "list": 1}
-    assert (found.status, found.workflow, found.version, found.session) == ("suspended", "work", "7", 1)
-    assert (found.entries, found.steps, found.last_step) == (4, 2, "one#2")
-    assert (found.event, found.event_data, found.wake_at) == ("approval", {"reason": "risky"}, None)
-    assert found.waiting_since == found.updated_at > found.started_at
-    assert (found.tags, found.metadata) == (("t",), {"who": "me"})
-    assert (found.last_error, found.parent, found.children, found.source, found.detached) == (
-        None,
-        None,
-        (),
-        None,
-        False,
-    )
 
 
 async def test_failures_timers_and_results() -> None:
@@ -124,12 +94,6 @@ async def test_large_values_in_their_place() -> None:
     assert whole[4]["result"] == "z" * 40_000
     found = await runs.describe(desk.store(), "r")
     assert found.result["bytes"] > 40_000, "the reference stands for a large result"
-
-
-async def test_a_run_that_is_not_there() -> None:
-    desk = Desk()
-    with pytest.raises(NotFound, match="run r does not exist"):
-        await runs.describe(desk.store(), "r")
 
 
 async def test_an_error_that_another_writer_recorded() -> None:

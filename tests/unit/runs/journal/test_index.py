@@ -78,23 +78,6 @@ SUSPEND = Draft("suspend", {"event": "approval"})
 COMPLETE = Draft("complete", {"result": 1})
 
 
-async def test_runs_are_listed_without_reading_a_journal() -> None:
-    office = Office()
-    await office.run("a")
-    await office.run("b", SUSPEND)
-    await office.run("c", COMPLETE)
-    await office.run("d", Draft("error", {"error": {}}), tags=["env=prod", "odd/tag é"])
-    office.archive.spent()
-    assert await office.listed() == [("d", "failed"), ("c", "success"), ("b", "suspended"), ("a", "open")]
-    assert office.archive.spent() == {"list": 3}
-    assert await office.listed(status="suspended") == [("b", "suspended")]
-    assert await office.listed(status=["success", "open"]) == [("c", "success"), ("a", "open")]
-    assert await office.listed(tag="env") == [("d", "failed")]
-    assert await office.listed(tag="odd/tag é") == [("d", "failed")]
-    assert await office.listed(limit=2) == [("d", "failed"), ("c", "success")]
-    assert "get" not in office.archive.spent()
-
-
 async def test_a_thousand_runs_are_a_few_pages() -> None:
     office = Office()
     state = (await office.archive.begin("x")).state
@@ -103,26 +86,6 @@ async def test_a_thousand_runs_are_a_few_pages() -> None:
     office.archive.spent()
     assert len(await office.listed()) == 2_500
     assert office.archive.spent() == {"list": 3 + 1}
-
-
-async def test_runs_are_found_by_time() -> None:
-    office = Office()
-    times: dict[str, int] = {}
-    for name in ("old", "mid", "new"):
-        await office.run(name, COMPLETE)
-        times[name] = office.watch.ns
-        office.watch.ns += 2 * DAY_NS
-    await office.run("live")
-    assert await office.listed() == [("live", "open"), ("new", "success"), ("mid", "success"), ("old", "success")]
-    assert await office.listed(since_ns=times["mid"] - 10**9) == [
-        ("live", "open"),
-        ("new", "success"),
-        ("mid", "success"),
-    ]
-    assert await office.listed(until_ns=times["mid"] + 10**9) == [("mid", "success"), ("old", "success")]
-    office.archive.spent()
-    assert await office.listed(status="success", since_ns=times["new"] - 10**9) == [("new", "success")]
-    assert office.archive.spent() == {"list": 2}
 
 
 async def test_what_noting_costs() -> None:

@@ -30,6 +30,12 @@ async def test_a_replay_mismatch_is_seen_in_lists_and_status_until_the_run_goes_
     with pytest.raises(Crash):
         await old.start(desk.store(), run_id="r")
     assert (await runs.describe(desk.store(), "r")).blocked is None
+
+    @runs.workflow(name="work")
+    async def shorter(ctx: runs.Context) -> None: ...
+
+    with pytest.raises(runs.ReplayMismatch, match="does not ask for"):
+        await shorter.start(desk.store(), run_id="r")
     with pytest.raises(runs.ReplayMismatch):
         await new.start(desk.store(), run_id="r")
 
@@ -58,12 +64,17 @@ async def test_another_version_leaves_a_mark_that_does_not_outlive_the_run() -> 
         return await ctx.suspend("go")
 
     @runs.workflow(version="2", name="work")
-    async def second(ctx: runs.Context) -> None: ...
+    async def second(ctx: runs.Context) -> None:
+        await ctx.step("next", desk.calls.update, ["next"])
+
+    @runs.workflow(name="work")
+    async def without(ctx: runs.Context) -> None: ...
 
     await first.start(desk.store(), run_id="r")
-    for _ in range(2):
-        with pytest.raises(runs.VersionMismatch):
-            await second.start(desk.store(), run_id="r")
+    for workflow, words in ((second, "version 2"), (without, "without a version"), (second, "version 2")):
+        with pytest.raises(runs.VersionMismatch, match=f"started by version 1 of work, and this is {words}"):
+            await workflow.start(desk.store(), run_id="r")
+    assert not desk.calls, "the version is checked before any step"
     assert await listed(desk) == [("r", "suspended", "VersionMismatch")]
     assert len([key for key in desk.shelf.objects if "/blocked." in key]) == 1
     described = await runs.describe(desk.store(), "r")

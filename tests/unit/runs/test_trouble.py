@@ -74,51 +74,6 @@ async def test_a_failed_run_is_retried_from_the_step_that_failed() -> None:
     assert desk.calls == {"good": 1, "bad": 3}
 
 
-async def test_a_changed_workflow_names_the_step_that_mismatched() -> None:
-    desk = Desk()
-
-    def build(*names: str) -> runs.Workflow:
-        @runs.workflow(name="work")
-        async def work(ctx: runs.Context) -> None:
-            for name in names:
-                await ctx.step(name, desk.calls.update, [name])
-            raise Crash
-
-        return work
-
-    with pytest.raises(Crash):
-        await build("a", "b").start(desk.store(), run_id="r")
-    with pytest.raises(runs.ReplayMismatch, match="has step 'b' at offset 2 where the code now asks for step 'c'"):
-        await build("a", "c").start(desk.store(), run_id="r")
-    assert "c" not in desk.calls
-
-    @runs.workflow(name="work")
-    async def shorter(ctx: runs.Context) -> None:
-        await ctx.step("a", lambda: None)
-
-    with pytest.raises(runs.ReplayMismatch, match="does not ask for"):
-        await shorter.start(desk.store(), run_id="r")
-
-
-async def test_version_is_checked_before_any_step() -> None:
-    desk = Desk()
-
-    def build(version: str | None) -> runs.Workflow:
-        @runs.workflow(version=version, name="work")
-        async def work(ctx: runs.Context) -> None:
-            await ctx.step("a", lambda: desk.calls.update([str(version)]))
-            await ctx.suspend("go")
-
-        return work
-
-    await build("1").start(desk.store(), run_id="r")
-    with pytest.raises(runs.VersionMismatch, match="started by version 1 of work, and this is version 2"):
-        await build("2").start(desk.store(), run_id="r")
-    with pytest.raises(runs.VersionMismatch, match="and this is without a version"):
-        await build(None).start(desk.store(), run_id="r")
-    assert desk.calls == {"1": 1}
-
-
 async def test_cancel_lets_the_workflow_clean_up() -> None:
     desk = Desk()
     die = True

@@ -9,11 +9,9 @@ from holdfast.runs.journal.entry import Entry, format_line, parse_line
 from holdfast.runs.journal.segments import (
     Head,
     Ref,
-    Seal,
     SegmentPolicy,
     format_head,
     parse_head,
-    plan_seal,
 )
 
 TIME = "2026-01-02T03:04:05.000006+00:00"
@@ -113,32 +111,12 @@ def ref(level: int, first: int, count: int, size: int = 100) -> Ref:
     return Ref(level, first, count, size, f"a{first}", "0" * 64)
 
 
-def row(level: int, count: int, lines: int = 32, first: int = 0, size: int = 100) -> tuple[Ref, ...]:
-    return tuple(ref(level, first + n * lines, lines, size) for n in range(count))
-
-
 def test_sealing_is_due_when_the_tail_is_long_and_large() -> None:
     kib = b"x" * 1024
     assert not POLICY.is_due([kib] * 31)
     assert POLICY.is_due([kib] * 32)
     assert not POLICY.is_due([b"x"] * 1000)
     assert not POLICY.is_due([kib * 100] * 31)
-
-
-@pytest.mark.parametrize(
-    ("refs", "end", "seal"),
-    [
-        ((), 32, Seal(0, 0, 32, ())),
-        (row(0, 6), 224, Seal(0, 192, 224, row(0, 6))),
-        (row(0, 7), 256, Seal(1, 0, 256, ())),
-        (row(1, 7, 256), 1824, Seal(0, 1792, 1824, row(1, 7, 256))),
-        (row(1, 7, 256) + row(0, 7, first=1792), 2048, Seal(2, 0, 2048, ())),
-        (row(1, 3, 256) + row(0, 7, first=768), 1024, Seal(1, 768, 1024, row(1, 3, 256))),
-        (row(0, 7, size=10_000_000), 256, Seal(0, 224, 256, row(0, 7, size=10_000_000))),
-    ],
-)
-def test_a_seal_carries_like_a_number_with_eight_digits(refs: tuple[Ref, ...], end: int, seal: Seal) -> None:
-    assert plan_seal(POLICY, refs, end, 32 * 1024) == seal
 
 
 def test_the_head_reads_back() -> None:

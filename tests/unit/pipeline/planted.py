@@ -146,6 +146,10 @@ async def lying(store: Store, key: str) -> None:
     await rewrite(store, key, raw_blob_key=ingest.blob_key("0" * 64))
 
 
+async def naming_nothing(store: Store, key: str) -> None:
+    await store.put(key, codec.encode({"schema": references.ACCEPTED_BY_TIME_SCHEMA}), CREATE)
+
+
 BLOB, MANIFEST = of_manifest(lambda each: each.raw_blob_key), of_manifest(lambda each: each.key)
 spoilt("missing_blob", gone, BLOB)
 spoilt("corrupt_blob", flipped, BLOB, deep=True)
@@ -158,7 +162,7 @@ spoilt("missing_by_time", gone, of_manifest(by_time))
 spoilt("missing_blob_by_time", gone, of_manifest(blob_by_time))
 spoilt("wrong_reference", longer, of_manifest(by_blob, names_itself=True))
 spoilt("wrong_reference", lying, of_manifest(by_blob, names_itself=True), deep=True)
-spoilt("corrupt_by_time", stray, of_ghost(by_time))
+spoilt("corrupt_by_time", naming_nothing, of_ghost(by_time))
 spoilt("dangling_by_blob", stray, of_ghost(by_blob))
 spoilt("dangling_blob_by_time", stray, of_ghost(lambda each: blob_by_time(replace(each, frame_sha256="0" * 64))))
 spoilt("dangling_conflict_by_blob", stray, of_manifest(conflict_by_blob, names_itself=True))

@@ -216,13 +216,22 @@ async def listing_that_nobody_derives_from(store: Store) -> Expected:
     return {("not_due", key)}
 
 
-@fault()
-async def checkpoint_that_saw_too_much(store: Store) -> Expected:
-    """It is ahead of every reference, and not of the clock: what comes between is passed over."""
-    latest = max([entry.modified_ns async for page in store.list(ingest.ACCEPTED_BY_TIME) for entry in page.entries])
+async def seen_until(store: Store, newest_ns: int) -> Expected:
+    """A checkpoint that is ahead: what comes between is passed over."""
     document = codec.decode((await store.get(ingest.RECONCILED)).body, key="")
-    await rewrite(store, ingest.RECONCILED, position={**document["position"], "newest_ns": latest + 10**9})
+    await rewrite(store, ingest.RECONCILED, position={**document["position"], "newest_ns": newest_ns})
     return {("checkpoint_ahead", ingest.RECONCILED)}
+
+
+@fault()
+async def checkpoint_ahead_of_every_reference(store: Store) -> Expected:
+    listed = [entry.modified_ns async for page in store.list(ingest.ACCEPTED_BY_TIME) for entry in page.entries]
+    return await seen_until(store, max(listed) + 10**9)
+
+
+@fault()
+async def checkpoint_ahead_of_the_clock(store: Store) -> Expected:
+    return await seen_until(store, 4 * 10**18)
 
 
 @fault(deep=True)

@@ -2,6 +2,8 @@
 
 import random
 
+import pytest
+
 from holdfast.base.ids import Ambient
 from holdfast.bus import Bus, Context, Envelope, on
 from holdfast.ontology.format import layout as commits
@@ -65,6 +67,21 @@ async def test_payloads_of_lost_attempts_and_of_deleted_runs_go() -> None:
     assert zombie["key"] in answer
 
 
+async def test_runs_are_divided_without_gap_or_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = GcDesk()
+    names = [f"r{number}{mark}" for number in range(4) for mark in ("", "-a", ".b", "0")]
+    for name in names:
+        await desk.store.put(layout.journal_key(name), b"")
+    monkeypatch.setattr(leftovers, "GROUP", 3)
+    shards = await leftovers.run_ranges(desk.store)
+    found = []
+    for shard in shards:
+        low, _, high = shard.partition("/")
+        found.append([run_id async for run_id, _ in leftovers._folders(desk.store, low, high)])
+    assert sorted(name for each in found for name in each) == sorted(names)
+    assert [len(each) for each in found] == [3, 3, 3, 3, 3, 1]
+
+
 async def test_finished_runs_past_their_retention_become_tombstones() -> None:
     desk = GcDesk(options=GcOptions(runs_ns=30 * DAY))
     ambient = desk.ambient
@@ -113,6 +130,18 @@ async def test_attempts_that_lost_go_and_one_that_is_still_to_come_stays() -> No
     assert before <= desk.shelf.objects.keys()
     report = await verify(onto.store)
     assert {each.kind for each in report.findings if each.severity is Severity.ERROR} == set()
+
+
+async def test_a_number_whose_only_attempt_is_not_on_the_chain_is_kept() -> None:
+    onto = OntologyDesk()
+    await sound(onto)
+    await attempt_that_lost(onto)
+    manifest = next(key for key in onto.shelf.objects if commits.commit_of_manifest(key) == 5)
+    onto.shelf.remove(manifest)  # damage: the chain below is unknown
+    desk = GcDesk(shelf=onto.shelf)
+    found = (await desk.run("ontology"))["kinds"]["ontology"]
+    assert sum(found["removed"].values()) + sum(found["kept"].values()) == 1
+    assert all(why == ontology.UNKNOWN for why in found["kept"])
 
 
 async def test_superseded_snapshots_go_and_readers_have_the_rest() -> None:

@@ -175,16 +175,6 @@ async def test_only_what_is_needed_of_large_files_is_fetched(monkeypatch: pytest
         assert spent[2] - spent[1] < (spent[1] - spent[0]) * 2 / 3, "keys are always read, names are not"
 
 
-async def test_slices_of_a_column_have_what_the_whole_table_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.ontology.query.cache.large_files.WHOLE_BYTES", 0)
-    async with open_store("memory:") as store:
-        await trade(store, 1)
-        whole = await everything(store, {"table": "Everything"})
-        for column in whole.column_names:
-            part = await everything(store, {"table": "Everything", "columns": column, "partitions": "2"})
-            assert bag(part) == bag(whole.select([column])), column
-
-
 def received(store: Client) -> int:
     return sum(each.received_bytes for each in store.usage.tallies.values())
 

@@ -15,6 +15,7 @@ from holdfast.telemetry.accept.authority import Acceptance
 from holdfast.telemetry.accept.collector import Collector, CollectorOptions
 from holdfast.telemetry.accept.conflicts import conflicts
 from holdfast.telemetry.accept.manifest import AcceptedManifest, ConflictManifest
+from holdfast.telemetry.discover import Stray, resolve
 from tests.unit.telemetry.accept.accept_desk import AcceptDesk
 
 VARYING = ("write_id", "accepted_at_unix_ns", "records_from_unix_ns", "records_until_unix_ns")
@@ -127,6 +128,18 @@ async def test_a_manifest_that_cannot_be_read_or_of_another_batch_is_neither_dup
     await desk.store().put(layout.accepted_key(submission(1).identity), misplaced if body is None else body, CREATE)
     with pytest.raises(error, match=says):
         await desk.collector().accept(submission(1))
+
+
+async def test_a_batch_whose_manifest_has_an_impossible_time_is_a_duplicate_that_is_not_found_by_time() -> None:
+    desk, batch = AcceptDesk(), submission(1)
+    odd = batch.manifest(accepted_at_unix_ns=10**21, collector_id="another", authority_id="a", write_id="w" * 8)
+    await desk.store().put(batch.blob_key, batch.body)
+    await desk.store().put(odd.key, odd.encode(), CREATE)
+    answer = await desk.collector().accept(batch)
+    assert isinstance(answer, Accepted)
+    assert answer.duplicate
+    [reference] = [key for key in desk.shelf.objects if key.startswith(layout.ACCEPTED_BY_TIME)]
+    assert await resolve(desk.store(), reference) is Stray.OTHER_ACCEPTANCE
 
 
 def test_the_hash_that_was_declared_and_the_mode_of_the_authority_must_be_right() -> None:

@@ -84,3 +84,18 @@ async def test_a_conflict_that_cannot_be_put_on_record_holds_no_other_batch_up(t
         assert await collector.land() == Landed(conflicts=1)
         await collector._round()
         assert [len(spool), collector.problem] == [0, None]
+
+
+async def test_bytes_that_were_refused_here_stay_until_that_is_on_record(tmp_path: Path) -> None:
+    desk = SpoolDesk()
+    async with open_spool(tmp_path, desk.ambient()) as spool:
+        collector = desk.spooler(spool)
+        collector.lander.store = store = Unrecorded(collector.lander.store)
+        await collector.accept(submission(0))
+        await collector.accept(submission(0, 1))
+        assert await collector.land() == Landed(batches=1, stuck=1)
+        await collector._round()
+        assert collector.problem is not None
+        store.refuses = False
+        assert await collector.land() == Landed(conflicts=1)
+        assert await collector.land() == Landed()

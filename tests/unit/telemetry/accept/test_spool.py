@@ -44,23 +44,6 @@ async def test_a_batch_is_accepted_without_the_object_store_and_read_before_it_l
     assert len(desk.effects) == 1
 
 
-async def test_duplicates_are_known_before_and_after_landing_and_over_restarts(tmp_path: Path) -> None:
-    desk = SpoolDesk()
-    for landing in (False, True, False):
-        async with open_spool(tmp_path, desk.ambient()) as spool:
-            collector = desk.spooler(spool)
-            answers = [await collector.accept(submission(1)) for _ in range(2)]
-            assert [isinstance(answer, Accepted) for answer in answers] == [True, True]
-            if landing:
-                assert await collector.land() == Landed(batches=1)
-                again = await collector.accept(submission(1))
-                assert isinstance(again, Accepted)
-                assert again.duplicate
-                assert await collector.land() == Landed()
-    assert len(desk.effects) == 1
-    assert desk.families()["accepted"] == 1
-
-
 async def test_other_bytes_are_refused_and_put_on_record_when_the_first_have_landed(tmp_path: Path) -> None:
     desk = SpoolDesk()
     async with open_spool(tmp_path, desk.ambient()) as spool:
@@ -81,22 +64,6 @@ async def test_other_bytes_are_refused_and_put_on_record_when_the_first_have_lan
         "quarantine": 2,
         "quarantine-by-blob": 2,
     }
-
-
-async def test_a_conflict_met_on_landing_is_quarantined_and_the_store_s_manifest_counts(tmp_path: Path) -> None:
-    desk = SpoolDesk()
-    async with open_spool(tmp_path, desk.ambient()) as spool:
-        collector = desk.spooler(spool)
-        await collector.accept(submission(1))
-        await desk.collector("another").accept(submission(1, 1))
-        assert await collector.land() == Landed(conflicts=1)
-        mine = await collector.accept(submission(1))
-        assert isinstance(mine, IdentityConflict)
-        assert mine.accepted.collector_id == "another"
-        theirs = await collector.accept(submission(1, 1))
-        assert isinstance(theirs, Accepted)
-        assert theirs.duplicate
-    assert desk.families()["quarantine"] == 1
 
 
 async def test_what_cannot_land_is_kept_and_holds_no_other_batch_up(tmp_path: Path) -> None:

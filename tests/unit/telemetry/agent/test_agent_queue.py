@@ -58,17 +58,6 @@ def texts(queued: list[Queued]) -> list[str]:
     return [record.message for record in records if isinstance(record, Log)]
 
 
-async def test_numbers_and_the_boot_go_on_after_a_restart(tmp_path: Path) -> None:
-    queue = await opened(tmp_path)
-    first = await queue.append(lines(0, 1, 2), {"position": 3})
-    again = await opened(tmp_path)
-    second = await again.append(lines(3))
-    assert (first.seq_start, first.seq_end, second.seq_start) == (0, 2, 3)
-    assert first.boot_id == second.boot_id
-    assert again.state == {"position": 3}
-    assert texts(await all_queued(again)) == ["line 0", "line 1", "line 2", "line 3"]
-
-
 async def test_numbers_go_on_after_everything_was_accepted(tmp_path: Path) -> None:
     queue = await opened(tmp_path)
     for number in range(30):

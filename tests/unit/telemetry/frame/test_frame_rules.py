@@ -10,6 +10,7 @@ import pytest
 
 from holdfast.base.errors import Invalid
 from holdfast.telemetry.frame import Batch, FrameInvalid, Reason, Sequenced, decode, encode, pack, pack_sequenced
+from holdfast.telemetry.frame.batch import NO_SERIES
 from holdfast.telemetry.frame.envelope import wrap
 from holdfast.telemetry.frame.write import payload_of
 from holdfast.telemetry.identity import BatchIdentity
@@ -118,6 +119,15 @@ def forged_payload(batch: Batch) -> bytes:
 def test_the_batch_that_is_broken_above_is_whole() -> None:
     assert len(decode(encode(BATCH))) == len(EVERY_SORT)
     assert len(decode(wrap(BATCH.identity, len(BATCH), forged_payload(BATCH), level=None))) == len(EVERY_SORT)
+
+
+@pytest.mark.parametrize(
+    "batch", [samples(time_ns=SAMPLES.time_ns[:-1]), samples(exact=None), samples(series=NO_SERIES)]
+)
+def test_columns_that_do_not_fit_together_are_not_encoded(batch: Batch) -> None:
+    with pytest.raises(FrameInvalid) as caught:
+        encode(batch)
+    assert caught.value.reason == Reason.COLUMN
 
 
 def test_a_batch_without_records_is_refused() -> None:

@@ -13,13 +13,16 @@ from holdfast import pipeline
 from holdfast.base.errors import Corrupt, Invalid, NotFound
 from holdfast.platform.open import Holdfast, open_platform
 from holdfast.telemetry.accept.manifest import AcceptedManifest
+from holdfast.telemetry.live.state import size_of
 from holdfast.telemetry.query.found import Answer
+from holdfast.telemetry.query.fresh import Memory
 from holdfast.telemetry.query.question import moment_ns, span_ns
 from holdfast.telemetry.records import Counter, Gauge, Histogram, Log
 from holdfast.telemetry.rollup import layout
 from holdfast.telemetry.rollup.layout import Windows
 from tests.unit.pipeline.field import HOUR, SECOND, START, Field
 from tests.unit.telemetry.query.plain_answers import agree, answers
+from tests.unit.telemetry.rollup.rolled import batch
 
 MINUTE = 60 * SECOND
 UNTIL = START + 3 * HOUR
@@ -63,24 +66,6 @@ async def test_answers_are_the_same_with_other_windows_and_with_batches_that_are
         await field.season(6, agents=2, batches=2, gap=3)  # late, and over numbers that are known
         await pipeline.run(hf.store, ["reconcile"])
         assert await compare(hf, field, HOUR, ["cpu"]) > 10
-
-
-async def test_a_batch_of_another_hour_takes_a_number_away_before_and_after_it_is_listed() -> None:
-    async with platform() as (hf, field):
-        await field.accept("a", "0", {5: Gauge("g", 1.0, START), 9: Gauge("g", 2.0, START + SECOND)})
-        await pipeline.run(hf.store)
-        # The lower identity is fresh, and has nothing in the hour that is asked for.
-        late = {3: Gauge("g", 7.0, START + 5 * HOUR), 9: Gauge("g", 7.0, START + 5 * HOUR)}
-        await field.accept("a", "0", late)
-        expected = answers(field.batches, "g", START, START + HOUR, HOUR, "count")
-        assert list(expected.values()) == [1.0]
-        looked = []
-        for _ in range(2):
-            found = await hf.metrics().query("g", since=START, until=START + HOUR, step=HOUR, aggregate="count")
-            agree(found, expected)
-            looked.append(found.read.batches)
-            await pipeline.run(hf.store)
-        assert looked == [2, 0]
 
 
 async def test_quantiles_are_within_one_percent() -> None:
@@ -321,6 +306,14 @@ async def test_no_pattern_of_names_stops_other_questions() -> None:
             await hf.metrics().list("*" * 2_000, **span)
         with pytest.raises(NotFound):
             await hf.metrics().query("b" * 1_000_000, **span)
+
+
+def test_batches_are_remembered_within_a_bound() -> None:
+    one = batch("a", "0", {n: Gauge("g", float(n), n) for n in range(100)})
+    memory = Memory(most_bytes=3 * size_of(one))
+    for number in range(5):
+        memory.keep(str(number), one)
+    assert [memory.get(str(number)) is not None for number in range(5)] == [False, False, True, True, True]
 
 
 def test_times_may_be_given_in_several_ways() -> None:

@@ -68,4 +68,5 @@ def test_buckets_of_sketches_are_in_the_order_of_values() -> None:
     keys = sketch.keys_of(values)
     assert (np.diff(keys) >= 0).all()
     assert keys[6] == keys[7] == 0
+    assert [sketch.value_of(int(keys[place])) for place in (0, 6, -1)] == [-math.inf, 0.0, math.inf]
     assert math.isnan(sketch.quantile(np.zeros(0, np.int64), np.zeros(0, np.int64), 0.5, 0.0, 0.0))

@@ -121,11 +121,6 @@ def test_a_dry_run_on_record_is_shown_as_one(desk: GcDesk) -> None:
     assert desk("show", reconciled)[0] == 4  # of another job
 
 
-def test_everything_is_looked_at_unless_kinds_are_named(desk: GcDesk) -> None:
-    desk.fill()
-    assert list(desk.json("plan")["kinds"]) == ["orphans", "derived", "ontology", "runs"]
-
-
 def test_garbage_collection_has_credentials_of_its_own() -> None:
     given = {"s3": {"access_key_id": "collector", "secret_access_key": "c", "session_token": "t"}}
     alone = Settings.model_validate(given)

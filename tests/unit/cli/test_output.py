@@ -15,7 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from holdfast.base.errors import TABLE, Conflict, NotFound
+from holdfast.base.errors import Conflict, NotFound
 from holdfast.cli.output import Output, PipeClosed, csv_line, json_text, printable
 from holdfast.cli.progress import Checklist, State, Step
 from holdfast.cli.rows import Format, save, show, show_groups
@@ -33,17 +33,6 @@ class ClosedPipe(io.StringIO):
         if text:
             raise BrokenPipeError
         return 0
-
-
-def test_a_table_for_people() -> None:
-    streams = Streams()
-    streams.out.table(("key", "size"), [("a/b", 3), ("c", None)], title="objects")
-    assert [line.rstrip() for line in streams.stdout.getvalue().splitlines()] == [
-        "objects",
-        "key  size",
-        "a/b  3",
-        "c    -",
-    ]
 
 
 def test_a_table_in_a_pipe_is_not_folded() -> None:
@@ -81,12 +70,6 @@ def test_a_row_that_does_not_fit_has_a_line_for_each_column(monkeypatch: pytest.
     assert terminal.getvalue() == "runs\n\nrun     abcdefgh\nstatus  done\n\nrun     ijkl\nstatus  -\n"
 
 
-def test_a_table_for_programs() -> None:
-    streams = Streams(as_json=True)
-    streams.out.table(("key", "size"), [("a", 3), ("b", None)])
-    assert json.loads(streams.stdout.getvalue()) == [{"key": "a", "size": 3}, {"key": "b", "size": None}]
-
-
 def test_a_record() -> None:
     people, program = Streams(), Streams(as_json=True)
     for streams in (people, program):
@@ -95,37 +78,11 @@ def test_a_record() -> None:
     assert json.loads(program.stdout.getvalue()) == {"name": "x", "ok": True, "ratio": 0.5}
 
 
-def test_lines_and_notes_are_for_people_alone() -> None:
-    people, program = Streams(), Streams(as_json=True)
-    for streams in (people, program):
-        streams.out.line("a result")
-        streams.out.note("by the way")
-    assert (people.stdout.getvalue(), people.stderr.getvalue()) == ("a result\n", "by the way\n")
-    assert (program.stdout.getvalue(), program.stderr.getvalue()) == ("", "")
-
-
-def test_an_error_is_one_line_and_its_remedy() -> None:
-    streams = Streams()
-    streams.out.error(NotFound("bucket b does not exist", remedy="create it"))
-    assert streams.stderr.getvalue() == "error: bucket b does not exist\nhint: create it\n"
-    assert streams.stdout.getvalue() == ""
-
-
 def test_an_error_of_several_lines_keeps_them_indented() -> None:
     streams = Streams()
     streams.out.error(Conflict("column 1: no field\n  teir == 1\n  ^\nerror: fake", remedy="look\nhint: fake\x1b"))
     lines = ["error: column 1: no field", "  teir == 1", "  ^", "  error: fake", "hint: look", "  hint: fake\\x1b"]
     assert streams.stderr.getvalue().splitlines() == lines
-
-
-def test_an_error_for_programs_is_one_object() -> None:
-    streams = Streams(as_json=True)
-    streams.out.error(Conflict("key k changed"))
-    body = json.loads(streams.stderr.getvalue())["error"]
-    assert body["kind"] == "conflict"
-    assert body["message"] == "key k changed"
-    assert body["exit_code"] == TABLE["conflict"].exit_code
-    assert body["remedy"]
 
 
 def test_text_from_a_store_cannot_control_the_terminal() -> None:

@@ -41,7 +41,8 @@ def spark(private_temporary_folder: None, tmp_path_factory: pytest.TempPathFacto
         around.chdir(tmp_path_factory.mktemp("home"))
         around.setenv("PYTHONPATH", PYTHONPATH)
         started = start("local[2]", CONNECT)
-    jvm = next(each for each in psutil.Process().children() if each.name() == "java")
+    # A cluster of tests may have JVMs here, too.
+    jvm = next(each for each in psutil.Process().children() if "pyspark-shell" in each.cmdline())
     adopt(jvm.pid)
     yield started
     started.stop()

@@ -24,6 +24,7 @@ from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.pipeline.engine.session import Spark
 from holdfast.pipeline.gc import ontology as garbage
 from holdfast.pipeline.gc.record import intents
+from holdfast.telemetry.records import Gauge
 from holdfast.telemetry.rollup.manifest import Kind
 from tests.spark.cluster import PATIENCE_S, SPARK_HOME, Driver, driver_at_a_cluster, executor_of, java_options
 from tests.spark.conftest import forget_sessions
@@ -32,7 +33,7 @@ from tests.spark.test_spark_jobs import audit
 from tests.spark.test_spark_write import arrived, written
 from tests.tidy.tree import ROOT
 from tests.unit.pipeline.audit_desk import remarks
-from tests.unit.pipeline.field import Field, agrees, generations
+from tests.unit.pipeline.field import SECOND, START, Field, agrees, generations
 
 DAY_S = 24 * 3600
 
@@ -51,9 +52,13 @@ def gate(tmp_path: Path) -> Path:
 
 
 async def prepared(uri: str) -> Field:
+    """Batches that share no numbers: steps for those that do would take longer, and are no other kind of step."""
     async with open_store(uri) as store:
         field = Field(store)
-        await field.season(13, agents=2, batches=4)
+        for number in range(8):
+            begin = number // 2 * 10
+            records = {n: Gauge("load", float(n), START + n * 60 * SECOND) for n in range(begin, begin + 5)}
+            await field.accept(f"agent-{number % 2}", "boot", records)
         return field
 
 

@@ -189,6 +189,7 @@ class Ontology:
         _check_metadata(metadata)
         if if_head is not None and type(if_head) is not int:
             raise Invalid(f"if_head is {if_head!r}", remedy="give the number of a commit, such as the head of info()")
+        await self._upkeep.catch_up()
         return await self._committer.commit(metadata, if_head=if_head, progress=progress, witness=witness)
 
     async def agreed(self, of: type[Mixin]) -> tuple[Ledger, int]:

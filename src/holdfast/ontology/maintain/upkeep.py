@@ -8,6 +8,9 @@ kept as ``warning`` and logged: readers fall back to the chain, and the next flu
 A type whose index names ``FILES`` files is compacted, which is seen from the index that was just written, without a
 request. One compaction runs at a time in a session; ``close`` waits for it, so that a session of a single commit takes
 its share too. A failure is logged: readers do not need compaction, and a later session does it.
+
+A commit waits for upkeep that is running only if a new session would need ``MOST_READ`` requests or more for a question
+by now (``catch_up``): a writer that never pauses would leave it behind otherwise.
 """
 
 import asyncio
@@ -37,6 +40,8 @@ log = telemetry.logger("ontology")
 
 FILES = 10
 """A type with this many files is compacted, as far as its tiers have something to merge."""
+MOST_READ = 28
+"""Requests of a new session: for head, index and a manifest; for each file in the index; two for each commit since."""
 
 
 class AutoCompaction:
@@ -45,9 +50,15 @@ class AutoCompaction:
         self._compactor = Compactor(store, ambient, chain=chain, later=False)
         self._due: dict[TypeId, None] = {}
         self._work: asyncio.Task[None] | None = None
+        self._files: dict[TypeId, int] = {}
+
+    def state(self) -> tuple[int, asyncio.Task[None] | None]:
+        """The number of files of the type that has most, and the compaction that runs."""
+        return max(self._files.values(), default=0), self._work
 
     def note(self, index: Index, ledger: Ledger) -> None:
         """An index was written. Makes no request; begins a compaction in the background if the type has many files."""
+        self._files[index.type_id] = len(index.entries)
         if len(index.entries) < FILES or not plan(pieces_of(index.entries, index.type_id), below=ledger.commit_id):
             return
         self._due[index.type_id] = None
@@ -64,6 +75,7 @@ class AutoCompaction:
             type_id, _ = self._due.popitem()
             try:
                 made = await self._compactor.compact(type_id)
+                self._files[type_id] -= sum(len(each.merge.pieces) - 1 for each in made)
                 if any(piece.entry.snapshot for each in made for piece in each.merge.pieces):
                     await self._compactor.sweep([type_id])
             except HoldfastError as error:
@@ -95,6 +107,8 @@ class Upkeep:
         self._checkpoints: list[Place] = []
         self._commits = 0
         """Since the watermarks of all types were flushed."""
+        self._unindexed = 0
+        """Commits since the last flush began."""
         self._timer: asyncio.Task[None] | None = None
         self._flushing: asyncio.Task[bool] | None = None
         self._one = asyncio.Lock()
@@ -106,12 +120,22 @@ class Upkeep:
         ends = manifest.summary is not None and any(ref is None for ref in manifest.summary.schemas.values())
         self._registered |= bool(manifest.registered) or ends
         self._commits += 1
+        self._unindexed += 1
         if checkpoint_span(manifest.commit_id):
             self._checkpoints.append(manifest.place)
         if self._timer is None:
             self._timer = asyncio.ensure_future(self._after(ALL_AFTER_S))
         if self._commits % TOUCHED_EVERY == 0 and (self._flushing is None or self._flushing.done()):
             self._flushing = asyncio.ensure_future(self.flush(everything=self._commits >= ALL_EVERY))
+
+    async def catch_up(self) -> None:
+        """Wait for upkeep that runs and has fallen behind. Call it before a commit, without the lock."""
+        for _ in range(2):  # a flush may begin a compaction
+            files, compacting = (0, None) if self._compaction is None else self._compaction.state()
+            running = [task for task in (self._flushing, compacting) if task is not None and not task.done()]
+            if not running or 3 + files + 2 * self._unindexed < MOST_READ:
+                return
+            await asyncio.wait(running)
 
     async def idle(self) -> None:
         """Called when the session is idle and still holds the lock."""
@@ -167,7 +191,7 @@ class Upkeep:
     # --- indexes ---
 
     async def _write_indexes(self, *, everything: bool) -> None:
-        ledger, commits = self._view.ledger, self._commits
+        ledger, commits, self._unindexed = self._view.ledger, self._commits, 0
         wanted = {*self._touched, *ledger.heads, *ledger.schemas} if everything else set(self._touched)
         self._touched.clear()
         try:

@@ -1,5 +1,6 @@
 """Compaction: the same rows from fewer files of any writer; proved, tiered, and never the head."""
 
+import asyncio
 import io
 import logging
 from collections.abc import Callable
@@ -12,6 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from holdfast.base.errors import Corrupt, Unavailable
+from holdfast.objects.client import Client
+from holdfast.objects.layer import Layer
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Written
 from holdfast.ontology import Entity, Field
@@ -26,7 +29,7 @@ from holdfast.ontology.maintain.compact import GRACE_NS, ORPHAN_NS, Compactor, s
 from holdfast.ontology.maintain.merge import Source, _Layout, merge
 from holdfast.ontology.maintain.reindex import repair_indexes
 from holdfast.ontology.maintain.verify.verify import verify
-from holdfast.ontology.session import Ontology
+from holdfast.ontology.session import Ontology, Options
 from holdfast.ontology.types.refs import TypeId
 from holdfast.ontology.types.typeinfo import of_schema
 from tests.unit.ontology import broken
@@ -386,3 +389,30 @@ def test_rows_in_no_order_are_decoded_once_for_each_part(monkeypatch: pytest.Mon
     wanted = [*((3, key) for key in sorted(keys)), *sorted(ended)]
     assert list(rows) == [(commit, f"k{key:03d}", f'{{"v":{commit * 1000 + key}}}') for commit, key in wanted]
     assert [decoded.count(f"{commit}.parquet") for commit in (1, 2, 3)] == [1, 1, 25]
+
+
+class Thing(Entity):
+    id: Field[str] = Field(primary_key=True)
+
+
+class SlowUpkeep(Layer):
+    """Commits take no time; indexes and snapshots are written slowly."""
+
+    async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+        if key.startswith(("meta/indices/", "snapshots/")):
+            await asyncio.sleep(0.05)
+        return await super().put(key, body, mode)
+
+
+async def test_a_writer_that_never_pauses_waits_for_upkeep_and_questions_stay_cheap() -> None:
+    desk = Desk(wrap=SlowUpkeep)
+    async with desk.session(Thing, compaction=True) as onto:
+        for number in range(60):
+            onto.ensure(Thing(id=f"{number:02d}"))
+            await onto.commit()
+            if number % 20 < 19:
+                continue  # a question would give upkeep time
+            asked = Client(desk.bare, ambient=desk.ambient)
+            async with Ontology(asked, desk.ambient, [Thing], Options(compaction=False)) as new:
+                assert len(await new.query(Thing).all()) == number + 1
+            assert asked.usage.requests() <= 30

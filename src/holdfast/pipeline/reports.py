@@ -169,6 +169,7 @@ def _parquet_rows(body: bytes, name: str) -> Iterator[tuple[str, bool, bool]]:
 GROUP = 20_000
 Refused = Callable[[HoldfastError], None]
 """Called with a file that is passed over, and the reason."""
+Read = Callable[[str | None], Awaitable[bytes]]
 
 
 async def event_keys(
@@ -197,8 +198,8 @@ async def inventory_keys(
     to be another bucket's.
     """
     group: list[str] = []
-    async with _beside(location, settings) as (read, name):
-        inventory = _of(bucket, read_inventory(await read(None), name), name)
+    async with _beside(location, settings) as read:
+        inventory = _of(bucket, read_inventory(await read(None), location), location)
         for key in inventory.files:
             for found in _listed_keys(inventory, await read(key), key, prefix):
                 group.append(found)
@@ -211,8 +212,8 @@ async def inventory_keys(
 
 async def inventory_made_ns(location: str, settings: Settings, bucket: str | None = None) -> int:
     """When the report at ``location`` was begun, by S3's clock."""
-    async with _beside(location, settings) as (read, name):
-        return _of(bucket, read_inventory(await read(None), name), name).made_ns
+    async with _beside(location, settings) as read:
+        return _of(bucket, read_inventory(await read(None), location), location).made_ns
 
 
 def bucket_of(spec: StoreSpec) -> str | None:
@@ -229,35 +230,17 @@ def _of(bucket: str | None, inventory: Inventory, name: str) -> Inventory:
     return inventory
 
 
-class _Reader:
-    """The report's own file (None), and its parts by their keys."""
-
-    def __init__(self, store: Store | None, manifest: str) -> None:
-        self._store = store
-        self._manifest = manifest
-
-    async def __call__(self, key: str | None) -> bytes:
-        if self._store is not None:
-            return (await self._store.get(self._manifest if key is None else key)).body
-        path = Path(self._manifest) if key is None else _local(Path(self._manifest), key)
-        try:
-            return await blocking(path.read_bytes)
-        except OSError as error:
-            raise NotFound(f"{path}: {error.strerror}") from error
-
-
 @asynccontextmanager
-async def _beside(location: str, settings: Settings) -> "AsyncIterator[tuple[_Reader, str]]":
-    if not _is_uri(location):
-        yield _Reader(None, location), location
-        return
-    spec = StoreSpec.parse(location, settings)
-    # Parts are named from the root of the bucket; a folder has no such root, so they are looked for around the report.
-    if spec.scheme == "file":
-        yield _Reader(None, spec.place), location
+async def _beside(location: str, settings: Settings) -> AsyncIterator[Read]:
+    """What reads the report's own file (None), and its parts by their keys."""
+    spec = StoreSpec.parse(location, settings) if _is_uri(location) else None
+    if spec is None or spec.scheme == "file":
+        # Parts are named from the root of the bucket; a folder has no such root, so they are looked for around it.
+        manifest = Path(location if spec is None else spec.place)
+        yield lambda key: _bytes(manifest if key is None else _local(manifest, key))
         return
     async with open_store(replace(spec, prefix=""), any_format=True) as store:
-        yield _Reader(store, spec.prefix), location
+        yield lambda key: _body(store, spec.prefix if key is None else key)
 
 
 def _local(manifest: Path, key: str) -> Path:
@@ -294,6 +277,8 @@ async def _body(store: Store, key: str) -> bytes:
 async def _bytes(path: Path) -> bytes:
     try:
         return await blocking(path.read_bytes)
+    except FileNotFoundError as error:
+        raise NotFound(f"{path}: {error.strerror}") from error
     except OSError as error:
         raise Invalid(f"{path}: {error.strerror}", remedy="give a file that can be read") from error
 

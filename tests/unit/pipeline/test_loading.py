@@ -59,10 +59,13 @@ class Price(Entity):
 
 async def test_a_decimal_has_one_text_whatever_the_places_of_its_column() -> None:
     async with open_store("memory:") as store:
-        for places, is_news in ((2, True), (18, False)):
-            rows = pa.table({"id": ["a"], "amount": pa.array([Decimal("1.10")], pa.decimal128(places + 10, places))})
+        for number, kind in enumerate((pa.decimal128(12, 2), pa.decimal128(28, 18), pa.decimal128(38, 10))):
+            rows = pa.table({"id": ["a"], "amount": pa.array([Decimal("1.10")], kind)})
             landed = await loaded(store, Typed(python=Price), rows, tasks=1)
-            assert (landed.commit is not None) is is_news
+            assert (landed.commit is not None) is (number == 0)
+        wide = pa.table({"id": ["b"], "amount": pa.array([Decimal(10) ** 20], pa.decimal128(38, 10))})
+        with pytest.raises(InvalidValue, match=r"Price\.amount, .*expected a Decimal that decimal\(38, 18\) holds"):
+            await loaded(store, Typed(python=Price), wide, tasks=1)
 
 
 @pytest.mark.parametrize(

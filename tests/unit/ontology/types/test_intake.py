@@ -70,6 +70,15 @@ def test_columns_of_plain_types(columns: dict[str, Any]) -> None:
     check_same(Flat, {"id": ["a", "b", "c", "d"], **columns})
 
 
+@pytest.mark.parametrize("kind", [pa.decimal128(38, 18), pa.decimal256(76, 18), pa.decimal256(60, 30)], ids=str)
+def test_decimals_keep_all_their_digits(kind: pa.DataType) -> None:
+    texts = ["12345678901234567890.123456789012345678", f"-{'9' * 20}.{'9' * 18}", "1.5", "99000000000000000000"]
+    numbers = [Decimal(each) for each in texts]
+    objects = [Flat(id=str(place), amount=number) for place, number in enumerate(numbers)]
+    table = pa.table({"id": [one.id for one in objects], "amount": pa.array(numbers, kind)})
+    assert queued(type_info(Flat), table) == written(type_info(Flat), objects)
+
+
 COUNTS = pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))
 NESTED: dict[str, Any] = {
     "place": [Geo(lat=1.0, lng=2.0)],
@@ -81,6 +90,7 @@ NESTED: dict[str, Any] = {
     "size": ["s"],
     **{name: [None] for name in ("level", "either", "price", "anything")},
 }
+TWICE = pa.array([[], [("x", 1), ("x", 2)]], COUNTS.type)
 PLAIN = ("changed", "text", "whole", "number", "flag", "day", "amount", "blob")
 
 
@@ -159,6 +169,7 @@ def test_whatever_gives_itself_as_a_table() -> None:
             1,
         ),
         ({"id": ["a", "b"], "day": pa.array([0, 1 << 24], pa.date32())}, r"Flat\.day, row 1: .*out of range", 1),
+        ({"id": ["a", "b"], "text": TWICE}, r"Flat\.text, row 1: Converting.*duplicate key was 'x'", 1),
         ({"text": ["a"]}, r"Flat\.id is missing among the columns", None),
         ({"id": ["a"], "tetx": ["b"]}, "Flat has no field tetx, but the table has such a column", None),
     ],

@@ -62,6 +62,12 @@ async def test_what_fits_comes_back_in_every_table(desk: Desk) -> None:
         for number, values in enumerate(HELD):
             assert {name: found[number][name] for name in ("whole", "money")} == shown[number]
             assert (shown[number]["whole"], shown[number]["money"]) == (values.get("whole"), values.get("money"))
+        table = await onto.query(Sum).arrow()
+        wanted = await onto.query(Sum).all()
+    async with Desk().session(Sum) as onto:
+        onto.ensure(table, of=Sum)
+        await onto.commit()
+        assert await onto.query(Sum).all() == wanted
 
 
 async def test_numbers_of_another_writer_are_named_and_not_null(desk: Desk) -> None:

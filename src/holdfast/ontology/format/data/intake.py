@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,7 +37,9 @@ JSON_TEXT = {b"holdfast": b"json"}
 """Metadata of a column of texts that are the JSON of a field's values, as tables show fields of several shapes."""
 _ESCAPED = np.isin(np.arange(256), [*range(0x20), *b'"\\'])
 """For each byte, whether JSON has to escape it."""
-_FAILURES = (pa.ArrowException, ValueError, TypeError, OverflowError)
+_FAILURES = (pa.ArrowException, ValueError, TypeError, OverflowError, KeyError)
+_ALL_DIGITS = Context(prec=76)
+"""Rounds no Decimal that Arrow can hold."""
 
 
 def queued(info: TypeInfo, given: Any) -> list[Row] | Batch:
@@ -195,10 +197,10 @@ def _python(info: TypeInfo, name: str, table: pa.Table) -> list[Any]:
     except _FAILURES as error:
         row = next((number for number, each in enumerate(column) if not _has_python_form(each)), None)
         raise InvalidValue(
-            f"{info.name}.{name}, row {row}: {error}", type_name=info.name, field=name, row=row
+            f"{info.name}.{name}, row {row}: {error.args[0]}", type_name=info.name, field=name, row=row
         ) from error
-    if column.type == DECIMAL:  # tables show every decimal with 18 places
-        return [None if each is None else Decimal(f"{each.normalize():f}") for each in values]
+    if column.type == DECIMAL or pa.types.is_decimal256(column.type):  # tables show every decimal with 18 places
+        return [None if each is None else Decimal(f"{each.normalize(_ALL_DIGITS):f}") for each in values]
     if pa.types.is_nested(column.type) and name in info.nodes:
         return [_without_absent(info.nodes[name], each) for each in values]
     return values

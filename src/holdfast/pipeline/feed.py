@@ -9,7 +9,7 @@ An hour counts when it has ended. Hours from the future (a clock that runs ahead
 counts while its hour is in the window, and not after.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from holdfast.base.aio import map_bounded
 from holdfast.base.codec import Document
@@ -17,6 +17,7 @@ from holdfast.base.errors import Conflict, Corrupt, Incompatible, NotFound
 from holdfast.base.telemetry import logger
 from holdfast.ontology.commit.commit import Commit
 from holdfast.ontology.session import Options as SessionOptions
+from holdfast.pipeline import problems
 from holdfast.pipeline.job import Steps
 from holdfast.pipeline.layout import hour_name
 from holdfast.pipeline.options import Env
@@ -65,6 +66,9 @@ class Feed:
             if counted[-1].get("broken"):
                 break  # hours are counted in order: those that follow wait for this one
         broken = bool(counted and counted[-1].get("broken"))
+        done = [hour["hour"] for hour in planned[: len(counted) - broken]]
+        if done:
+            await ctx.step("mended", self._mended, done)
         return {
             "hours": [hour["name"] for hour in planned[: len(counted) - broken]],
             "broken_hours": int(broken),
@@ -116,8 +120,13 @@ class Feed:
                 made = await self._take(onto, hour)
         except (Corrupt, Incompatible) as error:
             log.warning("%s; the ontology waits for this hour", error)
+            await problems.record(self._store, self._env.ambient, [problems.of_hour(self.name, hour.hour, str(error))])
             return {"commit": None, "rows": 0, "broken": True}
         return {"commit": None if made is None else made.commit_id, "rows": 0 if made is None else made.rows}
+
+    async def _mended(self, hours: Sequence[int]) -> Document:
+        await problems.mended_hours(self._store, self.name, hours)
+        return {}
 
     async def _take(self, onto: Session, hour: Hour) -> Commit | None:
         for tries_left in reversed(range(TRIES)):

@@ -18,7 +18,6 @@ from holdfast.objects.store import CREATE, Store
 from holdfast.pipeline import layout
 from holdfast.telemetry.accept.reconcile import BROKEN, Finding, Problem
 from holdfast.telemetry.rollup import layout as derived
-from holdfast.telemetry.rollup.manifest import Kind
 
 AT_ONCE = 16
 LOOKED_AT_AGAIN = 1_000
@@ -51,7 +50,7 @@ async def mended(store: Store, keys: Iterable[str]) -> None:
     await store.delete_many(gone)
 
 
-async def mended_hours(store: Store, kind: Kind, hours: Iterable[int]) -> None:
+async def mended_hours(store: Store, kind: str, hours: Iterable[int]) -> None:
     """These hours were planned: whatever could not be read can be. One LIST where there is nothing."""
     keys = {layout.problem_key(Finding.CORRUPT_DERIVED, of_hour(kind, hour, "").id) for hour in hours}
     folder = f"{layout.PROBLEMS}{Finding.CORRUPT_DERIVED}/"
@@ -60,8 +59,8 @@ async def mended_hours(store: Store, kind: Kind, hours: Iterable[int]) -> None:
         await store.delete_many(gone)
 
 
-def of_hour(kind: Kind, hour: int, message: str) -> Problem:
-    """Something that is needed to derive an hour cannot be read."""
+def of_hour(kind: str, hour: int, message: str) -> Problem:
+    """Something that is needed to derive an hour cannot be read. ``kind`` is that of its generations, or a job."""
     return Problem(Finding.CORRUPT_DERIVED, f"{derived.manifest_folder(hour)}{kind}", message)
 
 

@@ -11,7 +11,8 @@ row, and "which hosts stopped emitting X since commit N" is one query::
 the changes that follow from it, and expects the census that was read: repeating an hour changes nothing, and a driver
 that is late gets ``Conflict`` and has changed nothing.
 
-The host of a series is its label ``host``, or its agent if it has no such label.
+The host of a series is its label ``host``, or its agent if it has no such label. In the store the types are called
+``FleetHost`` and so on: a census retracts what it has not seen, so it must never share a type with a user.
 """
 
 import hashlib
@@ -34,25 +35,25 @@ HOST_LABEL = "host"
 THE_CENSUS = "census"
 
 
-class Agent(Entity):
+class Agent(Entity, name="FleetAgent"):
     """A sender of batches."""
 
     id: Field[str] = Field(primary_key=True)
 
 
-class Host(Entity):
+class Host(Entity, name="FleetHost"):
     """What is measured."""
 
     name: Field[str] = Field(primary_key=True)
 
 
-class Metric(Entity):
+class Metric(Entity, name="FleetMetric"):
     name: Field[str] = Field(primary_key=True)
     kinds: Field[list[str]]
     """Of its series. More than one is a mistake of a sender."""
 
 
-class Series(Entity):
+class Series(Entity, name="FleetSeries"):
     id: Field[str] = Field(primary_key=True)
     """A hash of everything else."""
     metric: Field[str]
@@ -62,19 +63,19 @@ class Series(Entity):
     labels: Field[dict[str, str]]
 
 
-class Runs(Relation[Host, Agent]):
+class Runs(Relation[Host, Agent], name="FleetRuns"):
     """On this host runs this agent."""
 
 
-class Emits(Relation[Host, Metric]):
+class Emits(Relation[Host, Metric], name="FleetEmits"):
     """This host emits at least one series of this metric."""
 
 
-class Sends(Relation[Agent, Series]):
+class Sends(Relation[Agent, Series], name="FleetSends"):
     """This agent sends this series."""
 
 
-class Census(Entity):
+class Census(Entity, name="FleetCensus"):
     id: Field[str] = Field(primary_key=True)
     until: Field[datetime]
     """Hours before this one have been counted."""

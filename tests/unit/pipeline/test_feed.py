@@ -8,7 +8,9 @@ from holdfast import pipeline
 from holdfast.base.ids import Ambient
 from holdfast.objects.client import Client
 from holdfast.objects.open import open_store
-from holdfast.ontology import meta
+from holdfast.ontology import Entity, meta
+from holdfast.ontology import Field as Column
+from holdfast.pipeline import problems
 from holdfast.pipeline.engine import Inline
 from holdfast.pipeline.feed import Feed
 from holdfast.pipeline.options import Env, Options
@@ -135,3 +137,25 @@ async def test_two_drivers_count_an_hour_once() -> None:
             await other._count(each)
         assert await paused._count(planned) == {"commit": None, "rows": 0}
         assert await state(store) == {("web-1", "disk")}
+
+
+class OwnHost(Entity, name="Host"):
+    name: Column[str] = Column(primary_key=True)
+
+
+class Taken(Entity, name="FleetHost"):
+    name: Column[str] = Column(primary_key=True)
+    rack: Column[int]
+
+
+async def test_types_of_users_are_left_alone_and_one_of_the_same_name_is_a_problem_on_record() -> None:
+    async with open_store("memory:") as store:
+        await emit(Field(store), 0, web_1=("load",))
+        async with Session(store, store.ambient, [OwnHost, Taken]) as onto:
+            onto.ensure([OwnHost(name="mine"), Taken(name="mine", rack=1)])
+            await onto.commit()
+            ran = (await pipeline.run(store, options=ONE_HOUR))[-1]
+            assert (ran.job, ran.summary["broken_hours"]) == ("feed", 1)
+            assert "FleetHost" in (await problems.every(store))[0].problem.message
+            assert [each.name for each in await onto.all(OwnHost)] == ["mine"]
+            assert [each.name for each in await onto.all(Taken)] == ["mine"]

@@ -266,6 +266,10 @@ async def test_a_batch_that_comes_after_its_hour_was_closed_changes_nothing_and_
     assert len(await ground.late()) == 1
     found = await ground.expire("second")
     assert found["kept"] == {batches.TOO_LATE: 1}
+    # Its bytes are there, but a step that no kept window divides is widened all the same.
+    odd = await ground.metrics().query("m", since=START, until=START + HOUR, step="7s", aggregate="count", by=[])
+    assert (odd.document()["step"], sum(odd.series[0].values)) == ("10s", 10.0)
+    assert len(odd.read.warnings) == 1
     assert ground.keys(ingest.BLOBS) == [late.raw_blob_key]
 
 

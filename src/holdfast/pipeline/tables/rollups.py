@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.base.aio import blocking, map_bounded, stream_bounded
-from holdfast.base.errors import Corrupt, NotFound
+from holdfast.base.errors import Corrupt, Invalid, NotFound
 from holdfast.objects.store import Store
 from holdfast.pipeline.tables.batches import UNREADABLE, Unreadable
 from holdfast.pipeline.tables.decoded import Span
@@ -36,7 +36,16 @@ from holdfast.telemetry.rollup import chunk, rollup
 from holdfast.telemetry.rollup.counted import NOTHING, Taken
 from holdfast.telemetry.rollup.extract import telemetry_of
 from holdfast.telemetry.rollup.kernel import is_current, rolled
-from holdfast.telemetry.rollup.layout import DAY_NS, DEFAULT_WINDOWS, HOUR_NS, Windows, hour_start_ns, window_of
+from holdfast.telemetry.rollup.layout import (
+    DAY_NS,
+    DEFAULT_WINDOWS,
+    HOUR_NS,
+    Windows,
+    hour_path,
+    hour_start_ns,
+    window_name,
+    window_of,
+)
 from holdfast.telemetry.rollup.listing import Listed
 from holdfast.telemetry.rollup.manifest import MAKE_ANEW, ChunkRef, Generation, Kind, Table, bucket_of, read_generation
 from holdfast.telemetry.rollup.matchers import AGENT, Matcher, chosen, may_match
@@ -204,6 +213,12 @@ class RollupTable:
             return False
         windows = {ref.window_ns for unit in generation.units for ref in unit.chunks if ref.table is Table.ROLLUP}
         needed = HOUR_NS if self.daily and generation.kind is not Kind.DAILY else self.window_ns
+        if generation.is_closed and windows and needed not in windows:
+            kept = ", ".join(sorted({window_name(each) for each in windows}))
+            raise Invalid(
+                f"{hour_path(generation.hour)} is closed and has no windows of {window_name(needed)}",
+                remedy=f"read later hours, or one of its windows: {kept}",
+            )
         return not windows or needed in windows
 
     def _divided(self, hours: Iterable[Hour], span: Span, wanted: Wanted) -> list[RollupPart]:

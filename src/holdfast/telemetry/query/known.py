@@ -114,7 +114,9 @@ class Looked:
     ) -> list[Hour]:
         """The hours that overlap [since, until) and have data, the earliest first.
 
-        With ``by_day``, a day whose chunks cover it replaces its hours and is returned as the first of them."""
+        With ``by_day``, a day whose chunks cover it replaces its hours and is returned as the first of them. Of a
+        closed hour that is not ``usable`` nothing is returned, because its batches may include late ones: the caller
+        refuses the question, or asks for windows that it has."""
         wanted = layout.hours_between(since_ns, until_ns)
         # Batches of other agents are not needed: only batches of the same agent share numbers.
         self._fresh = await fresh(self.store, self.batches, since_ns, wants_agent)
@@ -167,6 +169,8 @@ class Looked:
         wants_bucket: Callable[[int, int], bool],
     ) -> None:
         hour.buckets = size = 1 if current is None else current.buckets
+        if hour.closed and current is None:
+            return
         if current is not None and (hour.closed or (_covers(current, hour.keys) and not self._touched(hour))):
             hour.units = [unit for unit in current.units if wants_bucket(unit.bucket, current.buckets)]
             return

@@ -125,8 +125,8 @@ class Metrics:
             kept = window_name(error.window_ns)
         answer = await resolved(lambda: attempt(wider))
         answer.read.warnings.append(
-            f"steps of {window_name(question.step_ns)} were widened to {window_name(wider.step_ns)}: the bytes of some "
-            f"batches have expired, and the smallest window that is kept of them is {kept}"
+            f"steps of {window_name(question.step_ns)} were widened to {window_name(wider.step_ns)}: batches of some "
+            f"hours have expired, and the smallest window that is kept of them is {kept}"
         )
         return answer
 
@@ -190,7 +190,7 @@ class Metrics:
 
 
 class _TooFine(Exception):
-    """Batches whose bytes have expired are kept in windows of this length at least, which does not divide the step."""
+    """The numbers of a closed hour are known in windows of this length at least, which does not divide the step."""
 
     def __init__(self, window_ns: int) -> None:
         super().__init__()
@@ -207,7 +207,7 @@ class _Asked:
         self._names: set[str] = set()
         """Metrics that have samples in what was read."""
         self._coarse_ns = 1
-        """A multiple of this is a step that every generation could answer which was rejected for its windows."""
+        """A multiple of this is a step that every closed hour can answer which was rejected for its windows."""
 
     async def answer(self) -> Answer:
         question = self._question
@@ -220,11 +220,11 @@ class _Asked:
             usable=self._usable,
             by_day=question.step_ns % HOUR_NS == 0 and question.step_ns > HOUR_NS,
         )
+        if self._coarse_ns > 1:
+            raise _TooFine(self._coarse_ns)
         files = await self._workshop.fetch([ref for hour in hours for unit in hour.units for ref in self._refs(unit)])
         for hour in hours:
             files += await self._raw(hour)
-        if self._coarse_ns > 1 and self._workshop.finished().expired:
-            raise _TooFine(self._coarse_ns)
         self._workshop.read.hours = len(hours)
         self._workshop.lacks(hours)
         if files:  # chunks of an older version have fewer columns
@@ -248,7 +248,8 @@ class _Asked:
             return False
         of_units = ({ref.window_ns for ref in unit.chunks if ref.table is Table.ROLLUP} for unit in generation.units)
         coarse = [min(windows) for windows in of_units if windows and self._question.window(windows) is None]
-        self._coarse_ns = lcm(self._coarse_ns, *coarse)
+        if generation.is_closed:
+            self._coarse_ns = lcm(self._coarse_ns, *coarse)
         return not coarse
 
     def _refs(self, unit: Current) -> list[ChunkRef]:

@@ -26,7 +26,7 @@ Where = Annotated[
         "--where",
         "-w",
         metavar="CONDITION",
-        help="A condition on a label, repeatable: cpu=0, mode!=idle, path=~/api/.*",
+        help="A condition on a label, repeatable: cpu=0, mode!=idle, 'path=~/api/.*'",
     ),
 ]
 FormatOption = Annotated[Format | None, typer.Option("--format", help="The format of the output.")]

@@ -52,7 +52,7 @@ class Matcher:
         if operator is None or not name or any(mark in name for mark in "!~{}"):
             raise Invalid(
                 f"{text!r} is no condition on a label",
-                remedy="write it like cpu=0, mode!=idle, path=~/api/.* or x!~a|b",
+                remedy="write it like cpu=0, mode!=idle, 'path=~/api/.*' or 'x!~a|b'",
             )
         value = text[operator.end() :].strip()
         if len(value) >= 2 and value[0] == value[-1] == '"':

@@ -90,7 +90,7 @@ class Metrics:
         aggregate: str = "avg",
         where: Matching = None,
         agent: str | None = None,
-        by: Iterable[str] | None = None,
+        by: str | Iterable[str] | None = None,
         q: float | None = None,
     ) -> Answer:
         """The metric's values, step by step. ``by`` puts series together: by labels, or all into one with ``[]``."""

@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
+from typing import Any
 
 from holdfast.base.clock import parse_moment, parse_span
 from holdfast.base.errors import Invalid
@@ -143,7 +144,7 @@ def ask(
     step_ns: int | None = None,
     aggregate: str = "avg",
     matchers: Iterable[Matcher] = (),
-    by: Iterable[str] | None = None,
+    by: str | Iterable[str] | None = None,
     q: float | None = None,
     now_ns: int | None = None,
 ) -> Question:
@@ -173,8 +174,16 @@ def ask(
             f"{(until - since) // step:,} steps of {window_name(step)} are more than {MOST_STEPS:,}",
             remedy="ask for longer steps or a shorter range",
         )
-    grouped = None if by is None else tuple(dict.fromkeys(by))
-    return Question(metric, since, until, step, chosen, tuple(matchers), grouped, 0.5 if q is None else q, now_ns)
+    return Question(metric, since, until, step, chosen, tuple(matchers), _grouped(by), 0.5 if q is None else q, now_ns)
+
+
+def _grouped(by: Any) -> tuple[str, ...] | None:
+    if by is None or isinstance(by, str):
+        return None if by is None else (by,)
+    names = tuple(by) if isinstance(by, Iterable) else None
+    if names is None or not all(isinstance(each, str) for each in names):
+        raise Invalid(f"by is {by!r}; it must be labels", remedy='such as by="cpu" or by=["cpu", "mode"]')
+    return tuple(dict.fromkeys(names))
 
 
 def default_step(length_ns: int) -> int:

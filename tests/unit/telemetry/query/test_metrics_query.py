@@ -172,6 +172,7 @@ async def test_matchers_choose_series() -> None:
             assert await values(where=["cpu=7"]) == []
             assert await values(where=["cpu!~.*"]) == []
             assert await values(by=["agent"], aggregate="sum") == [3.0, 9.0]
+            assert await values(by="agent", aggregate="sum") == [3.0, 9.0]
             assert await values(by=[], aggregate="sum") == [12.0]
             await pipeline.run(hf.store)
 
@@ -200,6 +201,8 @@ async def test_questions_that_make_no_sense_are_refused() -> None:
             {"where": ["cpu=~("]},
             {"where": ["cpu=~a)|(b"]},
             {"aggregate": "rate"},
+            {"by": 7},
+            {"by": ["cpu", 7]},
         ]
         for asked in wrong:
             with pytest.raises(Invalid):

@@ -25,7 +25,7 @@ from holdfast.telemetry.rollup import chunk, sketch
 from holdfast.telemetry.rollup.buckets import Buckets
 from holdfast.telemetry.rollup.columns import Floats, Ints, Lists, lengths_of
 from holdfast.telemetry.rollup.layout import SECOND_NS
-from holdfast.telemetry.rollup.matchers import AGENT, Matcher
+from holdfast.telemetry.rollup.matchers import AGENT, EXPORTED_AGENT, Matcher, shown_labels
 from holdfast.telemetry.rollup.points import HISTOGRAM
 
 COLUMNS = (
@@ -194,10 +194,7 @@ def _conditions(question: Question, params: dict[str, Any]) -> str:
 
 def _condition(matcher: Matcher, number: int, params: dict[str, Any]) -> str:
     name, value = f"name{number}", f"value{number}"
-    column = "agent"
-    if matcher.name != AGENT:
-        params[name] = matcher.name
-        column = f"coalesce(labels[${name}], '')"
+    column = _column(matcher.name, name, params)
     params[value] = matcher.anchored if matcher.by_pattern else matcher.value
     test = f"regexp_matches({column}, ${value})" if matcher.by_pattern else f"{column} = ${value}"
     return f"NOT {test}" if matcher.negative else test
@@ -207,14 +204,18 @@ def _group(question: Question, params: dict[str, Any]) -> str:
     """A list of texts: the values of the labels, or agent and labels of a series on its own."""
     if question.by is None:
         return "[agent] || flatten([[entry.key, entry.value] FOR entry IN map_entries(labels)]) AS g"
-    columns = []
-    for number, name in enumerate(question.by):
-        if name == AGENT:
-            columns.append("agent")
-        else:
-            params[f"by{number}"] = name
-            columns.append(f"coalesce(labels[$by{number}], '')")
+    columns = [_column(name, f"by{number}", params) for number, name in enumerate(question.by)]
     return f"[{', '.join(columns)}]::VARCHAR[] AS g"
+
+
+def _column(label: str, parameter: str, params: dict[str, Any]) -> str:
+    """The value of a label, empty if a series does not have it."""
+    if label == AGENT:
+        return "agent"
+    if label == EXPORTED_AGENT:
+        return f"coalesce(labels['{AGENT}'], labels['{EXPORTED_AGENT}'], '')"
+    params[parameter] = label
+    return f"coalesce(labels[${parameter}], '')"
 
 
 def _in_order(table: pa.Table) -> Iterator[dict[str, Any]]:
@@ -234,7 +235,7 @@ def _series(found: Iterable[dict[str, Any]], question: Question) -> list[Answere
     for row in found:
         group = row["g"]
         if question.by is None:
-            labels = {**dict(zip(group[1::2], group[2::2], strict=True)), AGENT: group[0]}
+            labels = {**shown_labels(zip(group[1::2], group[2::2], strict=True)), AGENT: group[0]}
         else:
             labels = dict(zip(question.by, group, strict=True))
         answered.append(AnsweredSeries(labels, row["kind"], row["times"], row["numbers"]))

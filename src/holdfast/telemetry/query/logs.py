@@ -31,7 +31,15 @@ from holdfast.telemetry.rollup.extract import telemetry_of
 from holdfast.telemetry.rollup.index import has_words, words_in, words_of
 from holdfast.telemetry.rollup.layout import HOUR_NS, hour_start_ns
 from holdfast.telemetry.rollup.manifest import ChunkRef, Kind, Table
-from holdfast.telemetry.rollup.matchers import AGENT, Matcher, Operator, check_pattern, chosen
+from holdfast.telemetry.rollup.matchers import (
+    AGENT,
+    EXPORTED_AGENT,
+    Matcher,
+    Operator,
+    check_pattern,
+    chosen,
+    shown_labels,
+)
 from holdfast.telemetry.rollup.points import LogLines
 
 AT_ONCE = 16
@@ -234,7 +242,7 @@ class _Search:
 
 def _is_indexed(matcher: Matcher) -> bool:
     """A label that must have a value. One that may be missing is in no index."""
-    return matcher.operator is Operator.IS and matcher.name != AGENT and matcher.value != ""
+    return matcher.operator is Operator.IS and matcher.name not in (AGENT, EXPORTED_AGENT) and matcher.value != ""
 
 
 def _documents(logs: LogLines, places: Ints) -> list[dict[str, Any]]:
@@ -249,7 +257,7 @@ def _documents(logs: LogLines, places: Ints) -> list[dict[str, Any]]:
                 "boot": source.boot,
                 "seq": int(logs.seq[at]),
                 "severity": int(logs.severity[at]),
-                "labels": dict(logs.label_sets[int(logs.labels[at])]),
+                "labels": shown_labels(logs.label_sets[int(logs.labels[at])]),
                 "message": message,
             }
         )

@@ -30,7 +30,7 @@ from holdfast.telemetry.query.reading import Reading, reading
 from holdfast.telemetry.rollup import chunk, index, rollup
 from holdfast.telemetry.rollup.layout import HOUR_NS, window_name
 from holdfast.telemetry.rollup.manifest import ChunkRef, Current, Generation, Kind, Table
-from holdfast.telemetry.rollup.matchers import AGENT, Matcher, Operator, may_match, of_glob
+from holdfast.telemetry.rollup.matchers import AGENT, EXPORTED_AGENT, Matcher, Operator, may_match, of_glob
 from holdfast.telemetry.rollup.points import HistogramPoints, Points, SeriesKey, Telemetry
 
 LONGEST_GUESS, MOST_GUESSES = 100, 2_000
@@ -57,8 +57,8 @@ WITH found AS (SELECT DISTINCT agent, labels, kind {_INSIDE} AND metric = $metri
 pairs AS (
     SELECT 'agent' AS label, agent AS value FROM found
     UNION ALL
-    SELECT entry.key AS label, entry.value AS value
-    FROM (SELECT unnest(map_entries(labels)) AS entry FROM found) WHERE entry.key <> 'agent'
+    SELECT CASE entry.key WHEN '{AGENT}' THEN '{EXPORTED_AGENT}' ELSE entry.key END AS label, entry.value AS value
+    FROM (SELECT unnest(map_entries(labels)) AS entry FROM found)
 )
 SELECT label, value, count(*) AS series FROM pairs GROUP BY label, value ORDER BY label, value
 """

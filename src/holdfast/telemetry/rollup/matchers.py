@@ -24,6 +24,8 @@ from holdfast.telemetry.rollup.columns import Flags
 from holdfast.telemetry.rollup.points import SeriesKey
 
 AGENT = "agent"
+EXPORTED_AGENT = "exported_agent"
+"""How a label of a record is named that is called ``agent`` itself: ``agent`` is the sender."""
 _NOTHING = pa.nulls(1, pa.string())  # made without ``pa.array``, which imports pandas
 
 
@@ -136,12 +138,20 @@ def of_glob(glob: str) -> str:
 
 def chosen(agents: Iterable[str], labels: Iterable[Mapping[str, str]], matchers: Iterable[Matcher]) -> Flags:
     """Of which series all conditions hold."""
-    names, sets = list(agents), list(labels)
+    names, sets = list(agents), [shown_labels(each.items()) for each in labels]
     found = np.ones(len(names), np.bool_)
     for matcher in matchers:
         values = names if matcher.name == AGENT else [each.get(matcher.name, "") for each in sets]
         found &= matcher.fits(values)
     return found
+
+
+def shown_labels(labels: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Labels as answers have them. ``agent`` replaces ``exported_agent`` if a record has both."""
+    own = dict(labels)
+    if AGENT in own:
+        own[EXPORTED_AGENT] = own.pop(AGENT)
+    return own
 
 
 LabelValues = tuple[tuple[str, tuple[str, ...] | None], ...]
@@ -172,6 +182,8 @@ def may_match(values: LabelValues | None, matchers: Iterable[Matcher]) -> bool:
         return True
     known = dict(values)
     for matcher in matchers:
+        if matcher.name == EXPORTED_AGENT:
+            continue  # it is not listed: ``agent`` is the sender there
         listed = known.get(matcher.name, ("",))
         if listed is not None and not matcher.fits(listed).any():
             return False

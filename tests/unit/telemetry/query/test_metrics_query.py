@@ -177,6 +177,37 @@ async def test_matchers_choose_series() -> None:
             await pipeline.run(hf.store)
 
 
+async def test_a_label_called_agent_is_told_apart_from_the_sender() -> None:
+    async with platform() as (hf, field):
+        gauges = {n: Gauge("g", float(n), START, {"agent": name}) for n, name in enumerate(("x", "y"))}
+        await field.accept(
+            "web-1", "0", {**gauges, 2: Gauge("g", 2.0, START), 3: Log("hello", START, 9, {"agent": "x"})}
+        )
+        span: dict[str, Any] = {"since": START, "until": START + HOUR}
+
+        async def series(**asked: Any) -> list[tuple[dict[str, str], list[float]]]:
+            found = await hf.metrics().query("g", **span, step=HOUR, aggregate="sum", **asked)
+            return sorted(((each.labels, each.values) for each in found.series), key=lambda each: each[1])
+
+        x, y, sender = {"agent": "web-1", "exported_agent": "x"}, {"agent": "web-1", "exported_agent": "y"}, "web-1"
+        for _ in range(2):
+            assert await series() == [(x, [0.0]), (y, [1.0]), ({"agent": sender}, [2.0])]
+            assert await series(where=["exported_agent=y"]) == [(y, [1.0])]
+            assert await series(where=["exported_agent=~x|y"], by="agent") == [({"agent": sender}, [1.0])]
+            grouped = [({"exported_agent": each}, [value]) for each, value in (("x", 0.0), ("y", 1.0), ("", 2.0))]
+            assert await series(by="exported_agent") == grouped
+            labels = (await hf.metrics().labels("g", **span)).rows
+            assert [tuple(row.values()) for row in labels] == [
+                ("agent", "web-1", 3),
+                ("exported_agent", "x", 1),
+                ("exported_agent", "y", 1),
+            ]
+            for where, count in (("exported_agent=x", 1), ("exported_agent=y", 0), ("agent=web-1", 1)):
+                rows = (await hf.logs().search("hello", **span, where=[where])).rows
+                assert [row["labels"] for row in rows] == [{"exported_agent": "x"}] * count
+            await pipeline.run(hf.store)
+
+
 async def test_questions_that_make_no_sense_are_refused() -> None:
     async with platform() as (hf, field):
         await field.accept("a", "0", {0: Gauge("node_load1", 1.0, START)})

@@ -261,7 +261,7 @@ class BlockingMetrics:
         aggregate: str = ...,
         where: Matching = ...,
         agent: str | None = ...,
-        by: Iterable[str] | None = ...,
+        by: str | Iterable[str] | None = ...,
         q: float | None = ...,
     ) -> Answer: ...
     def list(

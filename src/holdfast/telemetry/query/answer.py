@@ -136,6 +136,17 @@ async def answer(duck: Duck, files: Sequence[Path], question: Question) -> tuple
     return _series(_in_order(await duck.table(text, params)), question), agents
 
 
+async def kinds(duck: Duck, files: Sequence[Path], question: Question) -> list[str]:
+    """The kinds of the rows for which the conditions hold."""
+    if not files:
+        return []
+    params: dict[str, Any] = {"files": [str(path) for path in files]}
+    conditions = _conditions(question, params)
+    text = f"SELECT DISTINCT kind FROM read_parquet($files, union_by_name = true) WHERE {conditions}"
+    found: list[str] = (await duck.table(text, params)).column("kind").to_pylist()
+    return found
+
+
 def _growth(group: str, question: Question) -> str:
     """What series grew by within their rows, and from each row to the next one.
 

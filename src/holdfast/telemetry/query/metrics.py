@@ -21,7 +21,7 @@ from holdfast.base.errors import Invalid, NotFound
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
 from holdfast.telemetry.frame import Limits
-from holdfast.telemetry.query.answer import answer
+from holdfast.telemetry.query.answer import answer, kinds
 from holdfast.telemetry.query.found import Answer, Listing
 from holdfast.telemetry.query.fresh import Batches, Memory
 from holdfast.telemetry.query.known import Hour, Looked, is_ours, resolved
@@ -110,13 +110,7 @@ class Metrics:
         async def attempt(asked: Question) -> Answer:
             batches = self._batches()
             async with reading(self._store, batches, self._memory_limit) as workshop:
-                found = await _Asked(asked, workshop, Looked(self._store, batches)).answer()
-            if agent is not None and where is None and not found.series:
-                raise NotFound(
-                    f"agent {agent!r} has no samples of {metric!r} in this range",
-                    remedy=f"holdfast metrics list --agent {agent} shows what it has",
-                )
-            return found
+                return await _Asked(asked, workshop, Looked(self._store, batches)).answer()
 
         try:
             return await resolved(lambda: attempt(question))
@@ -144,7 +138,8 @@ class Metrics:
         rows, workshop = await self._series(LABELS, {"metric": metric}, since, until, agent)
         if not rows:
             known, _ = await self._series(METRICS, {"pattern": of_glob("*")}, since, until, agent)
-            raise await unknown(metric, [row["metric"] for row in known], len(workshop.finished().unreadable))
+            names = {row["metric"] for row in known}
+            raise await unknown(metric, names, len(workshop.finished().unreadable), matchers=matchers_of(None, agent))
         return Listing(rows, workshop.finished())
 
     def _batches(self) -> Batches:
@@ -230,11 +225,8 @@ class _Asked:
         if files:  # chunks of an older version have fewer columns
             files.append(await self._workshop.keep(chunk.SCHEMA.empty_table(), "columns"))
         series, agents = await answer(self._workshop.duck, files, question)
-        if not files and question.metric not in self._names:
-            read = self._workshop.finished()
-            raise await unknown(question.metric, self._names, len(read.unreadable), len(read.expired))
-        if not series and files and question.aggregate.grows:
-            await self._refuse_gauge(files)
+        if not series:
+            await self._check_question(files)
         if agents:
             self._workshop.read.warnings.append(
                 f"several senders use one agent id at the same time: {', '.join(agents)}. Their counters are added up, "
@@ -278,12 +270,21 @@ class _Asked:
                     files.append(await self._workshop.keep(chunk.table_of(rows), name))
         return files
 
-    async def _refuse_gauge(self, files: Sequence[Path]) -> None:
-        text = "SELECT DISTINCT kind FROM read_parquet($files)"
-        kinds = await self._workshop.duck.table(text, {"files": [str(path) for path in files]})
-        if kinds.column("kind").to_pylist() == ["gauge"]:
+    async def _check_question(self, files: Sequence[Path]) -> None:
+        """Raise an error if an empty answer is the question's mistake.
+
+        Only batches of the wanted agents are read, so with a condition on the agent nothing is known of other agents,
+        and a metric is there only if rows fulfil the conditions."""
+        question = self._question
+        found = await kinds(self._workshop.duck, files, question)
+        of_agents = any(each.name == AGENT for each in question.matchers)
+        if not (found if of_agents else files or question.metric in self._names):
+            read = self._workshop.finished()
+            matchers = question.matchers if of_agents else ()
+            raise await unknown(question.metric, self._names, len(read.unreadable), len(read.expired), matchers)
+        if question.aggregate.grows and found == ["gauge"]:
             raise Invalid(
-                f"{self._question.metric} is a gauge: it goes up and down, and has no {self._question.aggregate}",
+                f"{question.metric} is a gauge: it goes up and down, and has no {question.aggregate}",
                 remedy="ask for avg, min, max or last",
             )
 
@@ -327,19 +328,22 @@ def agent_test(matchers: Iterable[Matcher]) -> Callable[[str], bool]:
     return lambda agent: all(bool(each.fits([agent])[0]) for each in conditions)
 
 
-async def unknown(metric: str, names: Iterable[str], unreadable: int = 0, expired: int = 0) -> NotFound:
-    near = await blocking(get_close_matches, metric[:LONGEST_GUESS], sorted(names)[:MOST_GUESSES], 3)
+async def unknown(
+    metric: str, names: set[str], unreadable: int = 0, expired: int = 0, matchers: Iterable[Matcher] = ()
+) -> NotFound:
+    near = await blocking(get_close_matches, metric[:LONGEST_GUESS], sorted(names - {metric})[:MOST_GUESSES], 3)
+    series = f"metric {metric!r}" + "".join(f"{', ' if at else ' with '}{each}" for at, each in enumerate(matchers))
     if expired and not near:
         return NotFound(
-            f"no metric {metric!r} has samples in this range that are still kept: the bytes of {expired} batches have "
+            f"no {series} has samples in this range that are still kept: the bytes of {expired} batches have "
             "expired",
             remedy="holdfast metrics list shows what there is",
         )
     if unreadable and not near:
         return NotFound(
-            f"no metric {metric!r} has samples in this range, as far as can be read: batches that cannot be are "
+            f"no {series} has samples in this range, as far as can be read: batches that cannot be are "
             f"{unreadable}",
             remedy="holdfast pipeline run reconcile --full, then holdfast pipeline status, say what is wrong with them",
         )
     remedy = f"did you mean {' or '.join(near)}?" if near else "holdfast metrics list shows what there is"
-    return NotFound(f"no metric {metric!r} has samples in this range", remedy=remedy)
+    return NotFound(f"no {series} has samples in this range", remedy=remedy)

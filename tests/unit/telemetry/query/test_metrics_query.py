@@ -208,6 +208,32 @@ async def test_a_label_called_agent_is_told_apart_from_the_sender() -> None:
             await pipeline.run(hf.store)
 
 
+async def test_an_agent_without_samples_is_not_found_before_and_after_deriving() -> None:
+    async with platform() as (hf, field):
+        await field.accept("web-1", "0", {0: Gauge("g", 1.0, START), 1: Counter("c", 1, START)})
+        await field.accept("web-2", "0", {0: Gauge("h", 1.0, START)})
+        span: dict[str, Any] = {"since": START, "until": START + HOUR, "step": HOUR}
+        missing: list[tuple[dict[str, Any], str]] = [
+            ({"agent": "web-2"}, "no metric 'g' with agent=web-2 has samples in this range"),
+            ({"agent": "web-9"}, "no metric 'g' with agent=web-9 has samples in this range"),
+            ({"where": ["agent=web-2"]}, "no metric 'g' with agent=web-2 has samples in this range"),
+            ({"where": ["cpu=7"], "agent": "web-1"}, "no metric 'g' with cpu=7, agent=web-1 has samples in this range"),
+            ({"agent": "web-2", "aggregate": "rate"}, "no metric 'g' with agent=web-2 has samples in this range"),
+        ]
+        for _ in range(2):
+            for asked, message in missing:
+                with pytest.raises(NotFound) as caught:
+                    await hf.metrics().query("g", **span, **asked)
+                assert str(caught.value) == message
+            with pytest.raises(NotFound, match="no metric 'g' with agent=web-2 has"):
+                await hf.metrics().labels("g", since=START, until=START + HOUR, agent="web-2")
+            with pytest.raises(Invalid, match="is a gauge"):
+                await hf.metrics().query("g", **span, agent="web-1", aggregate="rate")
+            assert (await hf.metrics().query("c", **span, agent="web-1", aggregate="quantile", q=0.5)).series
+            assert (await hf.metrics().query("g", **span, where=["cpu=7"])).series == []
+            await pipeline.run(hf.store)
+
+
 async def test_questions_that_make_no_sense_are_refused() -> None:
     async with platform() as (hf, field):
         await field.accept("a", "0", {0: Gauge("node_load1", 1.0, START)})

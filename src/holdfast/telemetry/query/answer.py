@@ -38,7 +38,7 @@ _SIMPLE = {
     Aggregate.SUM: "CASE WHEN sum(count) > 0 THEN sum(sum) END",
     Aggregate.MIN: "min(min)",
     Aggregate.MAX: "max(max)",
-    Aggregate.COUNT: "sum(count)::DOUBLE",
+    Aggregate.COUNT: "CASE WHEN kind = 'histogram' OR sum(count) > 0 THEN sum(count)::DOUBLE END",
     Aggregate.LAST: (
         'arg_max("last", struct_pack(at := last_time_ns, agent := agent, labels := labels::VARCHAR, boot := boot))'
     ),

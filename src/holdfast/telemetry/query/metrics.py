@@ -335,14 +335,12 @@ async def unknown(
     series = f"metric {metric!r}" + "".join(f"{', ' if at else ' with '}{each}" for at, each in enumerate(matchers))
     if expired and not near:
         return NotFound(
-            f"no {series} has samples in this range that are still kept: the bytes of {expired} batches have "
-            "expired",
+            f"no {series} has samples in this range that are still kept: the bytes of {expired} batches have expired",
             remedy="holdfast metrics list shows what there is",
         )
     if unreadable and not near:
         return NotFound(
-            f"no {series} has samples in this range, as far as can be read: batches that cannot be are "
-            f"{unreadable}",
+            f"no {series} has samples in this range, as far as can be read: batches that cannot be are {unreadable}",
             remedy="holdfast pipeline run reconcile --full, then holdfast pipeline status, say what is wrong with them",
         )
     remedy = f"did you mean {' or '.join(near)}?" if near else "holdfast metrics list shows what there is"

@@ -39,8 +39,7 @@ def answers(
                 seen = [each.time_ns for own in near.values() for each in own if start <= each.time_ns < start + step]
                 newest[key] = max(newest.get(key, start), *seen, start)
             continue
-        nans = [each for own in boots.values() for each in own if since <= each.time_ns < until and _is_nan(each)]
-        for record in _latest(series[3], _within(boots, since, until), step) + nans:
+        for record in _latest(series[3], _within(boots, since, until), step):
             key = (_labels(series, by), series[3], record.time_ns // step * step)
             groups.setdefault(key, []).append((series, [record]))
     found = {}
@@ -162,24 +161,17 @@ def _value(kind: str, members: list[tuple[Series, list[Any]]], aggregate: str, s
         return total / (step / 1e9) if aggregate == "rate" else total
     if kind == "histogram":
         return _of_histograms(records, aggregate)
-    numbers = [float(record.value) for record in records if not math.isnan(record.value)]
+    numbers = [float(record.value) for record in records]
     if aggregate == "count":
         return float(len(numbers))
-    if not numbers:
-        return None
     if aggregate == "last":
-        latest = max(record.time_ns for record in records if not math.isnan(record.value))
-        chosen = max(
-            series[1:3]
-            for series, own in members
-            for record in own
-            if record.time_ns == latest and not math.isnan(record.value)
-        )
+        latest = max(record.time_ns for record in records)
+        chosen = max(series[1:3] for series, own in members for record in own if record.time_ns == latest)
         last = [
             record.value
             for series, own in members
             for record in own
-            if record.time_ns == latest and series[1:3] == chosen and not math.isnan(record.value)
+            if record.time_ns == latest and series[1:3] == chosen
         ]
         return float(last[-1])
     table = {

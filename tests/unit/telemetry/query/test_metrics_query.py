@@ -383,6 +383,24 @@ def test_times_may_be_given_in_several_ways() -> None:
         moment_ns(2**63, 0)
 
 
+async def test_steps_and_series_that_have_only_nan_are_left_out() -> None:
+    async with platform() as (hf, field):
+        values = {0: math.nan, 1: 1.0, 2: math.nan}
+        records: dict[int, Any] = {n: Gauge("g", value, START + n * MINUTE) for n, value in values.items()}
+        await field.accept(
+            "a", "0", {**records, 3: Gauge("none", math.nan, START), 4: Histogram("h", (1.0,), (0, 0), 0.0, START)}
+        )
+        for _ in range(2):
+            for aggregate in ("count", "sum", "last"):
+                span: dict[str, Any] = {"since": START, "until": START + HOUR, "aggregate": aggregate}
+                found = await hf.metrics().query("g", **span, step=MINUTE)
+                assert [(each.times_ns, each.values) for each in found.series] == [([START + MINUTE], [1.0])]
+                assert (await hf.metrics().query("none", **span)).series == []
+            counted = await hf.metrics().query("h", since=START, until=START + HOUR, aggregate="count")
+            assert counted.series[0].values == [0.0]
+            await pipeline.run(hf.store)
+
+
 async def test_an_answer_is_rows_a_table_and_a_document() -> None:
     async with platform() as (hf, field):
         await field.accept("a", "0", {0: Gauge("g", math.inf, START)})

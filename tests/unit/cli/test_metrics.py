@@ -56,6 +56,15 @@ def test_values_are_shown_as_tables_plots_and_documents(desk: MetricsDesk) -> No
         desk.do(pipeline.run)
 
 
+def test_a_label_that_no_series_has_is_named(desk: MetricsDesk) -> None:
+    for _ in range(2):
+        for options in (("-w", "cpuu=0"), ("--by", "cpuu"), ("-w", "cpu=0", "--by", "cpu", "--by", "cpuu")):
+            remarks = desk("query", "node_load1", *options, *SPAN)[2].splitlines()
+            assert remarks[-1] == "no series of node_load1 has the label cpuu; its labels are agent, cpu"
+        assert desk("query", "node_load1", "-w", "cpu=7", *SPAN)[2].splitlines() == ["0 rows"]
+        desk.do(pipeline.run)
+
+
 def test_a_batch_that_cannot_be_read_is_told(desk: MetricsDesk) -> None:
     async def spoil(store: Client) -> None:
         keys = [key async for key in store.keys("raw-blobs/")]

@@ -201,6 +201,8 @@ class _Asked:
         self._looked = looked
         self._names: set[str] = set()
         """Metrics that have samples in what was read."""
+        self._labels: set[str] | None = {AGENT, EXPORTED_AGENT}
+        """Of the metric; None if a chunk does not list its labels."""
         self._coarse_ns = 1
         """A multiple of this is a step that every closed hour can answer which was rejected for its windows."""
 
@@ -227,6 +229,8 @@ class _Asked:
         series, agents = await answer(self._workshop.duck, files, question)
         if not series:
             await self._check_question(files)
+        if unknown_labels := self._unknown_labels():
+            self._workshop.read.warnings.append(unknown_labels)
         if agents:
             self._workshop.read.warnings.append(
                 f"several senders use one agent id at the same time: {', '.join(agents)}. Their counters are added up, "
@@ -249,13 +253,24 @@ class _Asked:
         rolled = [ref for ref in unit.chunks if ref.table is Table.ROLLUP]
         self._names |= {ref.metric for ref in rolled}
         window = self._question.window({ref.window_ns for ref in rolled})
-        return [
-            ref
-            for ref in rolled
-            if ref.metric == self._question.metric
-            and ref.window_ns == window
-            and may_match(ref.labels, self._question.matchers)
-        ]
+        own = [ref for ref in rolled if ref.metric == self._question.metric and ref.window_ns == window]
+        for ref in own:
+            self._learn_labels(None if ref.labels is None else [name for name, _ in ref.labels])
+        return [ref for ref in own if may_match(ref.labels, self._question.matchers)]
+
+    def _learn_labels(self, names: Iterable[str] | None) -> None:
+        self._labels = None if names is None or self._labels is None else self._labels.union(names)
+
+    def _unknown_labels(self) -> str | None:
+        """A warning of labels in the question that no series has, which are probably misspelt."""
+        if self._labels is None:
+            return None
+        asked = [*(each.name for each in self._question.matchers), *(self._question.by or ())]
+        missing = [name for name in dict.fromkeys(asked) if name not in self._labels]
+        if not missing:
+            return None
+        known = ", ".join(sorted(self._labels - {EXPORTED_AGENT}))
+        return f"no series of {self._question.metric} has the label {', '.join(missing)}; its labels are {known}"
 
     async def _raw(self, hour: Hour) -> list[Path]:
         """Rows made from batches that no chunk covers."""
@@ -264,6 +279,7 @@ class _Asked:
         for place, batches in enumerate(hour.raw):
             found = await self._workshop.telemetry(hour.hour, batches)
             points, histograms = _only(self._question.metric, found, self._names)
+            self._learn_labels({name for key in (*points.series, *histograms.series) for name, _ in key.labels})
             for rows in (rollup.from_points(points, window_ns), rollup.from_histograms(histograms, window_ns)):
                 if len(rows):
                     name = f"rows-{hour.hour}-{place}-{'samples' if rows.buckets is None else 'histograms'}"

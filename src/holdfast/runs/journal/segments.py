@@ -16,6 +16,7 @@ that a session can find out that it is fenced without reading a segment.
 """
 
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -26,6 +27,8 @@ from holdfast.base.record import Record
 
 SEGMENTS = "segments"
 FORMAT = 1
+
+_ATTEMPT = re.compile(r"[0-9A-Za-z._-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +133,9 @@ def parse_head(line: bytes, *, key: str) -> Head | None:
             remedy="upgrade holdfast on this machine",
         )
     head = Head.parse(document, key=f"{key}: line 1")
+    for ref in head.refs:
+        if not _ATTEMPT.fullmatch(ref.attempt):  # it becomes part of a key
+            raise Corrupt(f"{key}: line 1: {ref.attempt!r:.80} names no segment")
     if not head.refs or not joined(head.refs):
         raise Corrupt(f"{key}: line 1: the segments do not follow each other without a gap")
     return head

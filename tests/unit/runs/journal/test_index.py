@@ -221,12 +221,15 @@ async def test_rebuilding_goes_on_past_a_damaged_journal() -> None:
     office = Office()
     await office.run("bad")
     await office.run("good")
+    head = b'{"type":"segments","format":1,"generation":1,"session":1,"refs":[[0,0,5,5,"../../x","aa"]]}'
     for key in office.archive.keys("runs-index"):
         await office.archive.backend.delete(key)
     await office.archive.backend.put("runs/bad/journal.jsonl", b"{\n")
+    await office.archive.backend.put("runs/strange/journal.jsonl", head + b"\n")
     report = await office.fresh().rebuild()
     assert (report.runs, report.written) == (1, 1)
     assert "line 1 (offset 0)" in report.unreadable["bad"]
+    assert "'../../x' names no segment" in report.unreadable["strange"]
 
 
 class Dying(Client):

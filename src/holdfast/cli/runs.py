@@ -29,7 +29,7 @@ from holdfast.runs.admin.delete import delete as delete_run
 from holdfast.runs.admin.describe import Description, as_document, describe, with_payload
 from holdfast.runs.admin.describe import follow as follow_run
 from holdfast.runs.admin.fork import fork as fork_run
-from holdfast.runs.engine.workflow import deliver
+from holdfast.runs.engine.workflow import post
 from holdfast.runs.errors import RunFinished, explained, recorded_error
 from holdfast.runs.journal.entry import Entry
 from holdfast.runs.journal.history import generation as read_generation
@@ -263,11 +263,14 @@ async def resume(
     given = _parse_value(value)
     async with open_runs(shell) as store:
         state = (await control.existing(store, run_id)).state
-        mail_id = await deliver(store, run_id, event, given, key=key)
+        posted = await post(store, run_id, event, given, key=key)
     pending = state.pending.event if state.pending is not None else None
     waiting = state.status == "suspended" and pending == event
-    facts = {"run_id": run_id, "event": event, "mail": mail_id, "status": state.status, "waiting": waiting}
-    if waiting:
+    facts = {"run_id": run_id, "event": event, "mail": posted.id, "status": state.status, "waiting": waiting}
+    facts["again"] = posted.again
+    if posted.again:
+        shell.out.line(f"{event} was already delivered to {run_id}; nothing was changed", document=facts)
+    elif waiting:
         shell.out.line(f"delivered {event} to {run_id}, which waits for it; {NEXT}", document=facts)
     else:
         now = f"waits for {pending}" if pending is not None else f"is {state.status}"

@@ -129,6 +129,18 @@ class TestResume:
         assert "which waits for sleep; the event is kept" in desk.text("resume", "n", "other", "1")
         assert "does not exist" in desk.text("resume", "r", "payment", "5", code=4)
 
+    def test_an_answer_that_is_given_twice_answers_one_question(self, desk: RunsDesk) -> None:
+        @runs.workflow()
+        async def four_eyes(ctx: runs.Context) -> Any:
+            return [await ctx.suspend("approval"), await ctx.suspend("approval")]
+
+        desk.start(four_eyes, run_id="f")
+        assert "delivered approval to f, which waits for it" in desk.text("resume", "f", "approval", "true")
+        assert "approval was already delivered to f" in desk.text("resume", "f", "approval", "true")
+        assert desk.json("resume", "f", "approval", "true")["again"]
+        desk.do(lambda store: runs.worker(store, [four_eyes], until_idle=True))
+        assert desk.json("status", "f")["status"] == "suspended"
+
 
 class TestDelete:
     def test_payloads_that_a_fork_needs(self, desk: RunsDesk) -> None:

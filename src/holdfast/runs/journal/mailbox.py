@@ -2,7 +2,8 @@
 
 A mail is one immutable object, created once: delivery never contends with the journal. A run that waits for an event
 takes the oldest mail of that name that no ``resume`` entry has consumed yet; which one it took is written in the
-entry. Delivery with a ``key`` is idempotent: the key names the object.
+entry. Delivery with a ``key`` is idempotent: the key names the object. So is one without, to a run that waits for the
+event: the wait and the value name the object.
 """
 
 import hashlib
@@ -11,6 +12,7 @@ from collections.abc import Container
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.base import codec
 from holdfast.base.errors import Conflict
 from holdfast.base.ids import Ambient
 from holdfast.base.record import ControlRecord
@@ -39,21 +41,44 @@ class Mail:
     value: Any
 
 
-async def post(store: Store, ambient: Ambient, run_id: str, event: str, value: Any, *, key: str | None = None) -> str:
-    """Leave ``value`` for the run; the mail's id. The same ``key`` with another value is a ``Conflict``."""
+@dataclass(frozen=True, slots=True)
+class Posted:
+    """A delivery. ``again``: it was made before, so this call has changed nothing."""
+
+    id: str
+    again: bool = False
+
+
+async def post(
+    store: Store,
+    ambient: Ambient,
+    run_id: str,
+    event: str,
+    value: Any,
+    *,
+    key: str | None = None,
+    question: str | None = None,
+) -> Posted:
+    """Leave ``value`` for the run. The same ``key`` with another value is a ``Conflict``.
+
+    Without a key, ``question`` names the wait that the value answers: the same value for the same wait is one delivery.
+    """
     check_event(event)
-    mail_id = keyed_id(key) if key is not None else _fresh_id(ambient)
     content = to_json(value, f"value of event {event}")
+    if key is None and question is not None:
+        mail_id = keyed_id(f"{question} {hashlib.sha256(codec.encode({'value': content})).hexdigest()}")
+    else:
+        mail_id = keyed_id(key) if key is not None else _fresh_id(ambient)
     where = layout.mail_key(run_id, event, mail_id)
     outcome = await store.put(where, MailRecord(event, content).encode(ambient.ids.write_id()), CREATE)
     if isinstance(outcome, Written):
-        return mail_id
+        return Posted(mail_id)
     if outcome.current is None or MailRecord.decode(outcome.current.body, key=where).value != content:
         raise Conflict(
             f"run {run_id}: event {event} was delivered before with key {key!r} and another value",
             remedy="use another key for another value",
         )
-    return mail_id
+    return Posted(mail_id, again=True)
 
 
 class Inbox:

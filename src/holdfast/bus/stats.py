@@ -25,8 +25,8 @@ class HandlerStats:
     types: tuple[str, ...]
     open: int
     due: int
-    settled: int
-    """Of all events that its workers have read, those of other types included."""
+    closed: int
+    """Events that its workers have read and that are not open: handled, dead, or of types that it does not take."""
     by_type: dict[str, int] = field(default_factory=dict)
     workers: int = 0
     """Workers with this handler that are alive."""
@@ -59,7 +59,7 @@ async def handler_stats(store: Store, namespace: str, ambient: Ambient, *, sessi
             section.types,
             open=len(section.open),
             due=section.due(now_ns),
-            settled=section.settled,
+            closed=section.settled,
             by_type=dict(Counter(item.type for item in section.open.values())),
             workers=workers[handler],
             last_seen=iso(section.seen_ns),

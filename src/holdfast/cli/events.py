@@ -290,10 +290,14 @@ def note_holding(shell: Shell, found: list[HandlerStats]) -> None:
 
 @app.command()
 async def stats(shell: Shell, namespace: NamespaceOption = "default") -> None:
-    """Show what each handler has done and has still to do."""
+    """Show what each handler has still to do.
+
+    open: events to handle; due: those that may be tried now; closed: events that were read and are handled, dead, or
+    of types that the handler does not take.
+    """
     async with open_bus(shell, namespace) as (_, bus):
         found = await bus.stats()
-        columns = ("handler_id", "types", "open", "due", "settled")
+        columns = ("handler_id", "types", "open", "due", "closed")
         shell.out.records(found, columns, empty=f"no handler has read namespace {namespace} yet")
         note_holding(shell, found)
 

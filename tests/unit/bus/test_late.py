@@ -90,7 +90,7 @@ async def test_a_digest_that_is_gone_is_derived_anew() -> None:
     desk.shelf.remove("bus/default/digest.json")
     await runner_of(desk.bus(), seen).run(until_idle=True)
     assert seen == ["new"]
-    assert (await desk.bus().stats())[0].settled == 32
+    assert (await desk.bus().stats())[0].closed == 32
 
 
 async def test_a_handler_that_takes_new_types_looks_at_history_again() -> None:

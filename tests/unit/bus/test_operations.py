@@ -303,7 +303,7 @@ async def test_namespaces_and_statistics() -> None:
     desk.spent()
     (stats,) = await bus.stats()
     assert desk.spent() == {"get": 1, "list": 2}
-    assert (stats.handler_id, stats.open, stats.settled) == ("bill", 0, 4)
+    assert (stats.handler_id, stats.open, stats.closed) == ("bill", 0, 4)
 
 
 async def test_an_event_that_no_worker_has_read_is_not_believed_to_be_done() -> None:

@@ -5,9 +5,12 @@ finish for a while, and what has not finished is handed back to other workers. A
 """
 
 import asyncio
+import logging
 import os
 import platform
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -15,6 +18,7 @@ import typer
 from holdfast.bus import BadHandler, Handler, Schedule
 from holdfast.bus.worker.runner import Runner
 from holdfast.cli.endpoint import Measure, requests_of, serve
+from holdfast.cli.output import Output, printable
 from holdfast.cli.progress import live, status_line
 from holdfast.cli.shell import Shell, imported, noun_app, stop_on_signals
 from holdfast.objects.client import Usage
@@ -51,13 +55,36 @@ async def worker(
         hf.runner(handlers, schedules=schedules, namespace=namespace, metadata=metadata) as runner,
     ):
         address = await serve_metrics(metrics, runner, hf.store.usage) if metrics is not None else None
-        if address is not None:
-            shell.out.note(f"metrics at http://{address}/metrics")
+        serving = f"; metrics at http://{address}/metrics" if address is not None else ""
+        names = ", ".join(handler.id for handler in handlers) or "none"
+        shell.out.note(f"working on namespace {namespace} of {hf.store.spec.uri}, handlers: {names}{serving}")
         stop = asyncio.Event()
         stop_on_signals(stop)
-        async with live(shell.out, lambda: status_line(_status(runner))):
-            await runner.run(until_idle=until_idle, stop=stop, grace_ms=int(grace * 1000))
+        with _warnings(shell.out):
+            async with live(shell.out, lambda: status_line(_status(runner))):
+                await runner.run(until_idle=until_idle, stop=stop, grace_ms=int(grace * 1000))
         shell.out.record(_figures(runner))
+
+
+@contextmanager
+def _warnings(out: Output) -> Iterator[None]:
+    """Print a line on standard error for each warning, such as a try that failed. ``--verbose`` logs them itself."""
+    if out.verbose:
+        yield
+        return
+    handler = _Lines(logging.WARNING)
+    logger = logging.getLogger("holdfast")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+class _Lines(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        # The stream of this moment: while a status line is drawn, it prints above it.
+        print(printable(" ".join(record.getMessage().split())), file=sys.stderr, flush=True)
 
 
 def load_handlers(target: str) -> tuple[list[Handler], list[Schedule]]:

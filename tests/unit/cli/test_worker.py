@@ -78,6 +78,24 @@ def test_a_terminal_shows_what_goes_on(tmp_path: Path, store: str) -> None:
         os.close(ours)
 
 
+@pytest.mark.parametrize("verbose", [False, True])
+def test_a_try_that_fails_is_printed(tmp_path: Path, store: str, verbose: bool) -> None:
+    around = {**os.environ, "HOLDFAST_BUS__EVENT_MAX_ATTEMPTS": "2", "HOLDFAST_BUS__EVENT_BACKOFF_BASE_MS": "1"}
+    words = [*command(store, "--until-idle"), *(["--verbose"] if verbose else [])]
+    done = subprocess.run(words, cwd=tmp_path, env=around, capture_output=True, text=True, check=True)
+    lines = done.stderr.splitlines()
+    if verbose:
+        assert done.stderr.count("Traceback") == 2
+        assert "worker_view_handlers.py" in done.stderr
+        assert any("ValueError: no (try 2 of 2)" in line for line in lines)
+    else:
+        assert lines[0] == f"working on namespace default of {store}, handlers: ship"
+        assert [re.sub(r"event \S+", "event E", line) for line in lines[1:]] == [
+            f"event E failed in ship: ValueError: no (try {number} of 2)" for number in (1, 2)
+        ]
+    assert re.search(r"waiting +0", done.stdout)
+
+
 @pytest.fixture
 def address(tmp_path: Path, store: str) -> Iterator[str]:
     process = subprocess.Popen(

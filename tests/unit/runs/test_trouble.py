@@ -12,7 +12,7 @@ from holdfast.base.errors import Invalid
 from tests.unit.runs.desk import Crash, Desk
 
 
-async def test_a_failed_step_that_was_caught_stays_failed() -> None:
+async def test_a_failed_step_that_was_caught_stays_failed(caplog: pytest.LogCaptureFixture) -> None:
     desk = Desk()
     die = True
 
@@ -37,6 +37,9 @@ async def test_a_failed_step_that_was_caught_stays_failed() -> None:
     die = False
     assert (await work.start(desk.store(), run_id="r")).result == "step flaky failed: ValueError: no"
     assert desk.calls["flaky"] == 2
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == [
+        f"step r/flaky failed: ValueError: no (try {number} of 2)" for number in (1, 2)
+    ]
 
 
 async def test_a_failed_run_is_retried_from_the_step_that_failed() -> None:

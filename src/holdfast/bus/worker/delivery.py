@@ -151,7 +151,16 @@ class Delivery:
         retry = self.handler.retry if self.handler.retry is not None else self.runner.options.retry
         text = error_text(failure)
         hopeless = isinstance(failure, HOPELESS)
-        log.info("event %s failed in %s: %s", self.name, self.handler.id, text)
+        number = self.hold.claim.attempts + 1
+        log.warning(
+            "event %s failed in %s: %s (try %d of %d)",
+            self.name,
+            self.handler.id,
+            text,
+            number,
+            number if hopeless else retry.attempts,
+            exc_info=failure,
+        )
         claim = await self._insist(lambda: self.runner.claims.fail(self.hold, text, retry, hopeless=hopeless))
         if claim.dead_ns is None:
             self.runner.feed.defer(self.handler.id, self.name, claim.due_ns)

@@ -101,7 +101,8 @@ class Worked:
     """Ticks of schedules that this runner published."""
     in_flight: int = 0
     waiting: int = 0
-    """Open events that no handler of this runner is handling, as of the last poll; per handler that takes them."""
+    """Open events that no handler of this runner is handling, as of the last poll or the end; per handler that takes
+    them."""
 
 
 @dataclass
@@ -472,6 +473,7 @@ class Runner:
             task.cancel()
         await asyncio.gather(*everything, return_exceptions=True)
         self.worked.in_flight = 0
+        self.worked.waiting = sum(len(self.feed.fresh_view(handler).open) for handler in self.feed.handlers)
         with suppress(HoldfastError):  # the sweep of another worker does both if this fails
             await self.feed.flush(leaving=True)
             await self.session.end()

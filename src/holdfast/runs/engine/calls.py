@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from holdfast.base import aio
+from holdfast.base import aio, telemetry
 from holdfast.base.codec import Document
 from holdfast.base.errors import Invalid
 from holdfast.base.ids import Ambient
@@ -102,6 +102,16 @@ class Retry:
 
 ONCE = Retry(attempts=1)
 
+log = telemetry.logger("runs")
+
+
+def error_text(error: BaseException) -> str:
+    """What an error says; a user's class may raise from ``__str__``."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # noqa: BLE001  # as above
+        return type(error).__name__
+
 
 def check_calls(group: str, calls: Iterable[tuple[object, object]]) -> None:
     """Raise ``Invalid`` for a malformed call of a group, before any of them runs."""
@@ -178,6 +188,8 @@ class Call:
                     return result, {OUTBOX: list(events)} if events else {}
                 except Exception as error:
                     failures += 1
+                    tries = (failures, self.retry.attempts)
+                    log.warning("step %s failed: %s (try %d of %d)", key, error_text(error), *tries, exc_info=True)
                     if not self.retry.again(failures, error):
                         raise
                 await asyncio.sleep(self.retry.delay_ms(failures, ambient) / 1000)

@@ -15,7 +15,7 @@ from holdfast.base.errors import Conflict, HoldfastError, Incompatible, Invalid
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
 from holdfast.runs import layout
-from holdfast.runs.engine.calls import Outcome, outside_steps
+from holdfast.runs.engine.calls import Outcome, error_text, outside_steps
 from holdfast.runs.engine.context import Context
 from holdfast.runs.engine.gate import Continued, Suspended
 from holdfast.runs.engine.plan import Answer, CheckChild, CheckMail, Identity, Open, Plan, plan_call
@@ -184,6 +184,7 @@ async def _session(workflow: "Workflow", store: Store, ambient: Ambient, journal
         elif isinstance(cause, Invalid | Incompatible):
             raise cause  # noqa: B904  # a mistake in the code, not an outcome of the run: the corrected code goes on
         elif isinstance(cause, Exception):
+            log.warning("run %s failed: %s", journal.run_id, error_text(cause), exc_info=cause)
             await context.finish(Draft("error", _failure(workflow, ambient, state, cause)))
         else:
             raise

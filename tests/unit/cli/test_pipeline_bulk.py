@@ -1,13 +1,20 @@
 """``holdfast pipeline load|compact`` on a store in a folder, through the real command, without Spark."""
 
+import csv
+import gzip
 import json
 from pathlib import Path
+from uuid import UUID
 
 import pyarrow.parquet as pq
 import pytest
 
+from holdfast.cli.main import run
+from holdfast.objects import Client
+from holdfast.ontology.session import Ontology
 from tests.unit.cli.test_pipeline import PipelineDesk
-from tests.unit.ontology.bulk_kit import customers, table
+from tests.unit.ontology.bulk_kit import Customer, customers, table
+from tests.unit.ontology.shop import NOON
 
 TYPE = "tests.unit.ontology.bulk_kit:Customer"
 INLINE = ("--master", "local")
@@ -36,9 +43,83 @@ def test_files_are_loaded_in_one_commit_and_a_named_load_once(desk: PipelineDesk
     assert desk.json(*words, "--on-conflict", "replace", "--if-head", "1")["replaced"] == 3
     gone = desk.json(*words, "--on-conflict", "replace", "--instead")
     assert (gone["retracted"], gone["same"], gone["commit_id"]) == (17, 3, 3)
-    code, _, err = desk("load", "Customer", str(tmp_path / "nowhere"), *INLINE)
-    assert code != 0
-    assert "name a file or folder, and its --format" in err
+
+
+FIXED = {"changed": NOON.isoformat(), "flag": True, "day": "2024-05-01", "blob": "/wA=", "tier": "gold", "tags": []}
+CELLS = {
+    "id": [str(UUID(int=number)) for number in range(3)],
+    "changed": ["2024-05-01T12:00:00Z", "2024-05-01 14:00:00+02:00", "2024-05-01"],
+    "text": ["01234", "null", '""'],
+    "whole": ["7", str(2**53 + 1), "-1"],
+    "number": ["1", "1e3", "Infinity"],
+    "flag": ["true", "False", "1"],
+    "day": ["2024-05-01"] * 3,
+    "amount": ["12345678901234567.89", "1.10", "1E+3"],
+    "blob": ["/wA=", "YWI=", "YWI="],
+    "tier": ["gold", "std", "gold"],
+    "level": ["", "2", "1"],
+    "tags": ["[]", '["x"]', '["y"]'],
+    "counts": ["{}", '{"a": 1}', '{"b": 2}'],
+    "either": ["", "3", '"3"'],
+    "place": ["", '{"lat": 1, "lng": 2.5}', "null"],
+    "anything": ["", "05", "[1, null]"],
+}
+VALUES = [
+    '"text": "1", "whole": 7, "number": 1, "amount": 12345678901234567.89, "counts": {"a": 1}',
+    '"text": "", "whole": 9007199254740993, "number": 1.5, "amount": "1.10", "counts": {"b": 2}, "either": 3',
+]
+
+
+def written_file(path: Path) -> Path:
+    """One of every kind of cell, or of value."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        if path.suffix == ".csv":
+            csv.writer(file).writerows([CELLS, *zip(*CELLS.values(), strict=True)])
+        else:
+            fixed = [json.dumps({"id": str(UUID(int=place)), **FIXED})[:-1] for place in range(len(VALUES))]
+            file.writelines(f"{some}, {rest}}}\n" for some, rest in zip(fixed, VALUES, strict=True))
+    return path
+
+
+@pytest.mark.parametrize("style", ["csv", "jsonl"])
+def test_a_file_means_to_a_load_what_it_means_to_an_import(
+    style: str, desk: PipelineDesk, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = written_file(tmp_path / f"some.{style}")
+    named = "tests.unit.ontology.shop:Everything"
+    assert run(["onto", "import", named, str(path), "--store", desk.uri]) == 0
+    capsys.readouterr()
+    done = desk.json("load", named, str(path), "--format", style[:4], *INLINE)
+    assert (done["same"], done["commit_id"]) == (done["rows"], None)
+    code = run(["sql", "select amount from Everything order by id limit 1", "--store", desk.uri, "--format", "csv"])
+    assert (code, "12345678901234567.89" in capsys.readouterr().out) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("body", "words", "left"),
+    [
+        ("id,name,gone\na,x,false\nb,y,true\n", ("--retract-column", "gone"), ["a"]),
+        (
+            "id,name,_change_type,_commit_version\na,x,insert,9\na,x,retract,10\nb,y,retract,2\nb,y,insert,10\n",
+            (),
+            ["b"],
+        ),
+    ],
+)
+def test_columns_of_csv_that_say_what_becomes_of_a_row(
+    body: str, words: tuple[str, ...], left: list[str], desk: PipelineDesk, tmp_path: Path
+) -> None:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    (folder / "_SUCCESS").touch()
+    (folder / "some.csv.gz").write_bytes(gzip.compress(body.encode()))
+    desk.json("load", TYPE, str(folder), "--format", "csv", *words, *INLINE)
+
+    async def names(store: Client) -> list[str]:
+        async with Ontology(store, store.ambient, [Customer]) as onto:
+            return [each.id for each in await onto.all(Customer)]
+
+    assert desk.do(names) == left
 
 
 def test_compaction_is_shown_before_it_is_done(desk: PipelineDesk, tmp_path: Path) -> None:

@@ -1,16 +1,17 @@
 """``holdfast pipeline load|compact``: files of any size into a type as one commit, and large types into few files."""
 
-import json
-from collections.abc import Iterable, Iterator
+import csv
+from collections.abc import Iterator
 from dataclasses import replace
 from enum import StrEnum
+from io import TextIOWrapper
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.base.errors import Invalid
+from holdfast.base.errors import Invalid, NotFound
 from holdfast.cli.onto.shared import By
 from holdfast.cli.onto.upkeep import show_compaction
 from holdfast.cli.pipeline.engines import Conf, Master, engine_for, open_pipeline
@@ -23,10 +24,8 @@ if TYPE_CHECKING:
 
     from holdfast.objects.client import Client
     from holdfast.ontology.bulk.load import Landed
+    from holdfast.ontology.types.typeinfo import TypeInfo
     from holdfast.pipeline.engine import Engine
-
-JSON_LINES = 8_192
-"""Objects that are read together."""
 
 
 class SourceFormat(StrEnum):
@@ -116,7 +115,7 @@ async def _loaded(
     name, info, latest_by = store.ambient.ids.unique(), typed.type_info(), wanted.rules.latest_by
     source, style, retract_column = files
     if isinstance(engine, Inline):
-        batches = iter(_batches(source, style))
+        batches = _batches(source, style, info)
         first = list(islice(batches, 1))
         columns = Columns.of(first[0].schema.names, info, retract_column, latest_by) if first else Columns()
         parts = [await staged(store, name, info, chain(first, batches), columns)]
@@ -131,32 +130,42 @@ async def _loaded(
     return await land(store, info, name, parts, replace(wanted, rules=rules), engine, watch.say)
 
 
-def _batches(source: str, style: SourceFormat) -> "Iterable[pa.RecordBatch]":
+def _batches(source: str, style: SourceFormat, info: "TypeInfo") -> "Iterator[pa.RecordBatch]":
     """Rows of files without Spark."""
     import pyarrow as pa  # noqa: PLC0415  # a help page needs none of it
     from pyarrow import dataset  # noqa: PLC0415  # as above
 
-    if style is SourceFormat.JSON:
-        return _json_batches(source)
+    place = Path(source)
+    if not place.exists():
+        raise NotFound(f"{source}: there is no such file or folder", remedy="name one, or leave --master out for a URI")
     try:
-        return dataset.dataset(source, format=style.value).to_batches()  # type: ignore[no-any-return]  # batches
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise Invalid(f"{source}: {error}", remedy="name a file or folder, and its --format") from error
+        if style in (SourceFormat.CSV, SourceFormat.JSON):
+            yield from _texts(place, style, info)
+        else:
+            yield from dataset.dataset(source, format=style.value).to_batches()
+    except (pa.ArrowException, OSError, ValueError, TypeError, csv.Error) as error:
+        raise Invalid(f"{source}: {error}", remedy=_format_hint(place, style)) from error
 
 
-def _json_batches(source: str) -> "Iterator[pa.RecordBatch]":
-    """Objects, one on each line. Arrow's own reader loses the values of a last line that has no end."""
+def _format_hint(place: Path, style: SourceFormat) -> str:
+    ending = {"jsonl": "json", "ndjson": "json"}.get(place.suffix[1:].lower(), place.suffix[1:].lower())
+    if ending in list(SourceFormat) and ending != style:
+        return f"add --format {ending}"
+    return f"its rows are read as {style.value}: name the right --format"
+
+
+def _texts(place: Path, style: SourceFormat, info: "TypeInfo") -> "Iterator[pa.RecordBatch]":
+    """Rows of CSV or of JSON lines, as an import reads them."""
     import pyarrow as pa  # noqa: PLC0415  # as above
 
-    place = Path(source)
-    try:
-        for path in sorted(each for each in place.rglob("*") if each.is_file()) if place.is_dir() else [place]:
-            with path.open(encoding="utf-8-sig") as file:
-                lines = (line for line in file if line.strip())
-                while some := [json.loads(line) for line in islice(lines, JSON_LINES)]:
-                    yield from pa.Table.from_pylist(some).to_batches()
-    except (OSError, ValueError, AttributeError, pa.ArrowException) as error:
-        raise Invalid(f"{source}: {error}", remedy="name a file or folder with one JSON object on each line") from error
+    from holdfast.ontology.bulk.texts import csv_tables, json_tables  # noqa: PLC0415  # as above
+
+    files = [each for each in sorted(place.rglob("*")) if each.is_file() and each.name[0] not in "._"]
+    tables = csv_tables if style is SourceFormat.CSV else json_tables
+    for path in files if place.is_dir() else [place]:
+        with pa.input_stream(str(path)) as raw, TextIOWrapper(raw, encoding="utf-8-sig", newline="") as lines:
+            for each in tables(lines, info):
+                yield from each.to_batches()
 
 
 async def compact(

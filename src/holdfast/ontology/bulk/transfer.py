@@ -16,7 +16,6 @@ Both hold the rows in memory, as columns. Larger types are moved with Spark (``p
 
 import csv
 import json
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,6 +34,7 @@ from holdfast.base.drafts import replacing
 from holdfast.base.errors import Conflict, Corrupt, Invalid
 from holdfast.objects.store import Store
 from holdfast.ontology.bulk.decide import Policy
+from holdfast.ontology.bulk.texts import READ_ROWS, csv_values, is_text, json_values, unfit
 from holdfast.ontology.chain import catalog
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.chain.history import Moment, commit_at
@@ -44,7 +44,7 @@ from holdfast.ontology.chain.state import TypeState, see_file
 from holdfast.ontology.commit.commit import Commit
 from holdfast.ontology.format.data.batch import Batch, Identity, Row
 from holdfast.ontology.format.data.columns import typed_columns
-from holdfast.ontology.format.data.intake import arrow_columns
+from holdfast.ontology.format.data.intake import arrow_columns, either_form
 from holdfast.ontology.format.data.rows import batched, from_table, read, written_columns
 from holdfast.ontology.format.data.stored_rows import stored_batches
 from holdfast.ontology.format.head import read_head
@@ -55,11 +55,6 @@ from holdfast.ontology.types.model import Mixin
 from holdfast.ontology.types.names import key_columns
 from holdfast.ontology.types.refs import TypeId
 from holdfast.ontology.types.typeinfo import ENDS, UNKEYED, TypeInfo, end_key, of_schema
-
-READ_ROWS = 8_192
-"""Rows of a file that are validated together."""
-
-csv.field_size_limit(sys.maxsize)  # a text may be longer than the 128 KiB that the module allows by itself
 
 
 class FileFormat(StrEnum):
@@ -136,15 +131,7 @@ def _write_csv(file: TextIO, info: TypeInfo, rows: Batch) -> None:
     writer.writerow(names)
     for row in rows:
         values = _values(info, row)
-        writer.writerow([_cell(values.get(name), text=_is_text(info, name)) for name in names])
-
-
-_TEXTS = {"text", "timestamp", "date", "decimal", "blob"}
-"""Forms of columns whose values are text in JSON."""
-
-
-def _is_text(info: TypeInfo, name: str) -> bool:
-    return name in ENDS or name not in info.payload or info.forms[name] in _TEXTS
+        writer.writerow([_cell(values.get(name), text=is_text(info, name)) for name in names])
 
 
 def _cell(value: Any, *, text: bool) -> str:
@@ -170,10 +157,10 @@ def read_batches(path: Path, style: FileFormat, info: TypeInfo) -> Iterator[Batc
                     yield from _of_tables(_arrow_tables(source), info)
             case FileFormat.CSV:
                 with path.open(encoding="utf-8-sig", newline="") as file:
-                    yield from _of_values(_csv_values(file, info), info)
+                    yield from _of_values(csv_values(file, info), info)
             case FileFormat.JSONL:
                 with path.open(encoding="utf-8-sig") as file:
-                    yield from _of_values(_json_values(file, info), info)
+                    yield from _of_values(json_values(file, info), info)
     except OSError as error:
         raise Invalid(f"{path}: {error.strerror or error}", remedy="name a file that can be read") from error
     except (pa.ArrowException, UnicodeDecodeError, csv.Error) as error:
@@ -242,53 +229,6 @@ def _batch(objects: Sequence[Any], info: TypeInfo) -> Batch:
     return batched(info, keys, bodies)
 
 
-def _csv_values(lines: Iterable[str], info: TypeInfo) -> Iterator[dict[str, Any]]:
-    reader = csv.DictReader(lines, strict=True)
-    names = list(reader.fieldnames or ())
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise InvalidValue(f"the file has two columns {twice[0]}", type_name=info.name, field=twice[0])
-    for number, record in enumerate(reader):
-        if None in record or None in record.values():
-            raise _unfit(info, number, f"it has not as many cells as there are columns ({len(names)})")
-        yield {str(name): _parsed(cell, text=_known_text(info, name)) for name, cell in record.items()}
-
-
-def _known_text(info: TypeInfo, name: Any) -> bool:
-    return name in info.shown and _is_text(info, name)
-
-
-def _parsed(cell: Any, *, text: bool) -> Any:
-    if not isinstance(cell, str) or not cell:
-        return None
-    if text and not cell.startswith('"'):
-        return cell
-    try:
-        return json.loads(cell)
-    except ValueError:
-        return cell
-
-
-def _json_values(lines: Iterable[str], info: TypeInfo) -> Iterator[dict[str, Any]]:
-    for number, line in enumerate(lines):
-        if not line.strip():
-            continue
-        try:
-            found = json.loads(line, object_pairs_hook=_once)
-        except (ValueError, RecursionError) as error:
-            raise _unfit(info, number, f"not JSON ({error})") from error
-        if not isinstance(found, dict):
-            raise _unfit(info, number, "not a JSON object")
-        yield found
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is there twice")
-    return found
-
-
 def _of_values(found: Iterable[dict[str, Any]], info: TypeInfo) -> Iterator[Batch]:
     numbered, first = iter(enumerate(found)), 0
     while some := [_object(values, info, number) for number, values in islice(numbered, READ_ROWS)]:
@@ -301,7 +241,7 @@ def _object(values: dict[str, Any], info: TypeInfo, number: int) -> Any:
     """From a row as the store has it, otherwise from the values as a caller of the class writes them."""
     known = {*info.shown}
     if strange := [name for name in values if name not in known]:
-        raise _unfit(info, number, f"{info.name} has no field {strange[0]}")
+        raise unfit(info, number, f"{info.name} has no field {strange[0]}")
     payload = {name: value for name, value in values.items() if name in info.payload}
     identity: list[Any] = [""]
     if info.ends is not None:
@@ -313,13 +253,9 @@ def _object(values: dict[str, Any], info: TypeInfo, number: int) -> Any:
     except UnreadableRow:
         pass
     try:
-        return info.python(**values)
+        return info.python(**{name: either_form(info, name, value) for name, value in values.items()})
     except InvalidValue as error:
-        raise _unfit(info, number, str(error)) from error
-
-
-def _unfit(info: TypeInfo, number: int, reason: str) -> InvalidValue:
-    return InvalidValue(f"row {number}: {reason}", type_name=info.name, row=number)
+        raise unfit(info, number, str(error)) from error
 
 
 # --- export and import ---

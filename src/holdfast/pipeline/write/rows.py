@@ -110,7 +110,8 @@ async def _schema(store: Store, chain: Chain, ledger: Ledger, type_id: TypeId) -
 
 READ_COLUMNS = ("commit_id", "_change_type", "_commit_version", "_commit_timestamp")
 """What frames that were read have besides fields: it is understood or left out when they are written."""
-_WRITES, _RETRACTS, _PASSED_OVER = ("insert", "update", "update_postimage"), ("retract", "delete"), ("update_preimage",)
+_WRITES, _RETRACTS = ("insert", "update", "update_postimage", "false"), ("retract", "delete", "true")
+_PASSED_OVER = ("update_preimage",)
 
 
 @dataclass(frozen=True)
@@ -145,14 +146,20 @@ class Columns:
         found = table.drop_columns([name for name in self.left_out if name in table.column_names])
         for name in set(self.json) & set(found.column_names):
             place = found.schema.get_field_index(name)
-            if pa.types.is_string(found.schema.field(place).type):
-                found = found.set_column(place, found.schema.field(place).with_metadata(JSON_TEXT), found.column(place))
+            own = found.schema.field(place)
+            if pa.types.is_string(own.type) and own.metadata is None:
+                found = found.set_column(place, own.with_metadata(JSON_TEXT), found.column(place))
         for place, own in enumerate(found.schema):
             if pa.types.is_decimal(own.type):  # its places are the column's: equal numbers are to be equal texts
                 with suppress(pa.ArrowInvalid):  # a number that does not fit is refused with its row
                     found = found.set_column(place, own.with_type(DECIMAL), found.column(place).cast(DECIMAL))
         if self.order is not None:
-            found = found.append_column(ORDER, table.column(self.order))
+            try:
+                found = found.append_column(ORDER, table.column(self.order).cast(pa.int64()))
+            except pa.ArrowException as error:
+                raise InvalidValue(
+                    f"column {self.order}: {error}", type_name="", field=self.order, remedy="numbers order the changes"
+                ) from error
         if self.change is None:
             return found
         column = table.column(self.change)

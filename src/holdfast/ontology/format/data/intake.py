@@ -35,6 +35,8 @@ from holdfast.ontology.types.typespec import DictOf, ListOf, Node, Primitive, Re
 
 JSON_TEXT = {b"holdfast": b"json"}
 """Metadata of a column of texts that are the JSON of a field's values, as tables show fields of several shapes."""
+VALUE_TEXT = {b"holdfast": b"value"}
+"""The same of values as the store has them, or as a caller of the class writes them."""
 _ESCAPED = np.isin(np.arange(256), [*range(0x20), *b'"\\'])
 """For each byte, whether JSON has to escape it."""
 _FAILURES = (pa.ArrowException, ValueError, TypeError, OverflowError, KeyError)
@@ -111,7 +113,7 @@ def known_texts(info: TypeInfo, name: str, table: pa.Table) -> list[tuple[int, s
 
 def _key(info: TypeInfo, name: str, table: pa.Table) -> list[Any] | pa.Array:
     """The validated values of the key; a plain text column is returned as it is."""
-    if info.nodes[name].metadata == (NOT_EMPTY,) and name in table.column_names:
+    if info.nodes[name].metadata == (NOT_EMPTY,) and name in table.column_names and not _mark(table, name):
         column = table.column(name).combine_chunks()
         if pa.types.is_string(column.type) and not column.null_count and not pc.any(pc.equal(column, "")).as_py():
             return column
@@ -172,7 +174,7 @@ def _text(
         node = replace(node, metadata=())  # the key, which has been looked at
     if key is None and name in table.column_names:
         column = table.column(name).combine_chunks()
-        quick = _quick(node, column)
+        quick = None if _mark(table, name) else _quick(node, column)
         if quick is not None:
             return quick, column.cast(arrow_type(node))
     values = _values(info, name, table) if key is None else key
@@ -191,8 +193,9 @@ def _python(info: TypeInfo, name: str, table: pa.Table) -> list[Any]:
     try:
         if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
             column = column.cast(pa.timestamp("us", column.type.tz))
-        if (table.schema.field(name).metadata or {}).get(b"holdfast") == b"json":
-            return [None if each is None else _decoded(info, name, each) for each in column.to_pylist()]
+        if mark := _mark(table, name):
+            decoded = _decoded if mark == JSON_TEXT[b"holdfast"] else _value
+            return [None if each is None else decoded(info, name, each) for each in column.to_pylist()]
         values: list[Any] = column.to_pylist(maps_as_pydicts="strict")
     except _FAILURES as error:
         row = next((number for number, each in enumerate(column) if not _has_python_form(each)), None)
@@ -204,6 +207,24 @@ def _python(info: TypeInfo, name: str, table: pa.Table) -> list[Any]:
     if pa.types.is_nested(column.type) and name in info.nodes:
         return [_without_absent(info.nodes[name], each) for each in values]
     return values
+
+
+def _mark(table: pa.Table, name: str) -> bytes | None:
+    """What the texts of a column are the JSON of; None if they are texts."""
+    found: bytes | None = (table.schema.field(name).metadata or {}).get(b"holdfast")
+    return found
+
+
+def either_form(info: TypeInfo, name: str, value: Any) -> Any:
+    """A field from JSON: as the store has it, otherwise as it is, for the validator to decide."""
+    try:
+        return info.codecs[name].decode(value) if name in info.codecs else value
+    except (ValueError, Unfit):
+        return value
+
+
+def _value(info: TypeInfo, name: str, text: str) -> Any:
+    return either_form(info, name, json.loads(text))
 
 
 def _decoded(info: TypeInfo, name: str, text: str) -> Any:

@@ -238,6 +238,27 @@ BAD_INPUT = [
 ]
 
 
+def test_an_address_that_takes_no_batches_is_named(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    one = desk.running[0]
+    cases = [
+        (
+            one.private,
+            "does not take batches (wrong_address): 404",
+            "hint: give the address of the collector's --listen",
+        ),
+        (
+            one.ingest.replace("http:", "https:"),
+            "does not take batches (no_answer): the port may speak plain HTTP: use http://",
+            "hint: check the URL of the collector",
+        ),
+    ]
+    for url, problem, hint in cases:
+        assert run([*desk.command("--once"), "--collector", url]) == 5
+        said = capsys.readouterr().err.splitlines()
+        assert problem in said[0]
+        assert said[-1].startswith(hint)
+
+
 def test_bad_input_is_one_clear_line_and_loses_nothing(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
     (desk.root / "wrong").write_text("wrong")
     assert run(desk.command("--once")) == 0

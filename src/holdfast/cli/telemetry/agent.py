@@ -134,6 +134,8 @@ def _advice(worker: Any, ca_file: Path | None) -> str:
             return "name the file of its CA in agent.ca_file (HOLDFAST_AGENT__CA_FILE), and start the agent again"
         case "wrong_name":
             return "give the collector's URL with a name that is in its certificate, and start the agent again"
+        case "wrong_address":
+            return "give the address of the collector's --listen, not that of --private, and start the agent again"
         case _:
             return (
                 "compare --token-file and --agent-id with `holdfast tokens list` where the collectors are, "

@@ -76,6 +76,8 @@ UNTRUSTED = "untrusted"
 """The certificate of the collector is not trusted, so nothing was sent."""
 WRONG_NAME = "wrong_name"
 """The certificate of the collector is for another name than that in the URL, so nothing was sent."""
+WRONG_ADDRESS = "wrong_address"
+"""A collector answered, but its listener at this address takes no batches."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from holdfast.objects.uri import shown
 from holdfast.telemetry.agent.sender import (
     IDENTITY_CONFLICT,
     UNTRUSTED,
+    WRONG_ADDRESS,
     WRONG_NAME,
     Answer,
     Busy,
@@ -47,8 +48,12 @@ MOST_DIGITS = 9
 """Digits of the seconds in Retry-After that are read; a larger number is nonsense."""
 _REJECTING = {400, 411, 413, 415, 422}
 _BUSY = {429, 503}
+_ELSEWHERE = {"no_such_route", "misdirected"}
+"""Reasons of a listener that takes no batches."""
 _NAME_MISMATCH = {62, 64}
 """X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH of OpenSSL."""
+_NOT_TLS = {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"}
+"""What OpenSSL 3 calls the answer of a server that speaks plain HTTP."""
 
 
 def check_url(url: str, option: str = "", *, unsafe_plain_http: bool = False) -> str:
@@ -168,6 +173,8 @@ def answer_of(status: int, headers: Mapping[str, str], body: bytes, frame: bytes
         return Conflict(detail, _resolution(document) == AUTHORITATIVE, said)
     if status in _REJECTING and reason:
         return Rejected(reason, detail, said)
+    if reason in _ELSEWHERE:
+        return NoAnswer(f"{detail}: is this the private address? use that of --listen", WRONG_ADDRESS)
     return NoAnswer(detail)
 
 
@@ -232,6 +239,8 @@ def _no_answer(error: Exception, url: str) -> NoAnswer:
             if cause.verify_code in _NAME_MISMATCH:
                 return NoAnswer(f"its certificate is for another name: {cause.verify_message}", WRONG_NAME)
             return NoAnswer(f"its certificate is not trusted: {cause.verify_message}", UNTRUSTED)
+        if isinstance(cause, ssl.SSLError) and cause.reason in _NOT_TLS:
+            return NoAnswer("the port may speak plain HTTP: use http://")
         cause = cause.__cause__ or cause.__context__
     detail = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, httpx.RemoteProtocolError) and url.startswith("http:"):

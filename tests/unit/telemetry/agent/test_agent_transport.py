@@ -32,6 +32,7 @@ def error(kind: str, **rest: str) -> dict[str, object]:
 HTML = b"<h1>Sign in</h1>"
 CONFLICT = error("conflict", reason="identity_conflict")
 RESOLVED = "existing_is_authoritative"
+PRIVATE = "is this the private address? use that of --listen"
 
 
 @pytest.mark.parametrize(
@@ -47,6 +48,10 @@ RESOLVED = "existing_is_authoritative"
         (403, error("denied", reason="identity_quarantined"), {}, Denied("identity_quarantined", "403 why")),
         (429, error("unavailable"), {"Retry-After": "7"}, Busy("429 why", 7_000)),
         (503, error("unavailable"), {"Retry-After": "7"}, Busy("503 why", 7_000)),
+        *(
+            (status, error("kind", reason=reason), {}, NoAnswer(f"{status} why: {PRIVATE}", "wrong_address"))
+            for status, reason in ((404, "no_such_route"), (421, "misdirected"))
+        ),
     ],
 )
 def test_what_an_answer_of_a_collector_means(

@@ -237,10 +237,26 @@ def test_where_few_files_may_be_open_a_flood_locks_no_sender_out(tmp_path: Path)
         ({"host": "Metrics.Example"}, 200, None),
         ({"host": "evil.example"}, 421, "misdirected"),
         ({"host": "localhost.evil.example"}, 421, "misdirected"),
+        ({"host": "[::1]:8081"}, 200, None),
+        *(
+            ({"host": host}, 421, "misdirected")
+            for host in (
+                "[::1]evil.example",
+                "localhost:evil.example",
+                "[localhost]",
+                "[::1%evil]",
+                "[::1",
+                "::1",
+                "[127.0.0.1]",
+            )
+        ),
+        ({"host": "localhost", "Host": "evil.example"}, 400, None),
         ({"host": "localhost:8081", "origin": "http://localhost:8081"}, 200, None),
         ({"host": "localhost:8081", "origin": "http://localhost:3000"}, 403, "foreign_origin"),
+        ({"host": "localhost:8081", "origin": "https://localhost:8081"}, 403, "foreign_origin"),
         ({"host": "localhost:8081", "origin": "http://evil.example"}, 403, "foreign_origin"),
         ({"host": "127.0.0.1", "origin": "null"}, 403, "foreign_origin"),
+        ({"host": "localhost", "origin": "http://localhost", "Origin": "http://evil.example"}, 400, "bad_request"),
     ],
 )
 def test_the_private_listener_answers_only_for_its_own_names(

@@ -8,6 +8,7 @@ this address (DNS rebinding) sends its own name as ``Host``, and a page of anoth
 """
 
 import ipaddress
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -29,6 +30,8 @@ from holdfast.server.service import Service
 
 MOST_BODY = 256 << 10
 """Of a request on the private listener."""
+_HOST = re.compile(r"(\[(?P<ipv6>[^]%]*)\]|(?P<name>[^][:]*))(:[0-9]*)?")
+"""A host as in URLs, with or without a port."""
 BATCH = "/ingest/v1/batch"
 PROBES = ("/healthz", "/readyz")
 """Here unknown parameters are allowed: load balancers may add their own."""
@@ -129,17 +132,20 @@ class PrivateRules:
         self._names = names
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        problem = self._problem(lowered(scope["headers"])) if scope["type"] == "http" else None
+        problem = self._problem(scope) if scope["type"] == "http" else None
         app = self._app if problem is None else self._answers.refusal(Request(scope), problem)
         await app(scope, receive, send)
 
-    def _problem(self, headers: dict[str, str]) -> Fault | None:
+    def _problem(self, scope: Scope) -> Fault | None:
+        headers = lowered(scope["headers"])
+        if [name for name, _ in scope["headers"]].count(b"origin") > 1:  # the HTTP parser refuses a second Host
+            return Fault("bad_request", "the header Origin is repeated", remedy="send it once")
         host = headers.get("host", "localhost")  # HTTP/1.1 requires it, so no browser leaves it out
-        if not self._is_own(_name_of(host)):
+        if not self._is_own(host):
             remedy = "use an IP address or localhost, or add the name to ingest.private_names"
             return Fault("misdirected", f"this listener does not answer for the name {host[:100]!r}", remedy=remedy)
         origin = headers.get("origin")
-        if origin is not None and origin.lower().partition("://")[2] != host.lower():
+        if origin is not None and origin.lower() != f"{scope['scheme']}://{host.lower()}":
             remedy = "send no Origin, or serve the page from the same host and port"
             return Fault("foreign_origin", f"the web page of {origin[:100]!r} is of another origin", remedy=remedy)
         if "transfer-encoding" in headers:
@@ -148,21 +154,18 @@ class PrivateRules:
             return Fault("too_large", f"the body is longer than {MOST_BODY} bytes", remedy="send a shorter body")
         return None
 
-    def _is_own(self, name: str) -> bool:
+    def _is_own(self, host: str) -> bool:
+        parts = _HOST.fullmatch(host)
+        if parts is None:
+            return False
+        name = (parts["name"] or "").lower().removesuffix(".")
         if name == "localhost" or name in self._names:
             return True
         try:
-            ipaddress.ip_address(name)
+            ipaddress.IPv4Address(name) if parts["ipv6"] is None else ipaddress.IPv6Address(parts["ipv6"])
         except ValueError:
             return False
         return True
-
-
-def _name_of(host: str) -> str:
-    """``Host`` without its port and brackets."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0].lower().removesuffix(".")
 
 
 async def _known_parameters(request: Request) -> None:

@@ -182,7 +182,13 @@ def _steps(column: pa.ChunkedArray) -> "np.ndarray[Any, np.dtype[np.bool_]]":
     before, after = array.slice(0, count - 1), array.slice(1)
     equal = pc.equal(before, after).fill_null(False).to_numpy(zero_copy_only=False)
     nulls = pc.and_(before.is_null(), after.is_null()).to_numpy(zero_copy_only=False)
-    return np.append(True, ~(equal | nulls))
+    return np.append(True, ~(equal | nulls | (_nan(before) & _nan(after))))
+
+
+def _nan(column: pa.ChunkedArray | pa.Array) -> Mask:
+    """Where a number is NaN, which counts as the greatest and equal to itself, as when rows are sorted."""
+    is_float = pa.types.is_floating(column.type)
+    return _mask(pc.is_nan(column).fill_null(False)) if is_float else np.zeros(len(column), np.bool_)
 
 
 def _repeats(rows: pa.Table, keys: Sequence[str]) -> "np.ndarray[Any, np.dtype[np.bool_]]":
@@ -230,6 +236,7 @@ def _compared(rows: pa.Table, current: pa.Table | None, keys: Sequence[str], rul
     if rules.latest_by is not None:
         own, stored = rows.column(rules.latest_by).filter(pa.array(found)), known.column("latest")
         older[found] = _mask(pc.if_else(own.is_valid(), pc.less(own, stored).fill_null(False), stored.is_valid()))
+        older[found] |= _nan(stored) & ~_nan(own)
     return _Found(places, there, same, older)
 
 

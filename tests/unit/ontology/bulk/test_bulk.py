@@ -13,6 +13,7 @@ from holdfast.base.errors import Conflict, Invalid
 from holdfast.objects.layer import Layer
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Object, Page, Part, Pieces, Store, Written
+from holdfast.ontology import Entity, Field
 from holdfast.ontology.bulk.decide import ORDER, RETRACTS, Policy, Rules
 from holdfast.ontology.bulk.load import Loader, Prepared, Request, Run, Task
 from holdfast.ontology.bulk.stage import SIZES, Sizes
@@ -90,6 +91,32 @@ async def test_an_identity_that_comes_twice_refuses_the_load(sizes: Sizes) -> No
         await yard.load(table(tied), rules=Rules(Policy.REPLACE, latest_by="age"))
     with pytest.raises(Invalid, match="latest_by is 'aeg', which is not a field of this type"):
         await yard.load(table(newer), rules=Rules(Policy.REPLACE, latest_by="aeg"))
+
+
+class Reading(Entity):
+    id: Field[str] = Field(primary_key=True)
+    value: Field[float | None] = Field(default=None)
+    place: Field[str]
+
+
+@BOTH
+async def test_latest_by_takes_nan_for_the_greatest_number(sizes: Sizes) -> None:
+    yard = Yard(MemoryStore(), sizes=sizes)
+    nan, rules = float("nan"), Rules(Policy.REPLACE, latest_by="value")
+
+    async def load(*rows: tuple[float | None, str]) -> tuple[int, int]:
+        columns = {"id": ["a"] * len(rows), "value": [each for each, _ in rows], "place": [each for _, each in rows]}
+        tally = (await yard.load(pa.table(columns), Reading, rules)).tally
+        return tally.replaced, tally.older
+
+    await load((6.0, "first"), (nan, "second"), (7.0, "third"))
+    assert await load((8.0, "x")) == (0, 1)
+    assert await load((None, "x")) == (0, 1)
+    assert await load((nan, "fourth"), (nan, "fourth")) == (1, 0)
+    with pytest.raises(Conflict, match="1 identities are in the load more than once"):
+        await load((nan, "x"), (nan, "y"))
+    async with yard.session(Reading) as onto:
+        assert [each.place for each in await onto.all(Reading)] == ["fourth"]
 
 
 @BOTH

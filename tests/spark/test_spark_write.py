@@ -260,7 +260,7 @@ async def test_a_micro_batch_that_is_replayed_writes_nothing(spark: Spark, tmp_p
             "value",
             "holdfast-error:invalid: a write has no option 'latest_bye' (hint: did you mean latest_by",
         ),
-        ("retract_column", "op", "holdfast-error:invalid: retract_column is 'op', and the frame has no such column"),
+        ("retract_column", "op", "holdfast-error:invalid: retract_column is 'op', and there is no such column"),
         ("on_conflict", "skip", "holdfast-error:invalid: Reading.id is missing among the columns"),
     ],
 )

@@ -122,6 +122,35 @@ def test_columns_of_csv_that_say_what_becomes_of_a_row(
     assert desk.do(names) == left
 
 
+@pytest.mark.parametrize(
+    ("name", "words", "code", "said"),
+    [
+        ("custmers.csv", (), 4, "custmers.csv: there is no such file or folder"),
+        ("some.csv", (), 2, "hint: add --format csv"),
+        (
+            "two.parquet",
+            ("--latest-by", "aeg"),
+            2,
+            "--latest-by is 'aeg', which is not a field of this type|age, id, name",
+        ),
+        ("two.parquet", ("--retract-column", "gone"), 2, "--retract-column is 'gone', and|the columns: id, name, age"),
+        ("none.parquet", ("--instead",), 2, "hint: say --allow-empty to retract everything"),
+        ("two.parquet", (), 8, "name the field whose greatest value wins (--latest-by)"),
+        ("other.parquet", (), 8, "say what to do with them: --on-conflict skip or replace"),
+    ],
+)
+def test_errors_name_options_as_they_are_typed(
+    name: str, words: tuple[str, ...], code: int, said: str, desk: PipelineDesk, tmp_path: Path
+) -> None:
+    (tmp_path / "some.csv").write_text("id,name\na,b\n")
+    rows = {"none": [], "one": customers(0, 1), "other": customers(0, 1, "other")}
+    for stem, some in {**rows, "two": [*rows["one"], *rows["other"]]}.items():
+        pq.write_table(table(some), tmp_path / f"{stem}.parquet")
+    desk.json("load", TYPE, str(tmp_path / "one.parquet"), *INLINE)
+    found = desk.text("load", TYPE, str(tmp_path / name), *words, *INLINE, code=code)
+    assert [each for each in said.split("|") if each not in found] == [], found
+
+
 def test_compaction_is_shown_before_it_is_done(desk: PipelineDesk, tmp_path: Path) -> None:
     lines = tmp_path / "one.json"
     for number in range(9):

@@ -317,7 +317,8 @@ class Census(Record):
         """``Invalid`` if ``latest_by`` is not a field that has an order."""
         name = rules.latest_by
         if name is not None and name not in info.columns:
-            raise Invalid(f"latest_by is {name!r}, which is not a field of this type")
+            listed = ", ".join(info.columns)
+            raise Invalid(f"latest_by is {name!r}, which is not a field of this type", remedy=f"its fields: {listed}")
         if name is not None and info.forms[name] in ("json", "list"):
             raise Invalid(f"latest_by is {name!r}, whose values have no order", remedy="name a number or a time")
         described = None if name is None else fields_of(info.schema)[name]

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from holdfast.base import codec
 from holdfast.base.aio import blocking
-from holdfast.base.errors import Invalid
+from holdfast.base.errors import Invalid, NotFound
 from holdfast.objects.client import Client
 from holdfast.objects.open import carried
 from holdfast.objects.uri import StoreSpec
@@ -106,7 +106,8 @@ async def staged_files(
             frame = reading.load(source)
             schema = frame.schema
         except Exception as error:  # py4j and Spark Connect each have their own
-            raise Invalid(
+            kind = NotFound if "PATH_NOT_FOUND" in str(error) else Invalid
+            raise kind(
                 f"{source}: Spark cannot read it ({reason(error)})", remedy="name files, and their format"
             ) from error
         columns = columns_of(schema, staging.typed.type_info(), retract_column, staging.columns.latest_by)

@@ -131,7 +131,8 @@ class Columns:
     def of(cls, names: Sequence[str], info: TypeInfo, retract_column: str | None, latest_by: str | None) -> "Columns":
         """``Invalid`` if the frame has no such column."""
         if retract_column is not None and retract_column not in names:
-            raise Invalid(f"retract_column is {retract_column!r}, and the frame has no such column")
+            said = f"retract_column is {retract_column!r}, and there is no such column"
+            raise Invalid(said, remedy=f"the columns: {', '.join(names)}")
         fields = {*info.fields, *(ENDS if info.ends is not None else ())}
         known = [name for name in READ_COLUMNS if name in names and name not in fields]
         change = retract_column or ("_change_type" if "_change_type" in known else None)
@@ -147,7 +148,7 @@ class Columns:
         for name in set(self.json) & set(found.column_names):
             place = found.schema.get_field_index(name)
             own = found.schema.field(place)
-            if pa.types.is_string(own.type) and own.metadata is None:
+            if pa.types.is_string(own.type) and b"holdfast" not in (own.metadata or {}):
                 found = found.set_column(place, own.with_metadata(JSON_TEXT), found.column(place))
         for place, own in enumerate(found.schema):
             if pa.types.is_decimal(own.type):  # its places are the column's: equal numbers are to be equal texts
@@ -348,7 +349,7 @@ def _check(parts: Sequence[Staged], load_options: LoadOptions) -> None:
     if load_options.rules.instead and not load_options.allow_empty and not any(part.files for part in parts):
         raise Invalid(
             "there are no rows, and they would take the place of all there are",
-            remedy="set allow_empty to retract everything, or look why the frame is empty",
+            remedy="say allow_empty to retract everything, or look why there are none",
         )
 
 

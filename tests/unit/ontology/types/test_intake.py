@@ -104,6 +104,9 @@ def test_nested_columns_and_a_class_derived_from_the_schema() -> None:
     derived = type_info(derived_class(of_schema(form.type_id, form.schema)))
     assert not derived.drift(form.schema)
     assert queued(derived, table) == queued(form, table)
+    with pytest.raises(InvalidValue, match=r"Everything\.whole is missing among the columns") as missing:
+        queued(derived, table.drop_columns(["whole"]))
+    assert (missing.value.remedy or "").startswith("without its class a type has no defaults")
     with pytest.raises(InvalidValue, match=r"Everything\.tier"):
         queued(derived, table.set_column(table.column_names.index("tier"), "tier", pa.array(["lead"])))
 

@@ -158,7 +158,9 @@ def _check_there(info: TypeInfo, name: str, given: Sequence[str]) -> None:
             f"{info.name}.{name} is missing among the columns of the table",
             type_name=info.name,
             field=name,
-            remedy="add the column; fields with a default may be left out",
+            remedy="add the column; fields with a default may be left out"
+            if info.stored is None
+            else "without its class a type has no defaults: add the column, or name the class",
         )
 
 

@@ -83,7 +83,7 @@ async def list_runs(
     ] = None,
     until: Annotated[str | None, typer.Option(metavar="TIME", help="Only runs whose status changed before.")] = None,
     limit: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="How many to list at most, the newest first.")
+        int | None, typer.Option(min=1, metavar="N", help="How many to list at most, the newest first (default: all).")
     ] = None,
 ) -> None:
     """List runs, the latest change of status first.

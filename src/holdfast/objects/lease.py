@@ -95,6 +95,18 @@ class Grant:
     """Released or handed over: it cannot be renewed."""
 
 
+class LeaseHeld(Conflict):
+    """Another owner has the lease."""
+
+    def __init__(self, key: str, owner_id: str, epoch: int, remaining_ms: int) -> None:
+        super().__init__(
+            f"{key}: held by {owner_id} (epoch {epoch}) for another {remaining_ms} ms",
+            remedy="wait for it to be released or to expire",
+        )
+        self.owner_id = owner_id
+        self.remaining_ms = remaining_ms
+
+
 class Lease:
     """One lease as one owner sees it. ``owner_id`` must be unique to this process."""
 
@@ -116,10 +128,7 @@ class Lease:
                     return grant
                 case Held(owner_id, epoch, remaining_ms, _):
                     if not await budget.another():
-                        raise Conflict(
-                            f"{self.key}: held by {owner_id} (epoch {epoch}) for another {remaining_ms} ms",
-                            remedy="wait for it to be released or to expire",
-                        )
+                        raise LeaseHeld(self.key, owner_id, epoch, remaining_ms)
 
     async def try_acquire(self) -> Grant | Held:
         """One attempt: take the lease if it is free, expired, or handed to us.

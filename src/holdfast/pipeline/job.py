@@ -14,7 +14,7 @@ from holdfast.base.clock import iso
 from holdfast.base.codec import Document
 from holdfast.base.errors import Conflict, Incompatible
 from holdfast.base.telemetry import logger
-from holdfast.objects.lease import Lease
+from holdfast.objects.lease import Lease, LeaseHeld
 from holdfast.objects.store import Store
 from holdfast.pipeline import layout
 from holdfast.pipeline.engine.relations import Step
@@ -109,6 +109,12 @@ async def begin(env: Env, job: Job, request: Document) -> Ran:
     return _ran(job, outcome, resumed=False)
 
 
+def _holder(error: Conflict) -> str:
+    if not isinstance(error, LeaseHeld):
+        return str(error)
+    return f"{error.owner_id}, for up to {-(-error.remaining_ms // 1000)} s more"
+
+
 @asynccontextmanager
 async def turn(env: Env, job: Job, owner_id: str, *, wait_ms: int, takeover: bool) -> AsyncIterator[None]:
     """Hold the lease of a job. ``Conflict`` if another driver keeps it for longer than ``wait_ms``. ``takeover`` does
@@ -125,11 +131,12 @@ async def turn(env: Env, job: Job, owner_id: str, *, wait_ms: int, takeover: boo
             except Conflict as error:
                 if not wait_ms:
                     raise
-                env.say(f"{job.name} is another driver's now ({error}); waiting up to {wait_ms // 1000} s", 0, 0)
+                waits = f"waiting up to {wait_ms // 1000} s; --takeover does not wait"
+                env.say(f"{job.name}: another process runs this job ({_holder(error)}); {waits}", 0, 0)
                 await stack.enter_async_context(lease.hold(timeout_ms=wait_ms))
         except Conflict as error:
             raise Conflict(
-                f"job {job.name} is another driver's now ({error})", remedy="wait for it, or use --takeover"
+                f"job {job.name}: another process runs it ({_holder(error)})", remedy="wait for it, or use --takeover"
             ) from error
         yield
 

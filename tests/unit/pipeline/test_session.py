@@ -15,7 +15,7 @@ from tests.integration.servers import free_port
 
 @pytest.mark.parametrize("master", ["nowhere", "local[x]", "local[0]", "spark://host", "http://host:1", "local[2"])
 def test_what_can_be_no_master_is_refused_before_anything_starts(master: str) -> None:
-    with pytest.raises(WrongMaster, match="is no Spark master"):
+    with pytest.raises(WrongMaster, match="is not a Spark master"):
         check_master(master)
 
 

@@ -85,7 +85,7 @@ async def load(
         metadata = {"load": {"files": source, "by": by}}
         name, term_ms = f"{by} {store.ambient.ids.attempt()}", shell.settings.ontology.s3_lease_ttl_ms
         wanted = loading.LoadOptions(rules, load_id, 0, if_head, metadata, name, term_ms, allow_empty)
-        async with engine_for(shell, store, master, conf or []) as engine:
+        async with engine_for(shell, store, master, conf or [], watch) as engine:
             with _options_as_typed():
                 done = await _loaded(store, typed, wanted, engine, (source, style, retract_column), watch)
     tally = done.tally
@@ -208,7 +208,7 @@ async def compact(
     async with (
         open_pipeline(shell) as store,
         Watch(shell.out).shown() as watch,
-        engine_for(shell, store, master, conf or []) as engine,
+        engine_for(shell, store, master, conf or [], watch) as engine,
     ):
         done = await compacted(store, types or [], engine=engine, apply=apply, say=watch.say)
     show_compaction(shell, done.outlooks, done.done, done.removed, (done.bytes_read, done.bytes_written), apply=apply)

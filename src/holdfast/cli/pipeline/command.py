@@ -15,10 +15,12 @@ from holdfast.base.clock import parse_moment, parse_span
 from holdfast.base.errors import HoldfastError, Invalid
 from holdfast.cli.pipeline import bulk as pipeline_bulk
 from holdfast.cli.pipeline.engines import (
+    LOCAL,
     Conf,
     Latest,
     Master,
     Takeover,
+    check_master,
     engine_for,
     open_as_collector_of_garbage,
     open_pipeline,
@@ -106,6 +108,8 @@ async def run(
     _check_jobs(shell, jobs or [], deep=deep, scopes=scope or [])
     _check_options(jobs or [], settle, since_ns=since, until_ns=until, full=full or None, keys=events or inventory)
     named = Named(events or [], inventory)
+    wanted = check_master(shell, master)
+    watch = Watch(shell.out, _opening(shell, jobs or [], wanted))
 
     service = every is not None  # which may start before the first collector
     opened = open_as_collector_of_garbage(shell) if jobs == [GC] else open_pipeline(shell, new=service)
@@ -117,14 +121,14 @@ async def run(
             await _show_plan(shell, store, jobs or [], options, request, named)
             named.check()
             return
-        async with engine_for(shell, store, master, conf or []) as engine:
+        async with engine_for(shell, store, wanted, conf or [], watch) as engine:
             if dry_run:
                 await _show_steps(shell, store, engine, options, jobs or [], {"scopes": scope})
                 return
             if every_s is not None:
-                await _serve(shell, store, jobs or [], engine, options, every_s, metrics)
+                await _serve(shell, store, jobs or [], engine, options, every_s, metrics, watch)
                 return
-            async with Watch(shell.out).shown() as watch:
+            async with watch.shown():
                 ended = await _once(shell, store, jobs or [], engine, options, request, watch, takeover, named)
         _report(shell, ended)
         named.check()
@@ -179,6 +183,13 @@ async def history(
     check_names([] if job is None else [job])
     async with open_pipeline(shell) as store:
         await show_history(shell.out, store, job, limit)
+
+
+def _opening(shell: Shell, jobs: list[str], master: str) -> str:
+    from holdfast.pipeline.drive import check_names  # noqa: PLC0415  # as above
+
+    where = "in this process" if master == LOCAL else f"on Spark at {master}"
+    return f"running {', '.join(check_names(jobs))} for {shell.settings.store.uri} {where}"
 
 
 def _explained(jobs: list[str] | None) -> bool:
@@ -335,6 +346,7 @@ async def _serve(
     options: "Options",
     every_s: float,
     metrics: str | None,
+    watch: Watch,
 ) -> None:
     from holdfast.cli.pipeline.metrics import Figures  # noqa: PLC0415  # as above
     from holdfast.pipeline import serve  # noqa: PLC0415  # as above
@@ -357,7 +369,7 @@ async def _serve(
         await figures.failed(error)
         shell.out.note(f"{error}; trying again in {every_s:g} s")
 
-    async with Watch(shell.out).shown() as watch:
+    async with watch.shown():
         await serve(
             store,
             jobs,

@@ -10,6 +10,7 @@ import typer
 from holdfast.base.aio import blocking
 from holdfast.base.clock import parse_span
 from holdfast.base.errors import Invalid
+from holdfast.cli.pipeline.view import Watch
 from holdfast.cli.shell import Shell
 
 if TYPE_CHECKING:
@@ -18,7 +19,12 @@ if TYPE_CHECKING:
     from holdfast.pipeline import Engine, Options
 
 Master = Annotated[
-    str | None, typer.Option(metavar="URL", help="Spark's master; local runs in this process, without Spark.")
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="Spark's master; local runs in this process, without Spark (default: the setting pipeline.master, "
+        "local[*]).",
+    ),
 ]
 Conf = Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of Spark; repeatable.")]
 Takeover = Annotated[bool, typer.Option("--takeover", help="Do not wait for another driver: fence it.")]
@@ -56,11 +62,22 @@ def as_collector_of_garbage(settings: "Settings") -> "Settings":
     return settings.model_copy(update={"s3": settings.s3.model_copy(update={**given, **secret})})
 
 
-@asynccontextmanager
-async def engine_for(shell: Shell, store: "Client", master: str | None, conf: list[str]) -> "AsyncIterator[Engine]":
-    from holdfast.pipeline import Inline  # noqa: PLC0415  # as above
+def check_master(shell: Shell, master: str | None) -> str:
+    """The master that is asked for, by option or setting; an invalid one is refused before any work begins."""
+    from holdfast.pipeline.engine import session  # noqa: PLC0415  # as above
 
     wanted = master or shell.settings.pipeline.master
+    return wanted if wanted == LOCAL else session.check_master(wanted)
+
+
+@asynccontextmanager
+async def engine_for(
+    shell: Shell, store: "Client", master: str | None, conf: list[str], watch: Watch | None = None
+) -> "AsyncIterator[Engine]":
+    """``watch`` says when Spark starts, which takes seconds."""
+    from holdfast.pipeline import Inline  # noqa: PLC0415  # as above
+
+    wanted = check_master(shell, master)
     if wanted == LOCAL:
         if conf:
             raise Invalid(f"--conf {conf[0]} is about Spark, and local is without it", remedy="leave one of them out")
@@ -70,12 +87,18 @@ async def engine_for(shell: Shell, store: "Client", master: str | None, conf: li
         raise Invalid(
             "a store in memory is this process's alone, and Spark's workers are others", remedy="--master local"
         )
-    from holdfast.pipeline.engine.session import check_ready, read_conf  # noqa: PLC0415  # as above
+    from holdfast.pipeline.engine.session import Spark, check_ready, read_conf, start  # noqa: PLC0415  # as above
     from holdfast.pipeline.engine.spark import SparkEngine  # noqa: PLC0415  # as above
 
     settings = {name: value for each in conf for name, value in read_conf(each).items()}
     hush_py4j()
-    engine = SparkEngine.at(store.spec, wanted, settings, verbose=shell.out.verbose)
+    watch = watch or Watch(shell.out)
+
+    def begin() -> Spark:
+        watch.say(f"starting Spark at {wanted}", 0, 0)
+        return start(wanted, settings, verbose=shell.out.verbose)
+
+    engine = SparkEngine(begin, store.spec)
     await blocking(check_ready, wanted)
     try:
         yield engine

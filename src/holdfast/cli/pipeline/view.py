@@ -15,10 +15,13 @@ if TYPE_CHECKING:
 
 
 class Watch:
-    """Which step a job is at. On a terminal it is drawn; elsewhere nothing is said but for whom a job waits."""
+    """Which step a job is at. On a terminal it is drawn; elsewhere ``opening`` is printed, that Spark starts, and for
+    whom a job waits.
+    """
 
-    def __init__(self, out: Output) -> None:
+    def __init__(self, out: Output, opening: str | None = None) -> None:
         self._out = out
+        self._opening = opening
         self._line = "looking for what is due"
         self._drawn = False
 
@@ -30,6 +33,8 @@ class Watch:
     @asynccontextmanager
     async def shown(self) -> "AsyncIterator[Watch]":
         async with live(self._out, lambda: status_line(self._line)) as self._drawn:
+            if self._opening is not None and not self._drawn:
+                self._out.note(self._opening)
             yield self
 
 

@@ -37,13 +37,16 @@ app = noun_app()
 @app.command()
 async def collector(
     shell: Shell,
-    listen: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="The address for batches.")] = None,
+    listen: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="The address for batches (default 127.0.0.1:8080).")
+    ] = None,
     private: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="The address for reads, metrics and health.")
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="The address for reads, metrics and health (default 127.0.0.1:8081)."),
     ] = None,
     tokens: Annotated[Path | None, typer.Option(metavar="PATH", help="The token file.")] = None,
     acceptance: Annotated[
-        str | None, typer.Option(metavar="MODE", help="s3_manifest, or local_spool for a single collector.")
+        str | None, typer.Option(metavar="MODE", help="s3_manifest (default), or local_spool for a single collector.")
     ] = None,
     spool: Annotated[
         Path | None, typer.Option(metavar="DIR", help="With local_spool: the directory where batches wait.")

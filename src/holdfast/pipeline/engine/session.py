@@ -206,8 +206,9 @@ def check_master(master: str | None) -> str:
     wanted = master or os.environ.get("MASTER") or DEFAULT_MASTER
     if not _MASTER.fullmatch(wanted):
         raise WrongMaster(
-            f"{wanted!r} is no Spark master",
-            remedy="use local[*], local[4], spark://host:port, yarn, k8s://..., or sc://host:port for Spark Connect",
+            f"{wanted!r} is not a Spark master",
+            remedy="use local (without Spark), local[*], local[4], spark://host:port, yarn, k8s://..., or "
+            "sc://host:port for Spark Connect",
         )
     return wanted
 

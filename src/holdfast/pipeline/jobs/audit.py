@@ -86,7 +86,10 @@ BY_PART = Spread(by=("space", "part"), worth=500, order=("key",), work="work")
 
 RULES = rules(
     Severity.INFORMATION,
-    unknown_prefix=("objects of another program beside ours", "nothing: registers of your own may lie anywhere"),
+    unknown_prefix=(
+        "objects of another program beside ours",
+        "an object that is not Holdfast's: nothing to do if it is your own",
+    ),
 )
 
 OURS = (

@@ -82,6 +82,18 @@ TABLES = {
 TOUCHING = ("around", "others", "reported", "listed")
 """Tables that are empty in most runs, because no number was known before."""
 
+PROGRESS = {
+    "objects": "list what was accepted",
+    "looked": "verify batches",
+    "again": "record sequence numbers",
+    "around": "list manifests next to these",
+    "others": "verify overlapping batches",
+    "reported": "report overlaps",
+    "listed": "read the listings of hours",
+    "written": "list batches in their hours",
+}
+"""What is shown while the table of this name is made."""
+
 BY_KEY = Spread(by=("key",), worth=200)
 BY_SHARD = Spread(by=("shard",), worth=50_000, order=("agent", "boot", "seq_start"))
 BY_BOOT = Spread(by=("agent", "boot"), worth=1_000, order=("seq_start", "seq_end"))
@@ -254,7 +266,7 @@ class Reconcile:
     # --- verify, cover, list ---
 
     def _watch(self, step: str) -> Any:
-        return self._env.progress(f"reconcile: {step}")
+        return self._env.progress(f"reconcile: {PROGRESS.get(step, step)}")
 
     async def _list(self, plan: Document, run_id: str) -> Document:
         if not plan["keys"]:

@@ -212,7 +212,7 @@ class RunCheck:
     async def indexed(self, entry: Entry, tally: Tally) -> None:
         """A key of the index: the run that it names is there."""
         said = read_key(entry.key)
-        tally.checked["index of runs"] += 1
+        tally.checked["index entries of runs"] += 1
         if said is None:
             tally.find(RULES["foreign_object"], entry.key, "it is not the key of a run")
         elif isinstance(said[1], RunSummary) and self.look.judges(entry.modified_ns):  # it is written before its run

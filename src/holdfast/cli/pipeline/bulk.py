@@ -156,6 +156,8 @@ def _batches(source: str, style: SourceFormat, info: "TypeInfo") -> "Iterator[pa
     import pyarrow as pa  # noqa: PLC0415  # a help page needs none of it
     from pyarrow import dataset  # noqa: PLC0415  # as above
 
+    from holdfast.pipeline.write.rows import format_hint  # noqa: PLC0415  # as above
+
     place = Path(source)
     if not place.exists():
         raise NotFound(f"{source}: there is no such file or folder", remedy="name one, or leave --master out for a URI")
@@ -165,14 +167,7 @@ def _batches(source: str, style: SourceFormat, info: "TypeInfo") -> "Iterator[pa
         else:
             yield from dataset.dataset(source, format=style.value).to_batches()
     except (pa.ArrowException, OSError, ValueError, TypeError, csv.Error) as error:
-        raise Invalid(f"{source}: {error}", remedy=_format_hint(place, style)) from error
-
-
-def _format_hint(place: Path, style: SourceFormat) -> str:
-    ending = {"jsonl": "json", "ndjson": "json"}.get(place.suffix[1:].lower(), place.suffix[1:].lower())
-    if ending in list(SourceFormat) and ending != style:
-        return f"add --format {ending}"
-    return f"its rows are read as {style.value}: name the right --format"
+        raise Invalid(f"{source}: {error}", remedy=format_hint(source, style.value)) from error
 
 
 def _texts(place: Path, style: SourceFormat, info: "TypeInfo") -> "Iterator[pa.RecordBatch]":

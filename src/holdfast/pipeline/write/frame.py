@@ -28,7 +28,7 @@ from holdfast.pipeline.engine import Engine
 from holdfast.pipeline.engine.session import Spark, is_remote
 from holdfast.pipeline.engine.spark import ROWS, SparkEngine, reason
 from holdfast.pipeline.errors import SparkFailed
-from holdfast.pipeline.write.rows import Columns, LoadOptions, Staged, Typed, known_type, land, stage
+from holdfast.pipeline.write.rows import Columns, LoadOptions, Staged, Typed, format_hint, known_type, land, stage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -106,10 +106,10 @@ async def staged_files(
             frame = reading.load(source)
             schema = frame.schema
         except Exception as error:  # py4j and Spark Connect each have their own
-            kind = NotFound if "PATH_NOT_FOUND" in str(error) else Invalid
-            raise kind(
-                f"{source}: Spark cannot read it ({reason(error)})", remedy="name files, and their format"
-            ) from error
+            said = f"{source}: Spark cannot read it ({reason(error)})"
+            if "PATH_NOT_FOUND" in str(error):
+                raise NotFound(said, remedy="name files that exist") from error
+            raise Invalid(said, remedy=format_hint(source, style)) from error
         columns = columns_of(schema, staging.typed.type_info(), retract_column, staging.columns.latest_by)
         return _staged(frame, replace(staging, columns=columns)), columns
 

@@ -186,6 +186,15 @@ class Columns:
         return found.filter(pc.invert(pc.is_in(column, pa.array(_PASSED_OVER))))
 
 
+def format_hint(source: str, style: str) -> str:
+    """What to do about files that cannot be read in this format."""
+    ending = Path(source).suffix[1:].lower()
+    wanted = {"jsonl": "json", "ndjson": "json"}.get(ending, ending)
+    if wanted in ("parquet", "csv", "json", "orc") and wanted != style:
+        return f"add --format {wanted}"
+    return f"the files are read as {style}: name the right --format"
+
+
 # --- tasks ---
 
 

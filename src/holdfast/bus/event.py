@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationError
 from pydantic_core import PydanticSerializationError
@@ -27,6 +27,8 @@ DEAD_LETTER_TYPE = "event.dead_letter"
 ANY_TYPE = "*"
 """Stands for every type of event."""
 MAX_TYPE_CHARS = 500
+_SHOWN = 60
+"""Characters of a value that an error shows."""
 
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
@@ -44,6 +46,19 @@ class Event(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
     type_name: ClassVar[str] = ""
+
+    if not TYPE_CHECKING:  # checkers derive the signature from the fields
+
+        def __init__(self, /, **fields: Any) -> None:
+            """``BadPayload`` for fields that do not fit."""
+            __tracebackhide__ = True
+            try:
+                super().__init__(**fields)
+            except ValidationError as error:
+                raise _unfit(type(self), error) from None
+
+        # As pydantic's own: validation of a payload, or of an event in another model, does not come here.
+        __init__.__pydantic_base_init__ = True
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
@@ -70,6 +85,20 @@ class Event(BaseModel):
             raise BadPayload(
                 f"{cls.type_name}: {where}: {problem['msg']}", remedy="publish a payload that fits the event's class"
             ) from None
+
+
+def _unfit(cls: type[Event], error: ValidationError) -> BadPayload:
+    problem = error.errors(include_url=False, include_context=False)[0]
+    where = ".".join(str(part) for part in problem["loc"])
+    match problem["type"]:
+        case "missing":
+            return BadPayload(f"{cls.type_name}: {where} is missing", remedy="give it")
+        case "extra_forbidden":
+            fields = ", ".join(cls.model_fields) or "none"
+            return BadPayload(f"{cls.type_name} has no field {where}", remedy=f"its fields: {fields}")
+    found = f"{problem['input']!r}"
+    found = found if len(found) <= _SHOWN else f"{found[: _SHOWN - 3]}..."
+    return BadPayload(f"{cls.type_name}: {where or 'payload'}: {problem['msg']}, found {found}")
 
 
 _registry: dict[str, type[Event]] = {}

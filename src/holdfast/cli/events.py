@@ -116,7 +116,7 @@ async def list_events(
             (each.envelope.id, each.envelope.type, each.status, each.envelope.priority, each.envelope.created_at)
             for each in found
         ]
-        empty = f"no events in namespace {namespace}" + (" are like that" if status or type_name else "")
+        empty = f"no events in namespace {namespace}" + (" match" if status or type_name else "")
         shell.out.table(("id", "type", "status", "priority", "created"), rows, empty=empty)
 
 
@@ -170,7 +170,7 @@ async def replay(
         if shell.out.as_json:
             shell.out.document([each.envelope.document() for each in published])
         elif not published:
-            shell.out.note(f"no events in namespace {namespace} are like that: nothing was replayed")
+            shell.out.note(f"no events in namespace {namespace} match: nothing was replayed")
         for each in published:
             shell.out.line(each.id)
 
@@ -375,6 +375,6 @@ async def _each_letter(
         shell.out.table(
             ("event_id", "handler_id") if drop else ("event_id", "handler_id", "replayed_as"),
             [tuple(each.values()) for each in done],
-            empty=f"no dead letters in namespace {namespace} are like that: nothing was done",
+            empty=f"no dead letters in namespace {namespace} match: nothing was done",
             document=done,
         )

@@ -24,7 +24,7 @@ from holdfast.objects.client import Client
 from holdfast.objects.open import open_store
 from holdfast.runs import layout
 from holdfast.runs.admin import control
-from holdfast.runs.admin.delete import Deleted
+from holdfast.runs.admin.delete import Deleted, check_deletable
 from holdfast.runs.admin.delete import delete as delete_run
 from holdfast.runs.admin.describe import Description, as_document, describe, with_payload
 from holdfast.runs.admin.describe import follow as follow_run
@@ -293,7 +293,7 @@ async def delete(
         list[str] | None,
         typer.Option(metavar="STATUS", help="With --older-than: only runs with this status; repeatable."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="With --older-than: show what would be deleted.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be deleted.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="With --older-than: do not ask.")] = False,
 ) -> None:
     """Delete runs for good.
@@ -302,8 +302,8 @@ async def delete(
     """
     if bool(run_ids) == (older_than is not None):
         raise Invalid("which runs?", remedy="give RUN_IDs, or --older-than SPAN")
-    if run_ids and (status or dry_run or yes):
-        raise Invalid("--status, --dry-run and --yes go with --older-than")
+    if run_ids and (status or yes):
+        raise Invalid("--status and --yes go with --older-than")
     if older_than is not None and force:
         raise Invalid("--force does not go with --older-than", remedy="force the deletion of runs by their ids")
     async with open_runs(shell) as store:
@@ -319,8 +319,8 @@ async def delete(
             if found and not yes:
                 _ask(shell.out, len(found))
             run_ids = [summary.run_id for summary in found]
-        outcomes = await _delete_all(store, list(dict.fromkeys(run_ids or [])), force=force)
-    _show_deleted(shell.out, outcomes)
+        outcomes = await _delete_all(store, list(dict.fromkeys(run_ids or [])), force=force, dry_run=dry_run)
+    _show_deleted(shell.out, outcomes, dry_run=dry_run)
     errors = [outcome for outcome in outcomes.values() if isinstance(outcome, HoldfastError)]
     if errors and older_than is None:
         raise errors[0]
@@ -357,11 +357,16 @@ def _parse_value(text: str | None) -> Any:
         ) from error
 
 
-async def _delete_all(store: Client, run_ids: Sequence[str], *, force: bool) -> dict[str, Deleted | HoldfastError]:
-    """One outcome per run, in the order of the runs."""
+async def _delete_all(
+    store: Client, run_ids: Sequence[str], *, force: bool, dry_run: bool
+) -> dict[str, Deleted | HoldfastError]:
+    """One outcome per run, in the order of the runs; with ``dry_run`` what it would be, as far as refusals go."""
 
     async def one(run_id: str) -> Deleted | HoldfastError:
         try:
+            if dry_run:
+                await (control.existing(store, run_id) if force else check_deletable(store, run_id))
+                return Deleted(run_id)
             return await delete_run(store, run_id, force=force)
         except (NotFound, Refused, Conflict, Corrupt, Invalid) as error:
             return error
@@ -380,20 +385,24 @@ def _ask(out: Output, count: int) -> None:
         raise typer.Exit(1)
 
 
-def _show_deleted(out: Output, outcomes: dict[str, Deleted | HoldfastError]) -> None:
+def _show_deleted(out: Output, outcomes: dict[str, Deleted | HoldfastError], *, dry_run: bool) -> None:
+    was, left = ("would be deleted", "would be left") if dry_run else ("was deleted", "was left")
     documents: list[dict[str, Any]] = []
     for run_id, outcome in outcomes.items():
         if isinstance(outcome, HoldfastError):
             documents.append({"run_id": run_id, "deleted": False, "reason": str(outcome)})
-            out.line(f"{run_id} was left: {outcome}")
+            out.line(f"{run_id} {left}: {outcome}")
             continue
         kept = list(outcome.kept_for)
-        documents.append({"run_id": run_id, "deleted": True, "objects": outcome.removed, "kept_for": kept})
-        out.line(f"{run_id} was deleted" + (f", except for payloads that {', '.join(kept)} need" if kept else ""))
+        if dry_run:
+            documents.append({"run_id": run_id, "deleted": False})
+        else:
+            documents.append({"run_id": run_id, "deleted": True, "objects": outcome.removed, "kept_for": kept})
+        out.line(f"{run_id} {was}" + (f", except for payloads that {', '.join(kept)} need" if kept else ""))
     if out.as_json:
         out.document(documents)
-    deleted = sum(document["deleted"] for document in documents)
-    out.note(f"{deleted:,} of {counted(len(outcomes), 'run')} deleted")
+    deleted = sum(isinstance(outcome, Deleted) for outcome in outcomes.values())
+    out.note(f"{deleted:,} of {counted(len(outcomes), 'run')} {was.removeprefix('was ')}")
 
 
 # --- how runs look ---

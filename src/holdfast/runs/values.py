@@ -54,7 +54,7 @@ def register(kind: type, name: str, encode: Callable[[Any], Any], decode: Callab
     _by_type[kind] = _by_name[name] = Codec(name, encode, decode)
 
 
-register(bytes, "bytes", lambda v: base64.b64encode(v).decode(), base64.b64decode)
+register(bytes, "bytes", lambda v: base64.b64encode(v).decode(), lambda v: base64.b64decode(v, validate=True))
 register(datetime, "datetime", datetime.isoformat, datetime.fromisoformat)
 register(date, "date", date.isoformat, date.fromisoformat)
 register(time, "time", time.isoformat, time.fromisoformat)

@@ -40,6 +40,22 @@ def test_a_payload_must_fit() -> None:
             OrderPlaced.from_payload(payload)
 
 
+def test_fields_that_do_not_fit_are_an_error_of_the_library() -> None:
+    class Parcel(Event):
+        grams: int
+        order: OrderPlaced | None = None
+
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({}, "parcel: grams is missing"),
+        ({"grams": "heavy"}, "parcel: grams: Input should be a valid integer.*, found 'heavy'"),
+        ({"grams": 1, "weight": 1}, "parcel has no field weight"),
+        ({"grams": 1, "order": {}}, "parcel: order.order_id is missing"),
+    ]
+    for fields, message in cases:
+        with pytest.raises(BadPayload, match=message):
+            Parcel(**fields)
+
+
 def test_the_plain_shape_is_read_and_written_as_it_is() -> None:
     envelope = Envelope.parse({**PLAIN, "colour": "red"}, key="k")
     assert envelope.document() == {**PLAIN, "colour": "red"}

@@ -161,6 +161,10 @@ class TestDelete:
         assert [line.split()[0] for line in shown.splitlines()] == ["run", "failed", "a", "2"]
         assert shown.endswith("2 runs would be deleted\n")
         assert [run["run_id"] for run in desk.json("delete", "--older-than", "0s", "--dry-run")] == ["failed", "a"]
+        assert desk.text("delete", "a", "--dry-run") == "a would be deleted\n1 of 1 run would be deleted\n"
+        shown = desk.text("delete", "open", "a", "--dry-run", code=7)
+        assert "open would be left: run open is suspended\na would be deleted\n1 of 2 runs would be deleted\n" in shown
+        assert "open would be deleted" in desk.text("delete", "open", "--force", "--dry-run")
         monkeypatch.setattr("sys.stdin", io.StringIO(""))
         shown = desk.text("delete", "--older-than", "0s", code=7)
         assert shown == "error: 2 runs would be deleted, and input is no terminal\nhint: confirm with --yes\n"

@@ -114,6 +114,7 @@ GONE = [
     {"$type": "dict", "value": [[[], 1]]},
     {"$type": "set", "value": [[]]},
     {"$type": "bytes", "value": "é"},
+    {"$type": "bytes", "value": "!"},
     {"$type": "bytes", "value": "!", "charset": "x"},
     {"$type": "decimal", "value": "x"},
     {"$type": "timedelta", "value": [1e300, 0, 0]},

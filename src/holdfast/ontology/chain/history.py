@@ -289,7 +289,8 @@ async def commit_at(moment: Moment, chain: Chain, ledger: Ledger, *, strict: boo
         if moment < 0:
             raise Invalid(f"there is no commit {moment}", remedy="commits count from 1; 0 is the empty store")
         if moment > head and strict:
-            raise NotFound(f"there is no commit {moment} yet; the head is commit {head}")
+            message = f"there is no commit {moment} yet; the head is commit {head}"
+            raise NotFound(message, remedy="leave out strict to take the head")
         return min(moment, head)
     if (tagged := await _tagged(moment, chain, ledger)) is not None:
         return min(tagged, head)

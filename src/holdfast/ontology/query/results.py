@@ -142,7 +142,7 @@ def does_not_hold(place: str, kind: str, value: str) -> Invalid:
 def one_of(found: Iterable[M], label: str) -> M:
     listed = list(found)
     if not listed:
-        raise NoResult(f"no {label} is like that", remedy="ask for first() where there may be none")
+        raise NoResult(f"no {label} matches", remedy="ask for first() where there may be none")
     if len(listed) > 1:
-        raise SeveralResults(f"more than one {label} is like that")
+        raise SeveralResults(f"more than one {label} matches")
     return listed[0]

@@ -60,7 +60,8 @@ def check_number(name: str, value: object, *, least: float = 0, most: float = ma
         or not math.isfinite(value)
         or not least <= value <= most
     ):
-        wanted = f"{'an integer' if whole else 'a number'} of at least {least:g}"
+        kind = "an integer" if whole else "a number"
+        wanted = f"{kind} of at least {least:g}" if least > -math.inf else "a finite number"
         raise Invalid(f"{name}={value!r:.80} is not {wanted}" + (f" and at most {most:g}" if most < math.inf else ""))
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from holdfast.cli.main import run
 from holdfast.objects import Client
+from holdfast.pipeline.errors import SparkFailed
 from holdfast.telemetry.accept.layout import ACCEPTED_BY_TIME
 from tests.unit.cli.desk import Desk
 from tests.unit.pipeline.field import Field
@@ -221,3 +222,20 @@ def test_as_a_service_it_serves_figures_and_ends_when_asked(desk: PipelineDesk, 
     assert counted is not None
     assert float(counted[1]) >= 6
     assert health["healthy"] is True
+
+
+def test_the_start_of_spark_and_a_wrong_master_are_said_at_once(
+    desk: PipelineDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(master: str, *_: object, **__: object) -> None:
+        raise SparkFailed(f"{master} is down")
+
+    monkeypatch.setattr("holdfast.pipeline.engine.session.check_ready", lambda _: None)
+    monkeypatch.setattr("holdfast.pipeline.engine.session.start", start)
+    assert "'yarnx' is not a Spark master" in desk("run", "--master", "yarnx")[2], "before the store is looked for"
+    desk.fill(5)
+    _, _, err = desk("run", "reconcile", "--master", "local[1]")
+    lines = err.splitlines()
+    assert re.fullmatch(r"running reconcile for file:\S+ on Spark at local\[1\]", lines[0])
+    assert lines[1] == "starting Spark at local[1]"
+    assert "local[1] is down" in lines[2]

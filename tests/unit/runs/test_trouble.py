@@ -42,7 +42,7 @@ async def test_a_failed_step_that_was_caught_stays_failed(caplog: pytest.LogCapt
     ]
 
 
-async def test_a_failed_run_is_retried_from_the_step_that_failed() -> None:
+async def test_a_failed_run_is_retried_from_the_step_that_failed(caplog: pytest.LogCaptureFixture) -> None:
     desk = Desk()
     broken = True
 
@@ -66,6 +66,7 @@ async def test_a_failed_run_is_retried_from_the_step_that_failed() -> None:
         "StepFailed: step bad failed: ValueError: down",
         False,
     )
+    assert "run r failed: StepFailed: step bad failed: ValueError: down\nTraceback" in caplog.text
     assert (await work.start(desk.store(), run_id="r")).status == "failed"
     assert desk.calls == {"good": 1, "bad": 1}, "not due yet"
     desk.watch.advance(seconds=2)

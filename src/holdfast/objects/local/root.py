@@ -14,9 +14,10 @@ own files, and where the filesystem takes two names for one that the layout keep
 
 import errno
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from holdfast.base import codec
 from holdfast.base.clock import Clock
@@ -25,6 +26,8 @@ from holdfast.objects.local.files import FULL, Folder, Staging, is_folder
 from holdfast.objects.local.locks import Locks
 from holdfast.objects.local.names import CONTROL
 from holdfast.objects.local.tree import Folders, Tree
+
+T = TypeVar("T")
 
 LAYOUT_FORMAT = "holdfast.local"
 LAYOUT_VERSION = 1
@@ -192,16 +195,12 @@ def _misplaced(store: bytes, name: bytes) -> Refused:
 
 def _fold_in(root: Folder, store: bytes) -> bool | None:
     """The layout's ``fold``; None if there is no layout yet. Links in the place of its files are refused."""
-    control = root.child(CONTROL)
+    control = _found(root.child, root, CONTROL, store)
     if control is None:
-        if root.look(CONTROL) is not None:
-            raise _misplaced(store, CONTROL)
         return None
     with control:
-        file = control.file(_LAYOUT)
+        file = _found(control.file, control, _LAYOUT, store)
         if file is None:
-            if control.look(_LAYOUT) is not None:
-                raise _misplaced(store, _LAYOUT)
             return None
         with file:
             body = file.read(0, file.size)
@@ -209,6 +208,16 @@ def _fold_in(root: Folder, store: bytes) -> bool | None:
     document = codec.decode(body, key=name)
     codec.expect(document, format_name=LAYOUT_FORMAT, newest=LAYOUT_VERSION, key=name)
     return document.get("fold") is True
+
+
+def _found(opened: Callable[[bytes], T | None], folder: Folder, name: bytes, store: bytes) -> T | None:
+    """What is opened under this name; None if there is nothing. Anything of another kind is refused."""
+    found = opened(name)
+    if found is None and folder.look(name) is not None:
+        found = opened(name)  # a writer may have made it between the two calls
+        if found is None:
+            raise _misplaced(store, name)
+    return found
 
 
 def _names_are_folded(staging: Staging) -> bool:

@@ -15,6 +15,8 @@ import pytest
 from holdfast.base.errors import Corrupt, Incompatible, Invalid, Refused
 from holdfast.objects.local import LocalStore
 from holdfast.objects.local import root as local_root
+from holdfast.objects.local.files import Folder
+from holdfast.objects.store import OVERWRITE
 from tests.unit.objects.local.local_kit import contents, files, keys, staged
 
 PROJECT = Path(__file__).parents[4]
@@ -65,6 +67,21 @@ async def test_before_there_is_a_layout_plain_files_are_found(root: Path) -> Non
     assert (await store.get("a")).body == b"copied in"
     assert await store.link("a", root / "b") == 9
     assert await contents(store) == {"a": b"copied in", "b": b"copied in"}
+
+
+async def test_a_store_that_another_writer_makes_meanwhile_is_read(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root.mkdir()
+    look = Folder.look
+    other = LocalStore(root)
+
+    def made_before(folder: Folder, name: bytes) -> os.stat_result | None:
+        monkeypatch.setattr(Folder, "look", look)
+        other._put("a", b"1", OVERWRITE)
+        return look(folder, name)
+
+    store = LocalStore(root)
+    monkeypatch.setattr(Folder, "look", made_before)
+    assert (await store.get("a")).body == b"1"
 
 
 async def test_where_names_are_folded_keys_are_kept_apart(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

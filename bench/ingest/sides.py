@@ -82,6 +82,10 @@ def relay(place: str) -> Iterator[Relay]:
         process.communicate()
 
 
+OLD = {"HOLDFAST_INGEST__BACKFILL": "true"}
+"""The batches are the same in every run, so their records become too old."""
+
+
 @contextmanager
 def collector(store_uri: str, folder: Path, environ: dict[str, str]) -> Iterator[Collector]:
     _, token = add_token(folder / "tokens.toml", ("*",), Ambient.system())
@@ -90,7 +94,7 @@ def collector(store_uri: str, folder: Path, environ: dict[str, str]) -> Iterator
     command += ["--tokens", str(folder / "tokens.toml"), "--listen", "127.0.0.1:0", "--private", "127.0.0.1:0"]
     process = subprocess.Popen(
         command,
-        env={**os.environ, **environ, **limits, "HOLDFAST_INGEST__CONCURRENCY": "1000"},
+        env={**os.environ, **environ, **limits, "HOLDFAST_INGEST__CONCURRENCY": "1000", **OLD},
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,

@@ -10,9 +10,18 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    Strict,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import PydanticSerializationError
 
 from holdfast.base import codec
@@ -47,18 +56,14 @@ class Event(BaseModel):
 
     type_name: ClassVar[str] = ""
 
-    if not TYPE_CHECKING:  # checkers derive the signature from the fields
-
-        def __init__(self, /, **fields: Any) -> None:
-            """``BadPayload`` for fields that do not fit."""
-            __tracebackhide__ = True
-            try:
-                super().__init__(**fields)
-            except ValidationError as error:
-                raise _unfit(type(self), error) from None
-
-        # As pydantic's own: validation of a payload, or of an event in another model, does not come here.
-        __init__.__pydantic_base_init__ = True
+    @model_validator(mode="wrap")
+    @classmethod
+    def _check_fields(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        """``BadPayload`` for fields that do not fit."""
+        try:
+            return handler(data)
+        except ValidationError as error:
+            raise _unfit(cls, error) from None
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
@@ -77,14 +82,7 @@ class Event(BaseModel):
 
     @classmethod
     def from_payload(cls, payload: Mapping[str, Any]) -> Self:
-        try:
-            return cls.model_validate(dict(payload))
-        except ValidationError as error:
-            problem = error.errors(include_url=False, include_input=False)[0]
-            where = ".".join(str(part) for part in problem["loc"]) or "payload"
-            raise BadPayload(
-                f"{cls.type_name}: {where}: {problem['msg']}", remedy="publish a payload that fits the event's class"
-            ) from None
+        return cls.model_validate(dict(payload))
 
 
 def _unfit(cls: type[Event], error: ValidationError) -> BadPayload:

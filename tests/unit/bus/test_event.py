@@ -49,7 +49,7 @@ def test_fields_that_do_not_fit_are_an_error_of_the_library() -> None:
         ({}, "parcel: grams is missing"),
         ({"grams": "heavy"}, "parcel: grams: Input should be a valid integer.*, found 'heavy'"),
         ({"grams": 1, "weight": 1}, "parcel has no field weight"),
-        ({"grams": 1, "order": {}}, "parcel: order.order_id is missing"),
+        ({"grams": 1, "order": {}}, "order.placed: order_id is missing"),
     ]
     for fields, message in cases:
         with pytest.raises(BadPayload, match=message):

@@ -131,15 +131,15 @@ def test_columns_of_csv_that_say_what_becomes_of_a_row(
             "two.parquet",
             ("--latest-by", "aeg"),
             2,
-            "--latest-by is 'aeg', which is not a field of this type|age, id, name",
+            "latest_by is 'aeg', which is not a field of this type|age, id, name",
         ),
-        ("two.parquet", ("--retract-column", "gone"), 2, "--retract-column is 'gone', and|the columns: id, name, age"),
-        ("none.parquet", ("--instead",), 2, "hint: say --allow-empty to retract everything"),
-        ("two.parquet", (), 8, "name the field whose greatest value wins (--latest-by)"),
-        ("other.parquet", (), 8, "say what to do with them: --on-conflict skip or replace"),
+        ("two.parquet", ("--retract-column", "gone"), 2, "retract_column is 'gone', and|the columns: id, name, age"),
+        ("none.parquet", ("--instead",), 2, "hint: set allow_empty to retract everything"),
+        ("two.parquet", (), 8, "name the field whose greatest value wins (latest_by)"),
+        ("other.parquet", (), 8, "say what to do with them: on_conflict skip or replace"),
     ],
 )
-def test_errors_name_options_as_they_are_typed(
+def test_errors_say_what_is_wrong_and_what_there_is(
     name: str, words: tuple[str, ...], code: int, said: str, desk: PipelineDesk, tmp_path: Path
 ) -> None:
     (tmp_path / "some.csv").write_text("id,name\na,b\n")

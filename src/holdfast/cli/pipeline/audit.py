@@ -193,7 +193,7 @@ def _show(shell: Shell, record: "Audited") -> None:
             more = record.found[rule] - min(shown[rule], SHOWN)
             shell.out.line(f"{rule}: {remedy}" + (f" ({more:,} more)" if more else ""))
     checked = {what: count for what, count in record.checked.items() if what != "runs at work"}
-    looked = ", ".join(f"{count:,} {_one(what) if count == 1 else what}" for what, count in checked.items())
+    looked = ", ".join(f"{what} {count:,}" for what, count in checked.items())
     verdict = counted(record.errors, "error") if not record.good else "nothing is wrong"
     shell.out.line(f"audit {record.audit_id}: {verdict}; {_read(record)}, through {iso(record.through_unix_ns)}")
     shell.out.line(f"looked at: {looked or 'nothing: the store is empty, or everything in it is younger'}")
@@ -274,15 +274,3 @@ def _rows(columns: list[str], rows: list[tuple[str, str]], *, head: bool = True)
     titles = f"<tr>{''.join(f'<th>{escape(each)}</th>' for each in columns)}</tr>" if head else ""
     body = "".join(f'<tr><td class="key">{escape(first)}</td><td>{escape(second)}</td></tr>' for first, second in rows)
     return f"<table>{titles}{body}</table>"
-
-
-def _one(what: str) -> str:
-    """The kind of one object: the first plural of the name in the singular, as in ``claim of other writers``."""
-    words = what.split()
-    plural = next((number for number, word in enumerate(words) if word.endswith("s")), None)
-    if plural is not None:
-        word = words[plural].removesuffix("s")
-        words[plural] = (
-            f"{word[:-2]}y" if word.endswith("ie") else word.removesuffix("e") if word.endswith(("che", "xe")) else word
-        )
-    return " ".join(words)

@@ -1,9 +1,7 @@
 """``holdfast pipeline load|compact``: files of any size into a type as one commit, and large types into few files."""
 
 import csv
-import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
 from io import TextIOWrapper
@@ -13,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.base.errors import HoldfastError, Invalid, NotFound
+from holdfast.base.errors import Invalid, NotFound
 from holdfast.cli.onto.shared import By
 from holdfast.cli.onto.upkeep import show_compaction
 from holdfast.cli.pipeline.engines import Conf, Master, engine_for, open_pipeline
@@ -86,8 +84,7 @@ async def load(
         name, term_ms = f"{by} {store.ambient.ids.attempt()}", shell.settings.ontology.s3_lease_ttl_ms
         wanted = loading.LoadOptions(rules, load_id, 0, if_head, metadata, name, term_ms, allow_empty)
         async with engine_for(shell, store, master, conf or [], watch) as engine:
-            with _options_as_typed():
-                done = await _loaded(store, typed, wanted, engine, (source, style, retract_column), watch)
+            done = await _loaded(store, typed, wanted, engine, (source, style, retract_column), watch)
     tally = done.tally
     shell.out.record(
         {
@@ -102,24 +99,6 @@ async def load(
             "replayed": done.replayed,
         }
     )
-
-
-@contextmanager
-def _options_as_typed() -> Iterator[None]:
-    """Errors name arguments of ``pipeline.load``: call them as the command does."""
-    try:
-        yield
-    except HoldfastError as error:
-        error.args = tuple(_ARGUMENT.sub(_option, each) if isinstance(each, str) else each for each in error.args)
-        error.remedy = None if error.remedy is None else _ARGUMENT.sub(_option, error.remedy)
-        raise
-
-
-_ARGUMENT = re.compile(r"\b(?:allow_empty|on_conflict|latest_by|retract_column)\b")
-
-
-def _option(argument: re.Match[str]) -> str:
-    return f"--{argument[0].replace('_', '-')}"
 
 
 async def _loaded(

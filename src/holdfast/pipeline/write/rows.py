@@ -358,7 +358,7 @@ def _check(parts: Sequence[Staged], load_options: LoadOptions) -> None:
     if load_options.rules.instead and not load_options.allow_empty and not any(part.files for part in parts):
         raise Invalid(
             "there are no rows, and they would take the place of all there are",
-            remedy="say allow_empty to retract everything, or look why there are none",
+            remedy="set allow_empty to retract everything, or look why there are none",
         )
 
 

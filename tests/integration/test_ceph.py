@@ -25,7 +25,7 @@ def s3_server() -> S3Server:
     return ceph_gateway()
 
 
-def test_losing_updates_meet_409_and_it_is_told_apart(s3_server: S3Server, bucket: str) -> None:
+def test_losing_updates_get_a_409_that_is_classified(s3_server: S3Server, bucket: str) -> None:
     total = Report()
     for number in range(ROUNDS):
         keys = [f"round-{number}/{key}" for key in range(5)]

@@ -277,7 +277,7 @@ def test_a_listener_for_other_machines_without_tls_is_warned_of(tmp_path: Path) 
     assert [line for line in log.splitlines() if "without TLS" in line and '"level": "warning"' in line]
 
 
-def test_logs_that_nobody_reads_hold_nothing_up(tmp_path: Path) -> None:
+def test_unread_logs_block_nothing(tmp_path: Path) -> None:
     token = make_token(tmp_path / "tokens.toml", "web-*")
     with collectors(folder(tmp_path / "store"), tmp_path / "tokens.toml", ()) as (one,):
         assert one.process.stderr is not None

@@ -108,7 +108,7 @@ async def test_live_collectors_lose_nothing_to_a_collector_of_garbage_without_pa
         pytest.param("meta/pipeline/gc/v1/", 3, "before", marks=pytest.mark.soak),  # deleted, and not concluded
     ],
 )
-def test_the_next_driver_goes_on_where_a_killed_one_stood(place: Place, prefix: str, nth: int, when: str) -> None:
+def test_the_next_driver_continues_where_a_killed_one_stopped(place: Place, prefix: str, nth: int, when: str) -> None:
     async def prepare() -> None:
         async with place.open() as store:
             for number in range(3):

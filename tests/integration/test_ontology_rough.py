@@ -33,7 +33,7 @@ class Entry(Entity):
     value: Field[int]
 
 
-async def test_a_killed_writer_leaves_all_that_it_was_told_and_one_more_at_most(place: Place) -> None:
+async def test_a_killed_writer_leaves_all_acknowledged_writes_and_one_more_at_most(place: Place) -> None:
     environ = {"HOLDFAST_ONTOLOGY__S3_LEASE_TTL_MS": "900", "PATH": "", "PYTHONPATH": str(ROOT), **place.environ}
     process = subprocess.Popen(
         [sys.executable, "-c", WRITER, place.uri],

@@ -41,7 +41,7 @@ def killed(place: Place, prefix: str, nth: int, when: str, master: str = "local"
 
 
 @pytest.mark.parametrize(("prefix", "nth", "when"), POINTS)
-def test_the_next_driver_goes_on_where_a_killed_one_stood(place: Place, prefix: str, nth: int, when: str) -> None:
+def test_the_next_driver_continues_where_a_killed_one_stopped(place: Place, prefix: str, nth: int, when: str) -> None:
     async def prepare() -> Field:
         async with place.open() as store:
             field = Field(store)

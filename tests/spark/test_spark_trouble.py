@@ -27,7 +27,7 @@ PATIENCE_S = 240
 
 @pytest.mark.soak
 @pytest.mark.timeout(2 * PATIENCE_S)
-async def test_a_run_of_a_killed_driver_is_gone_on_with(engine: Engines, tmp_path: Path) -> None:
+async def test_a_run_of_a_killed_driver_is_continued(engine: Engines, tmp_path: Path) -> None:
     place = folder(tmp_path / "store")
     field = await prepared(place.uri)
     await asyncio.to_thread(killed, place, "manifests/v1/", 2, "before", "local[2]")

@@ -264,7 +264,7 @@ async def test_a_micro_batch_that_is_replayed_writes_nothing(spark: Spark, tmp_p
         ("on_conflict", "skip", "holdfast-error:invalid: Reading.id is missing among the columns"),
     ],
 )
-def test_an_option_that_means_nothing_is_told_before_a_task_starts(
+def test_an_unknown_option_is_an_error_before_a_task_starts(
     tmp_path: Path, option: str, value: str, answer: str
 ) -> None:
     given = {"store": f"file:{tmp_path}", "class": TYPE, option: value}

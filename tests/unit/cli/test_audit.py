@@ -27,7 +27,7 @@ def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Desk:
 NOW = ("audit", "run", "--master", "local", "--older-than", "0s")
 
 
-def test_an_audit_is_a_table_a_document_and_a_page_and_its_exit_code_tells(desk: Desk, tmp_path: Path) -> None:
+def test_an_audit_is_a_table_a_document_a_page_and_an_exit_code(desk: Desk, tmp_path: Path) -> None:
     blob = desk.do(fill)
     assert desk("pipeline", "run", "--master", "local")[0] == 0
     good = desk.json(*NOW, "--deep")

@@ -134,7 +134,7 @@ def test_of_a_certificate_and_its_key_the_one_that_is_wrong_is_named(
     assert not (tmp_path / "store").exists()
 
 
-def test_a_key_with_a_password_is_refused_and_nobody_is_asked(console: Console, tokens: Path, tmp_path: Path) -> None:
+def test_a_key_with_a_password_is_refused_without_a_prompt(console: Console, tokens: Path, tmp_path: Path) -> None:
     locked = tmp_path / "locked.pem"
     subprocess.run(
         ["openssl", "pkey", "-in", TLS / "key.pem", "-aes256", "-passout", "pass:secret", "-out", locked], check=True

@@ -60,7 +60,7 @@ def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest
     return GcDesk(tmp_path, capsys)
 
 
-def test_a_run_is_dry_unless_it_is_told_to_apply_and_every_deletion_can_be_seen(desk: GcDesk) -> None:
+def test_a_run_is_dry_without_apply_and_every_deletion_can_be_seen(desk: GcDesk) -> None:
     desk.fill()
     code, out, err = desk("run", "--kinds", "orphans")
     assert code == 0
@@ -92,7 +92,7 @@ def test_what_is_not_there_is_named(desk: GcDesk) -> None:
     assert (code, "names none" in err) == (2, True)
 
 
-def test_a_kind_without_its_setting_is_told_to_be_off(desk: GcDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kind_without_its_setting_is_shown_as_off(desk: GcDesk, monkeypatch: pytest.MonkeyPatch) -> None:
     desk.fill()
     off = "expire-batches: nothing expires, because retention.raw_batches_s is not set\n"
     code, _, err = desk("plan", "--kinds", "expire-batches")

@@ -65,7 +65,7 @@ def test_a_label_that_no_series_has_is_named(desk: MetricsDesk) -> None:
         desk.do(pipeline.run)
 
 
-def test_a_batch_that_cannot_be_read_is_told(desk: MetricsDesk) -> None:
+def test_a_batch_that_cannot_be_read_is_reported(desk: MetricsDesk) -> None:
     async def spoil(store: Client) -> None:
         keys = [key async for key in store.keys("raw-blobs/")]
         await store.put(keys[0], b"nothing")

@@ -26,7 +26,7 @@ async def at(store: Client, ago_s: int) -> None:
     await Checkpoints(store, store.ambient).advance(str(ago_s), Checkpoint(through_ns))
 
 
-async def test_a_service_that_stands_by_tells_how_far_the_other_is() -> None:
+async def test_a_standby_service_shows_how_far_the_other_is() -> None:
     async with open_store("memory:") as store:
         figures = Figures(store, 0.01)
         stop = asyncio.Event()

@@ -172,7 +172,7 @@ async def test_an_odd_key_that_is_refused_on_one_provider_may_be_refused() -> No
     assert (finding.verdict, finding.figure) == ("broken", "'UPPER' is refused")
 
 
-async def test_what_cannot_be_cleaned_up_is_told_and_hides_no_error() -> None:
+async def test_what_cannot_be_cleaned_up_is_reported_and_hides_no_error() -> None:
     class Keeps(SharedMemoryStore):
         async def delete_many(self, keys):  # type: ignore[no-untyped-def]  # the port's signature
             raise Denied("no permission to delete")
@@ -201,7 +201,7 @@ async def test_a_store_that_loses_bytes_is_corrupt() -> None:
 
 
 @pytest.mark.parametrize(("landed", "answer"), [(True, 1), (False, 0)])
-async def test_a_probe_that_may_be_left_is_told(landed: bool, answer: int) -> None:
+async def test_a_probe_that_may_be_left_is_reported(landed: bool, answer: int) -> None:
     class Cut(SharedMemoryStore):
         async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
             if landed:

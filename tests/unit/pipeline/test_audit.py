@@ -48,7 +48,7 @@ async def test_a_planted_fault_is_found_and_nothing_else(healthy: tuple[Shelf, i
 
 
 @pytest.mark.parametrize("garbage", REMARKS, ids=[each.name for each in REMARKS])
-async def test_garbage_is_told_and_is_not_wrong(healthy: tuple[Shelf, int], garbage: Fault) -> None:
+async def test_garbage_is_reported_and_is_not_an_error(healthy: tuple[Shelf, int], garbage: Fault) -> None:
     async with reopened(*healthy) as here:
         expected = await garbage.plant(here.store)
         here.clock.pass_by(HOUR)

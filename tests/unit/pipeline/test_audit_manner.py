@@ -43,7 +43,7 @@ class Died(BaseException):
 
 
 @pytest.mark.parametrize("step", ["claims", "record"])
-async def test_the_next_driver_goes_on_where_a_dead_one_stood(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_next_driver_continues_where_a_dead_one_stopped(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with place() as here:
         await batches(here, 3)
         stage, publish = staged.publish, Audit._publish

@@ -18,7 +18,7 @@ async def orphans(desk: GcDesk) -> set[str]:
     return {each.key for each in report.findings if each.kind in ORPHANS}
 
 
-async def test_what_a_killed_sink_leaves_is_told_and_collected() -> None:
+async def test_what_a_killed_sink_leaves_is_reported_and_collected() -> None:
     seen: set[str] = set()
     for at in range(1, 400, 1 if SOAKING else 4):
         desk = GcDesk()

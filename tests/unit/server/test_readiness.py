@@ -46,7 +46,7 @@ async def test_the_newest_write_counts_and_a_store_is_tried_with_as_much_as_it_r
         assert len((await desk.service.store.get(key)).body) == len(body)
 
 
-async def test_who_shows_no_token_is_told_no_address_and_no_path(tmp_path: Path) -> None:
+async def test_without_a_token_no_address_and_no_path_is_shown(tmp_path: Path) -> None:
     async with server_desk(tmp_path) as desk:
         assert (await desk.ingest.get("/readyz")).json() == {"status": "ready"}
         desk.script.script += ["busy"] * 4
@@ -123,7 +123,7 @@ class HangingDisk(Layer):
         return await super().put(key, body, mode)
 
 
-async def test_of_a_disk_that_hangs_who_asks_is_told_so_and_it_is_not_asked_again(tmp_path: Path) -> None:
+async def test_a_disk_that_hangs_is_an_error_and_is_not_asked_again(tmp_path: Path) -> None:
     desk = SpoolDesk()
     disk = HangingDisk(MemoryStore(clock=desk.watch))
     spool = Spool(disk, Notes(tmp_path / FILE, desk.watch))

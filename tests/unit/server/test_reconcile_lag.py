@@ -22,7 +22,7 @@ async def metric(desk: ServerDesk) -> float:
     return float(line.split()[1])
 
 
-async def test_lag_is_told_once_a_reconciler_has_run(tmp_path: Path) -> None:
+async def test_lag_is_reported_once_a_reconciler_has_run(tmp_path: Path) -> None:
     async with server_desk(tmp_path) as desk:
         ready = await desk.get("/readyz")
         assert (ready["reconcile_lag_s"], ready["reconcile_problem"]) == (None, "no reconciler has run")

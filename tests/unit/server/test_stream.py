@@ -55,7 +55,7 @@ async def test_every_event_has_the_fields_that_are_described(tmp_path: Path) -> 
         assert set(re.findall(r"`(\w+)`", documented[name])) == fields
 
 
-async def test_nobody_on_the_way_keeps_a_stream(tmp_path: Path) -> None:
+async def test_no_proxy_may_cache_a_stream(tmp_path: Path) -> None:
     async with server_desk(tmp_path) as desk, listening(private_app(desk.service)) as url:
         async with httpx.AsyncClient() as http, http.stream("GET", f"{url}/api/v1/live/stream") as answer:
             assert answer.headers["content-type"].startswith("text/event-stream")

@@ -60,7 +60,7 @@ def test_deletes_land_once_where_something_stood() -> None:
     assert [landing.key for landing in world.landings if landing.body is None] == ["a", "b"]
 
 
-def test_a_lost_request_does_nothing_and_tells_nothing() -> None:
+def test_a_lost_request_does_nothing_and_has_no_answer() -> None:
     error, world = outcome_of(create, Faults(lost_request=1))
     assert isinstance(error, Unavailable)
     assert error.maybe_applied
@@ -82,7 +82,7 @@ def test_a_late_write_lands_after_its_client_gave_up() -> None:
     assert standing(world) == {"k": b"mine"}
 
 
-def test_a_duplicate_is_served_twice_and_heard_of_once() -> None:
+def test_a_duplicate_is_served_twice_and_answered_once() -> None:
     received: set[type[object]] = set()
     for seed in range(1, 60):
         result, world = outcome_of(create, Faults(duplicate=1), seed=seed)
@@ -142,7 +142,7 @@ def test_a_revoked_port_raises_what_no_handler_of_errors_catches() -> None:
     assert outcome_of(work)[0] == "crashed"
 
 
-def test_whoever_retries_for_ever_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_retries_are_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.sim.wire.REQUEST_LIMIT", 100)
 
     async def work(store: SimStore) -> None:

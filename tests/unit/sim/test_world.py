@@ -79,7 +79,7 @@ def test_discarding_survives_a_task_that_will_not_go() -> None:
     assert world.loop.is_closed()
 
 
-def test_a_pause_holds_a_process_up_and_nobody_else() -> None:
+def test_a_pause_stops_one_process_alone() -> None:
     async def actor(process: Process) -> None:
         await asyncio.sleep(1)
         await process.store.put(process.name, b"x")

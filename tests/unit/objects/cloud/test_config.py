@@ -95,7 +95,7 @@ def test_a_place_of_the_provider_itself_names_no_endpoint() -> None:
         ("http://169.254.169.254/latest//bucket.host", False),
     ],
 )
-def test_requests_to_the_store_are_told_from_those_for_credentials(address: str, answered: bool) -> None:
+def test_requests_to_the_store_are_counted_apart_from_those_for_credentials(address: str, answered: bool) -> None:
     bucket = connect(s3(endpoint="HTTP://Host:90/base/"), {}).bucket
     asked = Failure.read(dumps.answered(GenericError, 500, None, address=address))
     assert bucket.answered(asked) is answered

@@ -276,7 +276,7 @@ def _elsewhere(yard: Yard, store: Metered) -> Run:
 # --- what is left ---
 
 
-async def test_what_a_dead_load_has_staged_is_told_and_swept_in_its_time() -> None:
+async def test_what_a_dead_load_has_staged_is_reported_and_swept_later() -> None:
     yard = Yard(MemoryStore())
     await yard.load(table(customers(0, 3)))
     await yard.staged("dead", table(customers(3, 30)))

@@ -51,7 +51,7 @@ ALL = [
 
 
 @pytest.mark.parametrize("compacted", [False, True])
-async def test_who_asks_once_is_told_the_same_between_any_commits(compacted: bool, desk: Desk) -> None:
+async def test_one_answer_is_of_one_moment_between_any_commits(compacted: bool, desk: Desk) -> None:
     await history(desk)
     if compacted:
         await Compactor(desk.store, desk.ambient, fan=2).compact(CUSTOMER)

@@ -156,7 +156,7 @@ async def test_sixteen_writers_take_turns(town: Town) -> None:
 
 
 @in_town
-async def test_a_plain_writer_gets_in_within_its_five_seconds_whoever_else_waits(town: Town) -> None:
+async def test_a_plain_writer_gets_the_lock_within_its_five_seconds_beside_other_waiters(town: Town) -> None:
     busy = True
 
     async def ours(name: str) -> None:
@@ -252,7 +252,7 @@ async def test_a_plain_lease_that_is_renewed_and_never_released_is_a_conflict(to
 
 @pytest.mark.parametrize("given_back", ["released", "broken"])
 @in_town
-async def test_a_clock_that_is_ahead_keeps_nobody_waiting(town: Town, given_back: str) -> None:
+async def test_a_clock_that_is_ahead_delays_no_claim(town: Town, given_back: str) -> None:
     """Not for what it gave back or broke, nor a plain writer for a moment at which the lock lies free."""
     fast = town.session("fast", ahead_ms=HOUR_MS)
     await put(fast, ("c1", 0))

@@ -47,7 +47,7 @@ async def test_metadata_that_is_no_json(metadata: Any, complaint: str) -> None:
 
 
 @pytest.mark.parametrize("body", [b"nope", b"[]", b'{"owner_id": 3, "expires_at": "never"}', b"{}"])
-async def test_a_lock_that_nobody_can_read_stops_nobody(body: bytes) -> None:
+async def test_an_unreadable_lock_does_not_stop_writers(body: bytes) -> None:
     async with holdfast.open("memory:") as hf:
         await filled(hf)
         await hf.store.put(layout.LOCK, body)

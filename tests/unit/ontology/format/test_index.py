@@ -88,7 +88,7 @@ async def test_upkeep_takes_commits_together_and_costs_one_write_when_warm(desk:
     assert desk.spent() == {}
 
 
-async def test_an_index_that_somebody_else_wrote_meanwhile_is_read_again(desk: Desk) -> None:
+async def test_an_index_that_another_writer_changed_is_read_again(desk: Desk) -> None:
     writer, upkeep = await history(desk)
     await put(writer, ("c9", 1))
     await desk.plain.commit({("entity", "Customer"): [("c8", {"v": 8})]})

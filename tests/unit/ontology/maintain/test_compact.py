@@ -285,7 +285,7 @@ async def test_columns_follow_the_schema_of_now(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize(("commits", "on"), [(12, True), (9, True), (22, False)])
-async def test_a_session_compacts_a_type_of_many_files_unless_it_is_told_not_to(
+async def test_a_session_compacts_a_type_of_many_files_unless_compaction_is_off(
     commits: int, on: bool, desk: Desk
 ) -> None:
     kind = first_version()
@@ -299,7 +299,7 @@ async def test_a_session_compacts_a_type_of_many_files_unless_it_is_told_not_to(
     assert len(spans) < 10 if on and commits > 9 else spans == [(n, n) for n in range(1, commits + 1)]
 
 
-async def test_a_compaction_that_fails_disturbs_nobody(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_compaction_that_fails_does_not_disturb_writers(caplog: pytest.LogCaptureFixture) -> None:
     class NoSnapshots(MemoryStore):
         async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
             if key.startswith(layout.SNAPSHOTS):

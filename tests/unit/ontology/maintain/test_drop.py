@@ -115,7 +115,7 @@ async def test_the_schema_objects_and_the_feed_follow(desk: Desk) -> None:
         assert answer == [*((key, "retract", 5) for key in ("a", "p0", "p1", "p2")), ("a", "insert", 6)]
 
 
-async def test_a_warm_writer_is_told_and_loses_nothing(desk: Desk) -> None:
+async def test_a_warm_writer_gets_an_error_and_loses_nothing(desk: Desk) -> None:
     await history(desk)
     async with session(desk) as warm:
         warm.ensure(Person(id="a", age=7))
@@ -186,7 +186,7 @@ async def test_a_revert_does_not_pretend_to_bring_a_type_back(desk: Desk) -> Non
     assert (await preview_of_revert(desk.store, 5)).counts == {}
 
 
-async def test_who_asks_for_a_type_that_is_gone_is_told_what_became_of_it(desk: Desk) -> None:
+async def test_an_error_about_a_dropped_type_says_what_became_of_it(desk: Desk) -> None:
     await history(desk)
     await drop(desk)
 

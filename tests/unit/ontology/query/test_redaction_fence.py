@@ -84,7 +84,7 @@ async def test_a_check_that_payload_is_destroyed_under_finds_nothing(destroy: An
         at, more = at + 1, store.requests > at
 
 
-async def test_a_snapshot_of_redacted_files_tells_of_it() -> None:
+async def test_a_snapshot_of_redacted_files_records_it() -> None:
     """A reader of an earlier head would find what never was: rows of its head, without those that are gone."""
     desk = await made()
     async with session(desk.store, desk) as early:
@@ -133,7 +133,7 @@ async def test_it_costs_no_request() -> None:
         assert desk.spent() == {"get": 1}
 
 
-async def test_a_head_that_is_older_than_its_files_is_told() -> None:
+async def test_a_head_that_is_older_than_its_files_is_reported() -> None:
     """As after a backup of which not everything was restored."""
     desk = await made()
     head = desk.shelf.objects[layout.HEAD]

@@ -126,7 +126,7 @@ class TestDrift:
         assert not diff(theirs, ours)
         assert not diff(schema(x=Inner), _noted(schema(x=Inner), {"kind": "primitive", "name": "Inner"}))
 
-    def test_it_is_told_as_an_error(self) -> None:
+    def test_it_is_reported_as_an_error(self) -> None:
         error = SchemaDrift(diff(schema(x=int, y=str), schema(x=str, z=str | None)))
         assert error.exit_code == 3
         assert str(error) == (

@@ -120,7 +120,7 @@ async def test_numbers_and_times_out_of_range_are_bad_requests(tmp_path: Path, v
             assert refused["error"]["reason"] == "bad_request"
 
 
-async def test_a_parameter_that_nobody_reads_is_refused_with_those_that_are_known(tmp_path: Path) -> None:
+async def test_an_unknown_parameter_is_refused_with_those_that_are_known(tmp_path: Path) -> None:
     async with server_desk(tmp_path) as desk:
         _, span = await filled(desk)
         for path in (

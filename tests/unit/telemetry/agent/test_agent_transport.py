@@ -61,7 +61,7 @@ def test_what_an_answer_of_a_collector_means(
 
 
 @pytest.mark.parametrize("body", [{}, [], "ok", {"duplicate": "no"}, {"duplicate": False, "frame_sha256": "0" * 64}])
-def test_200_of_somebody_else_removes_nothing(body: object) -> None:
+def test_a_200_of_another_server_removes_nothing(body: object) -> None:
     assert isinstance(answer(200, body), NoAnswer)
 
 

@@ -238,7 +238,7 @@ async def test_no_more_is_taken_while_too_much_is_left(tmp_path: Path) -> None:
         assert await it.values() == [1, 2, 3]
 
 
-async def test_a_refusal_is_told_to_the_call_whose_batch_it_was(tmp_path: Path) -> None:
+async def test_a_refusal_is_raised_by_the_call_whose_batch_it_was(tmp_path: Path) -> None:
     async with desk(tmp_path) as it:
         await it.client(boot_id="boot").send(loads(7))
         async with it.client(boot_id="boot") as client:

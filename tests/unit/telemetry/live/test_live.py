@@ -114,7 +114,7 @@ def test_memory_bounds_what_waits_and_its_lack_is_known_until_all_has_landed() -
     assert (small.lacks_waiting, small.missing) == (True, True)
 
 
-async def test_who_is_too_slow_is_told_how_much_was_missed() -> None:
+async def test_a_slow_reader_gets_the_number_of_missed_events() -> None:
     watch, live = live_of()
     subscription = live.subscribe(most=2)
     for seq in range(5):

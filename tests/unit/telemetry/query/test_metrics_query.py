@@ -177,7 +177,7 @@ async def test_matchers_choose_series() -> None:
             await pipeline.run(hf.store)
 
 
-async def test_a_label_called_agent_is_told_apart_from_the_sender() -> None:
+async def test_a_label_called_agent_is_shown_apart_from_the_sender() -> None:
     async with platform() as (hf, field):
         gauges = {n: Gauge("g", float(n), START, {"agent": name}) for n, name in enumerate(("x", "y"))}
         await field.accept(

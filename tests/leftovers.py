@@ -16,7 +16,7 @@ _adopted: set[int] = set()
 # Helpers of multiprocessing live as long as the interpreter that started them and cannot be stopped earlier.
 _INTERPRETER_HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 # These threads end by themselves shortly after the call or the event loop that used them: wait for them.
-_END_BY_THEMSELVES = {"holdfast-apart", "AnyIO worker thread"}
+_END_BY_THEMSELVES = {"holdfast-own-thread", "AnyIO worker thread"}
 # Written by tools that a developer may run at the same time as the tests.
 _NOT_OURS = {"__pycache__", ".git", ".venv", ".hypothesis"}
 

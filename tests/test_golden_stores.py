@@ -1,4 +1,4 @@
-"""Stores and a queue that an older version wrote are read completely and continued; its spool is refused by version."""
+"""Stores that an older version wrote are read completely and continued; its spool and queue are refused by version."""
 
 import asyncio
 import hashlib
@@ -14,14 +14,20 @@ import pytest
 from holdfast import runs
 from holdfast.base.config import BusSection, Settings
 from holdfast.base.errors import Incompatible
+from holdfast.objects.client import Client
+from holdfast.objects.memory import MemoryStore
+from holdfast.objects.uri import StoreSpec
 from holdfast.ontology import upgrader
 from holdfast.pipeline import run as run_pipeline
 from holdfast.platform.open import Holdfast, open_platform
+from holdfast.telemetry.accept.accept import Accepted, Submission
+from holdfast.telemetry.accept.authority import Acceptance, open_authority
+from holdfast.telemetry.accept.collector import CollectorOptions, find_accepted
+from holdfast.telemetry.accept.landing import Landed, SpoolCollector
 from holdfast.telemetry.accept.spool import open_spool
 from holdfast.telemetry.agent.queue import open_queue
 from holdfast.telemetry.agent.sender import Answer, Taken
 from holdfast.telemetry.agent.shipper import Shipper, ShipperOptions
-from holdfast.telemetry.folder import DiskFolder
 from holdfast.telemetry.identity import BatchIdentity
 from tests.fakes.orders import OrderPlaced
 from tests.golden import story
@@ -197,23 +203,20 @@ def totals(answers: dict[str, Any]) -> dict[str, Any]:
 
 
 @of("telemetry")
-async def test_metrics_and_logs_are_answered(copied: Path) -> None:
+async def test_hours_that_an_older_version_derived_are_refused_and_derived_again(copied: Path) -> None:
     answer = expected(copied)
     async with opened(copied / "store", ns=answer["now_ns"]) as hf:
-        answers = await story.telemetry_answers(hf)
-        assert totals(answers) == totals({name: answer[name] for name in answers})
         assert await story.manifests_by_scan(hf.store) == answer["manifests"]
         assert [await hf.store.find(key) is not None for key in answer["refused"]] == [True]
-
-
-@of("telemetry")
-async def test_the_pipeline_goes_on_with_what_was_not_derived(copied: Path) -> None:
-    answer = expected(copied)
-    async with opened(copied / "store", ns=answer["now_ns"] + 7200 * SECOND) as hf:
-        ran = await run_pipeline(hf.store, ["reconcile", "derive"])
-        assert {each.status for each in ran} == {"success"}
-        answers = await story.telemetry_answers(hf)
-        assert totals(answers) == totals({name: answer[name] for name in answers})
+        with pytest.raises(Incompatible, match="schema 'holdfast") as refused:
+            await story.telemetry_answers(hf)
+        assert "delete everything below manifests/v1/" in (refused.value.remedy or "")
+        await hf.store.delete_many([key async for key in hf.store.keys("manifests/v1/")])
+        for _ in range(2):
+            answers = await story.telemetry_answers(hf)
+            assert totals(answers) == totals({name: answer[name] for name in answers})
+            ran = await run_pipeline(hf.store, ["reconcile", "derive"], request={"since_ns": 0})
+            assert {each.status for each in ran} == {"success"}
 
 
 @of("telemetry")
@@ -230,17 +233,46 @@ async def test_everything_is_derived_again_from_the_batches_alone(copied: Path) 
         assert totals(answers) == totals({name: answer[name] for name in answers})
 
 
-@of("spool")
-async def test_a_spool_of_version_2_is_refused_and_left_as_it_is(copied: Path) -> None:
-    files = {path: path.read_bytes() for path in (copied / "spool").rglob("*") if path.is_file()}
+@pytest.mark.parametrize(("copied", "file"), [("spool", "spool"), ("queue", "queue")], indirect=["copied"])
+async def test_a_spool_and_a_queue_of_earlier_versions_are_refused_and_left_as_they_are(
+    copied: Path, file: str
+) -> None:
+    files = {path: path.read_bytes() for path in (copied / file).rglob("*") if path.is_file()}
     made, _ = story.ambient(7)
-    with pytest.raises(Incompatible, match="version 2") as caught:
-        async with open_spool(copied / "spool", made):
+    opened = open_spool(copied / file, made) if file == "spool" else open_queue(copied / file, "web-1", made)
+    with pytest.raises(Incompatible, match="format version") as caught:
+        async with opened:
             raise AssertionError
-    assert "let the release that made it land its batches" in (caught.value.remedy or "")
-    found = {path: path.read_bytes() for path in (copied / "spool").rglob("*") if path.is_file()}
+    assert "let the release that wrote it" in (caught.value.remedy or "")
+    found = {path: path.read_bytes() for path in (copied / file).rglob("*") if path.is_file()}
     assert {path: body for path, body in found.items() if path in files} == files
-    assert {path.name for path in found.keys() - files.keys()} == {"spool.lock"}
+    assert {path.name for path in found.keys() - files.keys()} == {f"{file}.lock"}
+
+
+@of("spool-4")
+async def test_a_spool_lands_what_waits_and_knows_what_has_landed(copied: Path) -> None:
+    answer = expected(copied)
+    made, watch = story.ambient(7)
+    store = Client(MemoryStore(clock=watch), ambient=made, spec=StoreSpec("memory", "golden"))
+    async with open_spool(copied / "spool", made) as spool:
+        assert spool.spool_id == answer["spool_id"]
+        waiting = [each.manifest for each in await spool.to_land(100)]
+        assert [[str(each.identity), each.frame_sha256, each.accepted_at_unix_ns] for each in waiting] == answer[
+            "waiting"
+        ]
+        refused = [[str(each.identity), each.frame_sha256] for each in await spool.refused()]
+        assert refused == answer["refused"][:1]  # the other one is of a batch that waits
+        authority = await open_authority(store, made, store.place, Acceptance.LOCAL_SPOOL, spool_id=spool.spool_id)
+        collector = SpoolCollector(spool, store, made, authority, CollectorOptions("spooler"))
+        assert await collector.land() == Landed(batches=3, conflicts=2)
+        for each in waiting:
+            assert await find_accepted(store, each.identity) is not None
+        landed = [sha256 for _, sha256, *_ in answer["landed"] + answer["waiting"][:2]]
+        for number, sha256 in enumerate(landed):
+            identity = BatchIdentity("web-1", "boot-a", 6 * number, 6 * number + 5)
+            answered = await collector.accept(Submission(identity, b"", sha256))
+            assert isinstance(answered, Accepted)
+            assert answered.duplicate
 
 
 class Accepting:
@@ -250,24 +282,23 @@ class Accepting:
         self.taken: list[list[str]] = []
 
     async def post(self, route: int, identity: BatchIdentity, frame: bytes) -> Answer:
-        named = f"{identity.agent_id}/{identity.boot_id}/{identity.seq_start}-{identity.seq_end}"
-        self.taken.append([named, hashlib.sha256(frame).hexdigest()])
+        self.taken.append([str(identity), hashlib.sha256(frame).hexdigest()])
         return Taken(duplicate=False)
 
 
-@of("queue")
+@of("queue-2")
 async def test_a_queue_sends_what_was_not_accepted(copied: Path) -> None:
     answer = expected(copied)
     made, _ = story.ambient(7)
-    queue = await open_queue(DiskFolder(copied / "queue"), "web-1", made)
-    assert (queue.boot_id, queue.next_seq, queue.state) == (answer["boot_id"], answer["next_seq"], answer["state"])
-    assert sorted(path.name for path in (copied / "queue").glob("*.parked")) == answer["parked"]
-    collector = Accepting()
-    shipper = Shipper(queue, collector, made, ShipperOptions(window=1))
-    assert await shipper.offer_parked() == 1
-    working = asyncio.create_task(shipper.run())
-    assert await shipper.drain(600_000)
-    working.cancel()
-    await asyncio.gather(working, return_exceptions=True)
-    assert collector.taken[0][0].endswith("/12-17")
-    assert collector.taken[1:] == answer["unsent"]
+    async with open_queue(copied / "queue", "web-1", made) as queue:
+        assert (queue.boot_id, queue.next_seq, queue.state) == (answer["boot_id"], answer["next_seq"], answer["state"])
+        assert [str(each.identity) for each in await queue.parked.all()] == answer["parked"]
+        collector = Accepting()
+        shipper = Shipper(queue, collector, made, ShipperOptions(window=1))
+        assert await shipper.offer_parked() == 1
+        working = asyncio.create_task(shipper.run())
+        assert await shipper.drain(600_000)
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+        assert collector.taken[0][0] == answer["parked"][0]
+        assert collector.taken[1:] == answer["unsent"]

@@ -55,7 +55,7 @@ def test_the_table_of_errors_gives_each_meaning() -> None:
 
 def test_every_option_of_every_store_is_listed() -> None:
     documented = {(scheme.strip("`"), option.strip("`")) for scheme, option, _ in rows("stores.md", 3)[1:]}
-    assert documented == {(scheme, option) for scheme, options in OPTIONS.items() for option in options}
+    assert documented == {(scheme, option) for scheme, options in OPTIONS.items() for option in options.model_fields}
 
 
 def test_every_scheme_and_the_limit_of_keys_are_named() -> None:
@@ -158,7 +158,7 @@ class TestCosts:
         assert seen["first edit"] == {"get": 1, "put": 1}
         assert documented["register, first edit after a pause"] == "1 GET, 1 PUT"
         assert seen["next edit"] == {"put": 1}
-        assert documented["register, edits in quick succession without rivals"] == "1 PUT each"
+        assert documented["register, edits in quick succession without contention"] == "1 PUT each"
         assert seen["edit that lost"] == {"put": 2, "get": 1}
         assert documented["register, edit that lost one race"] == "2 PUTs, 1 GET"
         assert (seen["acquire"], seen["renew"], seen["release"]) == ({"get": 1, "put": 1}, {"put": 1}, {"put": 1})

@@ -117,7 +117,7 @@ class _Fleet:
         for turn in range(self._minutes * 60 // BATCH_S):
             identity, body = frame(number, self._first_scrape + turn * SCRAPES, SCRAPES)
             records = {"samples": SCRAPES * SERIES}
-            submission = Submission.of(identity, body, frame_version=1, records=records)
+            submission = Submission.of(identity, body, records=records)
             await collectors[(number + turn) % COLLECTORS].accept(submission)
             self._batches += 1
             await asyncio.sleep(BATCH_S)

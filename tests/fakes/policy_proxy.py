@@ -13,7 +13,9 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 from xml.etree import ElementTree as ET
 
-from tests.fakes.fault_proxy import Exchange, FaultProxy, Message, Record, Wire, classify, refusal
+from tests.fakes.fault_plans import Fault
+from tests.fakes.fault_proxy import FaultProxy, Record, classify, refusal
+from tests.integration.scripted_server import Answer, HangUp, Reply, Request
 
 Policy = Mapping[str, Any]
 Context = Mapping[str, str]
@@ -81,12 +83,12 @@ def matching(policy: Policy, access: Access, effect: str) -> Iterator[tuple[str,
                 yield statement["Sid"], pattern
 
 
-def accesses(message: Message) -> list[Access]:
+def accesses(sent: Request) -> list[Access]:
     """What S3 checks for a request: several for a DELETE of many keys."""
-    parts = urlsplit(message.target.decode())
+    parts = urlsplit(sent.target)
     query = parse_qs(parts.query, keep_blank_values=True)
     bucket = parts.path.removeprefix("/").partition("/")[0]
-    request = classify(message)
+    request = classify(sent)
     arn = f"arn:aws:s3:::{bucket}"
     context = {"aws:SecureTransport": "true"} | {
         f"s3:{name}": value
@@ -94,7 +96,7 @@ def accesses(message: Message) -> list[Access]:
             *("if-none-match", "x-amz-copy-source", "x-amz-server-side-encryption"),
             *("x-amz-server-side-encryption-aws-kms-key-id", "x-amz-server-side-encryption-customer-algorithm"),
         )
-        if (value := message.header(name)) is not None
+        if (value := sent.headers.get(name)) is not None
     }
     match request.verb:
         case "get" | "head" | "range":
@@ -103,7 +105,7 @@ def accesses(message: Message) -> list[Access]:
             creation = {"s3:ObjectCreationOperation": "true"}
             return [Access("s3:PutObject", f"{arn}/{request.key}", context | creation)]
         case "delete" if request.method == "POST":
-            keys = [node.text or "" for node in ET.fromstring(message.body).iter() if node.tag.endswith("Key")]
+            keys = [node.text or "" for node in ET.fromstring(sent.body).iter() if node.tag.endswith("Key")]
             return [Access("s3:DeleteObject", f"{arn}/{key}", context) for key in keys]
         case "delete":
             return [Access("s3:DeleteObject", f"{arn}/{request.key}", context)]
@@ -126,22 +128,25 @@ class PolicyProxy(FaultProxy):
         self.bucket = bucket
         self.roles = roles
 
-    def exchange(self, client: Wire, message: Message, record: Record) -> Exchange:
-        return _Judged(self, client, message, record)
+    async def perform(self, request: Request, record: Record, fault: Fault | None) -> Reply:
+        role = self._role(request)
+        allowed = [self._judged(role, access) for access in accesses(request)]
+        return await super().perform(request, record, fault) if all(allowed) else refusal(403)
 
-    def refuses(self, message: Message) -> bool:
-        """Whether the request is refused, and a note of what was used or lacking."""
-        role = self._role(message)
-        found = [self._judged(role, access) for access in accesses(message)]
-        return not all(found)
+    async def deliver(self, request: Request, record: Record) -> Answer | HangUp:
+        answer = await super().deliver(request, record)
+        missing = (
+            isinstance(answer, Answer) and answer.status == 404 and record.request.verb in ("get", "head", "range")
+        )
+        return refusal(403) if missing and not self._may_list(request) else answer
 
-    def may_list(self, message: Message) -> bool:
-        role = self._role(message)
-        bucket = urlsplit(message.target.decode()).path.removeprefix("/").partition("/")[0]
+    def _may_list(self, request: Request) -> bool:
+        bucket = urlsplit(request.target).path.removeprefix("/").partition("/")[0]
         access = Access("s3:ListBucket", f"arn:aws:s3:::{bucket}", {"aws:SecureTransport": "true"})
-        return self._judged(role, access)
+        return self._judged(self._role(request), access)
 
     def _judged(self, role: Role, access: Access) -> bool:
+        """Whether the request is allowed; the role keeps what was used or refused."""
         access = Access(access.action, access.resource, {**access.context, "aws:PrincipalArn": role.arn})
         allowed = list(matching(role.policy, access, "Allow"))
         if not allowed or next(matching(self.bucket, access, "Deny"), None) is not None:
@@ -150,22 +155,6 @@ class PolicyProxy(FaultProxy):
         role.used.update(allowed)
         return True
 
-    def _role(self, message: Message) -> Role:
-        credential = (message.header("authorization") or "").partition("Credential=")[2].partition("/")[0]
+    def _role(self, request: Request) -> Role:
+        credential = request.headers.get("authorization", "").partition("Credential=")[2].partition("/")[0]
         return self.roles[credential]
-
-
-class _Judged(Exchange):
-    async def perform(self, choice: Any) -> None:
-        assert isinstance(self.proxy, PolicyProxy)
-        if self.proxy.refuses(self.message):
-            await self.reply(refusal(403, self.message))
-            return
-        await super().perform(choice)
-
-    async def deliver(self, message: Message) -> Message:
-        answer = await super().deliver(message)
-        assert isinstance(self.proxy, PolicyProxy)
-        if answer.status == 404 and self.record.request.verb in ("get", "head", "range"):
-            return answer if self.proxy.may_list(message) else refusal(403, message)
-        return answer

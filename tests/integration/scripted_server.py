@@ -96,6 +96,8 @@ class ScriptedServer:
     async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Serve one request; False when the connection is to be closed."""
         method, target, headers = await self._read_head(reader)
+        if headers.get("expect") == "100-continue":
+            writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         body = await reader.readexactly(int(headers.get("content-length", "0")))
         return await self._answer(Request(method, target, headers, body), writer)
 

@@ -1,15 +1,18 @@
 """Real agents against real collectors: killed in a loop, in conflict, in quarantine; judged by objects alone."""
 
+import contextlib
 import json
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -121,7 +124,16 @@ def test_an_agent_that_is_killed_again_and_again_loses_nothing(desk: Desk) -> No
     assert [text for text in messages(desk) if text.startswith("line")] == [
         f"line {number}" for number in range(written)
     ]
-    assert not list((desk.root / "queue").glob("*.parked"))
+    assert parked(desk.root / "queue") == []
+
+
+def rows(queue: Path, query: str) -> list[Any]:
+    with contextlib.closing(sqlite3.connect(queue / "queue.sqlite")) as database:
+        return [row[0] for row in database.execute(query)]
+
+
+def parked(queue: Path) -> list[Any]:
+    return rows(queue, "SELECT seq_start FROM batches WHERE reason IS NOT NULL")
 
 
 def messages(desk: Desk) -> list[str]:
@@ -136,9 +148,9 @@ def test_a_conflict_is_parked_resolved_and_dropped(desk: Desk, capsys: pytest.Ca
     assert run(desk.command("--once", queue="clone")) == 0
     assert "1 parked" in capsys.readouterr().out
     assert run(["--json", "agent", "parked", "list", "--queue", str(desk.root / "clone")]) == 0
-    (parked,) = json.loads(capsys.readouterr().out)
-    assert parked["reason"] == "identity_conflict"
-    assert run(["--json", "agent", "parked", "show", parked["numbers"], "--queue", str(desk.root / "clone")]) == 0
+    (batch,) = json.loads(capsys.readouterr().out)
+    assert batch["reason"] == "identity_conflict"
+    assert run(["--json", "agent", "parked", "show", batch["numbers"], "--queue", str(desk.root / "clone")]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert run(["--json", *store, "conflicts", "show", shown["frame_sha256"][:12]]) == 0
     conflict = json.loads(capsys.readouterr().out)
@@ -159,7 +171,7 @@ def test_a_conflict_is_parked_resolved_and_dropped(desk: Desk, capsys: pytest.Ca
         == 0
     )
     assert run(desk.command("--once", queue="clone")) in (0, 5)
-    until(lambda: not list((desk.root / "clone").glob(f"{int(shown['seq_start']):020d}-*.parked")), "the drop")
+    until(lambda: not parked(desk.root / "clone"), "the drop")
     assert "an operator decided" in capsys.readouterr().err
 
 
@@ -171,7 +183,7 @@ def test_a_quarantined_agent_keeps_its_batches_until_the_hold_is_lifted(
     shutil.copytree(desk.root / "queue", desk.root / "clone")
     assert run(desk.command("--once")) == 0
     assert run(desk.command("--once", queue="clone")) == 0
-    boot = json.loads((desk.root / "queue" / "queue.json").read_text())["boot_id"]
+    (boot,) = rows(desk.root / "queue", "SELECT boot_id FROM queue")
     capsys.readouterr()
     assert run(["--json", *store, "conflicts", "list", "--unresolved"]) == 0
     (conflict,) = json.loads(capsys.readouterr().out)
@@ -191,7 +203,7 @@ def test_a_quarantined_agent_keeps_its_batches_until_the_hold_is_lifted(
     assert sorted(records) == list(range(len(records)))
 
 
-def test_an_agent_that_does_not_trust_a_collector_says_whom_it_could_trust(
+def test_errors_of_certificates_name_the_setting_that_mends_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place, token, tls = folder(tmp_path / "store"), tmp_path / "token", ROOT / "tests" / "golden" / "tls"

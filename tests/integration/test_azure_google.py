@@ -140,7 +140,7 @@ async def _keys(store: Store) -> list[str]:
 
 
 @on_both
-async def test_deletes_mind_neither_missing_objects_nor_each_other(kind: str) -> None:
+async def test_deletes_ignore_missing_objects(kind: str) -> None:
     async with CLOUDS[kind]() as cloud, backend(cloud.spec) as store:
         for key in ("a", "b", "c"):
             await store.put(key, b"x")

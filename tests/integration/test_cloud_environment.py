@@ -77,17 +77,42 @@ async def test_explicit_settings_win(scheme: str, environ: dict[str, str], monke
         assert "other" not in " ".join(headers.values())
 
 
-async def test_without_a_key_in_the_settings_azure_takes_that_of_the_environment(
-    monkeypatch: pytest.MonkeyPatch,
+OPEN: list[tuple[str, dict[str, str], list[str]]] = [
+    (
+        "s3",
+        {
+            "AWS_ENDPOINT_URL_S3": OTHER,
+            "AWS_ACCESS_KEY_ID": "from-environ",
+            "AWS_SECRET_ACCESS_KEY": "s",
+            "AWS_SESSION_TOKEN": "session",
+            "AWS_REGION": "mars-1",
+        },
+        ["Credential=from-environ/", "/mars-1/s3/", "session"],
+    ),
+    (
+        "az",
+        {
+            "AZURE_STORAGE_ENDPOINT": OTHER,
+            "AZURE_STORAGE_ACCOUNT_NAME": "account",
+            "AZURE_STORAGE_ACCOUNT_KEY": "b3RoZXI=",
+            "AZURE_STORAGE_USE_EMULATOR": "true",
+        },
+        ["SharedKey account:"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("scheme", "environ", "sent"), OPEN, ids=["s3", "az"])
+async def test_the_environment_completes_an_address(
+    scheme: str, environ: dict[str, str], sent: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "b3RoZXI=")
-    monkeypatch.setenv("AZURE_STORAGE_USE_EMULATOR", "true")
     async with ScriptedServer(OK) as server:
-        monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", server.endpoint)
-        monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
-        await CloudStore(StoreSpec("az", "container")).put("k", b"x", CREATE)
-        assert server.seen == ["PUT /container/k"]
-        assert server.requests[0].headers["authorization"].startswith("SharedKey account:")
+        for name, value in environ.items():
+            monkeypatch.setenv(name, value.replace(OTHER, server.endpoint))
+        await CloudStore(StoreSpec(scheme, "bucket")).put("k", b"x", CREATE)
+        assert server.seen == ["PUT /bucket/k"]
+        headers = " ".join(server.requests[0].headers.values())
+        assert [text for text in sent if text not in headers] == []
 
 
 async def test_an_explicit_endpoint_wins_over_one_inside_google_credentials(monkeypatch: pytest.MonkeyPatch) -> None:

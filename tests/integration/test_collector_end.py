@@ -24,7 +24,7 @@ from tests.integration.run_places import folder
 from tests.integration.test_collectors import frame
 
 
-async def test_a_collector_lets_requests_finish_and_owes_nothing_when_it_ends(tmp_path: Path) -> None:
+async def test_a_collector_finishes_requests_before_it_ends(tmp_path: Path) -> None:
     place = folder(tmp_path / "store")
     token = make_token(tmp_path / "tokens.toml", "*")
     with collectors(place, tmp_path / "tokens.toml", ("--query-collector",)) as (one,):
@@ -44,7 +44,7 @@ async def test_a_collector_lets_requests_finish_and_owes_nothing_when_it_ends(tm
     assert referred(contents) == set(found)
 
 
-async def test_while_a_request_is_under_way_the_private_listener_says_that_the_collector_drains(tmp_path: Path) -> None:
+async def test_the_private_listener_reports_draining_while_a_request_finishes(tmp_path: Path) -> None:
     token = make_token(tmp_path / "tokens.toml", "*")
     body = frame("web-1", 0)
     with collectors(folder(tmp_path / "store"), tmp_path / "tokens.toml", ()) as (one,):
@@ -74,7 +74,7 @@ async def test_while_a_request_is_under_way_the_private_listener_says_that_the_c
 
 
 @pytest.mark.parametrize("options", [(), (FOR_PEOPLE,)])
-async def test_a_second_signal_waits_for_no_request_and_every_line_is_json(
+async def test_a_second_signal_ends_at_once_and_every_log_line_is_json(
     tmp_path: Path, options: tuple[str, ...]
 ) -> None:
     token = make_token(tmp_path / "tokens.toml", "*")

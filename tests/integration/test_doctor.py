@@ -68,7 +68,9 @@ class TestOnAServer:
         assert s3_server.keys(bucket) == ["team/meta/certificate.json"]
 
     @pytest.mark.parametrize(("kill", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["ctrl-c", "kill"])
-    def test_interrupted_it_cleans_up(self, s3_server: S3Server, bucket: str, kill: signal.Signals, code: int) -> None:
+    def test_an_interrupted_examination_cleans_up(
+        self, s3_server: S3Server, bucket: str, kill: signal.Signals, code: int
+    ) -> None:
         uri = f"s3://{bucket}?endpoint={s3_server.endpoint}&allow_http=true"
         command = [sys.executable, "-m", "holdfast", "doctor", uri, "--rounds", "100000"]
         environ = {**os.environ, **keys_of(s3_server)}
@@ -140,7 +142,7 @@ class TestOnAModel:
     ],
     ids=["no bucket", "refused", "no server"],
 )
-async def test_what_is_wrong_is_one_line_and_a_hint(
+async def test_an_error_is_one_line_and_a_hint(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     reply: Answer | None,
@@ -164,7 +166,7 @@ async def test_what_is_wrong_is_one_line_and_a_hint(
     assert remedy in hint
 
 
-def test_a_disk_that_fills_up_on_the_way(tmp_path: Path) -> None:
+def test_a_disk_that_becomes_full(tmp_path: Path) -> None:
     """The large body does not fit. That is not a broken promise, and no success either."""
     result = doctor(f"file:{tmp_path / 'store'}", "--json", *QUICK, file_limit=1_000_000)
     assert result.returncode == 5

@@ -1,10 +1,7 @@
 """What the store does with connections: who is trusted, what is believed of an answer, several event loops."""
 
 import asyncio
-import re
 import ssl
-import subprocess
-import sys
 
 import pytest
 
@@ -25,7 +22,7 @@ def store_at(endpoint: str, **options: str) -> CloudStore:
     return CloudStore(StoreSpec("s3", "bucket", "", (("endpoint", endpoint), *options.items()), KEYS), environ={})
 
 
-async def test_a_cancelled_request_leaves_its_permit() -> None:
+async def test_a_cancelled_request_releases_its_permit() -> None:
     async with ScriptedServer(SILENCE) as server:
         store = store_at(server.endpoint, requests_in_flight="1")
         asked = asyncio.ensure_future(store.put("k", b"x", CREATE))
@@ -51,29 +48,6 @@ def test_a_store_may_be_used_in_one_loop_after_another(s3_server: S3Server, buck
         assert asyncio.run(store.get("k5")).body == body
 
 
-FORGETFUL = """
-import asyncio, sys
-from holdfast.objects.cloud import CloudStore
-from holdfast.objects.uri import StoreSpec
-keys = (("access_key_id", sys.argv[3]), ("secret_access_key", sys.argv[4]))
-store = CloudStore(StoreSpec("s3", sys.argv[2], "", (("endpoint", sys.argv[1]),), keys), environ={})
-asyncio.run(store.put("k", b"x"))
-print("done")
-"""
-
-
-def test_a_store_that_is_not_closed_causes_no_warning(s3_server: S3Server, bucket: str) -> None:
-    arguments = (s3_server.endpoint, bucket, s3_server.access_key, s3_server.secret_key)
-    done = subprocess.run(
-        [sys.executable, "-X", "dev", "-W", "error::ResourceWarning", "-c", FORGETFUL, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
-
-
 async def test_a_server_whose_certificate_is_not_trusted_gets_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
     server_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server_side.load_cert_chain(TLS / "issued-certificate.pem", TLS / "issued-key.pem")
@@ -91,7 +65,7 @@ async def test_a_server_whose_certificate_is_not_trusted_gets_no_request(monkeyp
         assert (await store.get("k")).body == b"hello"
 
 
-async def test_a_server_without_tls_where_tls_was_asked_for() -> None:
+async def test_a_server_that_does_not_speak_tls() -> None:
     async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -107,20 +81,13 @@ async def test_a_server_without_tls_where_tls_was_asked_for() -> None:
     ("body", "says"),
     [(b"hel", "bytes 1-3/5"), (b"he", "bytes 0-1/*"), (b"hello", "bytes 0-4/5"), (b"hel", "bytes 0-1/5"), (b"he", "")],
 )
-async def test_another_range_than_the_requested_one_is_not_an_answer(body: bytes, says: str) -> None:
+async def test_a_response_with_another_range_is_rejected(body: bytes, says: str) -> None:
     async with ScriptedServer(Answer(206, body, {**OK.headers, "content-range": says})) as server:
         with pytest.raises(Unavailable):
             await store_at(server.endpoint).range("k", 0, 2)
 
 
-@pytest.mark.parametrize("moment", ["yesterday", "Wed, 21 Oct 2015 99999999999:1"])
-async def test_a_time_that_cannot_be_parsed_is_not_guessed(moment: str) -> None:
-    async with ScriptedServer(Answer(200, b"x", {"etag": '"e"', "last-modified": moment})) as server:
-        with pytest.raises(Unavailable):
-            await store_at(server.endpoint).get("k")
-
-
-async def test_a_body_of_unknown_length_is_not_an_object() -> None:
+async def test_a_body_of_unknown_length_is_rejected() -> None:
     """Only the end of the connection ends it, and a server that dies looks the same."""
 
     async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -137,17 +104,10 @@ async def test_a_body_of_unknown_length_is_not_an_object() -> None:
 
 
 @pytest.mark.parametrize("version", ['"e"\r\nx-amz-acl: public-read', "é", '"e"\x00'])
-async def test_a_version_cannot_carry_another_header(version: str) -> None:
+async def test_a_version_cannot_inject_a_header(version: str) -> None:
     async with ScriptedServer(OK) as server:
         store = store_at(server.endpoint)
         for call in (store.put("k", b"x", IfMatch(Version(version))), store.get_unless("k", Version(version))):
             with pytest.raises(Invalid, match="is not a version"):
                 await call
         assert server.requests == []
-
-
-@pytest.mark.parametrize("host", ["a..b", "a" * 64 + ".example"])
-async def test_a_host_name_that_cannot_exist(host: str) -> None:
-    with pytest.raises(Unavailable, match=re.escape(f"cannot connect to http://{host}")) as trouble:
-        await store_at(f"http://{host}:1").put("k", b"x", CREATE)
-    assert not trouble.value.maybe_applied

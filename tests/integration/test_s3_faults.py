@@ -99,7 +99,7 @@ async def test_a_stalled_write_ends_with_the_timeout_of_the_client(s3_server: S3
 
 
 async def test_a_request_that_lands_late_changes_nothing(s3_server: S3Server, bucket: str) -> None:
-    late = Rule(fault=ApplyLater(300), conditional=True, nth=1)
+    late = Rule(fault=ApplyLater(1_000), conditional=True, nth=1)
     async with opened(s3_server, bucket, Plan.of(late)) as (store, proxy):
         outcome = await store.put("key", b"ours", IfMatch(await written(store, "key", b"first")))
         assert isinstance(outcome, Written)

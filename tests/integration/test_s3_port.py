@@ -30,7 +30,7 @@ async def everything(store: Store, prefix: str = "", after: str | None = None) -
 
 
 @pytest.mark.parametrize("prefix", ["", "tenants/a b%20#é"])
-async def test_odd_keys_lie_in_the_bucket_as_they_are(s3_server: S3Server, bucket: str, prefix: str) -> None:
+async def test_odd_keys_are_unchanged_in_the_bucket(s3_server: S3Server, bucket: str, prefix: str) -> None:
     store = CloudStore(s3_server.target(bucket, prefix), environ={})
     inside = f"{prefix}/" if prefix else ""
     if prefix:

@@ -89,7 +89,7 @@ def test_a_child_may_use_stores_if_its_parent_has_not(s3_server: S3Server, bucke
     assert run(script, s3_server, bucket) == ["used", "used"]
 
 
-def test_the_exit_code_survives_obstore(s3_server: S3Server, bucket: str) -> None:
+def test_the_exit_code_is_kept(s3_server: S3Server, bucket: str) -> None:
     """Without care at exit a good part of such processes ends by SIGABRT instead."""
     script = OPEN + "print(use(open_store()))\nsys.exit(6)"
     for _ in range(5):

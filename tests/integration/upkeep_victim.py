@@ -14,7 +14,6 @@ from holdfast.objects.store import OVERWRITE, Lost, Mode, Store, Written
 from holdfast.ontology import Entity, Field, upgrader
 from holdfast.ontology.bulk.decide import Policy
 from holdfast.ontology.bulk.transfer import import_file
-from holdfast.ontology.commit.lock import Open
 from holdfast.ontology.maintain import erase, migrate
 from holdfast.ontology.maintain.compact import Compactor
 from holdfast.ontology.session import Ontology, Options
@@ -37,7 +36,7 @@ def in_cents(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 FORMS: dict[Any, TypeInfo] = {type_info(Newer).type_id: type_info(Newer)}
-CALM: dict[str, Any] = {"turn": Open(), "by": "victim", "why": "test"}
+CALM: dict[str, Any] = {"by": "victim", "why": "test"}
 
 
 class Stopping(Layer):

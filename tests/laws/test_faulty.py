@@ -34,7 +34,7 @@ async def test_a_faulty_store_breaks_exactly_its_laws(fault: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-async def test_a_racing_store_is_caught_whatever_the_seed(seed: int) -> None:
+async def test_a_racing_store_is_found_with_every_seed(seed: int) -> None:
     found = await findings(racing(seed), *RACES)
     assert not found["create-exclusive"].kept
     assert not found["if-match-wins-once"].kept
@@ -53,6 +53,6 @@ async def test_a_racing_store_is_caught_whatever_the_seed(seed: int) -> None:
         ("forgets deletes", "round-trip", "still readable after its delete was answered"),
     ],
 )
-async def test_the_evidence_says_what_was_seen(fault: str, law: str, evidence: str) -> None:
+async def test_the_evidence_of_a_violation(fault: str, law: str, evidence: str) -> None:
     new, _ = FAULTY[fault]
     assert evidence in (await findings(new(), law))[law].figure

@@ -7,7 +7,7 @@ import pytest
 from holdfast.base.clock import SystemClock
 from holdfast.base.ids import Ambient
 from holdfast.objects.cloud.store import LARGE_BYTES
-from holdfast.objects.conformance.examination import examine
+from holdfast.objects.conformance.examination import Examination
 from holdfast.objects.conformance.laws import LAWS, ODD_KEYS, Effort, Law
 from holdfast.objects.open import backend
 from holdfast.objects.uri import StoreSpec
@@ -26,16 +26,10 @@ async def test_law_is_kept(spec: StoreSpec, law: Law) -> None:
 
 
 async def check_law(spec: StoreSpec, law: Law) -> None:
-    leftovers: list[str] = []
-    async with examine(
-        spec,
-        effort=HARD,
-        ambient=Ambient(SystemClock(), random.Random(1)),
-        on_leftovers=lambda prefix, error: leftovers.append(f"{prefix}: {error}"),
-    ) as examination:
+    async with Examination(spec, effort=HARD, ambient=Ambient(SystemClock(), random.Random(1))) as examination:
         (finding,) = [finding async for finding in examination.findings([law])]
     assert finding.kept, finding.figure
-    assert leftovers == []
+    assert examination.leftovers is None
 
 
 def test_laws_have_names_promises_and_consequences() -> None:

@@ -1,14 +1,24 @@
-"""The local store's names: one to one for every key. And the store itself: whatever is done, it answers like memory."""
+"""The local store: its names are one to one for every key, and every operation answers like the memory store."""
 
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.base.errors import Invalid
 from holdfast.objects.local import LocalStore
-from holdfast.objects.local.names import CONTINUED, NAME_BYTES, component_names, key_names, names_component
+from holdfast.objects.local.names import (
+    CONTINUED,
+    CONTROL,
+    MOVING,
+    NAME_BYTES,
+    SELF,
+    component_names,
+    key_names,
+    names_component,
+)
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.store import CREATE, OVERWRITE, IfMatch, Mode, Page, Store, check_key, content_version
 from tests.unit.objects.local.local_kit import contents, files, keys
@@ -24,41 +34,51 @@ def fits(key: str) -> bool:
 # Few characters, so that keys meet: those that sort around "/", those that we escape, those that filesystems confuse.
 confusing = st.text(st.sampled_from("aA0-.%!~éÉ\u0301"), min_size=1, max_size=4)
 reserved = st.sampled_from(["%self", "%moving", ".%holdfast", "%25", "a%", "%2F"])
+OURS = [CONTROL, SELF, MOVING, b"50%", b"%2F", b"a%2fb", b"\xff", b"a\nb", b"short%", b"x" * 254 + b"%"]
 long = st.builds(lambda unit, count, end: unit * count + end, st.sampled_from("a%é"), st.integers(80, 260), confusing)
 any_text = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=300)
 
 components = (confusing | reserved | long | any_text).filter(lambda text: "/" not in text and fits(text))
 some_keys = st.lists(confusing | reserved | long, min_size=1, max_size=3).map("/".join).filter(fits)
-folds = st.booleans()
 
 
-@given(components, folds)
-@example("x" * 255, False)
-@example("x" * 256, False)
-@example("%" * 341, True)
-def test_a_component_comes_back_from_its_names(component: str, fold: bool) -> None:
-    names = component_names(component, fold=fold)
-    assert names_component(names, fold=fold) == component
+@given(components)
+@example("x" * 255)
+@example("x" * 256)
+@example("%" * 341)
+def test_a_component_is_read_back_from_its_names(component: str) -> None:
+    names = component_names(component)
+    assert names_component(names) == component
     assert all(0 < len(name) <= NAME_BYTES and b"/" not in name and name not in (b".", b"..") for name in names)
     assert [name.endswith(CONTINUED) for name in names] == [True] * (len(names) - 1) + [False]
 
 
-@given(components)
-def test_folding_the_names_of_a_folded_layout_changes_nothing(component: str) -> None:
-    for name in component_names(component, fold=True):
-        assert name.isascii()
-        assert name == name.lower()
+@pytest.mark.parametrize(
+    ("key", "names"),
+    [
+        ("runs/a.json", (b"runs", b"a.json")),
+        ("100%", (b"100%25",)),
+        ("%self", (b"%25self",)),
+        (".%holdfast/locks", (b".%25holdfast", b"locks")),
+        ("Grüße", ("Grüße".encode(),)),
+        ("a/" + "x" * 256 + "/b", (b"a", b"x" * 254 + b"%", b"xx", b"b")),
+        ("é" * 128, ("é".encode() * 127 + b"%", "é".encode())),  # 127 letters fill 254 bytes; none is split
+        ("%" * 100, (b"%25" * 84 + b"%", b"%25" * 16)),  # neither is an escape
+    ],
+)
+def test_a_key_has_this_path_on_disk(key: str, names: tuple[bytes, ...]) -> None:
+    assert key_names(key) == names
 
 
-@given(some_keys, some_keys, folds)
-def test_two_keys_have_two_paths(one: str, other: str, fold: bool) -> None:
-    assert (key_names(one, fold=fold) == key_names(other, fold=fold)) == (one == other)
+@given(some_keys, some_keys)
+def test_two_keys_have_two_paths(one: str, other: str) -> None:
+    assert (key_names(one) == key_names(other)) == (one == other)
 
 
-@given(st.lists(st.binary(min_size=1, max_size=8), min_size=1, max_size=2), folds)
-def test_names_stand_for_a_component_only_if_they_are_its_names(names: list[bytes], fold: bool) -> None:
-    component = names_component(tuple(names), fold=fold)
-    assert component is None or component_names(component, fold=fold) == tuple(names)
+@given(st.lists(st.binary(min_size=1, max_size=8) | st.sampled_from(OURS), min_size=1, max_size=2))
+def test_names_belong_to_a_component_only_if_they_are_its_names(names: list[bytes]) -> None:
+    component = names_component(tuple(names))
+    assert component is None or component_names(component) == tuple(names)
 
 
 # Puts and deletes by any client, over a few keys that are in each other's way.

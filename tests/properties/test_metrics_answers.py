@@ -17,7 +17,7 @@ from holdfast.pipeline import Options
 from holdfast.pipeline.gc import GcOptions
 from holdfast.platform.open import Holdfast, open_platform
 from holdfast.telemetry.accept import layout
-from holdfast.telemetry.live.select import Wanted, select
+from holdfast.telemetry.live.select import LiveQuery, select
 from holdfast.telemetry.live.state import Live
 from holdfast.telemetry.records import Counter, Gauge, Histogram
 from tests.soak import examples
@@ -31,6 +31,7 @@ SMALL = Options(records_per_unit=6, merge_after_ns=1 << 60, gc=GcOptions(raw_bat
 KEPT = 10 * SECOND
 """The smallest window that is kept of expired batches."""
 MERGES, AGAIN = "merges", "again"
+ASKED = {"g": ("avg", "last", "count"), "c": ("increase", "max"), "h": ("avg", "count", "rate")}
 labels = st.sampled_from([{}, {"x": "1"}, {"x": "2"}])
 times = st.integers(0, 25 * 360).map(lambda number: START + number * 10 * SECOND)
 records = st.one_of(
@@ -46,9 +47,7 @@ batches = st.tuples(
     st.sampled_from("mn"), st.sampled_from("012"), st.dictionaries(st.integers(0, 12), records, min_size=1, max_size=8)
 )
 acts = st.one_of(batches, batches, st.just("reconcile"), st.just("derive"), st.just(MERGES), st.just(AGAIN))
-asked = st.sampled_from(
-    [("g", "avg"), ("g", "last"), ("g", "count"), ("c", "increase"), ("c", "max"), ("h", "avg"), ("h", "rate")]
-)
+asked = st.sampled_from([(metric, each) for metric, aggregates in ASKED.items() for each in aggregates])
 
 
 async def act_on(hf: Holdfast, act: str) -> None:
@@ -74,7 +73,7 @@ async def expire(hf: Holdfast) -> None:
 
 
 def in_live_state(live: Live, metric: str) -> list[Any]:
-    found = select(live.kept(), Wanted(name=metric, points=1_000))["series"]
+    found = select(live.batches(), LiveQuery(name=metric, points=1_000))["series"]
     return sorted(
         (each["agent"], each["boot"], each["kind"], tuple(sorted(each["labels"].items())), at, value_of(value))
         for each in found

@@ -16,12 +16,11 @@ from pydantic import create_model
 from typing_extensions import TypedDict
 
 from holdfast.ontology import Entity, Field
-from holdfast.ontology.format.data.columns import column, typed_columns
+from holdfast.ontology.format.data.columns import column, complete_forms, typed_columns
 from holdfast.ontology.format.data.intake import queued
 from holdfast.ontology.format.data.rows import (
     from_parquet,
     from_table,
-    partial_columns,
     read,
     to_parquet,
     to_table,
@@ -162,7 +161,7 @@ def test_objects_come_back_from_rows_and_files(batch: tuple[TypeInfo, list[Any]]
     found = from_parquet(to_parquet(table), key="k")
     assert from_table(found) == rows
     assert read(made, from_table(found)) == objects
-    assert partial_columns(found.schema) == partial_columns(table.schema)
+    assert complete_forms(found.schema.metadata) == complete_forms(table.schema.metadata)
 
 
 @slow
@@ -182,7 +181,7 @@ def test_typed_columns_agree_with_the_fields(batch: tuple[TypeInfo, list[Any]]) 
     made, objects = batch
     rows = written(made, objects)
     table = from_parquet(to_parquet(to_table(made, rows, 3, 1)), key="k")
-    partial = partial_columns(table.schema)
+    partial = set(made.payload) - (complete_forms(table.schema.metadata) or {}).keys()
     for name in made.payload:
         stored = [json.loads(row.fields_json)[name] for row in rows]
         for value, json_value in zip(table.column(name).to_pylist(), stored, strict=True):

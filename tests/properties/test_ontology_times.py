@@ -119,7 +119,7 @@ async def check_states(query: Query[Any], rows: Rows, head: int) -> None:
 async def rested(onto: Ontology) -> None:
     """It has nothing left to write, and does not hold the lock."""
     await onto.flush()
-    await onto._turn.close()
+    await onto._lock.close()
 
 
 async def act(desk: Desk, onto: Ontology, model: Model, name: str, things: Any, links: Any) -> None:

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from holdfast.base.errors import NotFound
 from holdfast.objects.store import OVERWRITE
 from holdfast.ontology import Entity, Field, upgrader
-from holdfast.ontology.commit.lock import Open
 from holdfast.ontology.format import layout
 from holdfast.ontology.maintain import drop, erase, migrate
 from holdfast.ontology.maintain.compact import Compactor
@@ -150,7 +149,7 @@ class World:
             return
         store, forms = self.desk.store, {FORM.type_id: FORM}
         found = await migrate.preview(store, forms)
-        assert await migrate.apply(store, self.desk.ambient, found, found.token, turn=Open(), by="x", why="")
+        assert await migrate.apply(store, self.desk.ambient, found, found.token, by="x", why="")
         live = self.present.state(self.head)
         self.head += 1
         self.present.rows += [(self.head, key, score, False) for key, (_, score) in sorted(live.items())]
@@ -163,7 +162,7 @@ class World:
         except NotFound:
             assert self.present is None
             return
-        await drop.apply(store, self.desk.ambient, found, found.token, turn=Open(), by="x", why="")
+        await drop.apply(store, self.desk.ambient, found, found.token, by="x", why="")
         self.head += 1
         if self.present is not None:
             self.present.end = self.head
@@ -177,7 +176,7 @@ class World:
             found = await erase.preview(store, "Thing", key)
         except NotFound:
             return
-        await erase.apply(store, self.desk.ambient, found, found.token, turn=Open(), by="x", why="")
+        await erase.apply(store, self.desk.ambient, found, found.token, by="x", why="")
         self.head += 1
         for life in self.lives:
             life.rows = [(n, each, None, True) if each == key else (n, each, s, g) for n, each, s, g in life.rows]

@@ -9,13 +9,12 @@ from hypothesis import strategies as st
 
 from holdfast.telemetry.frame import Batch
 from holdfast.telemetry.records import Counter, Gauge, Histogram
-from holdfast.telemetry.rollup import chunk, kernel, rollup, sketch
-from holdfast.telemetry.rollup.extract import telemetry_of
+from holdfast.telemetry.rollup import chunk, kernel, sketch
 from holdfast.telemetry.rollup.kernel import Derived
 from holdfast.telemetry.rollup.layout import Windows
 from holdfast.telemetry.rollup.manifest import Kind, Unit, UnitManifest
-from holdfast.telemetry.rollup.points import HistogramPoints, Points
-from holdfast.telemetry.rollup.rollup import Rows
+from holdfast.telemetry.rollup.points import telemetry_of
+from holdfast.telemetry.rollup.rows import Rows, join_rows, merge_rows, rows_of_points
 from tests.unit.telemetry.rollup import plain
 from tests.unit.telemetry.rollup.rolled import HOUR, MINUTE, SECOND, agree, as_dict, batch
 
@@ -65,7 +64,7 @@ def some_batches(draw: st.DrawFn) -> list[Batch]:
 def test_rows_are_those_of_the_reference_in_every_window(batches: list[Batch]) -> None:
     telemetry = telemetry_of(batches)
     found: dict[int, dict] = {window: {} for window in WINDOWS}
-    for rows in kernel.rolled(telemetry.points, telemetry.histograms, WINDOWS):
+    for rows in kernel.rolled(telemetry, WINDOWS):
         found[rows.window_ns] |= as_dict(rows)
     for window in WINDOWS:
         expected = plain.windows(batches, window)
@@ -77,21 +76,20 @@ def test_rows_are_those_of_the_reference_in_every_window(batches: list[Batch]) -
 @given(some_batches(), st.permutations(range(6)))
 def test_bytes_do_not_depend_on_the_order_of_batches(batches: list[Batch], order: list[int]) -> None:
     shuffled = [batches[place % len(batches)] for place in order] + batches
-    one, other = telemetry_of(batches), telemetry_of(shuffled)
-    assert _bytes(one.points, one.histograms) == _bytes(other.points, other.histograms)
+    assert _bytes(batches) == _bytes(shuffled)
 
 
 @given(some_batches())
 def test_chunks_give_back_their_rows(batches: list[Batch]) -> None:
     telemetry = telemetry_of(batches)
-    for rows in kernel.rolled(telemetry.points, telemetry.histograms, (MINUTE, HOUR)):
+    for rows in kernel.rolled(telemetry, (MINUTE, HOUR)):
         parts = []
         for metric, own in chunk.by_metric(rows):
             back = chunk.decode(chunk.encode(own), key="k")
             assert {key.name for key in back.series} == {metric}
             assert repr(as_dict(back)) == repr(as_dict(own))
             parts.append(back)
-        assert repr(as_dict(rollup.joined(parts, rows.window_ns))) == repr(as_dict(rows))
+        assert repr(as_dict(join_rows(parts, rows.window_ns))) == repr(as_dict(rows))
 
 
 @given(some_batches(), st.sampled_from([(0, 3600), (300, 900), (-100, 50)]))
@@ -125,9 +123,9 @@ def test_sketches_of_any_division_merge_to_the_same(values: list[float], data: s
 def test_sketches_of_rows_hold_every_value(batches: list[Batch]) -> None:
     telemetry = telemetry_of(batches)
     expected = plain.windows(batches, HOUR)
-    rows = rollup.from_points(telemetry.points, 10 * SECOND)
+    rows = rows_of_points(telemetry.samples, 10 * SECOND)
     for window in WINDOWS[1:]:
-        rows = rollup.merge(rows, window)
+        rows = merge_rows(rows, window)
     for place in range(len(rows)):
         name, agent, own, kind, boot = rows.series[int(rows.series_id[place])]
         key = ((name, agent, own, kind, boot), int(rows.start_ns[place]))
@@ -145,8 +143,8 @@ def _sketch(rows: Rows, place: int) -> dict[int, int]:
     return dict(zip(own.keys.tolist(), own.counts.tolist(), strict=True))
 
 
-def _bytes(points: Points, histograms: HistogramPoints) -> list[bytes]:
-    found = kernel.rolled(points, histograms, WINDOWS)
+def _bytes(batches: list[Batch]) -> list[bytes]:
+    found = kernel.rolled(telemetry_of(batches), WINDOWS)
     return [chunk.encode(own) for rows in found for _, own in chunk.by_metric(rows)]
 
 

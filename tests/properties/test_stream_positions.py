@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.telemetry.accept import layout
-from holdfast.telemetry.discover import HOUR_NS, Look, Position, Rule, Seen, between
+from holdfast.telemetry.discover import HOUR_NS, ListedReference, Position, Rule, Scan, delivered_between
 from tests.soak import examples
 
 MINUTE_NS = 60 * 1_000_000_000
@@ -21,7 +21,7 @@ RULE = Rule(horizon_ns=10 * MINUTE_NS, late_ns=24 * HOUR_NS)
 class Written:
     """A reference: what its listing says, and from when on it is visible."""
 
-    seen: Seen
+    reference: ListedReference
     visible_ns: int
 
 
@@ -36,21 +36,21 @@ def worlds(draw: st.DrawFn) -> list[Written]:
         name = hashlib.sha256(str(number).encode()).hexdigest()
         key = f"{layout.hour_path(accepted)}{name}.json"
         flight = draw(st.integers(0, 9)) * MINUTE_NS
-        found.append(Written(Seen(key, written), written + flight))
+        found.append(Written(ListedReference(key, written), written + flight))
     return found
 
 
-def listing(world: list[Written], begin: str, now_ns: int) -> Iterator[Seen]:
-    visible = (each.seen for each in world if each.visible_ns <= now_ns)
+def listing(world: list[Written], begin: str, now_ns: int) -> Iterator[ListedReference]:
+    visible = (each.reference for each in world if each.visible_ns <= now_ns)
     return iter(sorted((each for each in visible if each.key >= begin), key=lambda each: each.key))
 
 
-def looked(world: list[Written], start: Position, now_ns: int, deep: bool, limit: int | None) -> tuple[Look, Position]:
-    look = Look(RULE, start, (deep or RULE.deep(start)) and not start.more, limit)
-    for each in listing(world, look.begin, now_ns):
-        if not look.take(each):
+def scanned(world: list[Written], start: Position, now_ns: int, deep: bool, limit: int | None) -> tuple[Scan, Position]:
+    scan = Scan(RULE, start, (deep or RULE.deep(start)) and not start.more, limit)
+    for each in listing(world, scan.begin, now_ns):
+        if not scan.add(each):
             break
-    return look, look.end()
+    return scan, scan.end()
 
 
 @examples(60)
@@ -58,25 +58,25 @@ def looked(world: list[Written], start: Position, now_ns: int, deep: bool, limit
 def test_every_reference_is_given_out_once(world: list[Written], times: list[int], data: st.DataObject) -> None:
     position = Position()
     given_out: list[str] = []
-    passed: list[tuple[Position, Position, list[Seen]]] = []
+    passed: list[tuple[Position, Position, list[ListedReference]]] = []
     end_ns = BEGIN_NS + 60 * HOUR_NS
     for minutes in [*sorted(times), None]:
         now_ns = end_ns if minutes is None else BEGIN_NS + minutes * MINUTE_NS
         limit = None if minutes is None else data.draw(st.sampled_from((None, 1, 3)))
-        if minutes is None:  # until nothing is left, and then a deep look, as when a stream begins again
+        if minutes is None:  # until nothing is left, and then a deep scan, as when a stream begins again
             while position.more:
-                look, after = looked(world, position, now_ns, False, None)
-                passed.append((position, after, look.fresh))
+                scan, after = scanned(world, position, now_ns, False, None)
+                passed.append((position, after, scan.new))
                 position = after
-        look, after = looked(world, position, now_ns, minutes is None, limit)
-        if look.fresh or minutes is None:
-            passed.append((position, after, look.fresh))
-            position = Position.of(after.document())
+        scan, after = scanned(world, position, now_ns, minutes is None, limit)
+        if scan.new or minutes is None:
+            passed.append((position, after, scan.new))
+            position = Position.of_offset(after.document())
             assert position == after
     given_out = [each.key for _, _, fresh in passed for each in fresh]
-    assert sorted(given_out) == sorted(each.seen.key for each in world)
+    assert sorted(given_out) == sorted(each.reference.key for each in world)
     for start, end, fresh in passed:
-        again = between(start, end, listing(world, end.begin, end_ns))
+        again = delivered_between(start, end, listing(world, end.begin, end_ns))
         assert [each.key for each in again] == [each.key for each in fresh]
 
 
@@ -84,24 +84,24 @@ def test_every_reference_is_given_out_once(world: list[Written], times: list[int
 @given(world=worlds(), limit=st.integers(1, 5), began=st.integers(0, 41 * 60))
 def test_a_bounded_stream_gives_what_there_was_when_it_began(world: list[Written], limit: int, began: int) -> None:
     now_ns = BEGIN_NS + began * MINUTE_NS
-    _, target = looked(world, Position(), now_ns, True, None)
+    _, target = scanned(world, Position(), now_ns, True, None)
     there = [each.key for each in listing(world, "", now_ns)]
     position, found = Position(), []
     for _ in range(200):
         now_ns += 20 * MINUTE_NS  # more is written meanwhile
-        look = Look(RULE, position, not position.more, limit, target)
-        for each in listing(world, look.begin, now_ns):
-            if not look.take(each):
+        scan = Scan(RULE, position, not position.more, limit, target)
+        for each in listing(world, scan.begin, now_ns):
+            if not scan.add(each):
                 break
-        if not look.fresh:
+        if not scan.new:
             break
-        position = look.end()
-        found += [each.key for each in look.fresh]
+        position = scan.end()
+        found += [each.key for each in scan.new]
     assert sorted(found) == sorted(there)
-    rest = Look(RULE, position, not position.more)
+    rest = Scan(RULE, position, not position.more)
     for each in listing(world, rest.begin, BEGIN_NS + 60 * HOUR_NS):
-        rest.take(each)
-    assert sorted([*found, *(each.key for each in rest.fresh)]) == sorted(each.seen.key for each in world)
+        rest.add(each)
+    assert sorted([*found, *(each.key for each in rest.new)]) == sorted(each.reference.key for each in world)
 
 
 def test_recent_references_are_forgotten_once_the_floor_has_passed_them() -> None:
@@ -109,20 +109,22 @@ def test_recent_references_are_forgotten_once_the_floor_has_passed_them() -> Non
     for minute in range(300):
         at_ns = BEGIN_NS + minute * MINUTE_NS
         name = hashlib.sha256(str(minute).encode()).hexdigest()
-        world.append(Written(Seen(f"{layout.hour_path(at_ns)}{name}.json", at_ns), 0))
-    _, position = looked(world, Position(), BEGIN_NS, True, None)
+        world.append(Written(ListedReference(f"{layout.hour_path(at_ns)}{name}.json", at_ns), 0))
+    _, position = scanned(world, Position(), BEGIN_NS, True, None)
     assert len(position.recent) <= 11
-    assert len(position.steps) <= 2
+    assert len(position.floors) <= 2
 
 
 def test_a_listing_that_took_long_leaves_room_for_what_came_meanwhile() -> None:
-    early = Seen(f"{layout.hour_path(BEGIN_NS)}{hashlib.sha256(b'1').hexdigest()}.json", BEGIN_NS)
-    late = Seen(
+    early = ListedReference(f"{layout.hour_path(BEGIN_NS)}{hashlib.sha256(b'1').hexdigest()}.json", BEGIN_NS)
+    late = ListedReference(
         f"{layout.hour_path(BEGIN_NS + HOUR_NS)}{hashlib.sha256(b'2').hexdigest()}.json", BEGIN_NS + 50 * MINUTE_NS
     )
-    meanwhile = Seen(f"{layout.hour_path(BEGIN_NS)}{hashlib.sha256(b'3').hexdigest()}.json", BEGIN_NS + 20 * MINUTE_NS)
-    look = Look(RULE, Position(), deep=True)
-    assert look.take(early)
-    assert look.take(late)
-    assert look.end().has(meanwhile), "a naive look passes over it"
-    assert not look.end(took_ns=30 * MINUTE_NS).has(meanwhile)
+    meanwhile = ListedReference(
+        f"{layout.hour_path(BEGIN_NS)}{hashlib.sha256(b'3').hexdigest()}.json", BEGIN_NS + 20 * MINUTE_NS
+    )
+    scan = Scan(RULE, Position(), deep=True)
+    assert scan.add(early)
+    assert scan.add(late)
+    assert scan.end().delivered(meanwhile), "a naive scan passes over it"
+    assert not scan.end(took_ns=30 * MINUTE_NS).delivered(meanwhile)

@@ -47,7 +47,7 @@ class Accept(IngestAccept):
         ),
     ],
 )
-def test_no_course_of_events_breaks_acceptance(scenario: Accept, limits: Limits, at_least: int) -> None:
+def test_no_schedule_breaks_acceptance(scenario: Accept, limits: Limits, at_least: int) -> None:
     result = explore(scenario, limits)
     assert result.found is None
     assert result.states > at_least

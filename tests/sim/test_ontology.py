@@ -112,7 +112,7 @@ class WithHastyCleaning(Committer):
     async def _settle_doubts(self) -> None:
         for attempt in self._doubts:
             if attempt.place.commit_id > self._view.head.commit_id:
-                await self._clean(attempt)
+                await self._delete(attempt.keys)
         await super()._settle_doubts()
 
 

@@ -40,7 +40,7 @@ def test_every_order_of_events(scenario: OntologyCompact) -> None:
 class Overwriting(Compactor):
     """Publishes what it has seen before, over whatever is there now."""
 
-    async def _placed(self, type_id: TypeId, snapshots: Sequence[Entry]) -> set[str]:
+    async def _place(self, type_id: TypeId, snapshots: Sequence[Entry]) -> set[str]:
         (entry,), seen = snapshots, self.seen
         entries = [each for each in seen if not entry.first <= each.first <= entry.last]
         index = await read_index(self._store, type_id)

@@ -19,7 +19,7 @@ from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import CREATE, Store
 from holdfast.sim.faults import Faults, Troubles
 from holdfast.sim.history import Violation
-from holdfast.sim.pool import Runner
+from holdfast.sim.pool import Pool
 from holdfast.sim.run import Totals, simulate
 from holdfast.sim.scenario import Scenario, Unsettled, built_in
 from holdfast.sim.scenarios.store import StoreCas
@@ -89,8 +89,8 @@ def test_the_hash_seed_does_not_matter() -> None:
     names = ["register-counter", "store-listing", "ontology-commit"]
 
     async def replay(hash_seed: int) -> list[list[str]]:
-        async with Runner(hash_seed) as runner:
-            return [(await runner.replay(name, 5)).trace for name in names]
+        async with Pool(hash_seed=hash_seed) as pool:
+            return [(await pool.replay(name, 5)).trace for name in names]
 
     traces = [asyncio.run(replay(hash_seed)) for hash_seed in (0, 4_000_000_000)]
     assert traces[0] == traces[1]

@@ -13,7 +13,7 @@ import psutil
 from holdfast import pipeline
 from holdfast.base.codec import Document
 from holdfast.base.ids import Ambient
-from holdfast.cli.pipeline.engines import hush_py4j
+from holdfast.cli.pipeline.driver import hush_py4j
 from holdfast.objects.open import open_store
 from holdfast.objects.store import Store
 from holdfast.pipeline.engine.spark import SparkEngine

@@ -79,7 +79,7 @@ async def seen(uri: str, numbers: list[int], rows: int) -> None:
         report = await verify(store, deep=True)
         assert report.good
         left = await leftovers.staged_loads(store)
-        assert {each.key for each in report.findings if each.kind == "staged_load"} == {
+        assert {each.key for each in report.findings if each.rule.name == "staged_load"} == {
             layout.load_prefix(each.load) for each in left
         }
         assert len(await leftovers.sweep(store, age_ns=-(10**15))) == sum(len(each.keys) for each in left)

@@ -60,7 +60,7 @@ def test_a_task_without_keys_says_what_to_set(tmp_path: Path) -> None:
 
     rows = iter([pa.RecordBatch.from_pylist([{"n": 1}])])
     with pytest.raises(RuntimeError, match=r"^holdfast-error:denied: the store refuses.*spark.executorEnv.NAME"):
-        list(InTask(StoreSpec.parse(f"file:{tmp_path / 'store'}"), work)(rows))
+        list(InTask(StoreSpec.parse(f"file:{tmp_path}"), work)(rows))
 
 
 async def test_a_task_that_fails_names_the_error_and_its_run_is_on_record(engine: Engines, tmp_path: Path) -> None:
@@ -72,5 +72,6 @@ async def test_a_task_that_fails_names_the_error_and_its_run_is_on_record(engine
         ran = await pipeline.run(store, engine=engine(nowhere))
         assert [each.status for each in ran] == ["failed"]
         assert "a task failed for good" in (ran[0].error or "")
+        assert "no store at" in (ran[0].error or "")
         [(summary, _)] = await pipeline.history(store)
         assert summary.status == "failed"

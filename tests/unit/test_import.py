@@ -91,7 +91,7 @@ backend(StoreSpec.parse("s3://bucket?endpoint=http://127.0.0.1:9&region=us-east-
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_watch_sees_what_it_watches_for(tmp_path: Path) -> None:
+def test_the_audit_hook_reports_effects(tmp_path: Path) -> None:
     code = (
         "import socket, threading, time; socket.socket().close(); open('f', 'w').close(); "
         "threading.Thread(target=time.sleep, args=(1,)).start(); import rich"

@@ -1,4 +1,4 @@
-"""What all packages build on: errors, clocks, ids, codecs, settings, telemetry, concurrency helpers.
+"""The base of all packages: errors, clocks, ids, codecs, settings, telemetry, concurrency helpers.
 
-Nothing here knows about object stores.
+Nothing here depends on object stores.
 """

@@ -1,8 +1,8 @@
 """Concurrency helpers: bounded fan-out, and the only module of the library that starts or uses threads.
 
-``blocking`` and ``finishing`` run a function in the loop's default executor, which bounds the number of threads and
-ends with the loop; ``apart`` starts a thread of its own. A forked child runs a loop of its own with new threads. A loop
-that sets ``runs_blocking_inline`` (the simulator's) makes the call in place, so that simulated runs stay deterministic.
+``blocking``, ``finishing`` and ``interruptible`` run a function in the loop's default executor, which bounds the number
+of threads and ends with the loop; ``in_own_thread`` starts a new thread. A loop that sets ``runs_blocking_inline`` (the
+simulator's) calls the function directly, so that simulated runs stay deterministic.
 """
 
 import asyncio
@@ -24,60 +24,82 @@ R = TypeVar("R")
 
 PATIENCE_SECONDS = 10.0
 """How long a cancelled caller waits for a write that runs."""
+INTERRUPT_EVERY_SECONDS = 0.05
+"""An interrupt that arrives before the function has reached its work may have no effect, so it is repeated."""
 
 
 async def blocking(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Run a blocking function in a thread of the loop. Cancelling the caller does not stop a function that runs."""
+    """Run a blocking function in a thread. Cancelling the caller does not stop a function that has begun."""
     loop = asyncio.get_running_loop()
     if getattr(loop, "runs_blocking_inline", False):
         return function(*args, **kwargs)
     return await loop.run_in_executor(None, _Call(partial(function, *args, **kwargs)).run)
 
 
-async def apart(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+async def in_own_thread(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Like ``blocking``, in a new daemon thread, for functions of users.
 
-    One that hangs takes no thread of the executor and does not keep the process from ending.
-    """
-    loop = asyncio.get_running_loop()
-    if getattr(loop, "runs_blocking_inline", False):
-        return function(*args, **kwargs)
-    ended: asyncio.Future[R] = loop.create_future()
-    context = copy_context()
-
-    def settle(result: R | None, error: BaseException | None) -> None:
-        if ended.done():
-            return
-        if error is None:
-            ended.set_result(result)  # type: ignore[arg-type]  # what the function returned
-        elif isinstance(error, StopIteration):  # which no future can carry
-            ended.set_exception(RuntimeError("the function raised StopIteration"))
-        else:
-            ended.set_exception(error)
-
-    def work() -> None:
-        result, error = None, None
-        try:
-            result = context.run(function, *args, **kwargs)
-        except BaseException as raised:  # noqa: BLE001  # the caller gets it
-            error = raised
-        with suppress(RuntimeError):  # the loop is closed, so nothing waits for the result
-            loop.call_soon_threadsafe(settle, result, error)
-
-    threading.Thread(target=work, name="holdfast-apart", daemon=True).start()
-    return await ended
-
-
-async def finishing(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Like ``blocking``, for writes: a cancelled caller waits until the function has ended, unless it never began.
-
-    So nothing is still being written when the caller cleans up. The wait is bounded (``PATIENCE_SECONDS``, or a second
-    cancellation), because the function may hang on a lock that a stopped process holds.
+    A function that hangs takes no thread of the executor, and the process can end.
     """
     loop = asyncio.get_running_loop()
     if getattr(loop, "runs_blocking_inline", False):
         return function(*args, **kwargs)
     call = _Call(partial(function, *args, **kwargs))
+    result: asyncio.Future[R] = loop.create_future()
+
+    def set_result(value: R | None, error: BaseException | None) -> None:
+        if result.done():
+            return
+        if error is None:
+            result.set_result(value)  # type: ignore[arg-type]  # what the function returned
+        else:
+            result.set_exception(error)
+
+    def work() -> None:
+        value, error = None, None
+        try:
+            value = call.run()
+        except BaseException as raised:  # noqa: BLE001  # the caller gets it
+            error = raised
+        with suppress(RuntimeError):  # the loop is closed, so nothing waits for the result
+            loop.call_soon_threadsafe(set_result, value, error)
+
+    threading.Thread(target=work, name="holdfast-own-thread", daemon=True).start()
+    return await result
+
+
+async def finishing(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Like ``blocking``, for writes: a cancelled caller waits until the function has ended, unless it has not begun.
+
+    So nothing is being written when the caller cleans up. The wait is bounded (``PATIENCE_SECONDS``, or a second
+    cancellation), because the function may hang on a lock that a stopped process holds.
+    """
+
+    async def wait(work: "asyncio.Future[R]") -> None:
+        await asyncio.wait([work], timeout=PATIENCE_SECONDS)
+
+    return await _shielded(partial(function, *args, **kwargs), wait)
+
+
+async def interruptible(
+    interrupt: Callable[[], object], function: Callable[P, R], *args: P.args, **kwargs: P.kwargs
+) -> R:
+    """Like ``finishing``, but a cancelled caller calls ``interrupt`` until the function has ended, however long."""
+
+    async def wait(work: "asyncio.Future[R]") -> None:
+        while not work.done():
+            interrupt()
+            await asyncio.wait([work], timeout=INTERRUPT_EVERY_SECONDS)
+
+    return await _shielded(partial(function, *args, **kwargs), wait)
+
+
+async def _shielded(function: Callable[[], R], wait: Callable[["asyncio.Future[R]"], Awaitable[None]]) -> R:
+    """Run a function in a thread. If the caller is cancelled, it never begins, or ``wait`` waits for its end."""
+    loop = asyncio.get_running_loop()
+    if getattr(loop, "runs_blocking_inline", False):
+        return function()
+    call = _Call(function)
     work = loop.run_in_executor(None, call.run)
     try:
         return await asyncio.shield(work)
@@ -86,12 +108,12 @@ async def finishing(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs)
             work.cancel()
         else:  # a thread runs it
             work.add_done_callback(_retrieve_exception)
-            await asyncio.wait([work], timeout=PATIENCE_SECONDS)
+            await wait(work)
         raise
 
 
 class _Call(Generic[R]):
-    """A function for a thread, unless its caller is cancelled before a thread begins it: the first claim decides."""
+    """A function for a thread. Either the thread claims it before it begins, or its cancelled caller does."""
 
     def __init__(self, function: Callable[[], R]) -> None:
         self._function = function
@@ -111,15 +133,15 @@ class _Call(Generic[R]):
 
 
 def _retrieve_exception(work: "asyncio.Future[Any]") -> None:
-    """asyncio logs exceptions that nothing retrieves, and the caller of this work was cancelled."""
+    """The caller was cancelled, and asyncio would log the exception as never retrieved."""
     if not work.cancelled():
         work.exception()
 
 
 async def map_bounded(items: Iterable[T], function: Callable[[T], Awaitable[R]], *, limit: int) -> list[R]:
-    """Apply ``function`` to every item, at most ``limit`` at a time; results in the order of the items.
+    """Apply ``function`` to every item, at most ``limit`` at a time; results are in the order of the items.
 
-    The first failure cancels the rest and is raised as itself, not as a group.
+    The first failure cancels the rest and is raised unchanged, not in a group.
     """
     _check_limit(limit)
     source = enumerate(items)
@@ -134,14 +156,14 @@ async def map_bounded(items: Iterable[T], function: Callable[[T], Awaitable[R]],
     try:
         await asyncio.gather(*workers)
     finally:
-        await _end(workers)
+        await _cancel(workers)
     return [results[number] for number in range(len(results))]
 
 
 async def stream_bounded(
     items: Iterable[T], function: Callable[[T], Awaitable[R]], *, limit: int
 ) -> AsyncGenerator[R, None]:
-    """Like ``map_bounded``, but yields, or fails with, each result as soon as it and all before it are done."""
+    """Like ``map_bounded``, but yields or raises each result as soon as it and all before it are done."""
     _check_limit(limit)
     source = iter(items)
     window: list[asyncio.Future[R]] = []
@@ -154,19 +176,19 @@ async def stream_bounded(
             yield await window[0]
             window.pop(0)
     finally:
-        await _end(window)
+        await _cancel(window)
 
 
 def _check_limit(limit: int) -> None:
     if limit < 1:
-        raise Invalid(f"a limit of {limit} at a time would never begin")
+        raise Invalid(f"a limit of {limit} at a time is less than 1")
 
 
-async def _end(tasks: Iterable[asyncio.Future[Any]]) -> None:
-    waiting = list(tasks)
-    for task in waiting:
+async def _cancel(tasks: Iterable[asyncio.Future[Any]]) -> None:
+    remaining = list(tasks)
+    for task in remaining:
         task.cancel()
-    await asyncio.gather(*waiting, return_exceptions=True)
+    await asyncio.gather(*remaining, return_exceptions=True)
 
 
 class _End:
@@ -176,12 +198,11 @@ class _End:
 _END = _End()
 
 
-async def lasting(what: str, run: Callable[[], Awaitable[None]], *, pause_s: float = 1.0) -> None:
-    """Run until it returns by itself or is cancelled. After an unforeseen error, which is logged, it begins again:
-    otherwise a task that failed would end without a message."""
+async def restarting(name: str, run: Callable[[], Awaitable[None]], *, pause_s: float = 1.0) -> None:
+    """Call ``run`` until it returns or is cancelled. An unexpected error is logged, and ``run`` is called again."""
     while True:
         try:
             return await run()
-        except Exception as error:  # noqa: BLE001  # whatever it is, the work goes on
-            logger("aio").error("%s failed, and begins again in %g s: %s", what, pause_s, error, exc_info=error)
+        except Exception as error:  # noqa: BLE001  # a background task must not end silently
+            logger("aio").error("%s failed, and is restarted in %g s: %s", name, pause_s, error, exc_info=error)
         await asyncio.sleep(pause_s)

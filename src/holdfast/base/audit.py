@@ -78,9 +78,9 @@ class Tally:
         self.findings += other.findings
 
     def keep(self, seen: Iterable[Finding]) -> None:
-        """Keep only findings that ``seen`` has too: what a second pass does not confirm was a race."""
-        known = {(each.rule.name, each.key) for each in seen}
-        self.findings = [each for each in self.findings if (each.rule.name, each.key) in known]
+        """Keep only findings that ``seen`` contains too: a finding that a second pass does not confirm was a race."""
+        confirmed = {(each.rule.name, each.key) for each in seen}
+        self.findings = [each for each in self.findings if (each.rule.name, each.key) in confirmed]
 
     @property
     def wrong(self) -> bool:
@@ -89,10 +89,10 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What an audit checks, and how thoroughly."""
+    """The objects that an audit checks, and how thoroughly."""
 
     through_ns: int
-    """Only objects modified before this, by the store's clock, are judged: others may belong to a running write."""
+    """Only objects modified before this, by the store's clock, are checked: others may belong to a running write."""
     one_in: int = 1
     """The bytes of one object in this many are read; 1 reads all."""
     salt: str = ""

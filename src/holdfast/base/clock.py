@@ -1,7 +1,7 @@
-"""Time is injected as a ``Clock``; only this module asks the machine for it. Also: times as text.
+"""Time is injected as a ``Clock``; only this module reads the machine's clock. Also: times as text.
 
-Wall time is for people and for liveness (leases, ages); it never decides safety. Sleeping goes through ``asyncio``,
-whose event loop the simulator replaces.
+Wall time is for people and for liveness (leases, ages); it never decides safety. Code sleeps through ``asyncio``, whose
+event loop the simulator replaces.
 """
 
 import re

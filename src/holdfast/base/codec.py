@@ -1,10 +1,11 @@
-"""Canonical JSON: a value has exactly one encoding (sorted keys, compact, UTF-8), which can be hashed and compared.
+"""Canonical JSON: every value has one encoding (sorted keys, compact, UTF-8), which can be hashed and compared.
 
-Our control documents have ``format``, ``version`` and ``write_id``. A document of a newer version than this code knows
-is refused (``Incompatible``) and never read in part. Readers preserve unknown fields.
+Our control documents have ``format``, ``version`` and ``write_id``. A document with a newer version than this code
+supports is refused (``Incompatible``) and never read in part. Readers preserve unknown fields.
 """
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +15,7 @@ from holdfast.base.errors import Corrupt, Incompatible, Invalid
 Document = dict[str, Any]
 
 MALFORMED = (AttributeError, LookupError, TypeError, ValueError, OverflowError)
-"""What code that takes a document apart raises if the document does not have the expected shape."""
+"""Exceptions of code that reads fields of a document which does not have the expected shape."""
 
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
@@ -27,6 +28,13 @@ def encode(document: Mapping[str, Any]) -> bytes:
         return _encode(document).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise Invalid(f"value has no JSON form: {error}") from error
+
+
+def json_number(value: float) -> float | str:
+    """The number, or its name as a string if JSON has no number for it: NaN and infinities."""
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
 
 
 def decode(body: bytes, *, key: str) -> Document:
@@ -42,15 +50,13 @@ def decode(body: bytes, *, key: str) -> Document:
     return value
 
 
-def decode_schema(body: bytes, schema: str, *, key: str) -> Document:
-    """The JSON object in ``body``, which must name this schema."""
-    document = decode(body, key=key)
+def check_schema(document: Document, schema: str, *, key: str) -> None:
+    """``Incompatible`` if the document does not name this schema."""
     if document.get("schema") != schema:
         raise Incompatible(
             f"{key}: schema {document.get('schema')!r} is not {schema!r}",
             remedy="upgrade holdfast on this machine, or find out who wrote this object",
         )
-    return document
 
 
 def stamp(document: Mapping[str, Any], *, format_name: str, version: int, write_id: str) -> Document:

@@ -1,24 +1,24 @@
 """Typed settings from flags, environment, file and defaults, in that order of precedence.
 
-A file is TOML: one table per section. The environment spells the same key ``HOLDFAST_<SECTION>__<KEY>``, and
-``HOLDFAST_STORE`` is short for ``HOLDFAST_STORE__URI``. An unknown key is an error that names it, says where it was
-found and suggests the nearest known key: a misspelt setting that is silently ignored would be found in production.
-Secrets are ``SecretStr``: they appear in no repr, log line or error message. They come from the environment or from
-files of their own. Settings files and command lines may not contain them: files are passed on, and other users can see
-command lines.
+A file is TOML: one table per section. The environment variable of a setting is ``HOLDFAST_<SECTION>__<KEY>``, and
+``HOLDFAST_STORE`` is short for ``HOLDFAST_STORE__URI``. An unknown key is an error that names its source and suggests
+the nearest known key, so that a misspelt setting is not ignored. Secrets are ``SecretStr``: they appear in no repr, log
+line or error message. They come from the environment or from files of their own. Settings files and command lines may
+not contain them, because files are passed on, and other users can see command lines.
 
-A package with settings of its own adds a section here and a field to ``Settings``. Only this module reads the
-environment: an entry point calls ``load`` once and passes the values on.
+A package with settings adds a section here and a field to ``Settings``. Only this module reads the environment: an
+entry point calls ``load`` once and passes the values on.
 """
 
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from pydantic import AfterValidator, BaseModel, ByteSize, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic.fields import FieldInfo
 
 from holdfast.base.errors import Invalid, NotFound
 
@@ -30,7 +30,7 @@ CONFIG_VARIABLE = "HOLDFAST_CONFIG"
 STORE_VARIABLE = "HOLDFAST_STORE"
 NAME_A_STORE = "name a store, such as file:data or s3://bucket/prefix"
 
-# Settings that a layer removes from the layers below it: the other way to give the same secret, and the secrets of
+# Settings that a layer removes from those with lower precedence: another form of the same secret, and the secrets of
 # another identity.
 _DISPLACED = {
     "secret_access_key": ("secret_access_key_file",),
@@ -40,11 +40,13 @@ _DISPLACED = {
     "access_key_id": ("secret_access_key", "secret_access_key_file", "session_token", "session_token_file"),
 }
 ENVIRONMENT = "environment"
+UNKNOWN = "this is unknown"
+"""The problem of a value that no field has a name for."""
 
 _Tree = dict[str, Any]
 
 
-def _at_home(path: Path) -> Path:
+def _expand_home(path: Path) -> Path:
     """``~`` is the home directory, as in a shell and in the URI of a store."""
     try:
         return path.expanduser()
@@ -54,11 +56,11 @@ def _at_home(path: Path) -> Path:
 
 def _printable(name: str) -> str:
     if not name.isprintable():
-        raise ValueError("it contains control characters or others that cannot be printed")
+        raise ValueError("it contains characters that cannot be printed")
     return name
 
 
-_Path = Annotated[Path, AfterValidator(_at_home)]
+_Path = Annotated[Path, AfterValidator(_expand_home)]
 _Name = Annotated[str, Field(min_length=1, max_length=120), AfterValidator(_printable)]
 
 
@@ -142,7 +144,7 @@ class IngestSection(Section):
     listen: str = Field(default="127.0.0.1:8080", min_length=1)
     private: str = Field(default="127.0.0.1:8081", min_length=1)
     private_names: str = ""
-    """Host names, separated by commas, that the private listener answers for besides localhost and IP addresses."""
+    """Host names of the private listener besides localhost and IP addresses, separated by commas."""
     tokens: _Path | None = None
     spool: _Path | None = None
     collector_id: _Name | None = None
@@ -167,17 +169,17 @@ class IngestSection(Section):
     spool_notes_s: int = Field(default=2_592_000, ge=60)
     holds_refresh_ms: int = Field(default=2_000, ge=1)
     max_age_s: int = Field(default=5_184_000, ge=3_600)
-    """How old a record may be when it is accepted; never more than ``retention.raw_batches_s``."""
+    """The greatest age of a record at acceptance; never more than ``retention.raw_batches_s``."""
     backfill: bool = False
     """Accept records of any age."""
     hours_per_batch: int = Field(default=168, ge=1)
-    """In how many hours the records of one batch may lie."""
+    """The most hours that the records of one batch may lie in."""
     retry_horizon_s: int = Field(default=604_800, ge=0)
-    """How long an agent may still resend a batch. Garbage collection leaves blobs alone that are younger."""
+    """How long an agent may resend a batch. Garbage collection keeps younger blobs."""
 
 
 class PipelineSection(Section):
-    """What is derived from accepted batches. Command line options take precedence."""
+    """The jobs that derive data from accepted batches. Command line options take precedence."""
 
     master: str = Field(default="local[*]", min_length=1)
     windows: str = Field(default="10s,1m,5m,1h,1d", min_length=1)
@@ -278,8 +280,8 @@ class Settings(Section):
     retention: RetentionSection = RetentionSection()
 
     @model_validator(mode="after")
-    def _ages(self) -> "Settings":
-        """Raw batches that are removed before the oldest record may come would close hours too early."""
+    def _check_ages(self) -> "Settings":
+        """Batches must not be removed, which closes their hours, while records of these hours are still accepted."""
         kept_s, age_s = self.retention.raw_batches_s, self.ingest.max_age_s
         if kept_s is None or age_s <= kept_s:
             return self
@@ -294,7 +296,8 @@ class Settings(Section):
 
 class Resolved(NamedTuple):
     settings: Settings
-    sources: dict[str, str]  # "section.key" -> where its value came from; a default has no entry
+    sources: dict[str, str]
+    """``section.key`` -> the source of its value; a default has no entry."""
 
 
 def load(
@@ -318,7 +321,7 @@ def resolve(
     environ: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> Resolved:
-    """Like ``load``, with the origin of every value that is not a default."""
+    """Like ``load``, with the source of every value that is not a default."""
     variables = os.environ if environ is None else environ
     path = _find_file(config, variables, folder or Path())
     layers: list[tuple[str, _Tree]] = []
@@ -329,7 +332,6 @@ def resolve(
 
     merged: _Tree = {}
     for source, layer in layers:
-        _reject_unknown(source, layer)
         if source != ENVIRONMENT:
             _reject_secrets(source, layer)
         _overlay(merged, layer)
@@ -337,9 +339,7 @@ def resolve(
         settings = Settings.model_validate(merged)
     except ValidationError as error:
         raise _explain(error, layers) from None
-    sources = {
-        f"{section}.{key}": _source_of(section, key, layers) for section, values in merged.items() for key in values
-    }
+    sources = {f"{section}.{key}": _source_of((section, key), layers) for section in merged for key in merged[section]}
     return Resolved(_with_ontology_names(_with_secrets_from_files(settings)), sources)
 
 
@@ -379,8 +379,7 @@ def _from_environment(variables: Mapping[str, str]) -> _Tree:
         tree["store"] = {"uri": uri}
     for name, value in sorted(variables.items()):
         section, separator, key = name.removeprefix(PREFIX).partition("__")
-        # An empty variable counts as unset, as shells and service files treat it.
-        if name.startswith(PREFIX) and value:
+        if name.startswith(PREFIX) and value:  # an empty variable counts as unset, as in shells and service files
             if separator:
                 tree.setdefault(section.lower(), {})[key.lower()] = value
             else:
@@ -390,44 +389,32 @@ def _from_environment(variables: Mapping[str, str]) -> _Tree:
 
 def _reject_near_miss(name: str) -> None:
     """Other programs may use variables with our prefix, but one that looks like a misspelt setting is refused."""
-    meant = {
+    corrected = {
         f"{PREFIX}{section}_{key}".upper(): f"{PREFIX}{section}__{key}".upper()
-        for section, field in Settings.model_fields.items()
-        if isinstance(field.annotation, type) and issubclass(field.annotation, Section)
-        for key in field.annotation.model_fields
+        for section in Settings.model_fields
+        for key in _fields_of(section)
     }
-    shorts = (STORE_VARIABLE, CONFIG_VARIABLE)
-    near = [meant[name]] if name in meant else get_close_matches(name, shorts, n=1, cutoff=0.9)
-    if near and name not in shorts:
+    short = (STORE_VARIABLE, CONFIG_VARIABLE)
+    near = [corrected[name]] if name in corrected else get_close_matches(name, short, n=1, cutoff=0.9)
+    if near and name not in short:
         raise Invalid(f"environment: unknown variable {name}", remedy=f"did you mean {near[0]}?")
 
 
 def _overlay(below: _Tree, above: _Tree) -> None:
     for section, values in above.items():
         target = below.setdefault(section, {})
-        for displaced in (name for key in values for name in _DISPLACED.get(key, ())):
-            target.pop(displaced, None)
-        target.update(values)
-
-
-def _reject_unknown(source: str, layer: _Tree) -> None:
-    sections = Settings.model_fields
-    for section, values in layer.items():
-        if section not in sections:
-            raise _unknown(source, section, section, list(sections))
-        model = sections[section].annotation
-        if not isinstance(values, dict):
-            raise Invalid(f"{source}: {section} must be a table of settings", remedy=f"write [{section}] in the file")
-        if isinstance(model, type) and issubclass(model, Section):
-            for key in values:
-                if key not in model.model_fields:
-                    raise _unknown(source, f"{section}.{key}", key, list(model.model_fields))
+        if isinstance(values, dict) and isinstance(target, dict):
+            for displaced in (name for key in values for name in _DISPLACED.get(key, ())):
+                target.pop(displaced, None)
+            target.update(values)
+        else:
+            below[section] = values  # validation reports it
 
 
 def _reject_secrets(source: str, layer: _Tree) -> None:
     for section, values in layer.items():
         for key in _secrets_of(section):
-            if key in values:
+            if isinstance(values, dict) and key in values:
                 variable = f"{PREFIX}{section}__{key}".upper()
                 raise Invalid(
                     f"{source}: {section}.{key} is a secret, which may not be in a settings file or on a command line",
@@ -435,26 +422,27 @@ def _reject_secrets(source: str, layer: _Tree) -> None:
                 )
 
 
+def _fields_of(section: str) -> dict[str, FieldInfo]:
+    field = Settings.model_fields.get(section)
+    model = field.annotation if field is not None else None
+    return model.model_fields if isinstance(model, type) and issubclass(model, Section) else {}
+
+
 def _secrets_of(section: str) -> list[str]:
-    model = Settings.model_fields[section].annotation
-    fields = model.model_fields if isinstance(model, type) and issubclass(model, Section) else {}
-    return [key for key, field in fields.items() if SecretStr in get_args(field.annotation)]
-
-
-def _unknown(source: str, full: str, key: str, known: list[str]) -> Invalid:
-    near = get_close_matches(key, known, n=1, cutoff=0.5)
-    remedy = f"did you mean {near[0]}?" if near else f"known here: {', '.join(known)}"
-    return Invalid(f"{source}: unknown setting {full}", remedy=remedy)
+    return [key for key, field in _fields_of(section).items() if SecretStr in get_args(field.annotation)]
 
 
 def _explain(error: ValidationError, layers: list[tuple[str, _Tree]]) -> Invalid:
-    """The first problem in one line, with the layer that the rejected value comes from."""
+    """The first problem in one line, with the source of the rejected value."""
     where, what, remedy = problem_in(error)
-    section, key = (*where, "", "")[:2]
-    source = _source_of(section, key, layers)
-    if not where:  # settings that are wrong together: the message names them
+    source, name = _source_of(where, layers), ".".join(where)
+    if what == UNKNOWN:
+        known = list(_fields_of(where[0]) if len(where) > 1 else Settings.model_fields)
+        near = get_close_matches(where[-1], known, n=1, cutoff=0.5)
+        remedy = f"did you mean {near[0]}?" if near else f"known here: {', '.join(known)}"
+        return Invalid(f"{source}: unknown setting {name}", remedy=remedy)
+    if not where:  # settings that contradict each other: the message names them
         return Invalid(f"{source}: {what}", remedy=remedy or "change one of them")
-    name = ".".join(where)
     remedy = NAME_A_STORE if name == "store.uri" else remedy
     return Invalid(f"{source}: {name}: {what}", remedy=remedy or "correct this value")
 
@@ -464,6 +452,10 @@ def problem_in(error: ValidationError) -> tuple[tuple[str, ...], str, str | None
     problem = error.errors(include_url=False, include_input=False)[0]
     where = tuple(str(part) for part in problem["loc"])
     match problem["type"]:
+        case "extra_forbidden":
+            return where, UNKNOWN, None
+        case "model_type" if len(where) == 1:
+            return where, "this must be a table of settings", f"write [{where[0]}] in the file"
         case "byte_size" | "byte_size_unit":
             return where, "this is not a number of bytes", "write 268435456 or 256MiB"
         case "string_too_short":
@@ -472,8 +464,13 @@ def problem_in(error: ValidationError) -> tuple[tuple[str, ...], str, str | None
             return where, problem["msg"].removeprefix("Value error, "), None
 
 
-def _source_of(section: str, key: str, layers: list[tuple[str, _Tree]]) -> str:
-    return next((name for name, layer in reversed(layers) if key in layer.get(section, {})), "settings")
+def _source_of(where: Sequence[str], layers: list[tuple[str, _Tree]]) -> str:
+    """The layer of highest precedence that has the setting, or the section, at this path."""
+    for source, layer in reversed(layers):
+        values = layer.get(where[0]) if where else None
+        if values is not None and (len(where) == 1 or not isinstance(values, dict) or where[1] in values):
+            return source
+    return "settings"
 
 
 def _with_secrets_from_files(settings: Settings) -> Settings:
@@ -494,7 +491,7 @@ def _filled(name: str, section: "S3Section | GcSection") -> "S3Section | GcSecti
 
 
 def _read_secret(setting: str, path: Path) -> str:
-    remedy = "point it at a readable file that holds the secret and nothing else"
+    remedy = "set it to the path of a readable file that contains only the secret"
     try:
         secret = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -506,7 +503,7 @@ def _read_secret(setting: str, path: Path) -> str:
 
 
 def _with_ontology_names(settings: Settings) -> Settings:
-    """If our region and endpoint are unset, use those given under the specification's names."""
+    """If region and endpoint are unset, use those under the specification's names."""
     s3, ontology = settings.s3, settings.ontology
     filled = s3.model_copy(
         update={"region": s3.region or ontology.s3_region, "endpoint": s3.endpoint or ontology.s3_endpoint_url}

@@ -1,7 +1,8 @@
-"""Files that appear whole, written beside their place and then renamed into it.
+"""Files that appear whole: they are written under another name in the same directory and then renamed. And stamps,
+which show that such a file was replaced.
 
-The file beside it is created for this writer alone: never through a link, and never one that was there before, which
-another user of a shared directory may have put there to have it overwritten, or to read what is written.
+The temporary file is always new, and never opened through a link: another user of a shared directory may have created a
+file or link with its name, in order to read what is written or to have another file overwritten.
 """
 
 import os
@@ -11,22 +12,29 @@ from pathlib import Path
 
 PRIVATE = 0o600
 PUBLIC = 0o666
-"""Less the process's umask."""
+"""Without the bits of the process's umask."""
+
+Stamp = tuple[int, int, int] | None
 
 
-def create(path: Path, mode: int = PRIVATE) -> int:
-    """A descriptor of a new file. What a killed writer has left under this name is removed first; a link is removed and
-    not followed. ``FileExistsError`` if another process makes one in the same moment.
-    """
-    path.unlink(missing_ok=True)
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+def stamp(path: Path) -> Stamp:
+    """Differs from the stamp of every other content that the file has had; None if it cannot be read."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A new, empty file that takes the place of ``path`` when the block ends, unless it raises."""
+def replacing(path: Path, mode: int = PUBLIC) -> Iterator[Path]:
+    """A new, empty file that replaces ``path`` when the block ends, unless it raises.
+
+    ``FileExistsError`` if another process creates one at the same moment.
+    """
     draft = path.with_name(f".{path.name}.part")
-    os.close(create(draft, PUBLIC))
+    draft.unlink(missing_ok=True)
+    os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode))
     try:
         yield draft
         draft.replace(path)

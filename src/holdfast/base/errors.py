@@ -6,16 +6,15 @@
     ├── Denied         fix credentials or permissions
     ├── Incompatible   upgrade, or convert the data
     ├── Conflict       re-read and try again
-    ├── Fenced         stop for good: a newer owner has taken over
+    ├── Fenced         stop: a newer owner has taken over
     ├── Unavailable    the same call later
     │   └── Contended      the store saw two writers at once (409): says nothing about the object
     ├── Ambiguous      outcome unknown: resolve by reading, never by guessing
-    ├── Refused        a safety rule forbids it: read the reason before you force it
+    ├── Refused        a safety rule forbids it: read the reason before you override it
     └── Corrupt        stop and tell the operator
 
 A message is one line that says what happened and to which object; ``remedy`` says what to do next, and is also a note
-of the exception, so that a traceback shows it. The table below is the only place where an error becomes an HTTP status
-or an exit code.
+of the exception, so that a traceback shows it. The table below maps errors to HTTP statuses and exit codes.
 """
 
 from typing import ClassVar
@@ -71,7 +70,7 @@ class Fenced(HoldfastError):
 class Unavailable(HoldfastError):
     """The store did not serve the request.
 
-    ``maybe_applied`` is True when a write may nevertheless have taken effect (a lost response, a time-out, a 500): the
+    ``maybe_applied`` is True if a write may nevertheless have taken effect (a lost response, a timeout, a 500): the
     writer must read before it decides.
     """
 

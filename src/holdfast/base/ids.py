@@ -1,4 +1,4 @@
-"""Randomness and ids are injected; only this module draws entropy from the machine."""
+"""Randomness and ids are injected; only this module uses the machine's source of randomness."""
 
 import random
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ class Ids:
 
 @dataclass(frozen=True)
 class Ambient:
-    """What a process takes from its environment: a clock, a random generator, and ids drawn from it."""
+    """A clock, a random generator, and ids drawn from it."""
 
     clock: Clock
     rng: random.Random

@@ -4,10 +4,10 @@
         store = portal.enter(objects.open("memory:"))   # a blocking view of an async object
         store.put("k", b"v")
 
-A view looks attributes up on the async object when they are used: coroutine methods block until they are done, async
-iterators become iterators, async context managers become context managers. The loop and its thread are anyio's blocking
-portal, which is usable only in the process that started it: a forked child gets ``Invalid``. A call that takes longer
-than its timeout is cancelled, and so is one that is interrupted by Ctrl-C.
+A view forwards attributes to the async object: coroutine methods block until they are done, async iterators become
+iterators, async context managers become context managers. Loop and thread are those of anyio's blocking portal, which
+is usable only in the process that started it: a forked child gets ``Invalid``. A call that takes longer than its
+timeout, or is interrupted by Ctrl-C, is cancelled.
 """
 
 import inspect
@@ -39,8 +39,8 @@ class Portal:
         self._thread = threading.Thread(target=self._run, name="holdfast-portal", daemon=True)
         self._started: Future[BlockingPortal] = Future()
         self._portal: BlockingPortal | None = None
-        # Held while a call is handed to the loop, and to mark the portal as closed: a call handed to a loop that
-        # has stopped would never be answered.
+        # Held while a call is submitted, and while the portal is marked as closed: a call that is submitted to a loop
+        # that has stopped would never return.
         self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
@@ -51,8 +51,8 @@ class Portal:
         return self
 
     def _run(self) -> None:
-        """In the thread. Not ``start_blocking_portal``: its generator waits for the thread when it is collected, also
-        in a forked child, which has no such thread.
+        """In the thread. ``anyio.from_thread.start_blocking_portal`` is not used, because its generator waits for the
+        thread when it is garbage collected, also in a forked child, which has no such thread.
         """
         from anyio import run  # noqa: PLC0415  # 30 ms that async code need not spend
         from anyio.from_thread import BlockingPortal  # noqa: PLC0415  # as above
@@ -126,11 +126,11 @@ def _result(future: "Future[T]", limit: float | None) -> T:
     except TimeoutError:
         if future.cancel():
             raise Unavailable(f"no answer within {limit} s; the call was cancelled", maybe_applied=True) from None
-    return future.result()  # it ended at the last moment, or the call itself raised TimeoutError
+    return future.result()  # it ended just now, or the call itself raised TimeoutError
 
 
 class View:
-    """Blocking face of one async object: attributes are looked up on the object, calls go through the portal."""
+    """A blocking view of one async object: its calls run on the portal's loop."""
 
     def __init__(self, portal: Portal, thing: Any) -> None:
         self._portal = portal
@@ -183,7 +183,7 @@ class View:
 
 
 class Connection(View):
-    """The view of an object that has a portal of its own: closing it closes both."""
+    """A view with a portal of its own: closing it closes both."""
 
     @classmethod
     def open(cls, manager: AbstractAsyncContextManager[Any], *, timeout: float | None = None) -> "Connection":

@@ -52,7 +52,7 @@ UNLESS_EMPTY = Field(exclude_if=lambda value: not value)
 @dataclass(frozen=True)
 class Record:
     WHAT: ClassVar[str] = "a document of this kind"
-    """What a document that does not fit is not, for its error."""
+    """The kind of document, for error messages."""
     __pydantic_config__ = ConfigDict(coerce_numbers_to_str=True)
 
     extra: Annotated[Document, Field(alias=_EXTRA, exclude=True)] = field(

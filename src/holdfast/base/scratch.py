@@ -4,7 +4,7 @@ The owner holds a lock (flock) on its directory, which the kernel releases when 
 can be locked has no owner any more, and ``sweep`` removes it. The lock is taken before the directory gets its final
 name, so that no sweep finds it unlocked. A child process that inherits ``descriptor`` holds the lock as well.
 
-Errors: ``OSError`` if the directory cannot be made. What cannot be removed is left to the next sweep.
+Errors: ``OSError`` if the directory cannot be made. Files that cannot be removed are left to the next sweep.
 """
 
 import fcntl
@@ -44,8 +44,8 @@ class Scratch:
 
 
 def sweep(prefix: str, parent: Path) -> list[Path]:
-    """Remove directories whose owner is dead, and return them. Those of other users are left alone."""
-    gone: list[Path] = []
+    """Remove directories whose owner is dead, and return them. Those of other users are kept."""
+    removed: list[Path] = []
     for folder in parent.glob(f"{prefix}*"):
         with suppress(OSError):  # it has an owner, or another process is removing it
             if folder.is_symlink() or folder.stat().st_uid != os.getuid():
@@ -54,7 +54,7 @@ def sweep(prefix: str, parent: Path) -> list[Path]:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(folder, ignore_errors=True)
-                gone.append(folder)
+                removed.append(folder)
             finally:
                 os.close(descriptor)
-    return gone
+    return removed

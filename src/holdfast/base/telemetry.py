@@ -23,7 +23,7 @@ def span(name: str, **attributes: str | int | float | bool) -> AbstractContextMa
 
 
 def spans() -> Callable[..., AbstractContextManager[Span]]:
-    """A function like ``span`` for callers that make many spans: it checks once whether tracing is configured."""
+    """A function like ``span`` for callers that make many spans: it checks only once whether tracing is configured."""
     if isinstance(_tracer, trace.ProxyTracer) and isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
         return _no_span  # a span without a recorder costs as much as a small request
     return _span

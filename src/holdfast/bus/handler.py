@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from pydantic import ConfigDict
 
-from holdfast.base.aio import apart
+from holdfast.base.aio import in_own_thread
 from holdfast.bus import layout
 from holdfast.bus.claim import Retry
 from holdfast.bus.errors import MAX_SECONDS, BadHandler, BadPayload, ChainTooDeep, UnknownEventType
@@ -107,7 +107,7 @@ class Handler:
         if inspect.iscoroutinefunction(self.function):
             result = await self.function(ctx, event)
         else:
-            result = await apart(self.function, ctx, event)
+            result = await in_own_thread(self.function, ctx, event)
         if isinstance(result, Awaitable):
             await result
 

@@ -9,9 +9,8 @@ app = noun_app()
 def config(shell: Shell) -> None:
     """Show the settings in effect and where each comes from."""
     settings, sources = shell.resolved
-    rows = [
-        (f"{section}.{key}", value, sources.get(f"{section}.{key}", "default"))
+    shell.out.table(
+        {"setting": f"{section}.{key}", "value": value, "source": sources.get(f"{section}.{key}", "default")}
         for section, values in settings.model_dump(mode="json").items()  # this mode masks secrets
         for key, value in values.items()
-    ]
-    shell.out.table(("setting", "value", "source"), rows)
+    )

@@ -1,23 +1,23 @@
-"""``/metrics`` and ``/health`` of a command that keeps running: a few lines of HTTP, for a scraper and a supervisor.
+"""``/metrics`` and ``/health`` of a command that keeps running, for a scraper and a supervisor.
 
-Each request is answered and its connection closed; one that is too long, too slow or not HTTP gets an error or no
-answer, and does not disturb the command. The endpoint lives as long as the loop.
+The standard library's HTTP server answers in threads of its own. The figures are read on the command's event loop, so
+that they need no lock.
 """
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+import socket
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
 
+from holdfast.base.aio import blocking
 from holdfast.base.errors import Invalid
 from holdfast.objects.client import Usage
 
-if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
-
-REQUEST_LIMIT = 8 * 1024
 TIMEOUT_S = 5.0
 
 
@@ -37,36 +37,64 @@ def requests_of(usage: Usage, text: str) -> Measure:
 
 
 Health = Callable[[], tuple[bool, dict[str, Any]]]
-"""Whether all is well, and what else to say."""
+"""Whether the command is healthy, and the other fields of the answer."""
 
 
-async def serve(where: str, measure: Callable[[], Iterable[Measure]], health: Health) -> str:
-    """Serve at ``host:port`` until the loop ends; the address with the port that was taken. ``measure`` is called at
+@asynccontextmanager
+async def serving(address: str, measure: Callable[[], Iterable[Measure]], health: Health) -> AsyncIterator[str]:
+    """Serve at ``host:port`` until the block ends; gives the address with the actual port. ``measure`` is called at
     every scrape.
     """
-    registry = _registry(measure)
-    host, colon, port = where.rpartition(":")
+    host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isdecimal():
-        raise Invalid(f"{where!r} is not HOST:PORT", remedy="write it like 127.0.0.1:9100; port 0 takes a free one")
+        raise Invalid(f"{address!r} is not HOST:PORT", remedy="write it like 127.0.0.1:9100; port 0 takes a free one")
+    generate = _exposition(measure)
+    loop = asyncio.get_running_loop()
 
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            async with asyncio.timeout(TIMEOUT_S):
-                head = await reader.readuntil(b"\r\n\r\n")
-                writer.write(_response(head, registry, health))
-                await writer.drain()
-        writer.close()
+    async def answer(path: str) -> tuple[int, str, bytes]:
+        if path == "/metrics":
+            return 200, *generate()
+        if path == "/health":
+            healthy, details = health()
+            return 200 if healthy else 503, "application/json", json.dumps({"healthy": healthy, **details}).encode()
+        return 404, "text/plain", b"see /metrics and /health\n"
+
+    class Handler(BaseHTTPRequestHandler):
+        timeout = TIMEOUT_S
+
+        def do_GET(self) -> None:
+            path = self.path.partition("?")[0]
+            status, kind, body = asyncio.run_coroutine_threadsafe(answer(path), loop).result(TIMEOUT_S)
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Requests are not logged."""
+
+    class Server(ThreadingHTTPServer):
+        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
 
     try:
-        server = await asyncio.start_server(answer, host.strip("[]"), int(port), limit=REQUEST_LIMIT)
+        server = Server((host.strip("[]"), int(port)), Handler)
     except (OSError, OverflowError) as error:
-        raise Invalid(f"metrics cannot be served at {where}: {error}", remedy="choose a free port") from error
-    return f"{host}:{server.sockets[0].getsockname()[1]}"
-
-
-def _registry(measure: Callable[[], Iterable[Measure]]) -> "CollectorRegistry":
+        raise Invalid(f"metrics cannot be served at {address}: {error}", remedy="choose a free port") from error
+    thread = Thread(target=server.serve_forever, args=(0.1,), name="holdfast-metrics", daemon=True)
+    thread.start()
     try:
-        from prometheus_client import CollectorRegistry  # noqa: PLC0415  # an extra
+        yield f"{host}:{server.server_address[1]}"
+    finally:
+        await blocking(server.shutdown)
+        server.server_close()
+        thread.join()
+
+
+def _exposition(measure: Callable[[], Iterable[Measure]]) -> Callable[[], tuple[str, bytes]]:
+    """Makes the content type and the text of an answer to a scrape."""
+    try:
+        from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest  # noqa: PLC0415  # an extra
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric  # noqa: PLC0415  # an extra
     except ImportError as error:
         raise Invalid("metrics need prometheus-client", remedy="install holdfast[server]") from error
@@ -83,23 +111,4 @@ def _registry(measure: Callable[[], Iterable[Measure]]) -> "CollectorRegistry":
 
     registry = CollectorRegistry()
     registry.register(Collector())
-    return registry
-
-
-def _response(head: bytes, registry: "CollectorRegistry", health: Health) -> bytes:
-    from prometheus_client import CONTENT_TYPE_LATEST, generate_latest  # noqa: PLC0415  # an extra
-
-    verb, _, rest = head.partition(b" ")
-    path = rest.partition(b" ")[0].partition(b"?")[0]
-    if verb not in (b"GET", b"HEAD"):
-        status, kind, body = "405 Method Not Allowed", "text/plain", b"only GET\n"
-    elif path == b"/metrics":
-        status, kind, body = "200 OK", CONTENT_TYPE_LATEST, generate_latest(registry)
-    elif path == b"/health":
-        healthy, details = health()
-        status = "200 OK" if healthy else "503 Service Unavailable"
-        kind, body = "application/json", json.dumps({"healthy": healthy, **details}).encode() + b"\n"
-    else:
-        status, kind, body = "404 Not Found", "text/plain", b"see /metrics and /health\n"
-    lines = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-    return lines.encode() + (b"" if verb == b"HEAD" else body)
+    return lambda: (CONTENT_TYPE_LATEST, generate_latest(registry))

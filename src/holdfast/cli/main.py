@@ -1,11 +1,10 @@
 """Entry point of the ``holdfast`` command.
 
 Every failure leaves here as one line on standard error and an exit code from the table in ``holdfast.base.errors``; a
-traceback appears only with ``--verbose``. Ctrl-C exits with 130, SIGTERM with 143, a reader that went away (``| head``)
-with 141.
+traceback appears only with ``--verbose``. Ctrl-C exits with 130, SIGTERM with 143, and a closed pipe (``| head``) with
+141.
 """
 
-import gc
 import sys
 import traceback
 from collections.abc import Sequence
@@ -72,7 +71,7 @@ def options(
 
 def run(argv: Sequence[str]) -> int:
     """Run one command line; the exit code. Never raises for a failure of the command."""
-    arguments = hoist(argv)
+    arguments = globals_first(argv)
     globals_end = arguments.index("--") if "--" in arguments else len(arguments)
     out = Output(as_json="--json" in arguments[:globals_end], verbose="--verbose" in arguments[:globals_end])
     try:
@@ -94,20 +93,7 @@ def run(argv: Sequence[str]) -> int:
 
 def main() -> None:
     """Entry point of the script: this process runs one command and exits."""
-    if from_noun_on(sys.argv[1:])[:1] in (["agent"], ["collector"], ["sql"]):
-        sys.meta_path.insert(0, WithoutPandas)
-        gc.set_threshold(50_000)  # importing makes many objects, none of which is garbage
     sys.exit(run(sys.argv[1:]))
-
-
-class WithoutPandas:
-    """Arrow and DuckDB import pandas, if it is installed, for the first value that they convert. These commands do not
-    need it and run no code of users, so the import fails here: they start sooner, and take 40 MB less."""
-
-    @staticmethod
-    def find_spec(name: str, path: object = None, target: object = None) -> None:
-        if name == "pandas":
-            raise ModuleNotFoundError("not imported for a query", name=name)
 
 
 def _failed(out: Output, error: Exception) -> int:
@@ -146,12 +132,13 @@ def _misused(out: Output, message: str, error: Any) -> int:
             print(message, file=sys.stderr)
             return TABLE["invalid"].exit_code
         message = f"{path} needs a command"
+    message = message.replace("Value error, ", "")  # by which pydantic, typer's parser, begins the reason
     out.failure("invalid", message.rstrip("."), f"see {path} --help")
     return TABLE["invalid"].exit_code
 
 
 def _print_version(out: Output) -> None:
-    from importlib.metadata import version  # noqa: PLC0415  # slow, and wanted here alone
+    from importlib.metadata import version  # noqa: PLC0415  # slow, and needed only here
 
     number = version("holdfast")
     out.line(f"holdfast {number}", document={"version": number})
@@ -161,7 +148,7 @@ def _log_to_stderr() -> None:
     import logging  # noqa: PLC0415  # only with --verbose
 
     class Printable(logging.Formatter):
-        """Messages quote keys and values from the store."""
+        """Escapes messages, which quote keys and values from the store."""
 
         def format(self, record: logging.LogRecord) -> str:
             return "\n".join(map(printable, super().format(record).split("\n")))
@@ -175,7 +162,8 @@ TAKES_VALUE = frozenset({"--store", "--config"})
 FLAGS = frozenset({"--json", "--verbose", "--version"})
 
 
-def hoist(argv: Sequence[str]) -> list[str]:
+def globals_first(argv: Sequence[str]) -> list[str]:
+    """The arguments with the global options before a ``--`` moved to the front, as the parser needs them."""
     front: list[str] = []
     rest: list[str] = []
     items = iter(argv)
@@ -188,17 +176,9 @@ def hoist(argv: Sequence[str]) -> list[str]:
         elif item in TAKES_VALUE:
             value = next(items, None)
             if value is None:
-                # Alone in front, so that the parser complains of the missing value instead of eating the noun.
+                # Without the rest, so that the parser reports the missing value and does not take the noun for it.
                 return [*front, item]
             front += [item, value]
         else:
             rest.append(item)
     return front + rest
-
-
-def from_noun_on(argv: Sequence[str]) -> list[str]:
-    """The arguments without the global options in front of the noun."""
-    items = hoist(argv)
-    while items and (items[0] in FLAGS or items[0].partition("=")[0] in TAKES_VALUE):
-        items = items[2 if items[0] in TAKES_VALUE else 1 :]
-    return items

@@ -1,7 +1,7 @@
 """The table of nouns. A noun's module is imported only when the noun is used, which keeps ``--help`` fast.
 
-A module named here has ``app``, a ``typer.Typer`` with one command or several. The summary stands here rather than in
-the module because the help page must not import it; a test compares the two.
+A module named here has ``app``, a ``NounApp`` with one command or several. The summary is here rather than in the
+module because the help page must not import it; a noun with several commands gets it from here.
 """
 
 from importlib import import_module
@@ -39,7 +39,7 @@ NOUNS: tuple[Noun, ...] = (
         "holdfast.cli.demo.command",
         "Kill processes on a local store, and check that nothing is lost.",
     ),
-    Noun("doctor", "holdfast.cli.doctor", "Check that a store keeps the promises Holdfast rests on."),
+    Noun("doctor", "holdfast.cli.doctor", "Check that a store keeps the promises that Holdfast rests on."),
     Noun("events", "holdfast.cli.events", "Publish, list and replay events."),
     Noun(
         "gc",
@@ -62,9 +62,7 @@ NOUNS: tuple[Noun, ...] = (
     Noun("runs", "holdfast.cli.runs", "List durable runs, and fork, cancel, retry or resume them."),
     Noun("sim", "holdfast.cli.sim", "Simulate the protocols under lost answers, crashes and wrong clocks."),
     Noun("sql", "holdfast.cli.onto.sql", "Query types with SQL: every entity and relation type is a table, read-only."),
-    Noun(
-        "tokens", "holdfast.cli.telemetry.tokens", "Add, list and revoke the tokens by which agents send to collectors."
-    ),
+    Noun("tokens", "holdfast.cli.telemetry.tokens", "Add, list and revoke the tokens that agents send to collectors."),
     Noun("worker", "holdfast.cli.worker", "Hand events to handlers until a signal ends it."),
 )
 
@@ -82,6 +80,7 @@ def load(noun: Noun) -> Any:
     """The noun's command."""
     command = get_command(import_module(noun.module).app)
     command.name = noun.name
+    command.help = command.help or noun.summary
     return command
 
 
@@ -91,4 +90,4 @@ def register(app: typer.Typer) -> None:
 
 
 def _placeholder() -> None:
-    """Stands for a noun in the help page; ``LazyGroup`` puts the real command in its place before it is called."""
+    """Has a noun's place in the help page; ``LazyGroup`` replaces it by the real command before it is called."""

@@ -1,13 +1,13 @@
 """What a command prints: tables and lines for people, JSON for programs, errors as one clear line.
 
-Results go to standard output; progress, hints and errors go to standard error, so a pipe carries results alone. With
-``--json`` standard output holds one JSON document per line and an error is one JSON object on standard error.
+Results go to standard output; progress, notes and errors go to standard error, so that a pipe carries results alone.
+With ``--json`` standard output has one JSON document per line, and an error is one JSON object on standard error.
 
-Text from a store can neither carry markup nor control the terminal. Whatever a command prints, on either stream and
-whether or not that is a terminal, goes through ``printable``, ``json_text`` or ``csv_line``, which write control
+Text from a store can neither carry markup nor control the terminal: everything that a command prints, on either stream
+and whether or not that is a terminal, goes through ``printable``, ``json_text`` or ``csv_line``. They write control
 characters, marks that change the direction of text, and lone surrogates as escapes.
 
-Rich is imported when a table is drawn, not before: it costs more than a whole ``--help``.
+Rich is imported when a table is drawn, not before: importing it takes longer than ``holdfast --help`` does.
 """
 
 import csv
@@ -18,7 +18,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime
 from pathlib import PurePath
 from typing import Any, TextIO
@@ -29,17 +29,22 @@ from holdfast.base.errors import TABLE, HoldfastError
 PIPE_CLOSED = 141  # what a shell reports for a process that SIGPIPE ended
 INTERRUPTED = 130  # the same for SIGINT
 TERMINATED = 143  # the same for SIGTERM
-_HOSTILE = "\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff"
+
+_UNSAFE = "\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff"
 """C0, DEL and C1 controls; line separators, marks and overrides of direction; surrogates, which have no bytes."""
-_HOSTILE_CHAR = re.compile(f"[{_HOSTILE}]")
-_HOSTILE_IN_JSON = re.compile(f"[{_HOSTILE}]".replace("\x00-\x1f", ""))
-"""JSON itself escapes the C0 controls within its texts; a line feed outside of them is layout."""
-_BACKSLASHES = re.compile(rf"\\+(?=[xu{_HOSTILE}])")
+_UNSAFE_CHAR = re.compile(f"[{_UNSAFE}]")
+_UNSAFE_IN_JSON = re.compile(f"[{_UNSAFE}]".replace("\x00-\x1f", ""))
+"""JSON itself escapes the C0 controls within texts; a line feed between them is layout."""
+_BACKSLASHES = re.compile(rf"\\+(?=[xu{_UNSAFE}])")
 _SHORT = {"\t": "\\t", "\n": "\\n", "\r": "\\r"}
 _COLUMN_GAP = 2
-NOTHING = object()
 _SECOND_NS = 1_000_000_000
 _UNBOUNDED = 32_000  # columns; a table in a file or a pipe is not folded to some terminal's width
+NOTHING = object()
+
+Columns = Mapping[str, str | Callable[[Any], object]] | Sequence[str]
+"""Columns of a table by their titles: each is a field of a result, or a function of it. Fields alone are their own
+titles."""
 
 
 class PipeClosed(Exception):
@@ -47,7 +52,7 @@ class PipeClosed(Exception):
 
 
 class Terminated(Exception):
-    """SIGTERM came, and the command has cleaned up."""
+    """SIGTERM arrived, and the command has cleaned up."""
 
 
 class Output:
@@ -61,76 +66,26 @@ class Output:
 
     def document(self, value: object) -> None:
         """One JSON document on a line of its own."""
-        self._write(json_text(value, default=_jsonable))
+        self.escaped(json_text(value, default=_jsonable))
 
     def line(self, text: str, *, document: object = NOTHING) -> None:
         """A line for people; with ``--json`` the document, if there is one."""
         if not self.as_json:
-            self._write(printable(text))
+            self.escaped(printable(text))
         elif document is not NOTHING:
             self.document(document)
 
     def escaped(self, text: str) -> None:
-        """A line for programs, from ``json_text`` or ``csv_line``."""
-        self._write(text)
+        """Lines that ``printable``, ``json_text`` or ``csv_line`` made."""
+        try:
+            print(text, file=self._stdout, flush=True)
+        except BrokenPipeError as error:
+            raise PipeClosed from error
 
     def note(self, text: str) -> None:
         """A remark on standard error; nothing with ``--json``."""
         if not self.as_json:
             print(printable(text), file=self._stderr, flush=True)
-
-    def table(
-        self,
-        columns: Sequence[str],
-        rows: Iterable[Sequence[object]],
-        *,
-        title: str | None = None,
-        empty: str | None = None,
-        document: object = NOTHING,
-    ) -> None:
-        """Rows as a table, or with ``--json`` the document: by default one array of objects keyed by column.
-
-        If there are no rows, ``empty`` is noted instead of a bare header.
-        """
-        if self.as_json:
-            keyed = document is NOTHING
-            self.document([dict(zip(columns, row, strict=True)) for row in rows] if keyed else document)
-            return
-        rows = list(rows)
-        if not rows and empty is not None:
-            self.note(empty)
-            return
-        from rich.table import Table  # noqa: PLC0415  # slow to import, see above
-        from rich.text import Text  # noqa: PLC0415  # as above
-
-        heading = None if title is None else Text(printable(title))
-        console = self.console()
-        header = [printable(column) for column in columns]
-        body = [[_cell(value) for value in row] for row in rows]
-        widths = _column_widths([header, *body], console.width)
-        if widths is None:
-            self._expanded(title, header, body)
-            return
-        table = Table(title=heading, title_justify="left", box=None, pad_edge=False, header_style="bold")
-        for name, width in zip(header, widths, strict=True):
-            table.add_column(Text(name), width=width)
-        for row in body:
-            table.add_row(*(Text(value, overflow="fold") for value in row))
-        self._draw(table, console)
-
-    def records(self, found: Iterable[object], columns: Sequence[str], *, empty: str | None = None) -> None:
-        """Result dataclasses as a table of these fields, or with ``--json`` all fields that their ``repr`` shows."""
-        found = list(found)
-        rows = [[getattr(each, name) for name in columns] for each in found]
-        self.table(columns, rows, empty=empty, document=found)
-
-    def _expanded(self, title: str | None, header: Sequence[str], body: Sequence[Sequence[str]]) -> None:
-        """Each row as lines of its own: the terminal is too narrow for a table without breaking words."""
-        width = max(map(len, header))
-        blocks = [
-            "\n".join(f"{name.ljust(width)}  {value}" for name, value in zip(header, row, strict=True)) for row in body
-        ]
-        self._write("\n\n".join([printable(title), *blocks] if title is not None else blocks))
 
     def record(self, fields: Mapping[str, object], *, document: object = NOTHING) -> None:
         """One thing: ``name  value`` lines, or with ``--json`` the document: by default one object of these fields."""
@@ -140,7 +95,58 @@ class Output:
         names = [printable(name) for name in fields]
         width = max(map(len, names), default=0)
         for name, value in zip(names, fields.values(), strict=True):
-            self._write(f"{name.ljust(width)}  {_cell(value)}")
+            self.escaped(f"{name.ljust(width)}  {_cell(value)}")
+
+    def table(
+        self,
+        results: Iterable[Any],
+        columns: Columns | None = None,
+        *,
+        document: Callable[[Any], object] | None = None,
+        empty: str | None = None,
+    ) -> None:
+        """Results as a table, or with ``--json`` as one array of JSON objects.
+
+        A result is a mapping or an object with fields. Its JSON form is what ``document`` returns for it, by default
+        all its fields. Columns may be left out if results are mappings: then each key is one. If there are no results,
+        ``empty`` is noted in place of a table without rows.
+        """
+        results = list(results)
+        if self.as_json:
+            self.document(results if document is None else [document(each) for each in results])
+        elif not results and empty is not None:
+            self.note(empty)
+        elif results or columns is not None:
+            columns = results[0].keys() if columns is None else columns
+            fields = columns if isinstance(columns, Mapping) else {name: name for name in columns}
+            self.grid(list(fields), [[_field(each, field) for field in fields.values()] for each in results])
+
+    def grid(self, titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+        """A table for people, whatever the format of other output is."""
+        from rich.table import Table  # noqa: PLC0415  # slow to import, see above
+        from rich.text import Text  # noqa: PLC0415  # as above
+
+        console = self.console()
+        titles = [printable(title) for title in titles]
+        body = [[_cell(value) for value in row] for row in rows]
+        widths = _column_widths([titles, *body], console.width)
+        if widths is None:
+            self._write_blocks(titles, body)
+            return
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for title, width in zip(titles, widths, strict=True):
+            table.add_column(Text(title), width=width)
+        for row in body:
+            table.add_row(*(Text(value, overflow="fold") for value in row))
+        with console.capture() as drawing:
+            console.print(table)
+        self.escaped("\n".join(line.rstrip() for line in drawing.get().splitlines()))
+
+    def _write_blocks(self, titles: Sequence[str], body: Sequence[Sequence[str]]) -> None:
+        """One block of lines per row: the terminal is too narrow for a table without breaking words."""
+        width = max(map(len, titles))
+        lines = ([f"{title.ljust(width)}  {value}" for title, value in zip(titles, row, strict=True)] for row in body)
+        self.escaped("\n\n".join(map("\n".join, lines)))
 
     def error(self, error: HoldfastError) -> None:
         self.failure(error.kind, str(error), error.remedy)
@@ -158,23 +164,18 @@ class Output:
         print(text, file=self._stderr, flush=True)
 
     def console(self, *, stderr: bool = False) -> Any:
-        """A rich console, for progress displays and drawings of a command's own."""
+        """A rich console, for tables, progress displays and drawings."""
         from rich.console import Console  # noqa: PLC0415  # slow to import, see above
 
         stream = self._stderr if stderr else self._stdout
         width = None if stream.isatty() else _UNBOUNDED
         return Console(file=stream, width=width, markup=False, highlight=False, emoji=False)
 
-    def _draw(self, renderable: object, console: Any) -> None:
-        with console.capture() as drawing:
-            console.print(renderable)
-        self._write("\n".join(line.rstrip() for line in drawing.get().splitlines()))
 
-    def _write(self, text: str) -> None:
-        try:
-            print(text, file=self._stdout, flush=True)
-        except BrokenPipeError as error:
-            raise PipeClosed from error
+def _field(result: Any, field: str | Callable[[Any], object]) -> object:
+    if callable(field):
+        return field(result)
+    return result.get(field) if isinstance(result, Mapping) else getattr(result, field)
 
 
 def _column_widths(rows: Sequence[Sequence[str]], available: int) -> list[int] | None:
@@ -202,12 +203,12 @@ def silence_stdout() -> None:
 
 def printable(text: str) -> str:
     """One line for people: a key or a value cannot move the cursor, add a line or change the direction of text."""
-    return _HOSTILE_CHAR.sub(_escape, text)
+    return _UNSAFE_CHAR.sub(_escape, text)
 
 
 def json_text(value: object, **options: Any) -> str:
     """JSON without raw control characters; every JSON parser reads back exactly the same value."""
-    return _HOSTILE_IN_JSON.sub(
+    return _UNSAFE_IN_JSON.sub(
         lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False, **options)
     )
 
@@ -217,12 +218,12 @@ def csv_line(row: Iterable[str], *, verbatim: bool = False) -> str:
     ``\\x1b`` or ``\\u202e``. Backslashes before an ``x``, a ``u`` or an escape are doubled, so that this can be undone.
     """
     sink = io.StringIO()
-    csv.writer(sink, lineterminator="\r\n").writerow(row)  # what has either of the two is quoted
+    csv.writer(sink, lineterminator="\r\n").writerow(row)  # a cell with either of the two is quoted
     line = sink.getvalue().removesuffix("\r\n")
     if verbatim:
         return line
     doubled = _BACKSLASHES.sub(lambda found: found[0] * 2, line)
-    return _HOSTILE_CHAR.sub(lambda found: "\n" if found[0] == "\n" else _code(found[0]), doubled)
+    return _UNSAFE_CHAR.sub(lambda found: "\n" if found[0] == "\n" else _code(found[0]), doubled)
 
 
 def _escape(found: re.Match[str]) -> str:
@@ -234,7 +235,7 @@ def _code(char: str) -> str:
 
 
 def _lines(text: str) -> str:
-    """Several lines as such, all but the first indented: no text from a store can look like an error of its own."""
+    """All lines of the text but the first indented: no text from a store can look like an error of its own."""
     first, *more = (printable(line) for line in text.split("\n"))
     return "\n".join([first, *(line if line.startswith("  ") else f"  {line}" for line in more)])
 

@@ -1,7 +1,7 @@
 """What is drawn on a terminal while a command works, such as a checklist; nothing is drawn elsewhere.
 
-It is drawn on standard error by a task on the command's own loop: no thread, so it may look at counters that the work
-is changing. What remains to be read afterwards is the command's to print.
+It is drawn on standard error by a task on the command's own event loop, so it may read counters that the command
+changes. It disappears at the end: the command prints what should remain.
 """
 
 import asyncio
@@ -39,20 +39,11 @@ class Step:
 
 @dataclass
 class Checklist:
-    """Steps in order, and a line below them: ``footer`` is called at every drawing."""
+    """Steps in order, and below them a line that ``footer`` returns at every drawing."""
 
     steps: Sequence[Step]
     footer: Callable[[], str] = lambda: ""
-    notes: Sequence[str] = ()
-    """Lines between the steps and the footer; the list may grow."""
     _spinner: object = field(default=None, repr=False)
-
-    def begin(self, number: int) -> None:
-        self.steps[number].state = State.RUNNING
-
-    def end(self, number: int, *, good: bool, detail: str) -> None:
-        self.steps[number].state = State.GOOD if good else State.BAD
-        self.steps[number].detail = detail
 
     def draw(self) -> "Group":
         from rich.console import Group  # noqa: PLC0415  # see above
@@ -71,10 +62,8 @@ class Checklist:
             mark = self._spinner if running else Text(*_MARKS[step.state])
             style = "dim" if step.state is State.WAITING else "bold" if running else ""
             table.add_row(mark, Text(printable(step.title), style=style), Text(printable(step.detail), style="dim"))
-        notes = [Text(f"  {printable(note)}", no_wrap=True, overflow="ellipsis") for note in self.notes]
-        return Group(
-            table, *notes, Text(f"  {printable(self.footer())}", style="dim", no_wrap=True, overflow="ellipsis")
-        )
+        footer = Text(f"  {printable(self.footer())}", style="dim", no_wrap=True, overflow="ellipsis")
+        return Group(table, footer)
 
 
 def status_line(text: str) -> "Text":
@@ -86,7 +75,7 @@ def status_line(text: str) -> "Text":
 
 @asynccontextmanager
 async def live(out: Output, draw: "Callable[[], RenderableType]") -> AsyncIterator[bool]:
-    """Draw until the block ends; the drawing then disappears. False where nothing is drawn."""
+    """Draw until the block ends; gives False where nothing is drawn."""
     console = out.console(stderr=True)
     if out.as_json or not console.file.isatty():
         yield False
@@ -100,9 +89,34 @@ async def live(out: Output, draw: "Callable[[], RenderableType]") -> AsyncIterat
                 display.refresh()
                 await asyncio.sleep(REFRESH_SECONDS)
 
-        ticking = asyncio.ensure_future(refresh())
+        refreshing = asyncio.ensure_future(refresh())
         try:
             yield True
         finally:
-            ticking.cancel()
-            await asyncio.gather(ticking, return_exceptions=True)
+            refreshing.cancel()
+            await asyncio.gather(refreshing, return_exceptions=True)
+
+
+class Watch:
+    """The step that a job is at, drawn as one line. Without a terminal ``opening`` and steps without a count of tasks
+    are printed, such as that Spark starts.
+    """
+
+    def __init__(self, out: Output, opening: str | None = None) -> None:
+        self._out = out
+        self._opening = opening
+        self._line = "looking for what is due"
+        self._drawn = False
+
+    def say(self, step: str, done: int, total: int) -> None:
+        self._line = f"{step}  {done}/{total} tasks" if total else step
+        if not total and not self._drawn:
+            self._out.note(step)
+
+    @asynccontextmanager
+    async def shown(self) -> AsyncIterator["Watch"]:
+        async with live(self._out, lambda: status_line(self._line)) as self._drawn:
+            if self._opening is not None and not self._drawn:
+                self._out.note(self._opening)
+                self._opening = None
+            yield self

@@ -1,27 +1,25 @@
-"""``holdfast runs``: list runs, show where each stands and what its journal says, and steer them.
+"""``holdfast runs``: list runs, show their state and journals, and control them.
 
-No command needs the code of a workflow. What only code can do (clean up after ``cancel``, go on after ``resume``,
-``retry`` and ``fork``) is requested here, and done by the next worker or call. ``list`` and ``stats`` read the index
-alone.
+No command needs the code of a workflow. What only that code can do (clean up after ``cancel``, continue after
+``resume``, ``retry`` and ``fork``) is requested here, and done by the next worker or call. ``list`` and ``stats`` read
+only the index.
 """
 
 import json
-import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, get_args
 
 import typer
 
 from holdfast.base import aio
-from holdfast.base.clock import iso, parse_iso, parse_moment, parse_span
+from holdfast.base.clock import iso, parse_iso
 from holdfast.base.errors import Conflict, Corrupt, HoldfastError, Invalid, NotFound, Refused
-from holdfast.cli.output import Output, clock_time, counted, json_text, span
-from holdfast.cli.shell import Shell, check_choice, noun_app
+from holdfast.cli import options
+from holdfast.cli.output import Columns, Output, clock_time, counted, json_text, span
+from holdfast.cli.shell import Shell, noun_app
 from holdfast.objects.client import Client
-from holdfast.objects.open import open_store
 from holdfast.runs import layout
 from holdfast.runs.admin import control
 from holdfast.runs.admin.delete import Deleted, check_deletable
@@ -40,8 +38,8 @@ app = noun_app()
 
 STATUSES = tuple(status for status in get_args(Status) if status not in ("new", "deleted"))
 """The statuses of runs that are listed."""
-ENDED: frozenset[str] = FINISHED - {"deleted"}
-NEXT = "the next worker or call goes on with it"
+ENDED = tuple(status for status in STATUSES if status in FINISHED)
+CONTINUES = "the next worker or call continues it"
 DELETED_AT_ONCE = 8
 
 _MS = 1_000_000
@@ -51,20 +49,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 RunId = Annotated[str, typer.Argument(metavar="RUN_ID", help="The run's id.")]
 
 
-@app.callback()
-def runs() -> None:
-    """List durable runs, and fork, cancel, retry or resume them."""
-
-
-@asynccontextmanager
-async def open_runs(shell: Shell) -> AsyncIterator[Client]:
-    """The store of ``--store``, with segments and payloads cached on disk where the settings ask for it."""
-    settings = shell.settings
-    async with open_store(shell.existing_store(), settings=settings, immutable=layout.immutable) as store:
-        yield store
-
-
-# --- looking ---
+# --- list and show ---
 
 
 @app.command("list")
@@ -72,49 +57,47 @@ async def list_runs(
     shell: Shell,
     status: Annotated[
         list[str] | None,
-        typer.Option(metavar="STATUS", help=f"Only runs with this status; repeatable: {', '.join(STATUSES)}."),
+        options.choice("--status", STATUSES, "Only runs with this status; repeatable", metavar="STATUS"),
     ] = None,
     workflow: Annotated[str | None, typer.Option(metavar="NAME", help="Only runs of this workflow.")] = None,
     tag: Annotated[
         str | None, typer.Option(metavar="TAG", help="Only runs with this tag; env also finds env=prod.")
     ] = None,
     since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Only runs whose status changed since: 2h, 7d or ISO 8601.")
+        int | None, options.moment("--since", "Only runs whose status changed since: 2h, 7d or ISO 8601.")
     ] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="Only runs whose status changed before.")] = None,
+    until: Annotated[int | None, options.moment("--until", "Only runs whose status changed before.")] = None,
     limit: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="How many to list at most, the newest first (default: all).")
     ] = None,
 ) -> None:
     """List runs, the latest change of status first.
 
-    Reads the index alone, no journals.
+    Reads only the index, no journals.
     """
-    statuses = check_choice("status", status or [], STATUSES)
-    async with open_runs(shell) as store:
-        now_ns = store.ambient.clock.wall_ns()
-        query: dict[str, Any] = {
-            "status": statuses,
-            "workflow": workflow,
-            "tag": tag,
-            "since": None if since is None else _datetime(parse_moment(since, now_ns)),
-            "until": None if until is None else _datetime(parse_moment(until, now_ns)),
-            "limit": limit,
-        }
-        found = [summary async for summary in control.find(store, **query)]
-        filtered = any(value is not None for value in query.values())
-        _show_summaries(shell.out, found, now_ns, f"no {'such ' if filtered else ''}runs in {store.spec.uri}")
+    query: dict[str, Any] = {
+        "status": status or None,
+        "workflow": workflow,
+        "tag": tag,
+        "since": None if since is None else _datetime(since),
+        "until": None if until is None else _datetime(until),
+        "limit": limit,
+    }
+    async with shell.open() as hf:
+        found = [summary async for summary in control.find(hf.store, **query)]
+        such = "such " if any(value is not None for value in query.values()) else ""
+        _show_summaries(shell.out, found, hf.ambient.clock.wall_ns(), f"no {such}runs in {hf.store.spec.uri}")
 
 
 @app.command()
 async def status(shell: Shell, run_id: RunId) -> None:
-    """Show where a run stands.
+    """Show the state of a run.
 
     What it waits for, its steps, its last error, parent, children, the source of a fork.
     """
-    async with open_runs(shell) as store:
-        found = await describe(store, run_id)
-        shell.out.record(_description(found, store.ambient.clock.wall_ns()), document=found)
+    async with shell.open() as hf:
+        found = await describe(hf.store, run_id)
+        shell.out.record(_description(found, hf.ambient.clock.wall_ns()), document=found)
 
 
 @app.command()
@@ -131,27 +114,27 @@ async def dump(
     ] = None,
 ) -> None:
     """Print a run's journal, one JSON object per line."""
-    async with open_runs(shell) as store:
-        history = await control.existing(store, run_id)
+    async with shell.open() as hf:
+        history = await control.existing(hf.store, run_id)
         if generation is not None:
-            history = await read_generation(store, history, generation)
+            history = await read_generation(hf.store, history, generation)
         for entry in history.entries[offset:]:
-            shell.out.document(await with_payload(store, entry) if payloads else as_document(entry))
+            shell.out.document(await with_payload(hf.store, entry) if payloads else as_document(entry))
 
 
 @app.command()
 async def tail(
     shell: Shell,
     run_id: RunId,
-    interval: Annotated[float, typer.Option(min=0.01, metavar="SECONDS", help="Seconds between two polls.")] = 1.0,
+    interval: options.Interval = 1.0,
     lines: Annotated[int, typer.Option(min=0, metavar="N", help="Begin with the latest N entries.")] = 10,
 ) -> None:
     """Follow a run until it ends.
 
     Prints its entries as they are recorded. Each poll is one GET.
     """
-    async with open_runs(shell) as store:
-        async for entry in follow_run(store, run_id, last=lines, poll_ms=int(interval * 1000)):
+    async with shell.open() as hf:
+        async for entry in follow_run(hf.store, run_id, last=lines, poll_ms=int(interval * 1000)):
             shell.out.line(_entry_line(entry), document=as_document(entry))
     shell.out.note(f"run {run_id} is over")
 
@@ -160,22 +143,25 @@ async def tail(
 async def stats(shell: Shell) -> None:
     """Count runs by workflow and status.
 
-    Reads the index alone.
+    Reads only the index.
     """
     counts: dict[str, Counter[str]] = {}
-    async with open_runs(shell) as store:
-        async for summary in control.find(store):
+    async with shell.open() as hf:
+        async for summary in control.find(hf.store):
             counts.setdefault(summary.workflow, Counter())[summary.status] += 1
-    names = [name for name in STATUSES if any(each[name] for each in counts.values())]
+    workflows = sorted(counts.items())
+    if shell.out.as_json:
+        shell.out.document({name: dict(sorted(each.items())) for name, each in workflows})
+        return
+    statuses = [name for name in STATUSES if any(each[name] for each in counts.values())]
     rows = [
-        (workflow or None, each.total(), *(each[name] or None for name in names))
-        for workflow, each in sorted(counts.items())
+        {"workflow": workflow or None, "runs": each.total(), **{name: each[name] or None for name in statuses}}
+        for workflow, each in workflows
     ]
-    document = {name: dict(sorted(each.items())) for name, each in sorted(counts.items())}
-    shell.out.table(("workflow", "runs", *names), rows, empty=f"no runs in {store.spec.uri}", document=document)
+    shell.out.table(rows, empty=f"no runs in {hf.store.spec.uri}")
 
 
-# --- steering ---
+# --- control ---
 
 
 @app.command()
@@ -198,11 +184,11 @@ async def fork(
 ) -> None:
     """Make a new run from the beginning of another.
 
-    The other one is not touched.
+    The other one is not changed.
     """
-    async with open_runs(shell) as store:
+    async with shell.open() as hf:
         made = await fork_run(
-            store,
+            hf.store,
             run_id,
             new_run_id=new_run_id,
             from_offset=from_offset,
@@ -212,7 +198,7 @@ async def fork(
         )
     facts = {"run_id": made.run_id, "source": made.source, "from_offset": made.from_offset}
     shell.out.line(
-        f"{made.run_id} is a fork of {made.source}, from offset {made.from_offset}; {NEXT}",
+        f"{made.run_id} is a fork of {made.source}, from offset {made.from_offset}; {CONTINUES}",
         document={**facts, "status": made.state.status, "session": made.state.session},
     )
 
@@ -228,9 +214,9 @@ async def cancel(
 
     Its current session is fenced; the next worker or call runs its clean-up.
     """
-    async with open_runs(shell) as store:
-        done = await control.request_cancel(store, run_id, reason=reason, now=now)
-    if not done.written and done.status in ENDED - {"cancelled"}:
+    async with shell.open() as hf:
+        done = await control.request_cancel(hf.store, run_id, reason=reason, now=now)
+    if not done.written and done.status in ENDED and done.status != "cancelled":
         raise RunFinished(f"run {run_id} is {done.status}: there is nothing to cancel")
     after = "the next worker or call runs its clean-up" if done.status == "cancelling" else "no clean-up will run"
     _show_request(shell.out, done, after if done.written else "nothing was changed")
@@ -242,8 +228,8 @@ async def retry(shell: Shell, run_id: RunId) -> None:
 
     Recorded steps stay; the next worker or call tries the rest.
     """
-    async with open_runs(shell) as store:
-        _show_request(shell.out, await control.request_retry(store, run_id), NEXT)
+    async with shell.open() as hf:
+        _show_request(shell.out, await control.request_retry(hf.store, run_id), CONTINUES)
 
 
 @app.command()
@@ -261,21 +247,20 @@ async def resume(
     Also before the run waits for it: the event is kept until the run asks for it.
     """
     given = _parse_value(value)
-    async with open_runs(shell) as store:
-        state = (await control.existing(store, run_id)).state
-        posted = await post(store, run_id, event, given, key=key)
+    async with shell.open() as hf:
+        state = (await control.existing(hf.store, run_id)).state
+        posted = await post(hf.store, run_id, event, given, key=key)
     pending = state.pending.event if state.pending is not None else None
     waiting = state.status == "suspended" and pending == event
-    facts = {"run_id": run_id, "event": event, "mail": posted.id, "status": state.status, "waiting": waiting}
-    facts["again"] = posted.again
     if posted.again:
-        shell.out.line(f"{event} was already delivered to {run_id}; nothing was changed", document=facts)
+        text = f"{event} was already delivered to {run_id}; nothing was changed"
     elif waiting:
-        shell.out.line(f"delivered {event} to {run_id}, which waits for it; {NEXT}", document=facts)
+        text = f"delivered {event} to {run_id}, which waits for it; {CONTINUES}"
     else:
         now = f"waits for {pending}" if pending is not None else f"is {state.status}"
         text = f"delivered {event} to {run_id}, which {now}; the event is kept until the run asks for it"
-        shell.out.line(text, document=facts)
+    facts = {"run_id": run_id, "event": event, "mail": posted.id, "status": state.status, "waiting": waiting}
+    shell.out.line(text, document={**facts, "again": posted.again})
 
 
 @app.command()
@@ -287,13 +272,15 @@ async def delete(
         typer.Option("--force", help="Also delete a run that is not over, or whose payloads forks need (those stay)."),
     ] = False,
     older_than: Annotated[
-        str | None, typer.Option(metavar="SPAN", help="Delete all runs that ended longer ago than this, such as 30d.")
+        int | None, options.span("--older-than", "Delete all runs that ended longer ago than this, such as 30d.")
     ] = None,
     status: Annotated[
         list[str] | None,
-        typer.Option(metavar="STATUS", help="With --older-than: only runs with this status; repeatable."),
+        options.choice(
+            "--status", ENDED, "With --older-than: only runs with this status; repeatable", metavar="STATUS"
+        ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be deleted.")] = False,
+    dry_run: options.DryRun = False,
     yes: Annotated[bool, typer.Option("--yes", help="With --older-than: do not ask.")] = False,
 ) -> None:
     """Delete runs for good.
@@ -301,25 +288,24 @@ async def delete(
     The id of a deleted run is never used again.
     """
     if bool(run_ids) == (older_than is not None):
-        raise Invalid("which runs?", remedy="give RUN_IDs, or --older-than SPAN")
+        raise Invalid("delete which runs?", remedy="give RUN_IDs, or --older-than SPAN")
     if run_ids and (status or yes):
         raise Invalid("--status and --yes go with --older-than")
     if older_than is not None and force:
         raise Invalid("--force does not go with --older-than", remedy="force the deletion of runs by their ids")
-    async with open_runs(shell) as store:
+    async with shell.open() as hf:
         if older_than is not None:
-            statuses = check_choice("status of a run that is over", status or [], ENDED) or sorted(ENDED)
-            now_ns = store.ambient.clock.wall_ns()
-            until = _datetime(now_ns - parse_span(older_than))
-            found = [summary async for summary in control.find(store, status=statuses, until=until)]
+            now_ns = hf.ambient.clock.wall_ns()
+            until = _datetime(now_ns - older_than)
+            found = [each async for each in control.find(hf.store, status=status or ENDED, until=until)]
             if dry_run:
                 _show_summaries(shell.out, found, now_ns, None)
                 shell.out.note(f"{counted(len(found), 'run')} would be deleted")
                 return
             if found and not yes:
-                _ask(shell.out, len(found))
+                shell.confirm(f"Delete {counted(len(found), 'run')} for good?", "--yes")
             run_ids = [summary.run_id for summary in found]
-        outcomes = await _delete_all(store, list(dict.fromkeys(run_ids or [])), force=force, dry_run=dry_run)
+        outcomes = await _delete_all(hf.store, list(dict.fromkeys(run_ids or [])), force=force, dry_run=dry_run)
     _show_deleted(shell.out, outcomes, dry_run=dry_run)
     errors = [outcome for outcome in outcomes.values() if isinstance(outcome, HoldfastError)]
     if errors and older_than is None:
@@ -332,8 +318,8 @@ async def reindex(shell: Shell) -> None:
 
     Safe while runs are active.
     """
-    async with open_runs(shell) as store:
-        report = await control.reindex(store)
+    async with shell.open() as hf:
+        report = await control.reindex(hf.store)
     written, removed = counted(report.written, "index key"), f"{report.removed:,}"
     text = f"{counted(report.runs, 'run')}; {written} written, {removed} removed"
     shell.out.line(text, document=report)
@@ -374,17 +360,6 @@ async def _delete_all(
     return dict(zip(run_ids, await aio.map_bounded(run_ids, one, limit=DELETED_AT_ONCE), strict=True))
 
 
-def _ask(out: Output, count: int) -> None:
-    if not sys.stdin.isatty():
-        raise Refused(
-            f"{counted(count, 'run')} would be deleted, and input is no terminal", remedy="confirm with --yes"
-        )
-    print(f"Delete {counted(count, 'run')} for good? [y/N]: ", end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        out.note("nothing was deleted")
-        raise typer.Exit(1)
-
-
 def _show_deleted(out: Output, outcomes: dict[str, Deleted | HoldfastError], *, dry_run: bool) -> None:
     was, left = ("would be deleted", "would be left") if dry_run else ("was deleted", "was left")
     documents: list[dict[str, Any]] = []
@@ -405,25 +380,21 @@ def _show_deleted(out: Output, outcomes: dict[str, Deleted | HoldfastError], *, 
     out.note(f"{deleted:,} of {counted(len(outcomes), 'run')} {was.removeprefix('was ')}")
 
 
-# --- how runs look ---
+# --- runs and entries as text ---
 
 
 def _show_summaries(out: Output, found: Sequence[RunSummary], now_ns: int, empty: str | None) -> None:
-    columns = ("run", "status", "workflow", "waits for", "changed", "session", "tags")
-    rows = [
-        (
-            each.run_id,
-            each.status,
-            each.workflow or None,
-            _summary_waits(each, now_ns),
-            f"{span(now_ns - each.updated_ms * _MS)} ago",
-            each.session,
-            (", ".join(each.tags) + (" ..." if each.cut else "")) or None,
-        )
-        for each in found
-    ]
+    columns: Columns = {
+        "run": "run_id",
+        "status": "status",
+        "workflow": lambda each: each.workflow or None,
+        "waits for": lambda each: _summary_waits(each, now_ns),
+        "changed": lambda each: f"{span(now_ns - each.updated_ms * _MS)} ago",
+        "session": "session",
+        "tags": lambda each: (", ".join(each.tags) + (" ..." if each.cut else "")) or None,
+    }
     if found or empty is not None or out.as_json:
-        out.table(columns, rows, empty=empty, document=[_summary_document(each) for each in found])
+        out.table(found, columns, document=_summary_document, empty=empty)
 
 
 def _summary_document(summary: RunSummary) -> dict[str, Any]:
@@ -469,20 +440,19 @@ def _event(event: str | None) -> str:
 
 def _description(found: Description, now_ns: int) -> dict[str, object]:
     """A run for people; facts that it does not have are left out."""
-    started, changed = parse_iso(found.started_at), parse_iso(found.updated_at)
     version = f", version {found.version}" if found.version is not None else ""
     last, blocked, parent, source = found.last_error, found.blocked, found.parent, found.source
     facts: dict[str, object] = {
         "run": found.run_id,
-        "status": found.status + (", taken up by the next worker or call" if found.detached else ""),
+        "status": found.status + (", continued by the next worker or call" if found.detached else ""),
         "workflow": (found.workflow or "?") + version,
         "waits for": _description_waits(found, now_ns),
         "session": found.session,
         "generation": found.generation or None,
         "steps": f"{found.steps} recorded, last {found.last_step}" if found.steps else "none recorded",
         "entries": found.entries,
-        "started": f"{clock_time(started)} ({span(now_ns - started)} ago)",
-        "changed": f"{clock_time(changed)} ({span(now_ns - changed)} ago)",
+        "started": _with_age(found.started_at, now_ns),
+        "changed": _with_age(found.updated_at, now_ns),
         "result": _shortened(found.result) if found.status == "success" else None,
         "last error": None
         if last is None
@@ -502,6 +472,11 @@ def _description(found: Description, now_ns: int) -> dict[str, object]:
     return {name: value for name, value in facts.items() if value is not None}
 
 
+def _with_age(timestamp: str, now_ns: int) -> str:
+    moment_ns = parse_iso(timestamp)
+    return f"{clock_time(moment_ns)} ({span(now_ns - moment_ns)} ago)"
+
+
 def _description_waits(found: Description, now_ns: int) -> str | None:
     if found.status in FINISHED:
         return None
@@ -517,12 +492,12 @@ def _description_waits(found: Description, now_ns: int) -> str | None:
 
 
 def _entry_line(entry: Entry) -> str:
-    """One entry on one line: where, when, what."""
+    """One entry on one line: its offset, time and session, its type and its content."""
     where = f"{entry.offset:>5}  {clock_time(entry.timestamp_ns)}  {entry.session:>3}"
-    return f"{where}  {entry.type:<8}  {_entry_detail(entry)}".rstrip()
+    return f"{where}  {entry.type:<8}  {_entry_content(entry)}".rstrip()
 
 
-def _entry_detail(entry: Entry) -> str:
+def _entry_content(entry: Entry) -> str:
     fields = entry.fields
     match entry.type:
         case "start":

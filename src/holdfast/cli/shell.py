@@ -1,4 +1,4 @@
-"""What every command gets: the global options, settings, output, and the one event loop.
+"""What every command gets: the global options, settings, output, the store, and the one event loop.
 
 A noun's module makes its ``app`` here. A command takes its ``Shell`` first, then its arguments and options::
 
@@ -11,8 +11,8 @@ A noun's module makes its ``app`` here. A command takes its ``Shell`` first, the
 import inspect
 import signal
 import sys
-from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property, wraps
@@ -23,13 +23,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import typer
 from typer.core import TyperGroup
 
-from holdfast.base.errors import HoldfastError, Invalid, NotFound
-from holdfast.cli.output import Output, Terminated
+from holdfast.base.errors import HoldfastError, Refused
+from holdfast.cli.output import Output, Terminated, printable
 
 if TYPE_CHECKING:
     import asyncio
 
     from holdfast.base.config import Resolved, Settings  # imported late at run time: pydantic would slow every --help
+    from holdfast.platform.open import Holdfast
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -56,9 +57,13 @@ class NounApp(typer.Typer):
         return register
 
 
-def noun_app(*, no_args_is_help: bool = True) -> NounApp:
-    """An empty noun. Completion belongs to the whole command, and plain help pages need no rich."""
-    return NounApp(cls=Group, add_completion=False, rich_markup_mode=None, no_args_is_help=no_args_is_help)
+def noun_app(*, is_group: bool = False, no_args_is_help: bool = True) -> NounApp:
+    """An empty noun. A noun with one command is that command, unless it ``is_group``."""
+    # Completion belongs to the whole command, and plain help pages need no rich.
+    app = NounApp(cls=Group, add_completion=False, rich_markup_mode=None, no_args_is_help=no_args_is_help)
+    if is_group:
+        app.callback()(lambda: None)
+    return app
 
 
 def _called_by_typer(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -94,18 +99,6 @@ class Shell:
     def settings(self) -> "Settings":
         return self.resolved.settings
 
-    def existing_store(self) -> str:
-        """The address of the store, for commands that find nothing in a new one. A mistyped directory is an error."""
-        from holdfast.objects.uri import StoreSpec  # noqa: PLC0415  # see above
-
-        spec = StoreSpec.parse(self.settings.store.uri, self.settings)
-        if spec.scheme == "file" and not Path(spec.place).exists():
-            raise NotFound(
-                f"no store at {spec.uri}",
-                remedy="give its address by --store or HOLDFAST_STORE; the first write makes a new store",
-            )
-        return self.settings.store.uri
-
     @cached_property
     def resolved(self) -> "Resolved":
         from holdfast.base.config import resolve  # noqa: PLC0415  # see above
@@ -113,15 +106,42 @@ class Shell:
         flags = {} if self.store is None else {"store": {"uri": self.store}}
         return resolve(flags=flags, config=self.config)
 
+    @asynccontextmanager
+    async def open(self, *, new: bool = False, settings: "Settings | None" = None) -> "AsyncIterator[Holdfast]":
+        """The platform on the store of ``--store``. ``new``: the command may be the first to write to this store."""
+        from holdfast.platform.open import open_platform  # noqa: PLC0415  # a help page needs no store
+
+        uri = self.settings.store.uri if new else self.existing_store()
+        async with open_platform(uri, settings=settings or self.settings) as hf:
+            yield hf
+
+    def existing_store(self) -> str:
+        """The address of the store, for commands that find nothing in a new one. A mistyped directory is an error."""
+        from holdfast.objects.open import check_exists  # noqa: PLC0415  # as above
+        from holdfast.objects.uri import StoreSpec  # noqa: PLC0415  # as above
+
+        spec = StoreSpec.parse(self.settings.store.uri, self.settings)
+        check_exists(spec, "give its address by --store or HOLDFAST_STORE; the first write makes a new store")
+        return self.settings.store.uri
+
+    def confirm(self, question: str, option: str) -> None:
+        """Ask, and end the command unless the answer is yes. ``option`` gives the same answer beforehand."""
+        if not sys.stdin.isatty():
+            raise Refused(f"{question} Standard input is no terminal to answer from", remedy=f"add {option}")
+        print(f"{printable(question)} [y/N]: ", end="", file=sys.stderr, flush=True)
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            self.out.note("nothing was changed")
+            raise typer.Exit(1)
+
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """The command's coroutine on the one loop. SIGTERM cancels it as Ctrl-C does, so that it can clean up."""
+        """Run the command's coroutine on its loop. SIGTERM cancels it as Ctrl-C does, so that it can clean up."""
         import asyncio  # noqa: PLC0415  # a help page needs no event loop
 
-        asked_to_end = False
+        terminated = False
 
         def end(task: "asyncio.Task[T]") -> None:
-            nonlocal asked_to_end
-            asked_to_end = True
+            nonlocal terminated
+            terminated = True
             task.cancel()
 
         async def main() -> T:
@@ -134,7 +154,7 @@ class Shell:
             with asyncio.Runner() as runner:
                 return runner.run(main())
         except asyncio.CancelledError:
-            if asked_to_end:
+            if terminated:
                 raise Terminated from None
             raise
 
@@ -157,18 +177,15 @@ def stop_on_signals(stop: "asyncio.Event") -> None:
             loop.add_signal_handler(number, on_signal)
 
 
-def check_choice(what: str, wanted: Sequence[str], known: Collection[str]) -> list[str] | None:
-    """``wanted`` if all its words are known, else ``Invalid``; None if it is empty."""
-    for word in wanted:
-        if word not in known:
-            near = get_close_matches(word, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"use one of {', '.join(sorted(known))}"
-            raise Invalid(f"unknown {what} {word!r}", remedy=hint)
-    return list(wanted) or None
+def nearest(name: str, known: Iterable[str], what: str) -> str:
+    """A remedy for a name that is not known: the one that is most like it, or all of them."""
+    names = sorted(set(known))
+    close = get_close_matches(name, names, n=1)
+    return f"did you mean {close[0]}?" if close else f"{what}: {', '.join(names) or 'none yet'}"
 
 
 def imported(target: str, example: str, error: type[HoldfastError]) -> list[Any]:
-    """The objects that ``module:name`` has; the module is in the working directory or anywhere on the path."""
+    """The objects named ``module:name``. The module is in the working directory or anywhere on the path."""
     module, colon, name = target.partition(":")
     if not colon or not module or not name:
         raise error(f"{target!r} is not MODULE:{example.partition(':')[2]}", remedy=f"write it like {example}")
@@ -177,7 +194,9 @@ def imported(target: str, example: str, error: type[HoldfastError]) -> list[Any]
     try:
         found = getattr(import_module(module), name)
     except (Exception, SystemExit) as raised:  # a module may do anything when it is imported
-        said = f"{raised}" if isinstance(raised, ImportError | AttributeError) else f"{type(raised).__name__}: {raised}"
+        cause = (
+            f"{raised}" if isinstance(raised, ImportError | AttributeError) else f"{type(raised).__name__}: {raised}"
+        )
         remedy = raised.remedy if isinstance(raised, HoldfastError) else None
-        raise error(f"{target}: {said}", remedy=remedy or "name an importable module and what is in it") from raised
+        raise error(f"{target}: {cause}", remedy=remedy or "name an importable module and what is in it") from raised
     return list(found) if isinstance(found, Iterable) else [found]

@@ -15,14 +15,19 @@ from holdfast.base.clock import Clock
 from holdfast.base.errors import HoldfastError, Invalid
 from holdfast.base.ids import Ambient
 from holdfast.cli.output import Output
-from holdfast.cli.progress import Checklist, Step, live
+from holdfast.cli.progress import Checklist, State, Step, live
 from holdfast.cli.shell import Shell, noun_app
-from holdfast.sim.explore import Choices, Exploration, Limits
-from holdfast.sim.pool import HASH_SEED, Replayed, Runner, Task, run_all, shares, turns
-from holdfast.sim.run import Totals
+from holdfast.sim.explore import Choices, Limits, explore, follow
+from holdfast.sim.pool import HASH_SEED, Pool, Replayed, Task, run_all, shares, turns
+from holdfast.sim.run import Totals, naming_mistakes
 from holdfast.sim.scenario import built_in, find, small
 
 app = noun_app()
+
+LATEST = 20
+"""Events of a replayed run that are printed without ``--trace``."""
+SHOWN = 5
+"""Failed seeds of a scenario that are printed in full."""
 
 ScenarioName = Annotated[str, typer.Argument(metavar="SCENARIO", help="A name from `sim list`, or module:Class.")]
 Jobs = Annotated[int, typer.Option(min=1, help="Processes that run seeds.")]
@@ -31,16 +36,10 @@ HashSeed = Annotated[
 ]
 
 
-@app.callback()
-def sim() -> None:
-    """Simulate the protocols under lost answers, crashes and wrong clocks."""
-
-
 @app.command("list")
 def list_scenarios(shell: Shell) -> None:
     """List every scenario and what must hold in it."""
-    rows = [(name, scenario.description()) for name, scenario in built_in().items()]
-    shell.out.table(("scenario", "description"), rows)
+    shell.out.table({"scenario": name, "description": each.description()} for name, each in built_in().items())
 
 
 @app.command("run")
@@ -71,9 +70,9 @@ async def run_everything(
     ambient = Ambient.system()
     first = ambient.rng.getrandbits(40) if first_seed is None else first_seed
     names = list(built_in())
-    runners = jobs or os.cpu_count() or 1
-    shell.out.note(f"{len(names)} scenarios for {minutes:g} minutes on {runners} cores, from seed {first}")
-    await _run(shell.out, dict.fromkeys(names), _until(ambient.clock, minutes, names, first), runners, hash_seed)
+    processes = jobs or os.cpu_count() or 1
+    shell.out.note(f"{len(names)} scenarios for {minutes:g} minutes on {processes} cores, from seed {first}")
+    await _run(shell.out, dict.fromkeys(names), _until(ambient.clock, minutes, names, first), processes, hash_seed)
 
 
 @app.command("replay")
@@ -86,18 +85,18 @@ async def replay_seed(
 ) -> None:
     """Run one seed again, with its history."""
     find(scenario)
-    async with Runner(hash_seed) as runner:
-        replayed = await runner.replay(scenario, seed)
-    show_history(shell.out, replayed, trace=trace)
-    raise_if_any(replayed.violations, f"{scenario}, seed {seed}")
+    async with Pool(hash_seed=hash_seed) as pool:
+        replayed = await pool.replay(scenario, seed)
+    _show_history(shell.out, replayed, trace=trace)
+    _raise_if_any(replayed.violations, f"{scenario}, seed {seed}")
 
 
 @app.command("explore")
-async def explore_scenario(
+def explore_scenario(
     shell: Shell,
     scenario: ScenarioName,
     crashes: Annotated[int, typer.Option(min=0, help="Processes that may die.")] = 1,
-    lost_responses: Annotated[int, typer.Option(min=0, help="Answers that may be lost.")] = 1,
+    lost_responses: Annotated[int, typer.Option(min=0, help="Responses that may be lost.")] = 1,
     timeouts: Annotated[int, typer.Option(min=0, help="Requests that may land after their client gave up.")] = 0,
     duplicates: Annotated[int, typer.Option(min=0, help="Writes that may land twice.")] = 0,
     contended: Annotated[
@@ -109,11 +108,27 @@ async def explore_scenario(
 ) -> None:
     """Follow every possible order of events in a scenario's small configuration."""
     limits = Limits(crashes, lost_responses, timeouts, duplicates, contended)
-    small(find(scenario))
-    if choices is None:
-        await _explore(shell.out, scenario, limits)
-    else:
-        await _follow(shell.out, scenario, limits, parse_choices(choices))
+    configuration = small(find(scenario))
+    if choices is not None:
+        with naming_mistakes(scenario):
+            followed = Replayed.of(follow(configuration, limits, parse_choices(choices)))
+        _show_history(shell.out, followed, trace=True)
+        _raise_if_any(followed.violations, scenario)
+        return
+    with naming_mistakes(scenario):
+        result = explore(configuration, limits)
+    shell.out.line(
+        f"{result.states:,} states, {result.paths:,} orders of events followed to their end, "
+        f"{result.pruned:,} to a state that another one had reached",
+        document=asdict(result),
+    )
+    if result.found is not None:
+        path = ".".join(str(choice) for choice in result.found.choices)
+        changed = {name: number for name, number in asdict(limits).items() if number != getattr(Limits(), name)}
+        given = "".join(f"--{name.replace('_', '-')} {number} " for name, number in changed.items())
+        remedy = f"holdfast sim explore {scenario} {given}--choices {path}"
+        _raise_if_any(result.found.violations, f"{scenario}, in one order of events", remedy=remedy)
+    shell.out.line("no order of events breaks a rule")
 
 
 def parse_seeds(text: str) -> range:
@@ -135,22 +150,6 @@ def parse_choices(text: str) -> Choices:
         raise Invalid(f"--choices {text}: not a list of choices", remedy="copy it from the report") from None
 
 
-async def _run(
-    out: Output,
-    wanted: Mapping[str, int | None],
-    tasks: Iterable[Task],
-    jobs: int,
-    hash_seed: int,
-) -> None:
-    clock = Ambient.system().clock
-    began_ns = clock.monotonic_ns()
-    report = Report(wanted, hash_seed)
-    async with live(out, report.checklist.draw):
-        await run_all(tasks, report.add, jobs=jobs, hash_seed=hash_seed)
-    report.show(out, (clock.monotonic_ns() - began_ns) / 1e9)
-    report.raise_if_broken()
-
-
 def _until(clock: Clock, minutes: float, names: Sequence[str], first: int) -> Iterator[Task]:
     """Turns of all scenarios until the time is up, at least one of each."""
     end_ns = clock.monotonic_ns() + minutes * 60e9
@@ -160,170 +159,100 @@ def _until(clock: Clock, minutes: float, names: Sequence[str], first: int) -> It
         yield task
 
 
-async def _explore(out: Output, scenario: str, limits: Limits) -> None:
-    step = Step(scenario)
-    checklist = Checklist([step])
-    checklist.begin(0)
-    result = Exploration()
-    async with live(out, checklist.draw), Runner() as runner:
-        async for result in runner.explore(scenario, limits):
-            step.detail = figures(result)
-    show_exploration(out, scenario, limits, result)
+async def _run(out: Output, wanted: Mapping[str, int | None], tasks: Iterable[Task], jobs: int, hash_seed: int) -> None:
+    """``wanted`` is the number of seeds per scenario, where it is known beforehand."""
+    clock = Ambient.system().clock
+    began_ns = clock.monotonic_ns()
+    totals = {name: Totals() for name in wanted}
+    steps = {name: Step(name, state=State.RUNNING) for name in wanted}
+
+    def add(task: Task, share: Totals) -> None:
+        sums, step, seeds = totals[task.scenario], steps[task.scenario], wanted[task.scenario]
+        sums.add(share)
+        of = f"of {seeds:,} " if seeds is not None else ""
+        step.detail = f"{sums.runs:,} {of}seeds, {sums.operations:,} operations"
+        if sums.broken:
+            step.state, step.detail = State.BAD, f"{step.detail}, {len(sums.broken)} broken"
+
+    def footer() -> str:
+        everything = _sum(totals)
+        return f"{everything.runs:,} runs, {everything.operations:,} operations, {everything.faults:,} faults"
+
+    async with live(out, Checklist(list(steps.values()), footer).draw):
+        await run_all(tasks, add, jobs=jobs, hash_seed=hash_seed)
+    again = "" if hash_seed == HASH_SEED else f" --hash-seed {hash_seed}"
+    _show_totals(out, totals, (clock.monotonic_ns() - began_ns) / 1e9, again)
+    for name, sums in totals.items():
+        if sums.broken:
+            seed = min(sums.broken)
+            count = f"{len(sums.broken)} of {sums.runs} seeds"
+            message = f"{name} broke a rule under {count}; seed {seed}: {sums.broken[seed][0]}"
+            raise HoldfastError(message, remedy=_replay_command(name, seed, again))
 
 
-async def _follow(out: Output, scenario: str, limits: Limits, choices: Choices) -> None:
-    async with Runner() as runner:
-        followed = await runner.follow(scenario, limits, choices)
-    show_history(out, followed, trace=True)
-    raise_if_any(followed.violations, scenario)
-
-
-LATEST = 20
-"""Events of a replayed run that are printed if not all are wanted."""
-SHOWN = 5
-"""Broken seeds that are printed in full; of the rest only the number."""
-
-
-class Report:
-    """Sums per scenario, in the order of their names."""
-
-    def __init__(self, wanted: Mapping[str, int | None], hash_seed: int) -> None:
-        """``wanted`` is the number of seeds per scenario, where it is known beforehand."""
-        self._wanted = wanted
-        self._hash_seed = hash_seed
-        self.totals = {name: Totals() for name in wanted}
-        self.checklist = Checklist([Step(name) for name in wanted], self._footer)
-        for number in range(len(wanted)):
-            self.checklist.begin(number)
-
-    def add(self, task: Task, totals: Totals) -> None:
-        number = list(self.totals).index(task.scenario)
-        known = self.totals[task.scenario]
-        known.add(totals)
-        wanted = self._wanted[task.scenario]
-        seeds = f"{known.runs:,} seeds" if wanted is None else f"{known.runs:,} of {wanted:,} seeds"
-        detail = f"{seeds}, {known.operations:,} operations"
-        if known.broken:
-            self.checklist.end(number, good=False, detail=f"{detail}, {len(known.broken)} broken")
-        else:
-            self.checklist.steps[number].detail = detail
-
-    def show(self, out: Output, wall_s: float) -> None:
-        everything = self._everything()
-        rates = {
-            "wall_s": round(wall_s, 1),
-            "runs_per_s": round(everything.runs / wall_s),
-            "operations_per_s": round(everything.operations / wall_s),
+def _show_totals(out: Output, totals: Mapping[str, Totals], wall_s: float, again: str) -> None:
+    everything = _sum(totals)
+    rates = {
+        "wall_s": round(wall_s, 1),
+        "runs_per_s": round(everything.runs / wall_s),
+        "operations_per_s": round(everything.operations / wall_s),
+    }
+    if out.as_json:
+        out.document({"scenarios": {name: asdict(sums) for name, sums in totals.items()}, **rates})
+        return
+    listed = [*totals.items(), ("all", everything)] if len(totals) > 1 else totals.items()
+    out.table(
+        {
+            "scenario": name,
+            "seeds": f"{sums.runs:,}",
+            "operations": f"{sums.operations:,}",
+            "left open": f"{sums.open_operations:,}",
+            "requests": f"{sums.requests:,}",
+            "faults": f"{sums.faults:,}",
+            "broken": f"{len(sums.broken):,}",
         }
-        if out.as_json:
-            scenarios = {name: asdict(totals) for name, totals in self.totals.items()}
-            out.document({"scenarios": scenarios, **rates})
-            return
-        out.table(
-            ("scenario", "seeds", "operations", "left open", "requests", "faults", "broken"),
-            [
-                (name, *(f"{figure:,}" for figure in _figures(totals)))
-                for name, totals in [*self.totals.items(), ("all", everything)]
-                if name != "all" or len(self.totals) > 1
-            ],
-        )
-        kinds = ", ".join(f"{kind} {number:,}" for kind, number in sorted(everything.tally.items()))
-        out.line(f"faults: {kinds or 'none'}")
-        out.line("{wall_s} s, {runs_per_s:,} runs/s, {operations_per_s:,} operations/s".format(**rates))
-        self._show_broken(out)
-
-    def raise_if_broken(self) -> None:
-        for name, totals in self.totals.items():
-            if totals.broken:
-                seed = min(totals.broken)
-                raise HoldfastError(
-                    f"{name} broke a rule under {len(totals.broken)} of {totals.runs} seeds; seed {seed}: "
-                    f"{totals.broken[seed][0]}",
-                    remedy=self._replay_command(name, seed),
-                )
-
-    def _show_broken(self, out: Output) -> None:
-        for name, totals in self.totals.items():
-            for seed in sorted(totals.broken)[:SHOWN]:
-                out.line("")
-                out.line(f"{name}, seed {seed}:")
-                for violation in totals.broken[seed]:
-                    out.line(f"  {violation}")
-                out.line(f"  {self._replay_command(name, seed)}")
-
-    def _replay_command(self, name: str, seed: int) -> str:
-        hash_seed = "" if self._hash_seed == HASH_SEED else f" --hash-seed {self._hash_seed}"
-        return f"holdfast sim replay {name} --seed {seed} --trace{hash_seed}"
-
-    def _everything(self) -> Totals:
-        everything = Totals()
-        for totals in self.totals.values():
-            everything.add(totals)
-        return everything
-
-    def _footer(self) -> str:
-        everything = self._everything()
-        faults = sum(everything.tally.values())
-        return f"{everything.runs:,} runs, {everything.operations:,} operations, {faults:,} faults"
+        for name, sums in listed
+    )
+    kinds = ", ".join(f"{kind} {number:,}" for kind, number in sorted(everything.tally.items()))
+    out.line(f"faults: {kinds or 'none'}")
+    out.line("{wall_s} s, {runs_per_s:,} runs/s, {operations_per_s:,} operations/s".format(**rates))
+    for name, sums in totals.items():
+        for seed in sorted(sums.broken)[:SHOWN]:
+            out.line("")
+            out.line(f"{name}, seed {seed}:")
+            for line in (*sums.broken[seed], _replay_command(name, seed, again)):
+                out.line(f"  {line}")
 
 
-def show_history(out: Output, replayed: Replayed, *, trace: bool) -> None:
-    """One run: its settings, what happened (in short, or all of it), and the verdict."""
-    lines = replayed.trace if trace else replayed.history[-LATEST:]
+def _replay_command(name: str, seed: int, again: str) -> str:
+    return f"holdfast sim replay {name} --seed {seed} --trace{again}"
+
+
+def _sum(totals: Mapping[str, Totals]) -> Totals:
+    everything = Totals()
+    for sums in totals.values():
+        everything.add(sums)
+    return everything
+
+
+def _show_history(out: Output, replayed: Replayed, *, trace: bool) -> None:
+    """One run: its settings, what happened (the latest events, or everything), and the verdict."""
     if out.as_json:
         out.document({**asdict(replayed), "trace": replayed.trace if trace else []})
         return
     out.line(replayed.settings)
     if not trace and len(replayed.history) > LATEST:
         out.line(f"... {len(replayed.history) - LATEST:,} events before these; --trace prints everything, requests too")
-    for line in lines:
+    for line in replayed.trace if trace else replayed.history[-LATEST:]:
         out.line(line)
     totals = replayed.totals
-    faults = sum(totals.tally.values())
-    out.line(f"{totals.operations:,} operations, {totals.requests:,} requests, {faults:,} faults")
+    out.line(f"{totals.operations:,} operations, {totals.requests:,} requests, {totals.faults:,} faults")
     for violation in replayed.violations:
         out.line(f"broken: {violation}")
     if not replayed.violations:
         out.line("no rule was broken")
 
 
-def figures(exploration: Exploration) -> str:
-    return (
-        f"{exploration.states:,} states, {exploration.paths:,} courses followed to their end, "
-        f"{exploration.pruned:,} to a point where another had been"
-    )
-
-
-def show_exploration(out: Output, scenario: str, limits: Limits, result: Exploration) -> None:
-    """Raises if a course of events broke a rule."""
-    out.line(figures(result), document=asdict(result))
-    if result.found is not None:
-        choices = ".".join(str(choice) for choice in result.found.choices)
-        options = "".join(
-            f"--{name.replace('_', '-')} {number} "
-            for name, number in asdict(limits).items()
-            if number != getattr(Limits(), name)
-        )
-        raise_if_any(
-            result.found.violations,
-            f"{scenario}, in one course of events",
-            remedy=f"holdfast sim explore {scenario} {options}--choices {choices}",
-        )
-    out.line("no course of events breaks a rule")
-
-
-def raise_if_any(violations: Sequence[str], where: str, *, remedy: str | None = None) -> None:
+def _raise_if_any(violations: Sequence[str], where: str, *, remedy: str | None = None) -> None:
     if violations:
         raise HoldfastError(f"{where}: {violations[0]}", remedy=remedy)
-
-
-def _figures(totals: Totals) -> tuple[int, ...]:
-    faults = sum(totals.tally.values())
-    return (
-        totals.runs,
-        totals.operations,
-        totals.open_operations,
-        totals.requests,
-        faults,
-        len(totals.broken),
-    )

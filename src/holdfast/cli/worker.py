@@ -1,7 +1,8 @@
 """``holdfast worker module:handlers``: run handlers from the command line.
 
-``handlers`` is a handler, or a list of handlers and schedules. SIGTERM and Ctrl-C end it gracefully: handlers may
-finish for a while, and what has not finished is handed back to other workers. A second signal does not wait.
+``handlers`` is a handler, or a list of handlers and schedules. The first SIGTERM or Ctrl-C ends the worker gracefully:
+handlers may finish for a while, and events that are not handled by then are handed back to other workers. The second
+one does not wait.
 """
 
 import asyncio
@@ -10,21 +11,31 @@ import os
 import platform
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from typing import Annotated, Any
 
 import typer
 
 from holdfast.bus import BadHandler, Handler, Schedule
 from holdfast.bus.worker.runner import Runner
-from holdfast.cli.endpoint import Measure, requests_of, serve
+from holdfast.cli import options
+from holdfast.cli.endpoint import Measure, requests_of, serving
 from holdfast.cli.output import Output, printable
 from holdfast.cli.progress import live, status_line
 from holdfast.cli.shell import Shell, imported, noun_app, stop_on_signals
 from holdfast.objects.client import Usage
-from holdfast.platform.open import open_platform
 
 app = noun_app()
+
+COUNTERS = {
+    "handled": "events that were handled",
+    "failed": "tries that failed",
+    "dead": "events that became dead letters",
+    "lost": "events that another worker took over",
+    "handed_back": "events that were handed back unfinished",
+    "fired": "ticks of schedules that were published",
+}
+GAUGES = {"in_flight": "events in handlers now", "waiting": "open events that are in no handler of this worker"}
 
 
 @app.command()
@@ -33,37 +44,34 @@ async def worker(
     target: Annotated[
         str, typer.Argument(metavar="MODULE:HANDLERS", help="A handler, or a list of handlers and schedules.")
     ],
-    namespace: Annotated[
-        str, typer.Option("--namespace", "-n", metavar="NAME", help="The events' namespace.")
-    ] = "default",
+    namespace: options.Namespace = "default",
     until_idle: Annotated[bool, typer.Option("--until-idle", help="Exit when there is nothing left to do.")] = False,
     grace: Annotated[
         float, typer.Option(min=0.0, metavar="SECONDS", help="How long handlers may continue after a signal.")
     ] = 30.0,
-    metrics: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT", help="Serve /metrics and /health there; port 0 takes a free one."),
-    ] = None,
+    metrics: options.MetricsAddress = None,
 ) -> None:
     """Hand events to handlers until a signal ends it."""
     handlers, schedules = load_handlers(target)
-
-    settings = shell.settings
     metadata = {"hostname": platform.node(), "pid": os.getpid()}
     async with (
-        open_platform(settings.store.uri, settings=settings) as hf,
+        shell.open(new=True) as hf,
         hf.runner(handlers, schedules=schedules, namespace=namespace, metadata=metadata) as runner,
+        AsyncExitStack() as stack,
     ):
-        address = await serve_metrics(metrics, runner, hf.store.usage) if metrics is not None else None
-        serving = f"; metrics at http://{address}/metrics" if address is not None else ""
-        names = ", ".join(handler.id for handler in handlers) or "none"
-        shell.out.note(f"working on namespace {namespace} of {hf.store.spec.uri}, handlers: {names}{serving}")
+        text = f"working on namespace {namespace} of {hf.store.spec.uri}, handlers: "
+        text += ", ".join(handler.id for handler in handlers) or "none"
+        if metrics is not None:
+            endpoint = serving(metrics, lambda: _measures(runner, hf.store.usage), lambda: _health(runner))
+            text += f"; metrics at http://{await stack.enter_async_context(endpoint)}/metrics"
+        shell.out.note(text)
         stop = asyncio.Event()
         stop_on_signals(stop)
         with _warnings(shell.out):
             async with live(shell.out, lambda: status_line(_status(runner))):
                 await runner.run(until_idle=until_idle, stop=stop, grace_ms=int(grace * 1000))
-        shell.out.record(_figures(runner))
+        figures = {name: getattr(runner.worked, name) for name in (*COUNTERS, "waiting")}
+        shell.out.record({"session": runner.session_id, **figures})
 
 
 @contextmanager
@@ -83,7 +91,7 @@ def _warnings(out: Output) -> Iterator[None]:
 
 class _Lines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        # The stream of this moment: while a status line is drawn, it prints above it.
+        # The present stream: while a status line is drawn, it prints above it.
         print(printable(" ".join(record.getMessage().split())), file=sys.stderr, flush=True)
 
 
@@ -99,20 +107,6 @@ def load_handlers(target: str) -> tuple[list[Handler], list[Schedule]]:
     return handlers, [each for each in members if isinstance(each, Schedule)]
 
 
-def _figures(runner: Runner) -> dict[str, object]:
-    worked = runner.worked
-    return {
-        "session": runner.session_id,
-        "handled": worked.handled,
-        "failed": worked.failed,
-        "dead": worked.dead,
-        "lost": worked.lost,
-        "handed_back": worked.handed_back,
-        "fired": worked.fired,
-        "waiting": worked.waiting,
-    }
-
-
 def _status(runner: Runner) -> str:
     worked = runner.worked
     return (
@@ -121,25 +115,9 @@ def _status(runner: Runner) -> str:
     )
 
 
-COUNTERS = {
-    "handled": "events that were handled",
-    "failed": "tries that failed",
-    "dead": "events that became dead letters",
-    "lost": "events that another worker took over",
-    "handed_back": "events that were handed back unfinished",
-    "fired": "ticks of schedules that were published",
-}
-GAUGES = {"in_flight": "events in handlers now", "waiting": "open events that are in no handler of this worker"}
-
-
-async def serve_metrics(where: str, runner: Runner, usage: Usage) -> str:
-    """Serve at ``host:port`` until the loop ends; where it really is."""
-    return await serve(where, lambda: _measured(runner, usage), lambda: (runner.is_healthy, _health(runner)))
-
-
-def _health(runner: Runner) -> dict[str, Any]:
+def _health(runner: Runner) -> tuple[bool, dict[str, Any]]:
     silent_s = runner.silent_s
-    return {
+    return runner.is_healthy, {
         "session": runner.session_id,
         "namespace": runner.namespace,
         "seconds_since_poll": None if silent_s is None else round(silent_s, 3),
@@ -147,13 +125,12 @@ def _health(runner: Runner) -> dict[str, Any]:
     }
 
 
-def _measured(runner: Runner, usage: Usage) -> Iterator[Measure]:
+def _measures(runner: Runner, usage: Usage) -> Iterator[Measure]:
     """The runner's counters at a scrape."""
     labels = {"namespace": runner.namespace}
-    for name, text in COUNTERS.items():
-        yield Measure(f"holdfast_worker_{name}", text, [(labels, getattr(runner.worked, name))])
-    for name, text in GAUGES.items():
-        yield Measure(f"holdfast_worker_{name}", text, [(labels, getattr(runner.worked, name))], is_gauge=True)
+    for name, text in (COUNTERS | GAUGES).items():
+        samples = [(labels, float(getattr(runner.worked, name)))]
+        yield Measure(f"holdfast_worker_{name}", text, samples, is_gauge=name in GAUGES)
     if runner.silent_s is not None:
         text = "seconds since the store last answered a poll"
         yield Measure("holdfast_worker_seconds_since_poll", text, [(labels, runner.silent_s)], is_gauge=True)

@@ -1,4 +1,4 @@
-"""Bytes, versions and conditional writes: the ground that everything else stands on.
+"""Bytes, versions and conditional writes, on which everything else is built.
 
 async with objects.open("file:./data") as store:
     match await store.put("greeting", b"hello", CREATE):

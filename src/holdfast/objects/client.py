@@ -1,26 +1,26 @@
-"""Client: the store that everything above works with. One object over one backend that validates, counts and retries.
+"""Client: the store that everything above uses. It validates, counts and retries requests to one backend.
 
-Every request is counted in ``usage``, retries included; a backend sends a request once. The client repeats without
-looking what is safe to repeat: reads, listings (resumed after the last item seen), deletes, unconditional writes, and
-conditional writes that certainly had no effect.
+Every request is counted in ``usage``, retries included; a backend sends a request once. The client repeats what is safe
+to repeat: reads, listings (resumed after the last item), deletes, unconditional writes, and conditional writes that
+certainly had no effect.
 
 The outcome of a conditional write is settled. Its PUT can land while the response is lost, or be delivered twice; the
-writer then gets a 412 for its own write. So after every 412, 409 and open outcome, first attempt included, the client
+writer then gets a 412 for its own write. So after every 412, 409 and missing answer, first attempt included, the client
 reads the object back:
 
-* the whole body is ours: ``Written`` (control bodies carry a write id, so equal bytes mean the same write);
+* the whole body is ours: ``Written`` (control bodies contain a write id, so equal bytes mean the same write);
 * the condition still holds: the write has not landed, and is tried again, within the budget;
-* anything else: ``Lost``, with the object that was found.
+* anything else: ``Lost``, with the current object.
 
-``Lost`` means "other bytes are there now". On an object that others may overwrite, ours may have landed before them:
-only a history can tell, and the shapes that keep one (``register``) look there for their operation.
+``Lost`` means that other bytes are there now. If others may overwrite the object, our write may have landed before
+theirs: only a history can tell, so ``register`` searches its history for the operation.
 
-Under a key that names its bytes (``Addressed``) a 412 needs no read: the bytes are there, and it does not matter who
-wrote them. A 409 or an open outcome settles by existence and length.
+Under a key that names its bytes (``Addressed``) a 412 needs no read: the bytes are there, no matter who wrote them. A
+409 or a missing answer is settled by existence and length.
 
 If the budget ends while a write may still land, the error is ``Ambiguous``; the outcome is never guessed.
 
-Keys that never change their bytes are answered by the disk cache, if the client has one; see ``cache``.
+Objects that never change may be answered by a disk cache; see ``cache``.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
@@ -77,8 +77,8 @@ START_CHECK_PREFIX = "holdfast-start-check-"
 class Tally:
     """Counts of one verb on one key family, and a context manager around one request.
 
-    An error is a request that the store did not serve, or that was cancelled. "No such object" and "the condition does
-    not hold" are answers, not errors.
+    A request that the store did not serve, or that was cancelled, is an error. A missing object or a condition that
+    does not hold is an answer.
     """
 
     requests: int = 0
@@ -99,13 +99,12 @@ class Tally:
 class Usage:
     """Running totals of one client, or of several that share it: requests, bytes, errors and estimated cost.
 
-    They are kept per verb and key family: the part of a key that does not grow with the data, its first component.
+    They are kept per verb and key family, which is the first component of the key.
     """
 
     tallies: dict[tuple[str, str], Tally] = field(default_factory=dict)
 
     def of(self, verb: str, key: str) -> Tally:
-        """The counts of a verb on the key's family."""
         return self.at(verb, "start-check" if key.startswith(START_CHECK_PREFIX) else key.partition("/")[0])
 
     def at(self, verb: str, family: str) -> Tally:
@@ -168,18 +167,18 @@ class Client(Store):
 
     @property
     def spec(self) -> StoreSpec:
-        """The store's address, from which another process can open a client of its own."""
+        """The store's address, with which another process can open a client of its own."""
         if self._spec is None:
             raise Invalid("this client was made without an address", remedy="open the store by its URI")
         return self._spec
 
     @property
     def place(self) -> Place:
-        """Where the store is, as its backend resolved it: equal places are one store."""
+        """Where the store is, as its backend resolved it. Clients of one store have equal places."""
         return self.backend.place or Place.of(self.spec)
 
     def uncached(self) -> "Client":
-        """A client of the same store that answers everything from the store itself."""
+        """A client of the same store without the disk cache."""
         return Client(self.backend, ambient=self.ambient, retry=self._retry, usage=self.usage, spec=self._spec)
 
     async def get(self, key: str) -> Object:
@@ -187,44 +186,33 @@ class Client(Store):
         return await (self._fetch(key) if cache is None else cache.get(key, self._fetch))
 
     async def get_unless(self, key: str, version: Version) -> Object | NotModified:
-        ask = partial(self._request, "get", key, lambda: self.backend.get_unless(key, version))
-        cache = self._cache_for(key)
-        return await (ask() if cache is None else cache.get_unless(key, version, ask, self._fetch))
+        return await self._request("get", key, lambda: self.backend.get_unless(key, version))
 
     async def head(self, key: str) -> Meta:
-        ask = partial(self._request, "head", key, lambda: self.backend.head(key))
-        cache = self._cache_for(key)
-        return await (ask() if cache is None else cache.head(key, ask))
+        return await self._request("head", key, lambda: self.backend.head(key))
 
     async def range(self, key: str, start: int, end: int) -> Part:
         ask = partial(self._request, "range", key, lambda: self.backend.range(key, start, end))
         cache = self._cache_for(key) if 0 <= start <= end else None
-        return await (ask() if cache is None else cache.range(key, start, end, ask, self._fetch))
+        return await (ask() if cache is None else cache.range(key, start, end, ask))
 
     async def link(self, key: str, path: Path) -> int | None:
-        if self._cache_for(key) is not None:
-            return None
+        """A cached object is linked from the cache, and fetched into it first if need be."""
+        if (cache := self._cache_for(key)) is not None:
+            return await cache.link(key, path, self._fetch)
         size = await self.backend.link(key, path)
         if size is not None:
             with self.usage.of("get", key) as tally:
                 tally.received_bytes += size
         return size
 
-    def pinned(self, key: str) -> AbstractAsyncContextManager[Path]:
-        """A file with exactly the object's bytes, in place until the block ends. For programs that read by path."""
-        if self.cache is None:
-            raise Invalid("this client has no disk cache", remedy="set cache.dir in holdfast.toml")
-        return self.cache.pinned(key, self.get)
-
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
         body = check_write(key, body, mode)
-        cache = self._cache_for(key)
-        if cache is None:
+        async with self._changing([key]):
             return await self._put(key, body, mode)
-        return await cache.put(key, mode, lambda: self._put(key, body, mode))
 
     async def put_stream(self, key: str, pieces: Pieces) -> Written:
-        async with self._forgetting([key]):
+        async with self._changing([key]):
             return await self._repeat(lambda: self._send_stream(key, pieces))
 
     def put_requests(self, size: int, mode: Mode) -> int:
@@ -234,14 +222,14 @@ class Client(Store):
         return self.backend.delete_requests(keys)
 
     async def delete(self, key: str) -> None:
-        async with self._forgetting([key]):
+        async with self._changing([key]):
             await self._request("delete", key, lambda: self.backend.delete(key))
 
     async def delete_many(self, keys: Iterable[str]) -> None:
-        wanted = list(keys)
-        async with self._forgetting(wanted):
-            for start in range(0, len(wanted), BULK_DELETE):
-                await self._repeat(partial(self._send_deletes, wanted[start : start + BULK_DELETE]))
+        every = list(keys)
+        async with self._changing(every):
+            for start in range(0, len(every), BULK_DELETE):
+                await self._repeat(partial(self._send_deletes, every[start : start + BULK_DELETE]))
 
     async def list(self, prefix: str = "", *, after: str | None = None, delimiter: bool = False) -> AsyncIterator[Page]:
         budget = self._budget()
@@ -251,8 +239,8 @@ class Client(Store):
                 async for page in self._pages(prefix, last, delimiter):
                     yield page
                     # A page without items is not progress: a store that fails after one would be retried for ever.
-                    if (reached := _last_item(page, last)) != last:
-                        last, budget = reached, self._budget()
+                    if (newest := _last_item(page, last)) != last:
+                        last, budget = newest, self._budget()
                 return
             except Unavailable:
                 if not await budget.another():
@@ -267,39 +255,39 @@ class Client(Store):
         """The retry-and-settle loop; see the docstring of the module."""
         started_ns = self.ambient.clock.monotonic_ns()
         budget: Budget | None = None
-        undecided = False
+        may_land = False
         """An attempt of this write may have landed, or may still land."""
         refused = False
-        """The store answered 412, and the condition held when we looked."""
+        """The store answered 412, although the condition held when the object was read back."""
         while True:
-            trouble: Unavailable | None = None
+            failure: Unavailable | None = None
             try:
                 outcome = await self._send(key, body, mode)
                 if isinstance(outcome, Written) or isinstance(mode, Addressed | Overwrite):
                     return outcome
-                undecided = True  # the 412 may be the echo of our own write
+                may_land = True  # the 412 may answer a second delivery of our own write
             except Unavailable as error:
-                trouble = error
-                undecided = undecided or error.maybe_applied or isinstance(error, Contended)
+                failure = error
+                may_land = may_land or error.maybe_applied or isinstance(error, Contended)
             budget = budget or Budget(self._retry, self.ambient, started_ns)
-            if undecided and not isinstance(mode, Overwrite):
-                verdict = await self._look(key, body, mode, budget)
-                if verdict is not None:
-                    return verdict
-                refused = refused or trouble is None
+            if may_land and not isinstance(mode, Overwrite):
+                settled = await self._settle(key, body, mode, budget)
+                if settled is not None:
+                    return settled
+                refused = refused or failure is None
                 if not await budget.another():
-                    raise _unsettled(key, None if refused else trouble)
-            elif trouble is not None and not await budget.another():
-                raise trouble
+                    raise _unsettled(key, None if refused else failure)
+            elif failure is not None and not await budget.another():
+                raise failure
 
-    async def _look(
+    async def _settle(
         self, key: str, body: bytes, mode: Create | Addressed | IfMatch, budget: Budget
     ) -> Written | Lost | None:
-        """What the object itself says about our write; None while the condition still holds."""
+        """Reads the object back to decide whether our write landed; None while the condition still holds."""
         while True:
             try:
                 if isinstance(mode, Addressed):
-                    return await self._present(key, len(body))
+                    return await self._check_size(key, len(body))
                 return await self._read_back(key, body, mode)
             except Unavailable as error:
                 if not await budget.another():
@@ -316,7 +304,7 @@ class Client(Store):
             return None
         return Lost(current)
 
-    async def _present(self, key: str, size: int) -> Written | None:
+    async def _check_size(self, key: str, size: int) -> Written | None:
         try:
             found = await self._request("head", key, lambda: self.backend.head(key))
         except NotFound:
@@ -401,30 +389,30 @@ class Client(Store):
     # --- the disk cache ---
 
     def _cache_for(self, key: str) -> DiskCache | None:
-        return self.cache if self.cache is not None and self.cache.keeps(key) else None
+        return self.cache if self.cache is not None and self.cache.covers(key) else None
 
-    def _forgetting(self, keys: Iterable[str]) -> AbstractAsyncContextManager[None]:
-        return self.cache.forgetting(keys) if self.cache is not None else nullcontext()
+    def _changing(self, keys: Iterable[str]) -> AbstractAsyncContextManager[None]:
+        return self.cache.changing(keys) if self.cache is not None else nullcontext()
 
 
 def ambient_of(store: Store) -> Ambient:
     """The clock and ids that a store was opened with. ``Invalid`` if it is not a store."""
     if not isinstance(store, Store):
         raise Invalid(
-            f"a {type(store).__name__} was given where a store is expected",
+            f"a {type(store).__name__} is not a store",
             remedy="pass hf.store, the store of the Holdfast" if hasattr(store, "store") else "pass a store",
         )
     return store.ambient if isinstance(store, Client) else Ambient.system()
 
 
 def _last_item(page: Page, before: str | None) -> str | None:
-    """How far a listing has come with ``page``: its greatest key or folder."""
+    """The greatest key or folder of ``page``; ``before`` if it has none."""
     items = [entry.key for entry in page.entries[-1:]] + [*page.folders[-1:]]
     return max(items, default=before)
 
 
-def _unsettled(key: str, trouble: Unavailable | None) -> Ambiguous:
-    cause = str(trouble) if trouble is not None else "the store refuses a condition that holds"
+def _unsettled(key: str, failure: Unavailable | None) -> Ambiguous:
+    cause = str(failure) if failure is not None else "the store refuses a condition that holds"
     error = Ambiguous(f"{key}: the write may or may not have landed ({cause})")
-    error.__cause__ = trouble
+    error.__cause__ = failure
     return error

@@ -1,13 +1,13 @@
-"""A store that passes every call on to another one, and a store under a prefix of another one.
+"""A store that forwards every call to another one, and a store under a prefix of another one.
 
-``Layer`` is the base of ``Scoped``, and of faults in tests and the simulator; subclasses override the calls that they
-change. Production puts none around a backend: ``Client`` does all of its work.
+``Layer`` is the base of ``Scoped``, and of faults in tests and the simulator; subclasses override some calls. There is
+none between ``Client`` and a backend in production.
 """
 
 from collections.abc import AsyncIterator, Coroutine, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from holdfast.objects.store import (
     OVERWRITE,
@@ -26,21 +26,14 @@ from holdfast.objects.store import (
     check_prefix,
 )
 
-if TYPE_CHECKING:
-    from holdfast.objects.place import Place
-
 T = TypeVar("T")
 Call = Coroutine[Any, Any, T]
-"""The inner store's own coroutine is returned; there is none around it."""
+"""The inner store's own coroutine, so that forwarding adds none."""
 
 
 class Layer(Store):
     def __init__(self, inner: Store) -> None:
         self.inner = inner
-
-    @property
-    def place(self) -> "Place | None":
-        return self.inner.place
 
     def get(self, key: str) -> Call[Object]:
         return self.inner.get(key)
@@ -88,11 +81,6 @@ class Scoped(Layer):
     def __init__(self, inner: Store, prefix: str) -> None:
         super().__init__(inner)
         self.prefix = check_prefix(prefix)
-
-    @property
-    def place(self) -> "Place | None":
-        outer = self.inner.place
-        return None if outer is None else replace(outer, prefix=f"{outer.prefix}/{self.prefix}".strip("/"))
 
     async def get(self, key: str) -> Object:
         return replace(await self.inner.get(self.prefix + key), key=key)

@@ -1,16 +1,16 @@
-"""Lease: one object that names who may work now, until when.
+"""Lease: one object that names the current owner of some work, and until when.
 
-Clocks decide liveness, never safety. A lease makes two owners at once unlikely. What makes them harmless is the
-``epoch``, a fencing token that grows with every change of owner, or another compare-and-swap behind the lease.
-So a holder calls ``guard`` before an effect, and sends the epoch (or an if-match) with it.
+Clocks decide liveness, never safety. A lease makes two owners at once unlikely. They are harmless only because of the
+``epoch``, a fencing token that grows with every change of owner, or another compare-and-swap behind the lease. So an
+owner calls ``guard`` before an effect, and sends the epoch (or an if-match) with it.
 
 The document has the lock shape of the ontology specification (``owner_id``, ``acquired_at``, ``expires_at``,
 ``lease_ttl_ms``) plus ``epoch`` and ``write_id``; a lock written by other programs without an epoch counts as epoch
-0. They may drop our fields, so the epoch is sure to grow only where Holdfast alone writes.
+0. They may drop our fields, so the epoch is sure to grow only if all writers are Holdfast's.
 
 Release is an if-match write of an expired lease, never a delete: conditional deletes are not atomic everywhere, and a
-paused rival could create a deleted name again. A released lease expires at the Unix epoch, not when it is released:
-that is in the past by every clock, so clock skew causes no delay. ``released_at`` is information for people only.
+paused process could create a deleted name again. A released lease expires at the Unix epoch, which is in the past by
+every clock, so clock skew causes no delay. ``released_at`` is information for people only.
 
 Errors: ``Conflict`` if another owner holds the lease, or ours has expired; ``Fenced``, which is final, if another owner
 has taken it over.
@@ -38,13 +38,13 @@ RELEASED_AT = "released_at"
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Another owner has the lease. ``remaining_ms`` is by our clock."""
+    """Another owner has the lease. ``remaining_ms`` is measured with our clock."""
 
     owner_id: str
     epoch: int
     remaining_ms: int
     acquired_at: str = field(default="", compare=False)
-    """Unlike the owner, it changes when the lease was released in between; renewals keep it."""
+    """Changes with every acquisition, also by the same owner; renewals keep it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class LeaseState:
 
 @dataclass(slots=True)
 class Grant:
-    """A lease that was ours when it was written. ``epoch`` is the fencing token."""
+    """A lease that we acquired. ``epoch`` is the fencing token."""
 
     owner_id: str
     epoch: int
@@ -90,7 +90,7 @@ class Grant:
     acquired_at: str
     document: Document = field(repr=False)
     unsafe: str | None = None
-    """Why this grant must not be used now; set by a failed renewal, cleared by the next successful one."""
+    """Why this grant must not be used; set by a failed renewal, cleared by the next successful one."""
     ended: bool = False
     """Released or handed over: it cannot be renewed."""
 
@@ -108,7 +108,7 @@ class LeaseHeld(Conflict):
 
 
 class Lease:
-    """One lease as one owner sees it. ``owner_id`` must be unique to this process."""
+    """One lease, for one owner. ``owner_id`` must be unique to this process."""
 
     def __init__(self, store: Store, key: str, owner_id: str, ambient: Ambient, *, ttl_ms: int = 30_000) -> None:
         self._store = store
@@ -116,7 +116,7 @@ class Lease:
         self.owner_id = owner_id
         self._ambient = ambient
         self.ttl_ms = ttl_ms
-        self._seen: Object | None = None
+        self._last: Object | None = None
 
     async def acquire(self, *, timeout_ms: int = 5_000) -> Grant:
         """Wait for the lease; at the timeout, ``Conflict`` with the holder's name."""
@@ -131,14 +131,14 @@ class Lease:
                         raise LeaseHeld(self.key, owner_id, epoch, remaining_ms)
 
     async def try_acquire(self) -> Grant | Held:
-        """One attempt: take the lease if it is free, expired, or handed to us.
+        """One attempt: acquire the lease if it is free, expired, or handed to us.
 
-        The state seen last is only a guess: it saves the read if it leads to a write that wins, and is never the reason
-        for an answer of ``Held``.
+        The object that we wrote last may be outdated: a write over it saves a read if it wins, and ``Held`` is never
+        returned because of it.
         """
-        guess, self._seen = self._seen, None
-        if guess is not None and self._free(guess):
-            outcome = await self._take(guess)
+        last, self._last = self._last, None
+        if last is not None and self._free(last):
+            outcome = await self._acquire_over(last)
             if isinstance(outcome, Grant):
                 return outcome
             current = outcome
@@ -147,7 +147,7 @@ class Lease:
         for _ in range(2):
             if current is not None and not self._free(current):
                 return self._held(current)
-            outcome = await self._take(current)
+            outcome = await self._acquire_over(current)
             if isinstance(outcome, Grant):
                 return outcome
             current = outcome
@@ -155,23 +155,23 @@ class Lease:
 
     async def renew(self, grant: Grant) -> None:
         """Extend the grant by a full term, counted from before the request. ``Fenced`` if another owner took over."""
-        self._check_kept(grant)
+        self._check_active(grant)
         try:
             await self._rewrite(grant, self.owner_id, grant.epoch, self.ttl_ms, renewal=True)
         except HoldfastError as error:
             if not grant.ended:
                 grant.unsafe = f"renewal failed: {error}"
             raise
-        self._check_kept(grant)
+        self._check_active(grant)
         grant.unsafe = None
 
     async def hand_over(self, grant: Grant, successor_id: str) -> None:
-        """Make ``successor_id`` the owner, with a fresh term; it takes up the lease at its next try."""
+        """Make ``successor_id`` the owner, with a new term; it acquires the lease at its next attempt."""
         grant.ended, grant.unsafe = True, f"handed over to {successor_id}"
         await self._rewrite(grant, successor_id, grant.epoch + 1, self.ttl_ms)
 
     async def release(self, grant: Grant) -> None:
-        """Release the lease. If another owner has taken over meanwhile, there is nothing to do."""
+        """Release the lease, unless another owner has taken it over."""
         grant.ended, grant.unsafe = True, "released"
         try:
             await self._rewrite(grant, self.owner_id, grant.epoch, None)
@@ -180,7 +180,7 @@ class Lease:
 
     def guard(self, grant: Grant, *, margin_ms: int | None = None) -> None:
         """Raise unless the grant has ``margin_ms`` (a third of the term) left by our clock. Costs no request."""
-        self._check_kept(grant)
+        self._check_active(grant)
         if grant.unsafe is not None:
             raise Conflict(f"{self.key}: the lease is not safe to use ({grant.unsafe})", remedy="acquire it again")
         margin = self.ttl_ms // 3 if margin_ms is None else margin_ms
@@ -195,18 +195,18 @@ class Lease:
     async def hold(self, *, timeout_ms: int = 5_000) -> AsyncIterator[Grant]:
         """Acquire, renew every third of the term while the body runs, release. ``guard`` before every effect."""
         grant = await self.acquire(timeout_ms=timeout_ms)
-        renewal = asyncio.ensure_future(self._keep(grant))
+        renewal = asyncio.ensure_future(self._renew_regularly(grant))
         try:
             yield grant
         finally:
             renewal.cancel()
             await asyncio.gather(renewal, return_exceptions=True)
-            with suppress(Ambiguous, Unavailable):  # a lease that cannot be released ends by itself
+            with suppress(Ambiguous, Unavailable):  # a lease that cannot be released expires
                 if not grant.ended:
                     await self.release(grant)
 
-    async def _keep(self, grant: Grant) -> None:
-        """Renew until cancelled or fenced. A store that is down may come back before the term ends, so keep trying."""
+    async def _renew_regularly(self, grant: Grant) -> None:
+        """Renew until cancelled or fenced. An unavailable store may recover before the term ends, so keep trying."""
         while not grant.ended:
             await asyncio.sleep(self.ttl_ms / 3000)
             try:
@@ -214,9 +214,9 @@ class Lease:
             except (Ambiguous, Unavailable, Denied):  # credentials may be renewed too
                 continue
             except HoldfastError:
-                return  # the grant says why it is unsafe
+                return  # ``grant.unsafe`` has the reason
 
-    def _check_kept(self, grant: Grant) -> None:
+    def _check_active(self, grant: Grant) -> None:
         if grant.ended:
             raise Conflict(f"{self.key}: the lease was given up ({grant.unsafe})", remedy="acquire it again")
 
@@ -224,8 +224,8 @@ class Lease:
         state = LeaseState.parse(found)
         return state.owner_id == self.owner_id or state.expired(self._ambient.clock.wall_ns())
 
-    async def _take(self, current: Object | None) -> Grant | Object | None:
-        """Write ourselves as owner over ``current``. Returns the grant, or the object that won."""
+    async def _acquire_over(self, current: Object | None) -> Grant | Object | None:
+        """Replace ``current`` by a lease of ours. Returns the grant, or the object that won."""
         state = LeaseState.parse(current) if current is not None else None
         epoch = (state.epoch if state is not None else 0) + 1
         sent_ns = self._ambient.clock.wall_ns()
@@ -242,7 +242,7 @@ class Lease:
     async def _rewrite(
         self, grant: Grant, owner_id: str, epoch: int, ttl_ms: int | None, *, renewal: bool = False
     ) -> None:
-        """If-match write over our own grant. Our own renewal that landed late is adopted, not taken for a rival's.
+        """If-match write over our own grant. A renewal of ours that landed late is not taken for another owner's.
 
         ``ttl_ms`` None is a release. A renewal of a lease that was released meanwhile leaves it released.
         """
@@ -257,26 +257,26 @@ class Lease:
                 grant.version, grant.document = outcome.version, document
                 grant.expires_ns = expires_ns
                 if owner_id == self.owner_id:
-                    self._seen = Object(self.key, codec.encode(document), sent_ns, outcome.version)
+                    self._last = Object(self.key, codec.encode(document), sent_ns, outcome.version)
                 return
             if outcome.current is None:
-                raise Fenced(f"{self.key}: the lease object is gone")
+                raise Fenced(f"{self.key}: the lease object was deleted")
             state = LeaseState.parse(outcome.current)
             if state.owner_id == owner_id != grant.owner_id:
-                return  # handed over, and the successor has renewed it before we looked
+                return  # handed over, and the successor has renewed it since
             if (state.owner_id, state.epoch) != (grant.owner_id, grant.epoch):
                 raise Fenced(f"{self.key}: taken over by {state.owner_id} (epoch {state.epoch})")
             if renewal:
-                self._check_kept(grant)
+                self._check_active(grant)
             grant.version = outcome.current.version
         raise Conflict(f"{self.key}: our own lease changes with every attempt", remedy="use one owner_id per process")
 
     def _document(self, base: Document, owner_id: str, epoch: int, acquired_at: str, expires_ns: int) -> Document:
         """``base`` with our fields; unknown fields are kept."""
-        kept = {name: value for name, value in base.items() if name != RELEASED_AT}
+        others = {name: value for name, value in base.items() if name != RELEASED_AT}
         released = {RELEASED_AT: iso(self._ambient.clock.wall_ns())} if expires_ns <= RELEASED_NS else {}
         return {
-            **kept,
+            **others,
             **released,
             "owner_id": owner_id,
             "acquired_at": acquired_at,

@@ -1,4 +1,4 @@
-"""Objects in a dictionary: for tests, examples and the simulator. They end with the process.
+"""Objects in a dictionary: for tests, examples and the simulator. They are lost when the process ends.
 
 Versions are content hashes, as ETags are on real stores, so that equal bytes have equal versions here too.
 """
@@ -32,7 +32,7 @@ from holdfast.objects.store import (
 
 
 class Shelf:
-    """The objects, apart from the store, so that several stores can share them."""
+    """The objects, which several stores can share."""
 
     def __init__(self) -> None:
         self.objects: dict[str, Object] = {}

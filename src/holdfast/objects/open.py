@@ -2,8 +2,8 @@
 
 ``Client`` is the only thing between a backend and its users, in production, tests and the simulator alike.
 
-A store may hold ``meta/format.json`` with the version of its layout; none means version 1. A client that would change
-the layout in a way that older ones misread writes the object first, and older clients then refuse the store.
+``meta/format.json`` has the version of a store's layout; without it, the version is 1. A client that changes the
+layout in a way that older ones misread writes this object first, and older clients then refuse the store.
 """
 
 import json
@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from holdfast.base import codec
 from holdfast.base.config import CacheSection, Settings
-from holdfast.base.errors import Invalid
+from holdfast.base.errors import Invalid, NotFound
 from holdfast.base.ids import Ambient
 from holdfast.objects.cache import DiskCache
 from holdfast.objects.client import Client
 from holdfast.objects.memory import MemoryStore, Shelf
 from holdfast.objects.place import Place
 from holdfast.objects.store import Store
-from holdfast.objects.uri import StoreSpec
+from holdfast.objects.uri import FileOptions, StoreSpec
 
 FORMAT_KEY = "meta/format.json"
 FORMAT_NAME = "holdfast.store"
@@ -100,12 +100,12 @@ def open_store(
 
     async def opened() -> Client:
         spec = address if isinstance(address, StoreSpec) else StoreSpec.parse(address, settings)
-        around = ambient if ambient is not None else Ambient.system()
+        own = ambient if ambient is not None else Ambient.system()
         bare = backend(spec)
         cache = None
         if immutable is not None and settings is not None:
-            cache = _disk_cache(settings.cache, bare.place or Place.of(spec), immutable, around)
-        client = Client(bare, ambient=around, retry=spec.retry, cache=cache, spec=spec)
+            cache = _disk_cache(settings.cache, bare.place or Place.of(spec), immutable, own)
+        client = Client(bare, ambient=own, retry=spec.retry, cache=cache, spec=spec)
         try:
             if not any_format:
                 await check_format(client)
@@ -133,11 +133,19 @@ def backend(spec: StoreSpec) -> Store:
     if spec.scheme == "file":
         from holdfast.objects.local import LocalStore  # noqa: PLC0415  # import only the backend that is used
 
-        unsafe = spec.switch("unsafe_network_filesystem", default=False)
+        unsafe = spec.values(FileOptions).unsafe_network_filesystem
         return LocalStore(Path(spec.place), unsafe_network_filesystem=unsafe)
     from holdfast.objects.cloud import CloudStore  # noqa: PLC0415  # importing obstore takes a while
 
     return CloudStore(spec)
+
+
+def check_exists(spec: StoreSpec, remedy: str) -> None:
+    """``NotFound`` for a directory that does not exist. Reading it would give an empty store, because the first write
+    makes it.
+    """
+    if spec.scheme == "file" and not Path(spec.place).exists():
+        raise NotFound(f"no store at {spec.uri}", remedy=remedy)
 
 
 def carried(spec: StoreSpec) -> StoreSpec:
@@ -146,18 +154,18 @@ def carried(spec: StoreSpec) -> StoreSpec:
     """
     if spec.scheme in ("file", "memory"):
         return spec
-    from holdfast.objects.cloud.config import carried as with_keys  # noqa: PLC0415  # as above
+    from holdfast.objects.cloud import config  # noqa: PLC0415  # as above
 
-    return with_keys(spec, os.environ)
+    return config.carried(spec, os.environ)
 
 
 def _disk_cache(
     section: CacheSection, place: Place, immutable: Callable[[str], bool], ambient: Ambient
 ) -> DiskCache | None:
-    # A memory store of this name in another process holds other objects.
+    # A memory store with this name in another process has other objects.
     if section.dir is None or place.scheme == "memory":
         return None
-    namespace = json.dumps(place.document())  # names the server: buckets of one name on two servers hold other bytes
+    namespace = json.dumps(place.document())  # has the server: buckets with one name on two servers differ
     return DiskCache(
         section.dir, max_bytes=section.max_bytes, namespace=namespace, immutable=immutable, ambient=ambient
     )

@@ -1,13 +1,14 @@
-"""Where a store is: server, account, bucket and prefix, resolved. Equal places are one store, others count as two.
+"""Where a store is: server, account, bucket and prefix, resolved. Two stores are the same if their places are equal.
 
-A backend of a cloud store resolves its server once, when it is made (``cloud.config``): from the URI, the settings, the
+A cloud backend resolves its server once, when it is made (``cloud.config``): from the URI, the settings, the
 environment or a profile. The disk cache, the certificate, the authority of collectors and messages all use that value,
-so it makes no difference which of them named the server.
+so it does not matter which of these named the server.
 
 The endpoint is canonical (``canonical_endpoint``), and empty for the provider's own servers: AWS's endpoints of all
 regions lead to the same buckets, because a bucket's name is unique within a partition. Endpoints of AWS's other
 partitions (GovCloud, China) are kept: there the same name is another bucket. Two addresses of one server are two
-places: to take one store for two costs a command (``holdfast authority alias``), the reverse accepts batches twice.
+places: treating one store as two costs a command (``holdfast authority alias``), treating two as one would accept
+batches twice.
 """
 
 import re
@@ -22,7 +23,7 @@ _PROVIDERS = {"s3": "AWS", "gs": "Google", "az": "Azure"}
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Make one with ``at``, which puts the endpoint into its canonical form."""
+    """Made by ``at``, which makes the endpoint canonical."""
 
     scheme: str
     endpoint: str
@@ -34,13 +35,14 @@ class Place:
 
     @classmethod
     def at(cls, scheme: str, endpoint: str, bucket: str, prefix: str, account: str = "") -> "Place":
-        server = canonical_endpoint(f"{scheme}://{bucket}", endpoint) if endpoint else ""
+        server = canonical_endpoint(endpoint) if endpoint else ""
         return cls(scheme, "" if _is_providers_own(scheme, server, account) else server, bucket, prefix, account)
 
     @classmethod
     def of(cls, spec: StoreSpec) -> "Place":
-        """As the address alone says. What the environment adds, only the backend knows: see ``Client.place``."""
-        return cls.at(spec.scheme, spec.endpoint or "", spec.place, spec.prefix, spec.text("account") or "")
+        """The place that the address alone names; ``Client.place`` also has what the environment adds."""
+        options = dict(spec.options)
+        return cls.at(spec.scheme, options.get("endpoint", ""), spec.place, spec.prefix, options.get("account", ""))
 
     @property
     def uri(self) -> str:

@@ -1,16 +1,16 @@
 """Register: one mutable object, edited by compare-and-swap, each operation applied exactly once.
 
 ``edit(operation_id, change)`` reads, applies the pure function, writes if-match, and starts over if another editor was
-faster. A write that landed may be overwritten before its writer looks, so "was my operation applied?" is answered from
-a history, not from the current value. A register of our own keeps its history inside: the last K operation ids, each
-with its sequence number and a mark of the attempt that applied it. An object whose shape a specification fixes has a
-history elsewhere.
+faster. A write that landed may be overwritten before its writer reads it back, so whether an operation was applied is
+answered from a history, not from the current value. By default the register contains its history: the last K operation
+ids, each with its sequence number and a mark of the attempt that applied it. An object whose shape a specification
+fixes has its history elsewhere.
 
 After every attempt that lost, the history is searched back to the state that the attempt was based on. If the operation
-is not there, that attempt can never land: its version will not come back, because a write id makes every body unique.
-So only the last attempt is ever open. An editor that finds more than K operations between the base of its attempt and
-the current state gets ``Ambiguous``, never a second application; so that an idle editor does not run into this, it
-reads again when the state that it remembers is old.
+is not there, that attempt can never land: its version never occurs again, because a write id makes every body unique.
+So only the last attempt may still land. An editor that finds more than K operations between the base of its attempt and
+the current state gets ``Ambiguous``, never a second application. An idle editor reads the register again first, so it
+does not get this error.
 
 A register is never deleted: a paused writer could create a deleted name again.
 """
@@ -33,7 +33,7 @@ CONTENTION = RetryPolicy(attempts=100, base_ms=5, max_ms=500, deadline_ms=60_000
 
 
 class Shape(Protocol[T]):
-    """How a value is stored in a document. ``write`` gets the previous document, to keep fields it does not know."""
+    """How a value is stored in a document. ``write`` gets the previous document, to keep its unknown fields."""
 
     def read(self, document: Document, key: str) -> T: ...
 
@@ -42,7 +42,7 @@ class Shape(Protocol[T]):
 
 @dataclass(frozen=True)
 class Plain(Shape[Any]):
-    """Any JSON value, under ``value``, in a document of the given format."""
+    """Any JSON value, under ``value``, in a document with this format."""
 
     format_name: str
     newest: int = 1
@@ -61,7 +61,7 @@ class Applied:
 
     sequence: int
     mark: str | None = None
-    """Which attempt it was (``mark_of``): if several callers use one operation id at once, only one has applied it."""
+    """Which attempt it was (``mark_of``): of several callers with one operation id, one has applied it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Absent:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """The history does not reach back far enough to decide."""
+    """The history is too short to decide."""
 
     reason: str
 
@@ -81,7 +81,7 @@ class History(Protocol):
 
     @property
     def warm_ms(self) -> int | None:
-        """How old a remembered state may be to start from; None if the history is complete."""
+        """The greatest age of a remembered state that an edit may start from; None if the history is complete."""
         ...
 
     def note(self, document: Document, previous: Document | None, operation_id: str, ambient: Ambient) -> Document:
@@ -101,7 +101,7 @@ class RecentOperations(History):
 
     keep: int = 64
     warm_ms: int | None = 200
-    """Too short for others to apply ``keep`` operations in it; edits in quick succession still cost one request."""
+    """Others cannot apply ``keep`` operations in this time; edits in quick succession still cost one request."""
 
     def note(self, document: Document, previous: Document | None, operation_id: str, ambient: Ambient) -> Document:
         log = _log(previous)
@@ -114,18 +114,18 @@ class RecentOperations(History):
         return int(_log(document)["sequence"])
 
     async def find(self, operation_id: str, since: Document | None, current: Document) -> Applied | Absent | Unknown:
-        now = _log(current)
-        for sequence, noted, *mark in now["recent"]:
-            if noted == operation_id:
-                return Applied(sequence, mark[0] if mark else None)
-        then = _log(since)
-        if then["incarnation"] not in (None, now["incarnation"]):
+        log = _log(current)
+        for sequence, applied_id, mark in log["recent"]:
+            if applied_id == operation_id:
+                return Applied(sequence, mark)
+        earlier = _log(since)
+        if earlier["incarnation"] not in (None, log["incarnation"]):
             return Unknown("the register was deleted and created again")
-        behind = now["sequence"] - then["sequence"]
-        if behind < 0:
+        applied = log["sequence"] - earlier["sequence"]
+        if applied < 0:
             return Unknown("the register's sequence ran backwards")
-        if behind > self.keep:
-            return Unknown(f"{behind} operations were applied since the last try, and it remembers {self.keep}")
+        if applied > self.keep:
+            return Unknown(f"{applied} operations were applied since the last attempt, and it remembers {self.keep}")
         return Absent()
 
 
@@ -144,15 +144,13 @@ def _log(document: Document | None) -> Document:
     if not isinstance(log, dict) or not {"incarnation", "sequence", "recent"} <= log.keys():
         raise Corrupt("a register's log is not in its document's 'log' field")
     recent = log["recent"]
-    if not isinstance(recent, list) or not all(isinstance(each, list) and len(each) > 1 for each in recent):
-        raise Corrupt("a register's log does not list operations with their sequence numbers")
+    if not isinstance(recent, list) or not all(isinstance(each, list) and len(each) == 3 for each in recent):
+        raise Corrupt("a register's log does not list operations with sequence numbers and marks")
     return log
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot(Generic[T]):
-    """What was read of a register."""
-
     value: T
     version: Version
     document: Document
@@ -171,7 +169,7 @@ class Edited(Generic[T]):
 
 
 class Unchanged:
-    """What a change function returns to leave the register as it is."""
+    """A change function returns it to leave the register as it is."""
 
 
 UNCHANGED = Unchanged()
@@ -201,7 +199,7 @@ class Register(Generic[T]):
         self._history = history if history is not None else RecentOperations()
         self._policy = policy
         self._last: Snapshot[T] | None = None
-        self._seen_ns = 0
+        self._last_ns = 0
 
     @property
     def remembered(self) -> Snapshot[T] | None:
@@ -225,12 +223,12 @@ class Register(Generic[T]):
             landed = await self._landed(call, base)
             if landed is not None and (fresh or not landed.replayed):
                 return landed
-            value = _decide(change, base, fresh)
+            value = _apply(change, base, fresh)
             if isinstance(value, _Stale) or landed is not None:
                 base, fresh = await self.read(), True
                 continue
             if isinstance(value, Unchanged):
-                return self._kept(base)
+                return self._unchanged(base)
             outcome = await self._attempt(call, value, base)
             if isinstance(outcome, Edited):
                 return outcome
@@ -241,7 +239,7 @@ class Register(Generic[T]):
             if not await budget.another():
                 raise Conflict(f"{self.key}: operation {operation_id} lost {budget.spent} races and was not applied")
             if budget.spent > 1:
-                # Under contention the state is old after the wait: a write based on it would only lose again.
+                # Under contention the state is outdated after the wait: a write based on it would lose again.
                 base = await self.read()
 
     async def _attempt(self, call: "_Call[T]", value: T, base: Snapshot[T] | None) -> Edited[T] | Lost:
@@ -277,13 +275,13 @@ class Register(Generic[T]):
         if self._last is None:
             return False
         limit_ms = self._history.warm_ms
-        return limit_ms is None or self._ambient.clock.monotonic_ns() - self._seen_ns <= limit_ms * 1_000_000
+        return limit_ms is None or self._ambient.clock.monotonic_ns() - self._last_ns <= limit_ms * 1_000_000
 
-    def _remember(self, seen: Snapshot[T] | None) -> Snapshot[T] | None:
-        self._last, self._seen_ns = seen, self._ambient.clock.monotonic_ns()
-        return seen
+    def _remember(self, snapshot: Snapshot[T] | None) -> Snapshot[T] | None:
+        self._last, self._last_ns = snapshot, self._ambient.clock.monotonic_ns()
+        return snapshot
 
-    def _kept(self, base: Snapshot[T] | None) -> Edited[T]:
+    def _unchanged(self, base: Snapshot[T] | None) -> Edited[T]:
         if base is None:
             raise Invalid(f"{self.key}: a register that does not exist cannot be left unchanged")
         return Edited(base.value, self._history.sequence(base.document))
@@ -317,10 +315,10 @@ class _Call(Generic[T]):
 
 
 class _Stale:
-    """The change function wants no write, but the state it saw may be out of date: read again."""
+    """The change function asked for no write, but the state may be outdated: read again."""
 
 
-def _decide(
+def _apply(
     change: Callable[[T | None], T | Unchanged], base: Snapshot[T] | None, fresh: bool
 ) -> T | Unchanged | _Stale:
     try:

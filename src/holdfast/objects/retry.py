@@ -1,4 +1,4 @@
-"""How often and how long an operation is tried: attempts with exponential backoff, full jitter and a deadline."""
+"""Retries: attempts with exponential backoff, full jitter and a deadline."""
 
 import asyncio
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from holdfast.base.ids import Ambient
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """The n-th delay is drawn between zero and ``base_ms * 2**(n-1)``, and that ceiling grows up to ``max_ms``."""
+    """The n-th delay is drawn between zero and ``base_ms * 2**(n-1)``, which is at most ``max_ms``."""
 
     attempts: int = 6
     base_ms: int = 50
@@ -20,7 +20,7 @@ class RetryPolicy:
 
 
 class Budget:
-    """The attempts and the time that are left of one operation. ``started_ns`` is when its first attempt began."""
+    """The remaining attempts and time of one operation. ``started_ns`` is when its first attempt began."""
 
     def __init__(self, policy: RetryPolicy, ambient: Ambient, started_ns: int | None = None) -> None:
         self._policy = policy

@@ -1,4 +1,4 @@
-"""The port: bytes under keys, with versions. Everything durable in Holdfast goes through these methods.
+"""The port: bytes under keys, with versions. Everything durable in Holdfast is stored through these methods.
 
 Guarantees of every backend, checked by the laws (``conformance``):
 
@@ -8,9 +8,9 @@ Guarantees of every backend, checked by the laws (``conformance``):
 * A listing is complete, ordered by the UTF-8 bytes of the key, and includes every write answered before it began.
 * A version is opaque: equal versions mean equal bytes, nothing more.
 
-Errors: ``NotFound`` for a missing key on ``get``, ``head`` and ``range``; ``Contended`` for a 409;
-``Unavailable`` when no answer or a refusal to serve came back, with ``maybe_applied`` telling whether a write may have
-landed; ``Denied``; ``Invalid`` for a key or prefix that breaks the rules below. The port does not interpret bytes.
+Errors: ``NotFound`` for a missing key on ``get``, ``head`` and ``range``; ``Contended`` for a 409; ``Unavailable`` if
+the store did not answer or did not serve the request (``maybe_applied``: a write may have landed); ``Denied``;
+``Invalid`` for a key or prefix that breaks the rules below. The port does not interpret bytes.
 """
 
 import hashlib
@@ -76,7 +76,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class NotModified:
-    """Answer to a conditional ``get``: the object still has the version that the caller holds."""
+    """Answer to a conditional ``get``: the object still has the version that the caller has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One answer of a listing; with a delimiter, ``folders`` holds the common prefixes, each ending in ``/``."""
+    """One page of a listing; with a delimiter, ``folders`` are the common prefixes, each ending in ``/``."""
 
     entries: tuple[Entry, ...]
     folders: tuple[str, ...] = ()
@@ -103,7 +103,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The condition did not hold. ``current`` is the object that is there instead, if it was read."""
+    """The condition did not hold. ``current`` is the current object, if it was read."""
 
     current: Object | None = None
 
@@ -125,7 +125,7 @@ class Addressed:
 
 @dataclass(frozen=True, slots=True)
 class IfMatch:
-    """Only if the object has this version now. A missing object is a lost race."""
+    """Only if the object has this version. A missing object is a lost race."""
 
     version: Version
 
@@ -146,14 +146,14 @@ class Store(ABC):
 
     @property
     def place(self) -> "Place | None":
-        """Where a backend that asks a server found it; None where the URI says all."""
+        """The place of a backend with a server, which may be named by the environment; None for the others."""
         return None
 
     @abstractmethod
     async def get(self, key: str) -> Object: ...
 
     async def get_unless(self, key: str, version: Version) -> Object | NotModified:
-        """The object, unless it still has this version; then a backend that can does not send the bytes."""
+        """The object, or ``NotModified`` if it still has this version; most servers then send no bytes."""
         found = await self.get(key)
         return NotModified() if found.version == version else found
 
@@ -165,7 +165,7 @@ class Store(ABC):
         """Bytes ``start`` to ``end`` (exclusive), cut at the object's end; empty if they lie past the end."""
 
     async def link(self, key: str, path: Path) -> int | None:
-        """Make ``path`` a hard link to the object's file, and return its size; None where that is not possible.
+        """Make ``path`` a hard link to the object's file, and return its size; None if that is not possible.
 
         The bytes under ``path`` never change, and the caller must not change them.
         """
@@ -175,20 +175,20 @@ class Store(ABC):
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost: ...
 
     async def put_stream(self, key: str, pieces: Pieces) -> Written:
-        """Write a body without holding all of it in memory, unconditionally: for keys with one writer.
+        """Overwrite the object with a body that need not fit into memory. For keys with one writer.
 
-        A backend that can send it piece by piece does so; the object appears whole or not at all.
+        The object appears whole or not at all.
         """
         outcome = await self.put(key, b"".join([piece async for piece in pieces()]), OVERWRITE)
         check(isinstance(outcome, Written), f"{key}: an unconditional write was lost")
         return outcome  # type: ignore[return-value]  # checked
 
     def put_requests(self, size: int, mode: Mode) -> int:
-        """How many requests a ``put`` of ``size`` bytes sends: more than one where large bodies go in parts."""
+        """How many requests a ``put`` of ``size`` bytes sends: more than one if large bodies are sent in parts."""
         return 1
 
     def delete_requests(self, keys: int) -> int:
-        """How many requests a ``delete_many`` of so many keys sends."""
+        """How many requests a ``delete_many`` of this many keys sends."""
         return keys
 
     @abstractmethod
@@ -200,17 +200,17 @@ class Store(ABC):
 
     @abstractmethod
     def list(self, prefix: str = "", *, after: str | None = None, delimiter: bool = False) -> AsyncIterator[Page]:
-        """Pages of what lies under ``prefix`` (empty, or ending in ``/``), in key order.
+        """Pages of the objects under ``prefix`` (empty, or ending in ``/``), in key order.
 
         ``after`` leaves out everything up to and including that key (or folder, with ``delimiter``). With ``delimiter``
-        what lies deeper is folded into ``folders``. There is at least one page, which may be empty.
+        deeper objects are represented by ``folders``. There is at least one page, which may be empty.
         """
 
     async def close(self) -> None:  # noqa: B027  # most stores hold nothing open
         """Release what the store holds open. Idempotent."""
 
     async def find(self, key: str) -> Object | None:
-        """Like ``get``, for keys whose absence is an ordinary answer."""
+        """Like ``get``, but None if the object does not exist."""
         try:
             return await self.get(key)
         except NotFound:
@@ -232,28 +232,28 @@ class Store(ABC):
 
 
 # Control characters, lone surrogates, and the two code points of Unicode that XML, and so an S3 listing, cannot carry.
-_UNFIT = "\x00-\x1f\x7f\ud800-\udfff\ufffe\uffff"
-_KEY = re.compile(rf"(?!\.{{1,2}}(?:/|\Z))[^/{_UNFIT}]+(?:/(?!\.{{1,2}}(?:/|\Z))[^/{_UNFIT}]+)*")
+_FORBIDDEN = "\x00-\x1f\x7f\ud800-\udfff\ufffe\uffff"
+_KEY = re.compile(rf"(?!\.{{1,2}}(?:/|\Z))[^/{_FORBIDDEN}]+(?:/(?!\.{{1,2}}(?:/|\Z))[^/{_FORBIDDEN}]+)*")
 
 
-def check_key(key: str, *, room: int = 0) -> str:
-    """The key, if every backend can hold it. ``room`` bytes are used by the store's own prefix."""
-    if _fits(key, room):
+def check_key(key: str, *, prefix_bytes: int = 0) -> str:
+    """The key, if every backend can store it. ``prefix_bytes`` is the size of the store's prefix."""
+    if _is_valid(key, prefix_bytes):
         return key
-    raise _unfit(key, room)
+    raise _key_error(key, prefix_bytes)
 
 
 @lru_cache(maxsize=1024)
-def _fits(key: str, room: int) -> bool:
-    """Cached, because a few keys are written again and again."""
-    return _KEY.fullmatch(key) is not None and len(key.encode()) + room <= MAX_KEY_BYTES
+def _is_valid(key: str, prefix_bytes: int) -> bool:
+    """Cached, because a few keys are written often."""
+    return _KEY.fullmatch(key) is not None and len(key.encode()) + prefix_bytes <= MAX_KEY_BYTES
 
 
-def _unfit(key: str, room: int) -> Invalid:
+def _key_error(key: str, prefix_bytes: int) -> Invalid:
     size = len(key.encode("utf-8", "surrogatepass"))
-    if not key or size + room > MAX_KEY_BYTES:
+    if not key or size + prefix_bytes > MAX_KEY_BYTES:
         return Invalid(
-            f"key {_short(key)} has {size} bytes; 1 to {MAX_KEY_BYTES - room} are allowed here",
+            f"key {_short(key)} has {size} bytes; 1 to {MAX_KEY_BYTES - prefix_bytes} are allowed here",
             remedy="use a shorter key, or a shorter prefix in the store's URI" if key else "give the object a name",
         )
     for part in key.split("/"):
@@ -267,7 +267,7 @@ def _unfit(key: str, room: int) -> Invalid:
 def check_write(key: str, body: object, mode: object) -> bytes:
     """The bytes to write, if body and mode have the right types."""
     if type(body) is bytes and (type(mode) in _PLAIN_MODES or (type(mode) is IfMatch and type(mode.version) is str)):
-        return body  # the usual case, checked quickly
+        return body  # the usual case, without further checks
     if not isinstance(mode, Overwrite | Create | Addressed | IfMatch):
         raise Invalid(
             f"{_short(key)}: {mode!r} is not a mode of writing",
@@ -275,7 +275,7 @@ def check_write(key: str, body: object, mode: object) -> bytes:
         )
     if isinstance(mode, IfMatch) and not isinstance(mode.version, str):
         raise Invalid(
-            f"{_short(key)}: {mode.version!r} is not a version", remedy="use the version that a read or write gave"
+            f"{_short(key)}: {mode.version!r} is not a version", remedy="use the version that a read or write returned"
         )
     if isinstance(body, bytes):
         return body
@@ -285,12 +285,12 @@ def check_write(key: str, body: object, mode: object) -> bytes:
 
 
 def content_version(body: bytes) -> Version:
-    """A version for backends that have none of their own: equal bytes have equal versions, as with most ETags."""
+    """A version for backends without versions: equal bytes have equal versions, as with most ETags."""
     return Version(hashlib.sha256(body).hexdigest()[:VERSION_DIGITS])
 
 
 def check_prefix(prefix: str) -> str:
-    """The listing prefix, if it is empty or a whole folder: ``a/`` never means ``ab/``."""
+    """The listing prefix, which is empty or ends in a slash: ``a/`` never means ``ab/``."""
     if prefix == "":
         return prefix
     if not prefix.endswith("/"):

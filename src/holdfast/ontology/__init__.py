@@ -17,8 +17,8 @@ from holdfast.ontology.types.errors import (
     UnreadableRow,
     UnsupportedAnnotation,
 )
-from holdfast.ontology.types.expressions.terms import Condition, Figure, Ordering, count, count_where
-from holdfast.ontology.types.fields import Field, FieldExpr, left, right
+from holdfast.ontology.types.expressions.terms import Condition, FieldExpr, Figure, Ordering, count, count_where
+from holdfast.ontology.types.fields import Field, left, right
 from holdfast.ontology.types.model import Entity, Mixin, Relation
 from holdfast.ontology.types.upgrade import upgrader
 

@@ -10,6 +10,8 @@ With classes (a session has them) changes have objects too, and rows of older ve
 same upgraders as in queries, so a migration is not a change of the rows that it upgrades. Rows from before the type was
 dropped are returned as they are.
 
+``diff`` adds the changes between two commits up.
+
 Memory: the current rows of the types of the feed; with ``once``, only of objects that change.
 """
 
@@ -26,15 +28,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.base.aio import blocking, map_bounded, stream_bounded
-from holdfast.base.errors import Invalid, NotFound
+from holdfast.base.errors import Corrupt, Invalid, NotFound
 from holdfast.objects.store import Store
 from holdfast.ontology.chain.chain import Chain
-from holdfast.ontology.chain.history import find_commit
-from holdfast.ontology.chain.redaction_fence import TRIES, RedactionFence, fence_of
+from holdfast.ontology.chain.redaction_fence import TRIES, RedactionFence, fence_of, retry_overtaken
 from holdfast.ontology.chain.state import read_latest, see_file
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import EMPTY, Ledger
-from holdfast.ontology.format.data.batch import Identity, Row
+from holdfast.ontology.format.data.batch import Identity, Row, joined
 from holdfast.ontology.format.data.rows import read
 from holdfast.ontology.format.data.stored_rows import read_rows, upgraded_table
 from holdfast.ontology.format.head import read_head
@@ -62,7 +63,7 @@ class Change:
 
     @property
     def object(self) -> Any:
-        """Of the session's class. ``Invalid`` without a class; ``UnreadableRow`` if the class cannot hold it."""
+        """As an object of the session's class. ``Invalid`` without a class; ``UnreadableRow`` if it does not fit."""
         if self.info is None:
             raise Invalid(f"no class of {self.type_id.label} is known here", remedy="open the ontology with the class")
         return read(self.info, [Row(self.identity, self.fields_json)])[0]
@@ -98,7 +99,8 @@ class Feed:
         chain: Chain | None = None,
         once: bool = False,
     ) -> None:
-        """``once``: the feed is read to its end one time, so of the current rows only those that change are kept."""
+        """``known`` are the types that have a class. ``once``: the feed is read to its end only once, so it keeps only
+        the rows that change."""
         self._store = store
         self._once = once
         self._chain = chain if chain is not None else Chain(store)
@@ -107,6 +109,7 @@ class Feed:
         self._ledger = EMPTY
         self._fence = RedactionFence()
         self._states: dict[TypeId, dict[Identity, str]] = {}
+        """The current ``fields_json`` of each object, by type."""
         self._until = until
         self.since = since
         """The last commit all of whose changes were returned."""
@@ -115,11 +118,11 @@ class Feed:
         return self.changes()
 
     async def arrow(self) -> pa.Table:
-        """The same as a table."""
+        """The changes as a table."""
         return to_arrow([change async for change in self.changes()])
 
     async def changes(self) -> AsyncIterator[Change]:
-        """What the commits after ``since`` changed, up to the head of now, or to ``until``."""
+        """What the commits after ``since`` changed, up to the current head, or to ``until``."""
         head = await read_head(self._store)
         last = head.commit_id if self._until is None else self._until
         if max(self.since, last) > head.commit_id:
@@ -127,11 +130,11 @@ class Feed:
                 f"there is no commit {max(self.since, last)}; the head is commit {head.commit_id}",
                 remedy="the store was made anew, or it is another one: begin with an earlier commit",
             )
-        given: set[FileRef] = set()
+        returned: set[FileRef] = set()
         for tries in range(TRIES):
             try:
-                async with aclosing(self._up_to(head.place, last, given)) as steps:
-                    async for change in steps:
+                async with aclosing(self.at(head.place, last, returned)) as found:
+                    async for change in found:
                         yield change
                 self.since = max(self.since, last)
                 return
@@ -142,30 +145,32 @@ class Feed:
                 head = await read_head(self._store)
                 last = head.commit_id if self._until is None else self._until
 
-    async def _up_to(self, head: Place | None, last: int, given: set[FileRef]) -> AsyncGenerator[Change, None]:
-        """What the commits after ``since`` changed up to ``last``, without files that were returned already."""
+    async def at(self, head: Place | None, last: int, returned: set[FileRef]) -> AsyncGenerator[Change, None]:
+        """What the commits after ``since`` changed up to ``last``, read at one head. ``Overtaken`` by a redaction.
+
+        Files in ``returned`` are left out, and files whose changes were returned are added to it.
+        """
         if head is None or self.since >= last:
             return
         ledger = self._ledger = await self._chain.ledger(head)
         self._fence = await fence_of(self._store, self._chain, ledger)
-        place = head if last == head.commit_id else await self._chain.at(head, last)
-        files = await self._chain.files(self.since, place)
+        files = await self._chain.files(self.since, await self._chain.at(head, last))
         files = [ref for ref in files if not ledger.purged(ref.type_id, ref.commit_id)]
         wanted = [ref for ref in files if self._types is None or ref.type_id in self._types]
         ends = [each for each in self._ends(ledger) if each.commit_id <= last]
-        await self._load({ref.type_id for ref in (*wanted, *ends)}, head, await self._touched(wanted, ends))
-        steps = sorted({*wanted, *ends} - given, key=lambda ref: (ref.commit_id, ref.type_id))
+        await self._load({ref.type_id for ref in (*wanted, *ends)}, head, await self._changing_keys(wanted, ends))
+        steps = sorted({*wanted, *ends} - returned, key=lambda ref: (ref.commit_id, ref.type_id))
         async for ref, manifest, found in stream_bounded(steps, self._read, limit=PARALLEL):
             self.since = max(self.since, ref.commit_id - 1)
             left = self._states[ref.type_id].items() if ref in ends else ()
-            rows = [*found, *(Row(identity, was, retracted=True) for identity, was in left)]
-            given.add(ref)
-            for row in sorted(rows):
+            rows = [*found, *(Row(identity, fields_json, retracted=True) for identity, fields_json in left)]
+            returned.add(ref)
+            for row in sorted(rows, key=lambda row: row.identity):  # of rows of one identity the last one counts
                 for change in self._step(ref, manifest, row):
                     yield change
 
     def _ends(self, ledger: Ledger) -> list[FileRef]:
-        """The commits that end a type's life: everything that it has then is retracted."""
+        """The commits that end a type's life, which retract all of its objects; as files without a path."""
         return [
             FileRef(life.end, type_id, "")
             for type_id, lives in ledger.lives.items()
@@ -174,28 +179,28 @@ class Feed:
         ]
 
     async def follow(self, *, poll_s: float = POLL_S) -> AsyncIterator[Change]:
-        """The same, and then what is committed later, until the caller stops iterating."""
+        """The changes up to the head, and then those of later commits, until the caller stops iterating."""
         while True:
             async for change in self.changes():
                 yield change
             await asyncio.sleep(poll_s)
 
-    async def _touched(self, files: Sequence[FileRef], ends: Sequence[FileRef]) -> Mapping[TypeId, pa.Array]:
-        """The keys of what changes, of types of which no more is needed: not of those that end."""
+    async def _changing_keys(self, files: Sequence[FileRef], ends: Sequence[FileRef]) -> Mapping[TypeId, pa.Array]:
+        """The keys of the objects that change, of types of which only these are kept; types that end need all."""
         found: dict[TypeId, list[pa.Array]] = defaultdict(list)
         if not self._once:
             return {}
 
         async def keys(ref: FileRef) -> None:
             body = await see_file(self._store, ref, self._fence)
-            await blocking(read_rows, body, ref.path, lambda table: _noted(table, ref.type_id, found[ref.type_id]))
+            await blocking(read_rows, body, ref.path, partial(_add_keys, ref.type_id, found[ref.type_id]))
 
         ended = {ref.type_id for ref in ends}
         await map_bounded([ref for ref in files if ref.type_id not in ended], keys, limit=PARALLEL)
         return {type_id: pc.unique(pa.concat_arrays(arrays)) for type_id, arrays in found.items()}
 
     async def _load(self, types: set[TypeId], head: Place | None, only: Mapping[TypeId, pa.Array]) -> None:
-        """What is current at ``since`` of types that were not loaded before; of some, only these keys."""
+        """Load the rows at ``since`` of types that are not loaded yet; for types in ``only`` just these keys."""
         missing = types - self._states.keys()
         if not missing:
             return
@@ -207,26 +212,30 @@ class Feed:
                 continue
             seen = self._upgrading(type_id, self.since)
             if type_id in only:
-                seen = partial(_kept, type_id=type_id, keys=only[type_id], then=seen)
+                seen = partial(_with_keys, type_id, only[type_id], seen)
             latest = await read_latest(self._store, self._chain, ledger, type_id, seen, fence=self._fence)
             self._states[type_id] = {identity: row.fields_json for identity, (_, row) in latest.rows.items()}
 
     async def _read(self, ref: FileRef) -> tuple[FileRef, Manifest, Sequence[Row]]:
         if not ref.path:
-            return ref, await find_commit(self._store, ref.commit_id), []
+            place = await self._chain.at(self._ledger.place, ref.commit_id)
+            if place is None:
+                raise Corrupt(f"commit {ref.commit_id} dropped {ref.type_id.label}, and is not on the chain")
+            return ref, await self._chain.manifest(place), []
         body = await see_file(self._store, ref, self._fence)
         rows = await blocking(read_rows, body, ref.path, self._upgrading(ref.type_id, ref.commit_id))
         manifest = await self._chain.manifest(Place(ref.commit_id, f"{layout.folder_of(ref.path)}manifest.json"))
         return ref, manifest, [row for _, row in rows]
 
     def _upgrading(self, type_id: TypeId, commit_id: int) -> Callable[[pa.Table], pa.Table] | None:
-        """What is done to the rows of a file, if anything has to be."""
+        """How the rows of a file are upgraded; None if they are not."""
         info = self._known.get(type_id)
         if info is None or not info.upgraders or commit_id < self._ledger.generation_of(type_id):
             return None
         return partial(upgraded_table, info=info)
 
     def _step(self, ref: FileRef, manifest: Manifest, row: Row) -> list[Change]:
+        """Apply a row to the state; returns the changes that it makes."""
         state = self._states[ref.type_id]
         before = state.get(row.identity)
 
@@ -237,7 +246,7 @@ class Feed:
         if is_erased(row.fields_json):
             if REDACTS not in manifest.extra:
                 return []  # its payload is gone
-            # A follower that was given the object before must get its end too, though its past is destroyed here.
+            # A consumer that got the object before must get its end too, although its past is destroyed here.
             state.pop(row.identity, None)
             return [change("retract", row.fields_json)]
         if row.retracted:
@@ -251,20 +260,80 @@ class Feed:
         return [change("update_preimage", before), change("update_postimage", row.fields_json)]
 
 
-def _joined_keys(table: pa.Table, type_id: TypeId) -> pa.Array:
-    columns = [pc.fill_null(table.column(name), "") for name in names.key_columns(type_id.kind)]
-    return pc.binary_join_element_wise(*columns, "\0").combine_chunks()
+def _keys(table: pa.Table, type_id: TypeId) -> pa.Array:
+    columns = (table.column(name).combine_chunks() for name in names.key_columns(type_id.kind))
+    return joined([pc.fill_null(column.cast(pa.string()), "") for column in columns])
 
 
-def _noted(table: pa.Table, type_id: TypeId, found: list[pa.Array]) -> pa.Table:
-    found.append(_joined_keys(table, type_id))
+def _add_keys(type_id: TypeId, found: list[pa.Array], table: pa.Table) -> pa.Table:
+    """Collect the keys of a file; its rows are not needed."""
+    found.append(_keys(table, type_id))
     return table.slice(0, 0)
 
 
-def _kept(table: pa.Table, *, type_id: TypeId, keys: pa.Array, then: Callable[[pa.Table], pa.Table] | None) -> pa.Table:
-    """The rows of these keys."""
-    some = table.filter(pc.is_in(_joined_keys(table, type_id), keys))
+def _with_keys(
+    type_id: TypeId, keys: pa.Array, then: Callable[[pa.Table], pa.Table] | None, table: pa.Table
+) -> pa.Table:
+    some = table.filter(pc.is_in(_keys(table, type_id), keys))
     return some if then is None else then(some)
+
+
+# --- the sum of the changes between two commits ---
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """An object that differs between two commits; None on the side where it does not exist."""
+
+    type_id: TypeId
+    identity: Identity
+    commit_id: int
+    """The latest commit that changed it."""
+    before_json: str | None
+    after_json: str | None
+
+    @property
+    def before(self) -> dict[str, Any] | None:
+        return None if self.before_json is None else json.loads(self.before_json)
+
+    @property
+    def after(self) -> dict[str, Any] | None:
+        return None if self.after_json is None else json.loads(self.after_json)
+
+    @property
+    def action(self) -> str:
+        if self.before_json is None:
+            return "added"
+        return "retracted" if self.after_json is None else "changed"
+
+
+async def diff(store: Store, older: int, newer: int) -> list[Difference]:
+    """The differences between two commits, by type and identity. 0 is the empty store."""
+    if older > newer:
+        raise Invalid(f"commit {older} is after commit {newer}", remedy="name the older one first")
+
+    async def once() -> list[Difference]:
+        head = await read_head(store)
+        if newer > head.commit_id:
+            raise NotFound(f"there is no commit {newer}; the head is commit {head.commit_id}")
+        return await differences(store, Chain(store), head.place, older, newer)
+
+    return await retry_overtaken(once)
+
+
+async def differences(store: Store, chain: Chain, head: Place | None, older: int, newer: int) -> list[Difference]:
+    """The differences between two commits, read at one head. ``Overtaken`` by a redaction."""
+    found: dict[tuple[TypeId, Identity], Difference] = {}
+    feed = Feed(store, since=older, chain=chain, once=True)
+    async with aclosing(feed.at(head, newer, set())) as changes:
+        async for each in changes:
+            key = (each.type_id, each.identity)
+            known = found.get(key)
+            existed = each.change_type != "insert" and not is_erased(each.fields_json)
+            before = known.before_json if known is not None else each.fields_json if existed else None
+            after = each.fields_json if each.change_type in ("insert", "update_postimage") else None
+            found[key] = Difference(*key, each.commit_version, before, after)
+    return [each for _, each in sorted(found.items()) if each.before != each.after]
 
 
 SCHEMA = pa.schema(
@@ -276,7 +345,7 @@ SCHEMA = pa.schema(
         "_commit_timestamp": pa.string(),
     }
 )
-"""Of changes as a table."""
+"""The schema of changes as a table."""
 
 
 def to_arrow(changes: Sequence[Change]) -> pa.Table:

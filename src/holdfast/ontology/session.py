@@ -7,12 +7,12 @@
 Without ``expect`` and ``if_head`` the last writer wins: a commit that lost a race is computed anew over what the winner
 wrote. With them it is refused, and the application decides again on what it then reads.
 
-Intents are checked when they are given, and stay queued through every failure until they are committed or discarded.
-Leaving the session flushes indexes and gives back the lock; leaving it in peace with intents still queued is an error,
-because they would never be committed.
+Intents are validated by ``ensure`` and ``retract``, and stay queued through every failure until they are committed or
+discarded. Leaving the session writes indexes and releases the lock. Leaving it without an exception while intents are
+queued is an error, because they would never be committed.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from types import TracebackType
@@ -23,11 +23,8 @@ from holdfast.base.errors import Invalid
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
 from holdfast.ontology.chain.chain import Chain
-from holdfast.ontology.chain.redaction_fence import retry_overtaken
-from holdfast.ontology.chain.state import TypeState
-from holdfast.ontology.commit import lock
 from holdfast.ontology.commit.attempt import PLAIN, Bulk, Order, Witness
-from holdfast.ontology.commit.commit import Commit, Committer, Progress
+from holdfast.ontology.commit.commit import Commit, Committer
 from holdfast.ontology.commit.info import Info, read_info
 from holdfast.ontology.commit.lock import LockOptions, WriteLock
 from holdfast.ontology.commit.view import View
@@ -69,7 +66,7 @@ _GIVE = 'make objects, as in ensure(Customer(id="c1")), or give a table and its 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a session behaves. The times are those of the specification's options of like names."""
+    """The options of a session. The times are those of the specification's options with similar names."""
 
     runtime_id: str | None = None
     lock_timeout_ms: int = 5_000
@@ -77,7 +74,7 @@ class Options:
     strict: bool = False
     """Refuse relations whose ends do not exist."""
     memory_limit: str = "256MB"
-    """Of DuckDB, which answers queries."""
+    """The limit of DuckDB, which answers queries."""
     compaction: bool = True
     """Merge small files in the background, after commits."""
 
@@ -88,23 +85,23 @@ class Ontology:
     ) -> None:
         options = options if options is not None else Options()
         self.store = store
-        self._ambient = ambient
+        self.ambient = ambient
         self._types: dict[TypeId, TypeInfo] = {}
         for python in types:
             self._add(python)
         self.runtime_id = options.runtime_id or f"holdfast-{ambient.ids.attempt()}{ambient.ids.attempt()}"
         self._view = View(store)
         lock_options = LockOptions(ttl_ms=options.lease_ttl_ms, timeout_ms=options.lock_timeout_ms)
-        self._turn = WriteLock(store, self.runtime_id, ambient, lock_options)
-        self._upkeep = Upkeep(store, ambient, self._view, self._turn, self.runtime_id, compaction=options.compaction)
-        self._turn.on_idle = self._upkeep.idle
+        self._lock = WriteLock(store, self.runtime_id, ambient, lock_options)
+        self._upkeep = Upkeep(store, ambient, self._view, self._lock, self.runtime_id, compaction=options.compaction)
+        self._lock.on_idle = self._upkeep.idle
         self._committer = Committer(
             store,
             ambient,
             self._view,
             self._types,
             runtime_id=self.runtime_id,
-            turn=self._turn,
+            lock=self._lock,
             on_commit=self._committed,
             ends=self._ends() if options.strict else None,
         )
@@ -116,7 +113,7 @@ class Ontology:
         waiting = f", {self.pending} intents not committed" if self.pending else ""
         return f"<Ontology of {types}{waiting}>"
 
-    # --- what should be ---
+    # --- intents ---
 
     def ensure(
         self,
@@ -125,10 +122,10 @@ class Ontology:
         *,
         expect: Mixin | int | Anything | None = ANY,
     ) -> int:
-        """Queue that these objects be as they are given: one, an iterable, or an Arrow table ``of`` a type.
+        """Queue objects to be stored: one, an iterable, or an Arrow table ``of`` a type.
 
-        ``expect`` is what the application believes to be there now: None for nothing, the number of the commit that
-        wrote it last, or the object as it was read. If it is not so, the commit is a ``Conflict``.
+        ``expect`` is what the application expects to be stored now: None for nothing, the number of the commit that
+        wrote it last, or the object as it was read. If that does not hold, the commit raises ``Conflict``.
         """
         intents = [given] if isinstance(given, Batch) else self._intents(given, of, expect)
         self._committer.queue += intents
@@ -147,8 +144,8 @@ class Ontology:
         return intents
 
     def retract(self, of: type[Mixin], *key: Any, expect: Mixin | int | Anything = ANY) -> None:
-        """Queue that the object with this key be gone: the key of an entity; both ends, and the instance key, of a
-        relation. History keeps it.
+        """Queue the object with this key to be retracted: the key of an entity; both ends, and the instance key, of a
+        relation. History keeps the object.
         """
         self._committer.queue.append(self._retraction(of, key, expect))
 
@@ -157,23 +154,13 @@ class Ontology:
         identity = _identity(info, key)
         return Intent(info.type_id, identity, None, self._expectation(expect, info.type_id, identity))
 
-    async def known(self, of: type[Mixin]) -> tuple[int, TypeState]:
-        """What is current of a type, and as of which commit: to decide on it what to commit next."""
-        type_id = self.type_info(of).type_id
-
-        async def read() -> tuple[int, TypeState]:
-            await self._committer.refresh()
-            return self._view.head.commit_id, (await self._view.states([type_id]))[type_id]
-
-        return await retry_overtaken(read)
-
     @property
     def pending(self) -> int:
-        """How many intents are queued, and documents for others."""
+        """How many intents and messages are queued."""
         return size(self._committer.queue) + len(self._committer.outbox)
 
     def discard(self) -> int:
-        """Forget what is queued; how much that was."""
+        """Drop what is queued; returns how much."""
         return self._committer.discard()
 
     async def commit(
@@ -181,34 +168,33 @@ class Ontology:
         metadata: Mapping[str, Any] | None = None,
         *,
         if_head: int | None = None,
-        progress: Callable[[Progress], None] | None = None,
         witness: Witness | None = None,
     ) -> Commit | None:
-        """Commit what is queued, in one piece; None if it changes nothing. With ``if_head``, only on top of that."""
+        """Commit what is queued, as a whole; None if it changes nothing. With ``if_head``, only if that is the head."""
         self._warm.check_open()
         _check_metadata(metadata)
         if if_head is not None and type(if_head) is not int:
             raise Invalid(f"if_head is {if_head!r}", remedy="give the number of a commit, such as the head of info()")
         await self._upkeep.catch_up()
-        return await self._committer.commit(metadata, if_head=if_head, progress=progress, witness=witness)
+        return await self._committer.commit(metadata, if_head=if_head, witness=witness)
 
     async def agreed(self, of: type[Mixin]) -> tuple[Ledger, int]:
-        """What the chain says now, and under which version of its schema a type is written."""
+        """The ledger at the current head, and the version of the schema that a type is written under."""
         type_id = self.type_info(of).type_id
         await self._committer.refresh()
         return self._view.ledger, (await self._view.agree(self._types, {type_id}, PLAIN)).versions[type_id]
 
     async def land(self, bulk: Bulk, metadata: Mapping[str, Any], if_head: int | None = None) -> Commit | None:
-        """Commit rows that were decided elsewhere; ``BulkOutdated`` if that does not hold any more."""
+        """Commit rows that were decided elsewhere; ``BulkOutdated`` if the decision does not stand any more."""
         return await self._committer.commit(metadata, if_head=if_head, order=Order(bulk=bulk))
 
     @property
     def chain(self) -> Chain:
-        """The history that commits of this session rest on."""
+        """The history that commits of this session are based on."""
         return self._view.chain
 
     async def register(self) -> Commit | None:
-        """Make the session's types known without rows, and new schemas that can read all that is stored."""
+        """Register the session's types without rows, and new schemas that can read all that is stored."""
         return await self._committer.commit(order=Order(register=True))
 
     @overload
@@ -218,28 +204,28 @@ class Ontology:
     async def migrate(self, token: str | None = None, *, why: str = "") -> migration.Preview | Commit | None:
         """Make the schemas in the store those of the session's classes, and the rows with them, in one commit.
 
-        Without a token, what that would do, and the token to do it with; with it, the commit, or None if there is
-        nothing to do. Types that differ by more than optional fields need an ``upgrader``.
+        Without a token this is a preview, which has the token. With it, the commit is made, or None returned if there
+        is nothing to do. Types that differ by more than optional fields need an ``upgrader``.
         """
         if token is not None and self.pending:
             raise Invalid(f"{self.pending} intents are queued", remedy="commit() or discard() them, then migrate")
-        found = await migration.preview(self.store, self._types, count=token is None)
+        plan = await migration.preview(self.store, self._types, count=token is None)
         if token is None:
-            return found
+            return plan
         made = await migration.apply(
-            self.store, self._ambient, found, token, turn=self._turn, by=self.runtime_id, why=why
+            self.store, self.ambient, plan, token, lock=self._lock, by=self.runtime_id, why=why
         )
         await self._committer.refresh()
         return made
 
     def _committed(self, manifest: Manifest) -> None:
-        """A commit of this session is on the chain; perhaps one that its caller has given up on."""
+        """A commit of this session is on the chain, perhaps one that its caller was cancelled for."""
         self._upkeep.note(manifest)
 
-    # --- what is ---
+    # --- queries ---
 
     def query(self, of: type[M]) -> Query[M]:
-        """A question about a type: ``await onto.query(Customer).where(Customer.tier == "Gold").all()``."""
+        """A query: ``await onto.query(Customer).where(Customer.tier == "Gold").all()``."""
         return Query(self._engine, ask_about(self.type_info(of)))
 
     async def get(self, of: type[M], *key: Any) -> M | None:
@@ -255,26 +241,26 @@ class Ontology:
     def changes(self, *types: type[Mixin], since: int = 0) -> Feed:
         """What the commits after ``since`` changed: ``async for change in onto.changes(since=7)``.
 
-        ``arrow()`` gives it as a table; ``follow()`` goes on with what is committed later. Without types, of all types.
+        ``arrow()`` returns a table; ``follow()`` continues with later commits. Without types, of all types.
         """
         wanted = [self.type_info(each).type_id for each in types] or None
         return Feed(self.store, since=since, types=wanted, known=self._types, chain=self.chain)
 
     async def info(self) -> Info:
         """Head, files and index lag per type, the lock, and the last warning of upkeep."""
-        return await read_info(self.store, self._ambient, self.chain, last_index_warning=self._upkeep.warning)
+        return await read_info(self.store, self.ambient, self.chain, last_index_warning=self._upkeep.warning)
 
     async def flush(self) -> bool:
-        """Bring all indexes up to now; False if that failed, for which see ``info``."""
+        """Write all indexes; False if that failed, see ``info``."""
         return await self._upkeep.flush(everything=True)
 
     async def close(self) -> None:
-        """Flush what is due, release the lock. Nothing here fails: what is not done is done by the next session."""
+        """Write what is due and release the lock. What fails here is done by the next session."""
         try:
             await self._upkeep.close()
         finally:
             try:
-                await self._turn.close()
+                await self._lock.close()
             finally:
                 await self._warm.close()
 
@@ -335,7 +321,7 @@ class Ontology:
         return next(iter(self._types.values()))
 
     def _mixed(self, given: Any) -> Iterable[tuple[TypeId, list[Row] | Batch]]:
-        """Objects of any of the session's types; in bulk, type by type. Their order within a type is kept."""
+        """Objects of any of the session's types, by type. Their order within a type is kept."""
         if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
             raise Invalid(f"a {type(given).__name__} is not an object of a type, nor several", remedy=_GIVE)
         parts: dict[type[Mixin], list[Mixin]] = {}
@@ -386,4 +372,4 @@ def _identity(info: TypeInfo, key: tuple[Any, ...]) -> Identity:
     return (*ends, UNKEYED if info.key_field is None else key_text(key[2]))
 
 
-__all__ = ["ANY", "Commit", "Info", "Ontology", "Options", "Progress", "lock"]
+__all__ = ["ANY", "Commit", "Info", "Ontology", "Options"]

@@ -19,7 +19,6 @@ from holdfast.base.telemetry import logger
 from holdfast.objects.client import ambient_of
 from holdfast.objects.store import Store
 from holdfast.pipeline import job as jobs
-from holdfast.pipeline import layout
 from holdfast.pipeline.checkpoint import Checkpoints
 from holdfast.pipeline.engine import Engine, Inline
 from holdfast.pipeline.engine.relations import Step
@@ -31,6 +30,7 @@ from holdfast.pipeline.jobs.derive import Derive
 from holdfast.pipeline.jobs.gc import Gc
 from holdfast.pipeline.jobs.reconcile import Reconcile
 from holdfast.pipeline.options import Env, Options, Say, unsaid
+from holdfast.telemetry.rollup.layout import hour_name
 
 JOBS: dict[str, Callable[[Env], Job]] = {
     "reconcile": Reconcile,
@@ -156,14 +156,12 @@ async def preview(
         if name in ASKED:
             raise Invalid(f"{name} has no plan by hours", remedy=f"name it alone, or see `holdfast {name} --help`")
         if name == "feed":
-            found += [
-                Preview(name, layout.hour_name(hour), 0, 0, 0, inputs) for hour, inputs in await Feed(env).preview()
-            ]
+            found += [Preview(name, hour_name(hour), 0, 0, 0, inputs) for hour, inputs in await Feed(env).preview()]
             continue
         for plan in await Derive(env).preview(own):
             place, to_make = plan.place, [each for each in plan.units if not each.is_current]
             inputs = sum(len(each.unit.inputs) for each in to_make)
-            hour = layout.hour_name(place.hour)
+            hour = hour_name(place.hour)
             found.append(Preview(str(place.kind), hour, place.base, len(plan.units), len(to_make), inputs))
     return found
 

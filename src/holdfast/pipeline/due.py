@@ -13,7 +13,7 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.store import CREATE, Store
 from holdfast.pipeline import layout
 from holdfast.pipeline.units import DAY_HOURS
-from holdfast.telemetry.rollup.layout import BATCHES_BY_HOUR, HOUR_NS, hour_in, hour_path, hour_start_ns
+from holdfast.telemetry.rollup.layout import BATCHES_BY_HOUR, HOUR_NS, hour_in, hour_name, hour_path, hour_start_ns
 from holdfast.telemetry.rollup.manifest import Kind
 
 LENGTH = {Kind.ROLLUP: 1, Kind.DAILY: DAY_HOURS, layout.FINISH: 1}
@@ -25,7 +25,7 @@ Marks = dict[int, list[str]]
 
 
 async def mark(store: Store, ambient: Ambient, kind: str, hour: int, ident: str) -> None:
-    body = codec.encode({"kind": str(kind), "hour": layout.hour_name(hour), "write_id": ambient.ids.write_id()})
+    body = codec.encode({"kind": str(kind), "hour": hour_name(hour), "write_id": ambient.ids.write_id()})
     await store.put(layout.due_key(kind, hour, ident), body, CREATE)
 
 

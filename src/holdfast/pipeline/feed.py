@@ -19,13 +19,12 @@ from holdfast.ontology.commit.commit import Commit
 from holdfast.ontology.session import Options as SessionOptions
 from holdfast.pipeline import problems
 from holdfast.pipeline.job import Steps
-from holdfast.pipeline.layout import hour_name
 from holdfast.pipeline.options import Env
 from holdfast.platform import census
 from holdfast.platform.census import Hour
 from holdfast.platform.session import Session
-from holdfast.telemetry.rollup import chunk, index, layout, manifest
-from holdfast.telemetry.rollup.kernel import is_current
+from holdfast.telemetry.rollup import index, layout, manifest
+from holdfast.telemetry.rollup.layout import hour_name
 from holdfast.telemetry.rollup.manifest import ChunkRef, Generation, Kind, Table, read_generation
 from holdfast.telemetry.rollup.points import SeriesKey
 
@@ -102,7 +101,9 @@ class Feed:
         """The number of the current generation of the index, for each ended hour from ``first`` on. One listing."""
         until_ns = self._env.ambient.clock.wall_ns() - self._options.settle_ns
         keys = [key async for key in self._store.keys(layout.MANIFESTS, after=layout.manifest_folder(first))]
-        named = {hour: layout.generation_in(key) for hour, key in manifest.current(keys, Kind.ROLLUP).items()}
+        named = {
+            hour: layout.generation_in(key) for hour, key in manifest.current_generations(keys, Kind.ROLLUP).items()
+        }
         return {
             hour: found[1]
             for hour, found in named.items()
@@ -161,18 +162,10 @@ class Feed:
             return await self._series_of(current)
 
     async def _series_of(self, generation: Generation) -> list[SeriesKey]:
-        """Read from the index; a generation of an older version has none, so the rows of its largest window are
-        read."""
         refs = [ref for unit in generation.units for ref in unit.chunks if ref.table is Table.SERIES]
-        if not is_current(generation.version):
-            rolled = [ref for unit in generation.units for ref in unit.chunks if ref.table is Table.ROLLUP]
-            refs = [ref for ref in rolled if ref.window_ns == max(each.window_ns for each in rolled)]
 
         async def one(ref: ChunkRef) -> list[SeriesKey]:
-            body = (await self._store.get(ref.key)).body
-            if ref.table is Table.SERIES:
-                return index.series_of(index.decode(Table.SERIES, body, key=ref.key))
-            return [key._replace(boot="") for key in chunk.decode(body, key=ref.key).series]
+            return index.series_of(index.decode(Table.SERIES, (await self._store.get(ref.key)).body, key=ref.key))
 
         parts = await map_bounded(refs, one, limit=AT_ONCE)
         return [series for part in parts for series in part]

@@ -18,6 +18,7 @@ import re
 from datetime import UTC, datetime
 
 from holdfast.telemetry.accept.reconcile import Finding
+from holdfast.telemetry.rollup.layout import hour_name
 from holdfast.telemetry.rollup.manifest import Kind
 
 CHECKPOINT = "meta/pipeline/reconcile.json"
@@ -44,12 +45,6 @@ def shard_of(agent_id: str) -> int:
 
 def coverage_key(shard: int) -> str:
     return f"{COVERAGE}{shard:02d}.json"
-
-
-def hour_name(hour: int) -> str:
-    """``2026-01-31T12``: an hour in one word."""
-    moment = datetime.fromtimestamp(hour * 3600, UTC)
-    return f"{moment.year:04d}-{moment:%m-%dT%H}"
 
 
 def hour_named(name: str) -> int:

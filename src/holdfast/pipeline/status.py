@@ -12,6 +12,7 @@ from holdfast.pipeline import due, layout, problems
 from holdfast.pipeline.checkpoint import Checkpoint, Checkpoints
 from holdfast.pipeline.drive import JOBS
 from holdfast.pipeline.problems import Seen
+from holdfast.telemetry.rollup.layout import hour_name
 from holdfast.telemetry.rollup.manifest import Kind
 
 
@@ -44,7 +45,7 @@ async def status(store: Store, ambient: Ambient) -> Status:
     return Status(
         checkpoint,
         lag_s(checkpoint, ambient),
-        {kind: [layout.hour_name(hour) for hour in hours] for kind, hours in marks.items()},
+        {kind: [hour_name(hour) for hour in hours] for kind, hours in marks.items()},
         await problems.count(store),
         await _drivers(store, ambient),
     )

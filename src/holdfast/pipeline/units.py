@@ -8,8 +8,6 @@ Errors: an input that is missing or cannot be read is named in the unit's manife
 does not answer fails the task.
 """
 
-import asyncio
-import hashlib
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,27 +15,29 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from holdfast.base.aio import blocking, map_bounded
-from holdfast.base.errors import Corrupt, Incompatible, Invalid, NotFound
+from holdfast.base.errors import Corrupt, Incompatible, NotFound
 from holdfast.objects.store import CREATE, Store, Written
-from holdfast.telemetry.frame import Batch, FrameInvalid, Limits, decode
+from holdfast.telemetry.batches import BatchReader
+from holdfast.telemetry.frame import Limits
 from holdfast.telemetry.rollup import chunk, kernel, layout, listing
-from holdfast.telemetry.rollup.counted import NOTHING, Links, Load, Taken, links
 from holdfast.telemetry.rollup.kernel import Chunk, Derived
 from holdfast.telemetry.rollup.layout import Windows
 from holdfast.telemetry.rollup.listing import Listed
 from holdfast.telemetry.rollup.manifest import (
     ChunkRef,
-    Current,
     Generation,
     Input,
     Kind,
     Table,
     Unit,
     UnitManifest,
+    UnitRef,
     bucket_of,
     read_generation,
 )
-from holdfast.telemetry.rollup.rollup import Rows
+from holdfast.telemetry.rollup.points import NO_EXCLUSIONS, Exclusions
+from holdfast.telemetry.rollup.rows import Rows
+from holdfast.telemetry.rollup.shared_numbers import OtherHours, find_other_hours
 
 DAY_HOURS = 24
 RECORDS_AT_ONCE = 200_000
@@ -49,7 +49,6 @@ OPEN_PIECES = 4
 finished hour by this factor."""
 READS = 32
 WRITES = 16
-DECODERS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +86,7 @@ class Known:
     """How many of its inputs could not be read."""
 
     @classmethod
-    def of(cls, current: Current | None) -> "Known | None":
+    def of(cls, current: UnitRef | None) -> "Known | None":
         return None if current is None else cls(current.unit_id, current.epoch, len(current.unreadable))
 
 
@@ -98,7 +97,7 @@ class Planned:
     unit: Unit
     rows: Sequence[Listed] = ()
     """Inputs of which anything can be counted here."""
-    taken: Taken = NOTHING
+    excluded: Exclusions = NO_EXCLUSIONS
     is_current: bool = False
 
     def shares(self) -> Iterator[list[Listed]]:
@@ -143,19 +142,19 @@ class Size:
 
 
 async def plan_unit(
-    store: Store, place: Place, bucket: int, rows: Sequence[Listed], known: Known | None, found: Links
+    store: Store, place: Place, bucket: int, rows: Sequence[Listed], known: Known | None, found: OtherHours
 ) -> Planned:
     """The unit of a bucket, from all rows of the bucket."""
-    own = found.own(rows)
+    own = found.countable(rows)
     inputs = tuple(row.input for row in rows)
-    closed = found.closed(rows)
+    closed = found.closed_hours(rows)
     unit = Unit(place.kind, place.hour, place.buckets, bucket, inputs, place.version, place.epoch, closed)
     if known is not None and known.epoch != unit.epoch:
         before = replace(unit, epoch=known.epoch)
         unit = before if before.id == known.unit_id else unit
     if known is not None and known.unit_id == unit.id and known.unreadable and await _is_back(store, unit, own):
         unit = replace(unit, epoch=place.base + 1)  # the same inputs, made again under a name that is not in use
-    return Planned(unit, own, found.taken(rows), known is not None and known.unit_id == unit.id)
+    return Planned(unit, own, found.exclusions(rows), known is not None and known.unit_id == unit.id)
 
 
 @dataclass(slots=True)
@@ -170,7 +169,7 @@ class HourPlan:
     modified_ns: int = 0
     """When the newest of these was written, by the store's clock."""
     rows: list[Listed] = field(default_factory=list)
-    links: Links = field(default_factory=Links)
+    other_hours: OtherHours = field(default_factory=OtherHours)
 
     @property
     def changed(self) -> bool:
@@ -188,7 +187,7 @@ async def plan_hour(
     """
     current = await read_generation(store, Kind.ROLLUP, hour)
     pages = [page async for page in store.list(layout.batches_folder(hour))]
-    entries = [entry for page in pages for entry in page.entries if listing.is_listing(entry.key, hour)]
+    entries = [entry for page in pages for entry in page.entries if layout.listing_in(entry.key) is not None]
     rows = await listing.read(store, [entry.key for entry in entries])
     plan = HourPlan(decide(current, Size.of(rows)), current, rows=rows)
     plan.listings = sorted(listing.ids(entry.key for entry in entries))
@@ -196,13 +195,13 @@ async def plan_hour(
     if current is not None and current.is_closed:
         return plan
     buckets = plan.place.buckets
-    plan.links = await links(store, hour, rows, loader(store, limits))
+    plan.other_hours = await find_other_hours(store, hour, rows, BatchReader(store, limits).load_row)
     parts: dict[int, list[Listed]] = defaultdict(list)
     for row in rows:
         parts[bucket_of(row.agent, buckets)].append(row)
     for bucket, own in sorted(parts.items()):
         known = None if current is None or current.buckets != buckets else Known.of(current.unit(bucket))
-        plan.units.append(await plan_unit(store, plan.place, bucket, own, known, plan.links))
+        plan.units.append(await plan_unit(store, plan.place, bucket, own, known, plan.other_hours))
     return plan
 
 
@@ -212,21 +211,11 @@ async def _is_back(store: Store, unit: Unit, rows: Iterable[Listed]) -> bool:
     if found is None:
         return False
     lost = set(UnitManifest.read(found).unreadable)
+    reader = BatchReader(store, Limits())
     for row in rows:
-        if row.manifest_id in lost and await _is_readable(store, row):
+        if row.manifest_id in lost and await reader.load_row(row) is not None:
             return True
     return False
-
-
-async def _is_readable(store: Store, row: Listed) -> bool:
-    found = await store.find(row.blob_key)
-    if found is None:
-        return False
-    try:
-        await blocking(decoded, found.body, row.frame_sha256, Limits())
-    except (FrameInvalid, Invalid, Corrupt):
-        return False
-    return True
 
 
 # --- made ---
@@ -250,7 +239,7 @@ async def make(store: Store, planned: Planned, windows: Windows, limits: Limits)
     found = await _found(store, planned.unit)
     if found is not None:
         return found
-    made = Made(UnitManifest(planned.unit, ()), made=True)
+    made = Made(UnitManifest(planned.unit), made=True)
     derived, unreadable = await derive(store, planned, windows, limits, made)
     refs = await _create(store, await blocking(lambda: list(derived.chunks())), made)
     made.manifest = derived.manifest(refs, unreadable)
@@ -262,12 +251,12 @@ async def derive(
     store: Store, planned: Planned, windows: Windows, limits: Limits, made: Made
 ) -> tuple[Derived, list[str]]:
     """What a unit's batches give, and those that cannot be read. Memory holds the records of one share."""
-    derived = Derived(planned.unit, windows, planned.taken)
-    unreadable: list[str] = []
+    derived = Derived(planned.unit, windows, planned.excluded)
+    reader = BatchReader(store, limits)
     for share in planned.shares():
-        batches = await _batches(store, share, limits, unreadable, made)
-        await blocking(derived.add, batches)
-    return derived, unreadable
+        await blocking(derived.add, await reader.load_rows(share))
+    made.read_bytes += reader.read_bytes
+    return derived, sorted(reader.unreadable | reader.expired)
 
 
 async def make_day(store: Store, unit: Unit, sources: Sequence[tuple[str, str]], windows: Windows) -> Made:
@@ -277,7 +266,7 @@ async def make_day(store: Store, unit: Unit, sources: Sequence[tuple[str, str]],
     found = await _found(store, unit)
     if found is not None:
         return found
-    made = Made(UnitManifest(unit, ()), made=True)
+    made = Made(UnitManifest(unit), made=True)
     unreadable: set[str] = set()
     gone = False
 
@@ -296,7 +285,7 @@ async def make_day(store: Store, unit: Unit, sources: Sequence[tuple[str, str]],
 
     rows = [each for each in await map_bounded(sources, one, limit=READS) if each is not None]
     if gone:
-        return Made(UnitManifest(unit, ()), stale=True)
+        return Made(UnitManifest(unit), stale=True)
     refs = await _create(store, await blocking(lambda: list(kernel.daily_chunks(unit, rows, windows))), made)
     made.manifest = UnitManifest(unit, kernel.in_order(refs), unreadable=tuple(sorted(unreadable)))
     await store.put(made.manifest.key, made.manifest.encode(), CREATE)
@@ -310,43 +299,7 @@ async def _found(store: Store, unit: Unit) -> Made | None:
     try:
         return Made(UnitManifest.read(found))
     except (Corrupt, Incompatible):  # publishing the hour fails on it too, and leaves the hour as it is
-        return Made(UnitManifest(unit, ()))
-
-
-def loader(store: Store, limits: Limits) -> Load:
-    """Reads the batch of a row; None if it cannot be read."""
-
-    async def load(row: Listed) -> Batch | None:
-        try:
-            return await blocking(decoded, (await store.get(row.blob_key)).body, row.frame_sha256, limits)
-        except (NotFound, FrameInvalid, Corrupt, Invalid):
-            return None
-
-    return load
-
-
-async def _batches(
-    store: Store, rows: Sequence[Listed], limits: Limits, unreadable: list[str], made: Made
-) -> list[Batch]:
-    decoders = asyncio.Semaphore(DECODERS)
-
-    async def one(row: Listed) -> Batch | None:
-        try:
-            body = (await store.get(row.blob_key)).body
-            made.read_bytes += len(body)
-            async with decoders:
-                return await blocking(decoded, body, row.frame_sha256, limits)
-        except (NotFound, FrameInvalid, Corrupt, Invalid):
-            unreadable.append(row.manifest_id)
-            return None
-
-    return [each for each in await map_bounded(rows, one, limit=READS) if each is not None]
-
-
-def decoded(body: bytes, sha256: str, limits: Limits) -> Batch:
-    if hashlib.sha256(body).hexdigest() != sha256:
-        raise Corrupt("the bytes are not those that were accepted")
-    return decode(body, limits)
+        return Made(UnitManifest(unit))
 
 
 async def _create(store: Store, chunks: Iterable[Chunk], made: Made) -> list[ChunkRef]:
@@ -357,7 +310,7 @@ async def _create(store: Store, chunks: Iterable[Chunk], made: Made) -> list[Chu
         if isinstance(await store.put(each.ref.key, each.body, CREATE), Written):
             return each.ref
         there = (await store.get(each.ref.key)).body
-        return replace(each.ref, bytes=len(there), crc32=zlib.crc32(there))
+        return replace(each.ref, size=len(there), crc32=zlib.crc32(there))
 
     return await map_bounded(chunks, one, limit=WRITES)
 
@@ -395,7 +348,7 @@ async def plan_day(store: Store, hour: int, windows: Windows) -> DayPlan:
     found = [await read_generation(store, Kind.ROLLUP, each) for each in range(hour, hour + DAY_HOURS)]
     hours = [each for each in found if each is not None and each.units]
     place = Place.after(current, Kind.DAILY, hour, min((each.buckets for each in hours), default=1), windows)
-    inputs: dict[int, list[Current]] = defaultdict(list)
+    inputs: dict[int, list[UnitRef]] = defaultdict(list)
     for generation in hours:
         for each in generation.units:
             inputs[each.bucket & (place.buckets - 1)].append(each)

@@ -37,7 +37,7 @@ from holdfast.objects.register import Edited, Snapshot, Unchanged
 from holdfast.objects.store import Lost, Meta, Mode, NotModified, Object, Page, Part, Version, Written
 from holdfast.ontology.chain.history import Moment
 from holdfast.ontology.commit.attempt import Witness
-from holdfast.ontology.commit.commit import Commit, Progress
+from holdfast.ontology.commit.commit import Commit
 from holdfast.ontology.commit.info import Info
 from holdfast.ontology.feed import Change
 from holdfast.ontology.maintain import migrate as migration
@@ -46,15 +46,15 @@ from holdfast.ontology.query.explain import Explanation
 from holdfast.ontology.query.query import Page as QueryPage
 from holdfast.ontology.query.results import Linked
 from holdfast.ontology.session import Anything
-from holdfast.ontology.types.expressions.terms import Condition, Figure, Ordering, RowTerm
+from holdfast.ontology.types.expressions.terms import Condition, FieldExpr, Figure, Ordering
 from holdfast.ontology.types.model import Entity, Mixin, Relation
 from holdfast.runs.engine.calls import Outcome
 from holdfast.runs.engine.worker import Worked as HoldfastWorked
 from holdfast.runs.engine.workflow import Workflow
-from holdfast.telemetry.query.found import Answer, Listing
-from holdfast.telemetry.query.metrics import Matching
+from holdfast.telemetry.query.answer import Answer, Listing
 from holdfast.telemetry.query.question import Moment as LogsMoment
 from holdfast.telemetry.query.question import Moment as MetricsMoment
+from holdfast.telemetry.rollup.matchers import Conditions
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Mixin)
@@ -103,10 +103,10 @@ class BlockingGrouped(Generic[M]):
 
 class BlockingQuery(Generic[M]):
     def where(self, *conditions: Condition) -> BlockingQuery[M]: ...
-    def order_by(self, *terms: Ordering | RowTerm[Any]) -> BlockingQuery[M]: ...
+    def order_by(self, *terms: Ordering | FieldExpr[Any]) -> BlockingQuery[M]: ...
     def limit(self, rows: int) -> BlockingQuery[M]: ...
     def offset(self, rows: int) -> BlockingQuery[M]: ...
-    def select(self, *names: str | RowTerm[Any]) -> BlockingQuery[M]: ...
+    def select(self, *names: str | FieldExpr[Any]) -> BlockingQuery[M]: ...
     @overload
     def via(
         self: BlockingQuery[L],
@@ -139,7 +139,7 @@ class BlockingQuery(Generic[M]):
     def dicts(self) -> list[dict[str, Any]]: ...
     def stream(self) -> Iterator[M]: ...
     def linked(self) -> list[Linked[M]]: ...
-    def group_by(self, *terms: RowTerm[Any]) -> BlockingGrouped[M]: ...
+    def group_by(self, *terms: FieldExpr[Any]) -> BlockingGrouped[M]: ...
     def agg(self, **figures: Figure) -> dict[str, Any]: ...
     def page(self, size: int, after: str | None = ...) -> QueryPage[M]: ...
     def explain(self, *, profile: bool = ...) -> Explanation: ...
@@ -153,12 +153,7 @@ class BlockingOntology:
     def pending(self) -> int: ...
     def discard(self) -> int: ...
     def commit(
-        self,
-        metadata: Mapping[str, Any] | None = ...,
-        *,
-        if_head: int | None = ...,
-        progress: Callable[[Progress], None] | None = ...,
-        witness: Witness | None = ...,
+        self, metadata: Mapping[str, Any] | None = ..., *, if_head: int | None = ..., witness: Witness | None = ...
     ) -> Commit | None: ...
     def register(self) -> Commit | None: ...
     @overload
@@ -259,7 +254,7 @@ class BlockingMetrics:
         until: MetricsMoment | None = ...,
         step: int | str | None = ...,
         aggregate: str = ...,
-        where: Matching = ...,
+        where: Conditions = ...,
         agent: str | None = ...,
         by: str | Iterable[str] | None = ...,
         q: float | None = ...,
@@ -286,7 +281,7 @@ class BlockingLogs:
         since: LogsMoment = ...,
         until: LogsMoment | None = ...,
         severity: int | str = ...,
-        where: Matching = ...,
+        where: Conditions = ...,
         agent: str | None = ...,
         limit: int = ...,
     ) -> Listing: ...

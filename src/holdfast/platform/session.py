@@ -10,7 +10,7 @@ before ``commit`` returns; if that fails the commit stands, and the events follo
 its end, or by any worker.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from holdfast.base import telemetry
@@ -21,7 +21,7 @@ from holdfast.bus import Event
 from holdfast.bus.event import DEFAULT_PRIORITY, Emission
 from holdfast.objects.store import Store
 from holdfast.ontology.commit.attempt import Witness
-from holdfast.ontology.commit.commit import Commit, Progress
+from holdfast.ontology.commit.commit import Commit
 from holdfast.ontology.format.data.batch import Batch, Intent
 from holdfast.ontology.format.manifest import Manifest
 from holdfast.ontology.session import Ontology, Options
@@ -84,11 +84,10 @@ class Session(Ontology):
         metadata: Mapping[str, Any] | None = None,
         *,
         if_head: int | None = None,
-        progress: Callable[[Progress], None] | None = None,
         witness: Witness | None = None,
     ) -> Commit | None:
         try:
-            return await super().commit(metadata, if_head=if_head, progress=progress, witness=witness)
+            return await super().commit(metadata, if_head=if_head, witness=witness)
         finally:
             await self._publish()
 

@@ -1,4 +1,4 @@
-"""The HTTP face of Holdfast: collectors today. The web framework is used here and in the console alone.
+"""Collectors: HTTP servers that accept telemetry. The web framework is used in this package only.
 
 ``add_token`` and ``revoke_token`` edit a token file, as `holdfast tokens` does. Names are looked up when first used:
 importing a part of this package does not load the rest.

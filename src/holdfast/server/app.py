@@ -1,10 +1,10 @@
-"""The two applications of a collector: ``ingest_app`` accepts batches, ``private_app`` answers reads and decisions.
+"""The two applications of a collector: ``ingest_app`` accepts batches, ``private_app`` serves reads and decisions.
 
 Routes only translate: they call ``Intake``, live state or the store, and ``errors`` maps every failure to a response.
-Both describe themselves in OpenAPI at ``/openapi.json``.
+Both have an OpenAPI description at ``/openapi.json``.
 
-The private listener has no tokens, so it answers only for its own names: a web page whose name was made to resolve to
-this address (DNS rebinding) sends its own name as ``Host``, and a page of another origin sends ``Origin``.
+The private listener has no tokens, so it serves only requests for its own names: a web page whose name was made to
+resolve to this address (DNS rebinding) sends its own name as ``Host``, and a page of another origin sends ``Origin``.
 """
 
 import ipaddress
@@ -21,20 +21,20 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.base.errors import HoldfastError
 from holdfast.server import models
-from holdfast.server.connections import Guard, mark_delivered
+from holdfast.server.connections import Guard, mark_authenticated
 from holdfast.server.errors import FRAME_REASONS, Answers, Fault, draining
 from holdfast.server.intake import lowered
 from holdfast.server.models import refusals
 from holdfast.server.routes import add_routes
 from holdfast.server.service import Service
 
-MOST_BODY = 256 << 10
-"""Of a request on the private listener."""
+BODY_BYTES = 256 << 10
+"""The longest body of a request on the private listener."""
 _HOST = re.compile(r"(\[(?P<ipv6>[^]%]*)\]|(?P<name>[^][:]*))(:[0-9]*)?")
-"""A host as in URLs, with or without a port."""
+"""A host as in a URL, with or without a port."""
 BATCH = "/ingest/v1/batch"
 PROBES = ("/healthz", "/readyz")
-"""Here unknown parameters are allowed: load balancers may add their own."""
+"""These paths accept unknown parameters, which load balancers may add."""
 
 _OTHER = "send batches to another collector"
 _BEARER = HTTPBearer(scheme_name="token", description="A token from `holdfast tokens add`.", auto_error=False)
@@ -71,8 +71,8 @@ _BATCH: dict[str, Any] = {
 
 
 def ingest_app(service: Service) -> FastAPI:
-    """What agents and load balancers reach."""
-    answers = Answers(service.metrics, service.refusals, "ingest")
+    """For agents and load balancers."""
+    answers = Answers(service.metrics, "ingest")
     app = _app(service, answers, "Holdfast collector: ingest")
 
     @app.post(BATCH, dependencies=[Security(_BEARER)], **_BATCH)
@@ -80,13 +80,14 @@ def ingest_app(service: Service) -> FastAPI:
         """Send one batch: a frame as the body, its identity in the headers."""
         if request.query_params:
             raise _unknown_parameters(request, set())
-        receipt = await service.intake.take(lowered(request.scope["headers"]), request.stream())
-        mark_delivered(request.scope)
-        return answers.document(receipt)
+        headers = lowered(request.scope["headers"])
+        token = service.intake.authenticate(headers)
+        mark_authenticated(request.scope)
+        return answers.document(await service.intake.accept(token, headers, request.stream()))
 
     @app.get("/readyz", response_model=models.Ready, responses=refusals("draining", "not_ready"))
     async def readyz() -> Response:
-        """Whether batches should be sent here. There is no token, so the answer has no address, path or figure."""
+        """Whether batches should be sent here. It needs no token, so the response has no address, path or figure."""
         if service.draining:
             raise draining()
         if await service.readiness.problem():
@@ -95,36 +96,38 @@ def ingest_app(service: Service) -> FastAPI:
         return answers.document({"status": "ready"})
 
     app.head("/readyz", include_in_schema=False)(readyz)
+    _add_guard(app, service, answers)
     return app
 
 
 def private_app(service: Service) -> FastAPI:
-    """What people and dashboards reach, on a listener of its own."""
-    answers = Answers(service.metrics, service.refusals, "private")
-    names = frozenset(name.strip().lower() for name in service.section.private_names.split(","))
-    rules = {"answers": answers, "names": names - {""}}
-    app = _app(service, answers, "Holdfast collector: private reads", rules, [Depends(_known_parameters)])
+    """For people and dashboards."""
+    answers = Answers(service.metrics, "private")
+    app = _app(service, answers, "Holdfast collector: private reads", [Depends(_known_parameters)])
     add_routes(app, service, answers)
 
     not_ready = refusals("draining", "not_ready", models={503: models.NotReadyErrorDocument})
 
-    @app.get("/readyz", response_model=models.ReadyStanding, responses=not_ready)
+    @app.get("/readyz", response_model=models.ReadyState, responses=not_ready)
     async def readyz() -> Response:
-        """Whether batches should be sent here, and how far derived work lags behind."""
-        standing = await service.standing()
+        """Whether batches should be sent here, and the state of background work."""
+        state = await service.state()
         if service.draining:
-            raise draining(standing)
-        if standing["store_problem"]:
-            problem = f"no batch can be accepted: {standing['store_problem']}"
-            raise Fault("not_ready", problem, remedy=_OTHER, fields=standing)
-        return answers.document({"status": "ready", **standing})
+            raise draining(state)
+        if state["store_problem"]:
+            problem = f"no batch can be accepted: {state['store_problem']}"
+            raise Fault("not_ready", problem, remedy=_OTHER, fields=state)
+        return answers.document({"status": "ready", **state})
 
     app.head("/readyz", include_in_schema=False)(readyz)
+    names = frozenset(name.strip().lower() for name in service.section.private_names.split(","))
+    app.add_middleware(PrivateRules, answers=answers, names=names - {""})
+    _add_guard(app, service, answers)
     return app
 
 
 class PrivateRules:
-    """Checks of a request on the private listener, before the framework reads it: names, origin, length of the body."""
+    """Checks a request on the private listener before the framework reads it: names, origin, length of the body."""
 
     def __init__(self, app: ASGIApp, answers: Answers, names: frozenset[str]) -> None:
         self._app = app
@@ -150,8 +153,8 @@ class PrivateRules:
             return Fault("foreign_origin", f"the web page of {origin[:100]!r} is of another origin", remedy=remedy)
         if "transfer-encoding" in headers:
             return Fault("length_required", "Content-Length is missing", remedy="send the length of the body")
-        if int(headers.get("content-length", 0)) > MOST_BODY:  # the HTTP parser has checked that it is a number
-            return Fault("too_large", f"the body is longer than {MOST_BODY} bytes", remedy="send a shorter body")
+        if int(headers.get("content-length", 0)) > BODY_BYTES:  # the HTTP parser has checked that it is a number
+            return Fault("too_large", f"the body is longer than {BODY_BYTES} bytes", remedy="send a shorter body")
         return None
 
     def _is_own(self, host: str) -> bool:
@@ -169,12 +172,12 @@ class PrivateRules:
 
 
 async def _known_parameters(request: Request) -> None:
-    """An unknown parameter is probably misspelt, and the answer would be to another question."""
+    """An unknown parameter is probably misspelt, and ignoring it would give a wrong answer."""
     path = request.scope["route"].path
     if path in PROBES:
         return
-    described = request.app.openapi()["paths"].get(path, {}).get(request.method.lower(), {}).get("parameters", ())
-    known = {each["name"] for each in described if each["in"] == "query"}
+    parameters = request.app.openapi()["paths"].get(path, {}).get(request.method.lower(), {}).get("parameters", ())
+    known = {each["name"] for each in parameters if each["in"] == "query"}
     if set(request.query_params) - known:
         raise _unknown_parameters(request, known)
 
@@ -185,21 +188,15 @@ def _unknown_parameters(request: Request, known: set[str]) -> Fault:
     return Fault("bad_request", f"unknown parameters: {', '.join(unknown)}", remedy=remedy)
 
 
-def _app(
-    service: Service,
-    answers: Answers,
-    title: str,
-    rules: dict[str, Any] | None = None,
-    dependencies: Sequence[DependsType] = (),
-) -> FastAPI:
+def _add_guard(app: FastAPI, service: Service, answers: Answers) -> None:
+    """The outermost middleware, so it is added last."""
+    app.add_middleware(Guard, answers=answers, body_timeout_s=service.section.body_timeout_ms / 1000)
+
+
+def _app(service: Service, answers: Answers, title: str, dependencies: Sequence[DependsType] = ()) -> FastAPI:
     app = FastAPI(
         title=title, version="1", dependencies=dependencies, docs_url=None, redoc_url=None, redirect_slashes=False
     )
-    if rules is not None:
-        app.add_middleware(PrivateRules, **rules)
-    timeout_s = service.section.body_timeout_ms / 1000
-    private = rules is not None
-    app.add_middleware(Guard, answers=answers, body_timeout_s=timeout_s, evict_bodies=private)  # the outermost
 
     def handler(translate: Callable[[Any], Exception]) -> Callable[[Request, Exception], Any]:
         async def handle(request: Request, error: Exception) -> Response:

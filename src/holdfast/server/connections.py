@@ -1,21 +1,20 @@
 """Limits of connections and requests, around uvicorn's HTTP protocol.
 
-uvicorn parses HTTP and runs the application. A ``Connection`` stands between the transport and uvicorn's protocol and
-forwards every call. It adds what uvicorn has no setting for:
+uvicorn parses HTTP and runs the application. A ``Connection`` is between the transport and uvicorn's protocol and
+forwards every call. It adds limits that uvicorn has no setting for:
 
 * the TLS handshake and the head of a request have ``header_timeout_s``; receiving bytes does not reset the timer
-* at most ``connections`` are open; a new one takes the place of the connection that has waited longest for its peer,
-  and one that never delivered a batch goes first; if all are busy, the new one is answered 503
-* a peer that does not read what was written is disconnected after ``body_timeout_s``
+* at most ``connections`` are open; a new one replaces the connection that has waited longest for its peer, first of
+  those that never sent a valid token; if all are busy, the new one is answered 503
+* a peer that does not read a response is disconnected after ``body_timeout_s``
 
-A ``Guard`` is the outermost middleware of each application. It tells the connection when a request begins and ends, so
-HTTP is parsed only once, and it limits the time for a body. If a response begins before the whole body was read, the
+A ``Guard`` is the outermost middleware of each application. It notifies the connection when a request begins and ends,
+so HTTP is parsed only once, and it limits the time for a body. If a response begins before the whole body was read, the
 connection is closed after it, and the rest of the body is dropped unparsed.
 
-A connection waits for its peer if it is idle, if the peer does not read a response and never delivered a batch, or if
-the body of its request is still arriving and ``evict_bodies`` is set. It is set on the private listener, which has no
-tokens. The ingest listener reads a body only after it has checked the token, so strangers cannot evict a sender with a
-valid token.
+A connection waits for its peer if it is idle; without a valid token, also while the body of a request is arriving or a
+response is not read. The ingest listener checks the token before it reads a body, so connections without a token cannot
+evict a sender.
 """
 
 import asyncio
@@ -35,11 +34,11 @@ from holdfast.server.errors import Answers, Fault, failure_of
 HEAD_BYTES = 16 << 10
 """The longest head of a request."""
 KEEP_ALIVE_S = 75
-"""How long an idle connection stays open: longer than load balancers keep theirs, so that they close first."""
+"""How long an idle connection stays open: longer than with load balancers, so that they close it first."""
 DISCARD_S = 1.0
 DISCARD_BYTES = 16 << 20
-"""How long, and how much, of a refused body is still received, so that the sender can read the answer. Closing a socket
-with unread bytes resets the connection, which may destroy the answer on its way."""
+"""How long, and how much, of a refused body is still received. Closing a socket with unread bytes resets the
+connection, and then the sender may not get the response."""
 _STATE = "holdfast_connection"
 """Where the ``Connection`` is found in ``scope["state"]``."""
 
@@ -87,26 +86,21 @@ class Connections:
     def remove(self, connection: "Connection") -> None:
         self._open.discard(connection)
 
-    def cancel(self) -> None:
-        """At the end of the time for a shutdown: cancel the requests that are left, and close their connections."""
-        for connection in tuple(self._open):
-            connection.cancel()
-
     def abort(self, *, handshakes_only: bool = False) -> None:
-        """At the start of a shutdown TLS handshakes, which uvicorn does not know; at its end all that are left."""
+        """Close all connections at once; ``handshakes_only``: those in a TLS handshake, which uvicorn does not know."""
         for connection in tuple(self._open):
             if connection.in_handshake or not handshakes_only:
                 connection.abort()
 
 
 class Connection(asyncio.Protocol):
-    """One connection. Its constructor has the arguments that uvicorn gives every HTTP protocol."""
+    """One connection. uvicorn constructs it like its own HTTP protocols."""
 
     listener: ClassVar[Connections]
     _transport: asyncio.Transport
 
-    def __init__(self, *, app_state: dict[str, Any], **given: Any) -> None:
-        self._http = H11Protocol(app_state={**app_state, _STATE: self}, **given)
+    def __init__(self, *, app_state: dict[str, Any], **arguments: Any) -> None:
+        self._http = H11Protocol(app_state={**app_state, _STATE: self}, **arguments)
         self._loop = asyncio.get_running_loop()
         self._limits = self.listener.limits
         self._established = False
@@ -115,11 +109,9 @@ class Connection(asyncio.Protocol):
         self._handshake: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._requests = 0
-        """In the application: 0 or 1, and 2 for a moment if the next one begins while the last one is cleaned up."""
-        self._task: asyncio.Task[Any] | None = None
-        """The one that runs the application for the latest request."""
+        """In the application: 0 or 1, or 2 for a moment if the next one begins while the last one is cleaned up."""
         self._in_head = True
-        """Whether the head of a request is awaited under ``header_timeout_s``; after a request, from its first byte."""
+        """Whether ``header_timeout_s`` runs for the head of a request; after a request, from its first byte."""
         self._waiting_since = self._loop.time()
         self._write_paused = False
         self._closed = asyncio.Event()
@@ -127,10 +119,10 @@ class Connection(asyncio.Protocol):
         self._discarding = False
         self._discarded = 0
         self._discard_ended = asyncio.Event()
-        self.delivered = False
-        """Whether a batch with a valid token came over this connection. Others are evicted first."""
+        self.authenticated = False
+        """Whether a valid token was sent over this connection. Others are evicted first."""
         self.in_body = False
-        """Whether the application waits for a body that does not protect the connection from eviction."""
+        """Whether the application waits for the body of a request."""
 
     # Called by asyncio.
 
@@ -189,27 +181,25 @@ class Connection(asyncio.Protocol):
     def begin(self) -> None:
         """The application got a request."""
         self._requests += 1
-        self._task = asyncio.current_task()
         self._in_head = False
         self._waiting_since = self._loop.time()
         if not self._write_paused:
             self._disarm()
 
     def end(self) -> None:
-        """The application is done with a request."""
+        """The application has ended a request."""
         self._requests -= 1
         if not self._requests:
-            self._task = None
             self._waiting_since = self._loop.time()
             self._await_next()
 
     async def abort_request(self) -> None:
-        """Close the connection and wait until uvicorn has noticed, so that it expects no response."""
+        """Close the connection and wait until uvicorn knows, so that it expects no response."""
         self.abort()
         await self._closed.wait()
 
     async def discard(self) -> None:
-        """Drop what is still received, until the peer closes, or for as long and as much as is allowed."""
+        """Drop received bytes until the peer closes the connection or a limit is reached."""
         self._discarding = True
         self._waiting_since = self._loop.time()
         self._transport.resume_reading()  # uvicorn pauses it when a body is not read
@@ -223,12 +213,12 @@ class Connection(asyncio.Protocol):
 
     @property
     def evictable(self) -> bool:
-        unread = self._write_paused and not self.delivered
-        return self._requests == 0 or self._discarding or self.in_body or unread
+        waits = self.in_body or self._write_paused
+        return self._requests == 0 or self._discarding or (waits and not self.authenticated)
 
     @property
     def eviction_order(self) -> tuple[bool, float]:
-        return self.delivered, self._waiting_since
+        return self.authenticated, self._waiting_since
 
     def evict(self) -> None:
         """Close it and free its descriptor at once: an orderly end of TLS would wait for the peer."""
@@ -236,12 +226,6 @@ class Connection(asyncio.Protocol):
             self._refuse(_overloaded(self._limits.connections, "and this one waited for its client"))
         if not self._transport.is_closing() or self._transport.get_write_buffer_size():
             self.abort()
-
-    def cancel(self) -> None:
-        """Cancel the request, if there is one, and close."""
-        if self._task is not None:
-            self._task.cancel()
-        self.abort()
 
     @property
     def in_handshake(self) -> bool:
@@ -286,18 +270,18 @@ class Connection(asyncio.Protocol):
         self._arm(self._limits.header_timeout_s, self._head_late)
 
     def _await_next(self) -> None:
-        """uvicorn closes an idle connection after ``KEEP_ALIVE_S``; the peer has some time to read the last answer."""
+        """uvicorn closes an idle connection after ``KEEP_ALIVE_S``; the peer then has time to read the response."""
         self._arm(self._limits.body_timeout_s + (0 if self._write_paused else KEEP_ALIVE_S), self.abort)
 
     def _head_late(self) -> None:
-        if self._transport.is_closing():  # uvicorn has answered, and the peer does not read it
+        if self._transport.is_closing():  # uvicorn has responded, and the peer does not read it
             self.abort()
             return
         message = f"the head of a request did not arrive within {self._limits.header_timeout_s:g} s"
         self._refuse(Fault("timeout", message, remedy="send the head of a request at once"))
 
     def _refuse(self, fault: Fault) -> None:
-        """Answer in place of uvicorn, which has no request, and close."""
+        """Respond in place of uvicorn, which has no request, and close."""
         if self._transport.is_closing():
             return
         if self.listener.context is not None and not self._established:
@@ -331,36 +315,35 @@ def _overloaded(connections: int, why: str) -> Fault:
     )
 
 
-def mark_delivered(scope: Scope) -> None:
-    """A sender with a valid token has delivered a batch over this connection."""
+def mark_authenticated(scope: Scope) -> None:
+    """A valid token was sent over this connection."""
     connection = _connection(scope)
     if connection is not None:
-        connection.delivered = True
+        connection.authenticated = True
 
 
 def _connection(scope: Scope) -> Connection | None:
-    """None if the application is called without a listener."""
+    """None if the application runs without a listener, as in tests."""
     found: Connection | None = scope.get("state", {}).get(_STATE)
     return found
 
 
 class Guard:
-    """See the module. It also answers exceptions that no handler has answered."""
+    """See the module. It also responds to exceptions that no handler has caught."""
 
-    def __init__(self, app: ASGIApp, answers: Answers, body_timeout_s: float, *, evict_bodies: bool) -> None:
+    def __init__(self, app: ASGIApp, answers: Answers, body_timeout_s: float) -> None:
         self._app = app
         self._answers = answers
         self._body_timeout_s = body_timeout_s
-        self._evict_bodies = evict_bodies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         connection = _connection(scope)
-        exchange = _Exchange(scope, receive, send, connection, self._body_timeout_s, evict_bodies=self._evict_bodies)
+        exchange = _Exchange(scope, receive, send, connection, self._body_timeout_s)
         if connection is not None:
             connection.begin()
         try:
             await self._answer(scope, exchange)
-        except asyncio.CancelledError:  # by ``Connections.cancel`` or uvicorn: the time for the shutdown is over
+        except asyncio.CancelledError:  # by uvicorn, at the end of the time for a shutdown
             if connection is None:
                 raise
             await connection.abort_request()  # not raised again: uvicorn would log it as an error of the application
@@ -395,32 +378,29 @@ class _Exchange:
         send: Send,
         connection: Connection | None,
         body_timeout_s: float,
-        *,
-        evict_bodies: bool,
     ) -> None:
         headers = dict(scope["headers"])
         self._receive = receive
         self._send = send
         self._connection = connection
         self._timeout_s = body_timeout_s
-        self._evict_bodies = evict_bodies
         self._deadline = asyncio.get_running_loop().time() + body_timeout_s
         self._unread = b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
-        """Whether there is a body whose end the application has not seen."""
+        """Whether there is a body that the application has not read to its end."""
         self._closes = False
         self.started = False
 
     async def receive(self) -> Message:
         if not self._unread:
-            return await self._receive()  # waits for the end of the connection, however long the answer takes
+            return await self._receive()  # the end of the connection, without a time limit
         if self._connection is not None:
-            self._connection.in_body = self._evict_bodies
+            self._connection.in_body = True
         try:
             async with asyncio.timeout_at(self._deadline):
                 message = await self._receive()
         except TimeoutError:
-            late = f"the body did not arrive within {self._timeout_s:g} s"
-            raise Fault("timeout", late, remedy="send less at a time, or raise ingest.body_timeout_ms") from None
+            text = f"the body did not arrive within {self._timeout_s:g} s"
+            raise Fault("timeout", text, remedy="send less at a time, or raise ingest.body_timeout_ms") from None
         finally:
             if self._connection is not None:
                 self._connection.in_body = False

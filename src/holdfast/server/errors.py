@@ -1,4 +1,4 @@
-"""How failures are answered over HTTP: one JSON shape, and one table of reasons.
+"""Failures as HTTP responses: one JSON shape, and one table of reasons.
 
     {"error": {"kind": "invalid", "reason": "wrong_checksum", "message": "...", "remedy": "..."}}
 
@@ -15,10 +15,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from holdfast.base.errors import TABLE, Ambiguous, HoldfastError, Unavailable
+from holdfast.server.logs import log_refusal
 from holdfast.telemetry.frame import FrameInvalid, Reason
 
 if TYPE_CHECKING:
-    from holdfast.server.logs import Refusals
     from holdfast.server.metrics import Metrics
 
 
@@ -65,8 +65,8 @@ REASONS: dict[str, Row] = {
     "unavailable": Row("unavailable", 503, "the store did not answer, and nothing was accepted; send the same again"),
     "outcome_unknown": Row("ambiguous", 503, "the write may or may not have happened; send it again to find out"),
 }
-"""All reasons except those of a frame (``Reason``, status 400). An error of ours without a reason uses its kind as one,
-and ``invalid`` becomes ``bad_request``."""
+"""All reasons except those of a frame (``Reason``, status 400). The reason of any other error of ours is its kind, or
+``bad_request`` for ``invalid``."""
 
 FRAME_REASONS = tuple(reason.value for reason in Reason if reason is not Reason.TOO_LARGE)
 
@@ -91,7 +91,7 @@ RETRY_AFTER_S = 1
 
 
 class Fault(HoldfastError):
-    """A refusal with a reason of the table. ``fields`` go into the JSON beside the message."""
+    """A refusal with a reason of the table. ``fields`` are added to the JSON."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ def draining(fields: Mapping[str, Any] | None = None) -> Fault:
 
 
 class Failure(NamedTuple):
-    """What is sent."""
+    """The response to a request that failed."""
 
     status: int
     reason: str
@@ -126,7 +126,7 @@ class Failure(NamedTuple):
 
 
 def failure_of(error: Exception) -> Failure:
-    """Every exception as an answer. The message of an exception that is not ours is not revealed."""
+    """The response for an exception. The message of an exception that is not ours is not sent."""
     if isinstance(error, Fault):
         row = REASONS[error.reason]
         failure = _failure(row.kind, error.reason, row.status, error, error.retry_after_s, error.fields)
@@ -160,17 +160,16 @@ def _failure(
         headers["retry-after"] = str(max(1, math.ceil(retry_after_s or RETRY_AFTER_S)))
     if status == 401:
         headers["www-authenticate"] = "Bearer"
-    named = error.remedy or remedy or _REMEDIES.get(kind, _ANY_REMEDY)
-    body: dict[str, Any] = {"kind": kind, "reason": reason, "message": str(error), "remedy": named}
+    remedy = error.remedy or remedy or _REMEDIES.get(kind, _ANY_REMEDY)
+    body: dict[str, Any] = {"kind": kind, "reason": reason, "message": str(error), "remedy": remedy}
     return Failure(status, reason, headers, {"error": {**body, **(fields or {})}})
 
 
 class Answers:
-    """Responses of one listener, counted. ``listener`` is ``ingest`` or ``private``."""
+    """Responses of one listener, counted and logged. ``listener`` is ``ingest`` or ``private``."""
 
-    def __init__(self, metrics: "Metrics", refusals: "Refusals", listener: str) -> None:
+    def __init__(self, metrics: "Metrics", listener: str) -> None:
         self._metrics = metrics
-        self._refusals = refusals
         self._listener = listener
 
     def document(self, document: dict[str, Any]) -> Response:
@@ -183,7 +182,7 @@ class Answers:
     def refusal(self, request: Request, error: Exception) -> Response:
         failure = failure_of(error)
         self._metrics.count_response(self._listener, failure.status, failure.reason)
-        self._refusals.note(request, failure, error)
+        log_refusal(request, failure, error)
         return Response(as_json(failure.document), failure.status, failure.headers, media_type="application/json")
 
 

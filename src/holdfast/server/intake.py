@@ -1,8 +1,8 @@
 """One batch over HTTP: authentication, limits, decoding, acceptance.
 
 The order is the specification's: the token and its agent, then the size, and only then the body is read. Memory is
-reserved before it is used. A small frame is decoded on the event loop; a large one in a thread, a few at a time, so
-that the loop keeps serving.
+reserved before it is used. A small frame is decoded on the event loop; large ones in threads, a few at a time, so that
+the loop is not blocked.
 
 Errors are ``Fault``, ``FrameInvalid`` or those of acceptance; ``errors`` maps each to a status.
 """
@@ -21,6 +21,7 @@ from holdfast.base.errors import Ambiguous, Denied, Invalid, NotFound, Unavailab
 from holdfast.server.errors import Fault, draining
 from holdfast.server.limits import Limits
 from holdfast.server.metrics import Metrics
+from holdfast.server.readiness import Readiness
 from holdfast.server.tokens import Token, TokenFile
 from holdfast.telemetry import frame
 from holdfast.telemetry.accept.accept import Accepted, Answer, IdentityConflict, Submission, submission_of
@@ -36,7 +37,7 @@ SEQ_END = "x-lightmetrics-seq-end"
 INLINE_PAYLOAD = 128 << 10
 """Frames with a payload up to this size are decoded on the event loop: using a thread would cost more."""
 INLINE_RECORDS = 20_000
-"""And with up to so many records: columns of equal numbers compress to almost nothing."""
+"""The same for records, because columns of equal numbers compress to almost nothing."""
 DECODERS = 2
 """Large frames decoded at the same time."""
 PER_RECORD = 40
@@ -47,7 +48,7 @@ _LATER = "keep the batch and send it again later"
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What the headers of a request claim about the batch in its body."""
+    """The batch in the body of a request according to its headers."""
 
     agent_id: str
     seq_start: int
@@ -67,6 +68,7 @@ class Intake:
         frames: frame.Limits,
         accept_timeout_s: float | None,
         record_times: RecordTimes,
+        readiness: Readiness,
     ) -> None:
         """``accept_timeout_s`` is None for an acceptor that must not be cancelled, such as that of a spool."""
         self._acceptor = acceptor
@@ -77,24 +79,25 @@ class Intake:
         self._frames = frames
         self._accept_timeout_s = accept_timeout_s
         self._record_times = record_times
+        self._readiness = readiness
         self._decoders = asyncio.Semaphore(DECODERS)
         self.draining = False
 
-    async def take(self, headers: Mapping[str, str], body: AsyncIterator[bytes]) -> dict[str, Any]:
+    async def accept(self, token: Token, headers: Mapping[str, str], body: AsyncIterator[bytes]) -> dict[str, Any]:
         """The receipt of a batch that is accepted now or was accepted before. All other outcomes are raised."""
-        if self.draining:
-            raise draining()
-        token = self._authenticate(headers)
         with self._limits.request(token.token_id):
             claim = self._claim(token, headers)
             with self._limits.memory(claim.length):
                 data = await self._read(claim, body)
-                began = self._clock.monotonic_ns()
+                began_ns = self._clock.monotonic_ns()
                 answer = await self._accept(claim, data)
-                self._metrics.accept_seconds.observe((self._clock.monotonic_ns() - began) / 1_000_000_000)
+                self._metrics.accept_seconds.observe((self._clock.monotonic_ns() - began_ns) / 1_000_000_000)
         return self._document(answer)
 
-    def _authenticate(self, headers: Mapping[str, str]) -> Token:
+    def authenticate(self, headers: Mapping[str, str]) -> Token:
+        """The token of a request; while the collector drains, every request is refused."""
+        if self.draining:
+            raise draining()
         scheme, _, secret = headers.get("authorization", "").partition(" ")
         token = self._tokens.authenticate(secret.strip())
         if scheme.lower() != "bearer" or token is None:
@@ -141,14 +144,14 @@ class Intake:
         header = frame.inspect(data, self._frames)
         _compare(claim, header)
         unpacked_bytes = header.payload_bytes + PER_RECORD * header.records
-        with self._limits.memory(unpacked_bytes, held=len(data)):
+        with self._limits.memory(unpacked_bytes, reserved=len(data)):
             if header.payload_bytes <= INLINE_PAYLOAD and header.records <= INLINE_RECORDS:
                 frame_sha256 = hashlib.sha256(data).hexdigest()
                 batch = frame.decode(data, self._frames, header=header)
                 return await self._offer(submission_of(data, batch, frame_sha256=frame_sha256))
             async with self._decoders:
                 unpacked = await blocking(frame.unpack, data, self._frames, header)
-            with self._limits.memory(unpacked.table_bytes, held=len(data) + unpacked_bytes):
+            with self._limits.memory(unpacked.table_bytes, reserved=len(data) + unpacked_bytes):
                 async with self._decoders:
                     submission = await blocking(_submission, data, unpacked)
                 del unpacked  # the payload
@@ -159,18 +162,24 @@ class Intake:
             self._record_times.check(submission.batch, self._clock.wall_ns())
         except Invalid as error:
             raise Fault("record_times", f"batch {submission.identity}: {error}", remedy=error.remedy or "") from error
+        size = len(submission.body)
         try:
             async with asyncio.timeout(self._accept_timeout_s):
-                return await self._acceptor.accept(submission)
+                answer = await self._acceptor.accept(submission)
         except TimeoutError:
-            message = f"batch {submission.identity}: the store did not answer within {self._accept_timeout_s:g} s"
-            raise Fault("outcome_unknown", message, remedy=_AGAIN) from None
+            message = f"the store did not answer within {self._accept_timeout_s:g} s"
+            self._readiness.refused(message, size)
+            raise Fault("outcome_unknown", f"batch {submission.identity}: {message}", remedy=_AGAIN) from None
         except IdentityQuarantined as error:
             raise Fault("identity_quarantined", str(error), remedy=error.remedy or _LATER) from error
         except Ambiguous as error:
+            self._readiness.refused(str(error), size)
             raise Fault("outcome_unknown", str(error), remedy=_AGAIN) from error
         except (Unavailable, Denied, NotFound) as error:  # of the collector's request to the store, not the sender's
+            self._readiness.refused(str(error), size)
             raise Fault("unavailable", str(error), remedy=_AGAIN) from error
+        self._readiness.accepted()
+        return answer
 
     def _document(self, answer: Answer) -> dict[str, Any]:
         if isinstance(answer, IdentityConflict):
@@ -188,13 +197,13 @@ def _submission(data: bytes, unpacked: frame.Unpacked) -> Submission:
 
 
 def _compare(claim: Claim, header: Header) -> None:
-    found = header.identity
-    stated = (claim.agent_id, claim.seq_start, claim.seq_end)
-    held = (found.agent_id, found.seq_start, found.seq_end)
-    if stated != held:
+    identity = header.identity
+    in_headers = (claim.agent_id, claim.seq_start, claim.seq_end)
+    in_body = (identity.agent_id, identity.seq_start, identity.seq_end)
+    if in_headers != in_body:
         raise Fault(
             "header_mismatch",
-            f"the headers say {stated[0]} {stated[1]}-{stated[2]}, the body holds {held[0]} {held[1]}-{held[2]}",
+            "the headers name {} {}-{}, the body {} {}-{}".format(*in_headers, *in_body),
             remedy="send the headers that belong to this frame",
         )
 
@@ -255,5 +264,5 @@ def _title(name: str) -> str:
 
 
 def lowered(headers: list[tuple[bytes, bytes]]) -> dict[str, str]:
-    """ASGI headers by lower-case name; of several with one name the first counts."""
+    """ASGI headers by lower-case name; the first of several with one name counts."""
     return {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(headers)}

@@ -1,10 +1,12 @@
 """Limits per token, and of the memory of all requests together. Pure except for the clock.
 
 Before its body is read a request is checked against the rate of its token (a token bucket), the number of requests of
-that token in progress, and the memory for all requests. Nothing here waits: a request beyond a limit is refused with a
-time to try again, so no queue builds up.
+that token in progress, and the memory for all requests. A request beyond a limit does not wait in a queue, but is
+refused with a time to try again.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Self
 
@@ -23,7 +25,7 @@ class _Use:
 
 
 class Limits:
-    """One per collector; a principal is a token's id."""
+    """A principal is the id of a token."""
 
     def __init__(
         self, clock: Clock, *, requests_per_s: float, burst: int, concurrency: int, in_flight_bytes: int
@@ -32,7 +34,7 @@ class Limits:
         self._rate = requests_per_s
         self._burst = float(burst)
         self._concurrency = concurrency
-        self._room = in_flight_bytes
+        self._memory_bytes = in_flight_bytes
         self._uses: dict[str, _Use] = {}
         self.in_flight_bytes = 0
 
@@ -50,8 +52,9 @@ class Limits:
     def under_way(self) -> int:
         return sum(use.under_way for use in self._uses.values())
 
-    def request(self, principal: str) -> "_UnderWay":
-        """Count one request of ``principal`` until the block ends, or raise a ``Fault`` that says when to try again."""
+    @contextmanager
+    def request(self, principal: str) -> Iterator[None]:
+        """Count one request of ``principal``. Beyond a limit: ``Fault`` with a time to try again."""
         use = self._filled(principal)
         if use.under_way >= self._concurrency:
             raise Fault(
@@ -67,26 +70,35 @@ class Limits:
                 retry_after_s=(1 - use.tokens) / self._rate,
             )
         use.tokens -= 1
-        return _UnderWay(use)
+        use.under_way += 1
+        try:
+            yield
+        finally:
+            use.under_way -= 1
 
-    def memory(self, size: int, *, held: int = 0) -> "_Held":
-        """Reserve ``size`` bytes until the block ends. ``held`` is what this request has reserved already."""
-        if held + size > self._room:
+    @contextmanager
+    def memory(self, size: int, *, reserved: int = 0) -> Iterator[None]:
+        """Reserve ``size`` bytes. ``reserved`` are those that this request has reserved before."""
+        if reserved + size > self._memory_bytes:
             raise Fault(
                 "too_large",
-                f"the request needs {held + size} bytes of memory, and the limit is {self._room}",
+                f"the request needs {reserved + size} bytes of memory, and the limit is {self._memory_bytes}",
                 remedy="send smaller batches, or raise in_flight_bytes",
             )
-        if self.in_flight_bytes + size > self._room:
+        if self.in_flight_bytes + size > self._memory_bytes:
             raise Fault(
                 "overloaded",
-                f"requests hold {self.in_flight_bytes} bytes, and {size} more exceed the limit of {self._room}",
+                f"requests use {self.in_flight_bytes} bytes, and {size} more exceed the limit of {self._memory_bytes}",
                 remedy="send the same again later, or to another collector",
             )
-        return _Held(self, size)
+        self.in_flight_bytes += size
+        try:
+            yield
+        finally:
+            self.in_flight_bytes -= size
 
     def forget(self, principals: set[str]) -> None:
-        """Drop the counts of all others, whose tokens were revoked."""
+        """Drop the counts of all other principals, whose tokens were revoked."""
         self._uses = {name: use for name, use in self._uses.items() if name in principals or use.under_way}
 
     def _filled(self, principal: str) -> _Use:
@@ -97,34 +109,3 @@ class Limits:
         use.tokens = min(self._burst, use.tokens + (now - use.filled_ns) / _SECOND * self._rate)
         use.filled_ns = now
         return use
-
-
-class _UnderWay:
-    """Counts one request during a block. Cheaper than a generator-based context manager."""
-
-    __slots__ = ("_use",)
-
-    def __init__(self, use: _Use) -> None:
-        self._use = use
-
-    def __enter__(self) -> None:
-        self._use.under_way += 1
-
-    def __exit__(self, *_: object) -> None:
-        self._use.under_way -= 1
-
-
-class _Held:
-    """Reserves bytes during a block."""
-
-    __slots__ = ("_limits", "_size")
-
-    def __init__(self, limits: Limits, size: int) -> None:
-        self._limits = limits
-        self._size = size
-
-    def __enter__(self) -> None:
-        self._limits.in_flight_bytes += self._size
-
-    def __exit__(self, *_: object) -> None:
-        self._limits.in_flight_bytes -= self._size

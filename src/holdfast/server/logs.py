@@ -1,8 +1,8 @@
-"""Logs as JSON, a line each.
+"""Logs as JSON lines.
 
-Neither a sender nor a reader of logs can stop a collector: refused requests are logged up to so many a second, and a
-thread writes the lines. Up to ``MOST_LINES`` wait for it; more are dropped, and their number is logged before the next
-line.
+Neither clients nor a slow reader of the log can stop a collector: lines that clients cause are limited per second, and
+a thread writes all lines. Up to ``QUEUE_LINES`` wait for it; more are dropped, and their number is logged before the
+next line.
 """
 
 import json
@@ -17,7 +17,7 @@ from io import UnsupportedOperation
 from logging.handlers import QueueHandler, QueueListener
 from typing import TYPE_CHECKING, Any, TextIO
 
-from holdfast.base.clock import Clock, iso
+from holdfast.base.clock import iso
 from holdfast.base.telemetry import logger
 
 if TYPE_CHECKING:
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
     from holdfast.server.errors import Failure
 
-MOST_LINES = 1_000
+QUEUE_LINES = 1_000
 FLUSH_S = 2.0
-"""How long the end of the process waits for lines to be written."""
-REFUSALS_PER_S = 20
+"""How long the process waits at its end until lines are written."""
+PEER_LINES_PER_S = 20
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
-_log = logger("server.request")
+_refusals = logger("server.request")
 
 
 class JsonFormatter(logging.Formatter):
-    """``time``, ``level``, ``logger``, ``message``, what was given as ``extra``, and ``traceback`` of an exception."""
+    """``time``, ``level``, ``logger``, ``message``, the fields of ``extra``, and ``traceback`` of an exception."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
@@ -46,30 +46,37 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str)  # ASCII alone: a log may be read on a terminal
+        return json.dumps(line, default=str)  # ASCII: a terminal may show it
 
 
-class LibraryRate(logging.Filter):
-    """Limits lines of libraries per second: a peer without a token can cause them."""
+class PeerRate(logging.Filter):
+    """Limits the lines that peers can cause; ``suppressed`` of the next line counts those that were left out."""
 
     def __init__(self) -> None:
         super().__init__()
         self._second = -1
-        self._noted = 0
+        self._lines = 0
+        self._suppressed = 0
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if not record.name.startswith(("uvicorn", "asyncio")):
+        if not record.name.startswith(("uvicorn", "asyncio", _refusals.name)):
             return True
         if int(record.created) != self._second:
-            self._second, self._noted = int(record.created), 0
-        self._noted += 1
-        return self._noted <= REFUSALS_PER_S
+            self._second, self._lines = int(record.created), 0
+        self._lines += 1
+        if self._lines > PEER_LINES_PER_S:
+            self._suppressed += 1
+            return False
+        if self._suppressed:
+            record.suppressed = self._suppressed
+            self._suppressed = 0
+        return True
 
 
 class DroppingHandler(QueueHandler):
-    """Never waits. The queue has no bound of its own, so that the listener's sentinel always fits."""
+    """Never blocks. The queue itself is unbounded, so that the listener's sentinel can always be added."""
 
-    def __init__(self, lines: "queue.Queue[logging.LogRecord]", most: int = MOST_LINES) -> None:
+    def __init__(self, lines: "queue.Queue[logging.LogRecord]", most: int = QUEUE_LINES) -> None:
         super().__init__(lines)
         self._lines = lines
         self._most = most
@@ -84,16 +91,16 @@ class DroppingHandler(QueueHandler):
 
     def note_dropped(self) -> None:
         if self._dropped:
-            about = {"name": "holdfast.server.logs", "levelno": logging.WARNING, "levelname": "WARNING"}
             text = "%d lines were dropped: the reader of the log was too slow"
-            note = {**about, "msg": text, "args": (self._dropped,), "dropped": self._dropped}
+            record = logging.LogRecord(__name__, logging.WARNING, "", 0, text, (self._dropped,), None)
+            record.dropped = self._dropped
             self._dropped = 0
-            self._lines.put_nowait(self.prepare(logging.makeLogRecord(note)))
+            self._lines.put_nowait(self.prepare(record))
 
 
 class DescriptorHandler(logging.Handler):
-    """Writes lines to the descriptor of a stream, for the one thread of the queue's listener. Neither the lock of the
-    stream nor one of its own is held meanwhile: if the write blocks for ever, the interpreter could not exit."""
+    """Writes lines to the descriptor of a stream, in the thread of the queue's listener. It holds no lock meanwhile,
+    not even that of the stream: if the write blocks for ever, the interpreter must still be able to exit."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
@@ -103,7 +110,7 @@ class DescriptorHandler(logging.Handler):
         self.lock = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        with suppress(OSError, ValueError):  # the reader has gone, or the stream is closed
+        with suppress(OSError, ValueError):  # the reader has closed the pipe, or the stream is closed
             self._write(self.format(record) + "\n")
 
     def _write(self, text: str) -> None:
@@ -126,7 +133,7 @@ def logging_to(stream: TextIO, level: int = logging.INFO) -> Iterator[None]:
     lines: queue.Queue[logging.LogRecord] = queue.Queue()
     handler = DroppingHandler(lines)
     handler.setFormatter(JsonFormatter())
-    handler.addFilter(LibraryRate())
+    handler.addFilter(PeerRate())
     listener = QueueListener(lines, DescriptorHandler(stream))
     listener.start()
     loggers = {name: logging.getLogger(name) for name in ("holdfast", "uvicorn", "asyncio")}
@@ -145,36 +152,18 @@ def logging_to(stream: TextIO, level: int = logging.INFO) -> Iterator[None]:
         handler.note_dropped()
         stopping = threading.Thread(target=listener.stop, name="holdfast-logs", daemon=True)
         stopping.start()
-        stopping.join(FLUSH_S)  # `stop` itself waits until every line is written, which may be never
+        stopping.join(FLUSH_S)  # `stop` itself waits until every line is written, which may never happen
         handler.close()
 
 
-class Refusals:
-    """One line per refused request, up to ``REFUSALS_PER_S`` a second; the rest are counted."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._second = -1
-        self._noted = 0
-        self._suppressed = 0
-
-    def note(self, request: "Request", failure: "Failure", error: Exception) -> None:
-        second = self._clock.monotonic_ns() // 1_000_000_000
-        if second != self._second:
-            self._second, self._noted = second, 0
-        if self._noted >= REFUSALS_PER_S:
-            self._suppressed += 1
-            return
-        self._noted += 1
-        unexpected = failure.status == 500
-        details: dict[str, Any] = {
-            "method": request.method,
-            "path": request.url.path,
-            "peer": request.client.host if request.client else None,
-            "status": failure.status,
-            "reason": failure.reason,
-            "suppressed": self._suppressed,
-        }
-        self._suppressed = 0
-        level = logging.ERROR if unexpected else logging.INFO
-        _log.log(level, "refused: %s", error, extra=details, exc_info=error if unexpected else None)
+def log_refusal(request: "Request", failure: "Failure", error: Exception) -> None:
+    unexpected = failure.status == 500
+    details = {
+        "method": request.method,
+        "path": request.url.path,
+        "peer": request.client.host if request.client else None,
+        "status": failure.status,
+        "reason": failure.reason,
+    }
+    level = logging.ERROR if unexpected else logging.INFO
+    _refusals.log(level, "refused: %s", error, extra=details, exc_info=error if unexpected else None)

@@ -1,4 +1,4 @@
-"""Metrics of a collector for Prometheus. Each has a registry of its own, so several can run in one process."""
+"""Metrics of a collector for Prometheus. Each collector has a registry, so several can run in one process."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
@@ -104,11 +104,6 @@ def add_gauges(service: "Service") -> None:
         "holdfast_live_follow_lag_seconds",
         "Since a query collector has seen everything; NaN if never.",
         lambda: _or_nan(service.follow_lag_s()),
-    )
-    gauge(
-        "holdfast_reconcile_lag_seconds",
-        "Age of reconciled data; NaN if no reconciler has reported it.",
-        lambda: _or_nan(service.reconciled.lag_s()),
     )
 
 

@@ -1,6 +1,6 @@
 """Bodies of requests and responses as pydantic models, from which OpenAPI is generated.
 
-Responses are built as plain documents and not validated again on the way out; a test validates them.
+Responses are built as plain documents and not validated when they are sent; a test validates them.
 """
 
 from typing import Annotated, Any
@@ -37,7 +37,7 @@ class Ready(Model):
     status: str
 
 
-class Standing(Model):
+class State(Model):
     collector_id: str
     authority_id: str
     acceptance: str
@@ -47,12 +47,10 @@ class Standing(Model):
     landing_problem: str | None = Field(description="Why the last round of landing left batches behind.")
     live_rebuilt: bool = Field(description="Whether live state was rebuilt from the store.")
     follow_lag_s: float | None = Field(description="Of a query collector: since it has seen everything.")
-    reconcile_lag_s: float | None = Field(description="Age of reconciled data.")
-    reconcile_problem: str | None = Field(description="Why that age is not known.")
     tokens_problem: str | None = Field(description="Why the token file could not be read again.")
 
 
-class ReadyStanding(Standing):
+class ReadyState(State):
     status: str
 
 
@@ -80,7 +78,7 @@ class ConflictErrorDocument(Model):
     error: ConflictError
 
 
-class NotReadyError(Standing, Error):
+class NotReadyError(State, Error):
     pass
 
 
@@ -142,7 +140,7 @@ class LiveAnswer(Completeness, Found):
 
 
 class HelloEvent(Completeness):
-    """The first event: how complete live state is."""
+    """The first event: whether live state is complete."""
 
 
 class CompletenessEvent(Completeness):
@@ -150,7 +148,7 @@ class CompletenessEvent(Completeness):
 
 
 class BatchEvent(Found):
-    """What matches of one accepted batch."""
+    """The matching records of one accepted batch."""
 
     identity: str
     collector_id: str = Field(description="The collector that accepted it.")
@@ -197,7 +195,7 @@ _HEADERS = {401: _BEARER, 429: _RETRY, 503: _RETRY}
 
 
 def refusals(*reasons: str, models: dict[int, type[Model]] | None = None) -> dict[int | str, dict[str, Any]]:
-    """``responses`` of a route: reasons by status. FastAPI adds no 422 of its own beside a default."""
+    """``responses`` of a route: reasons by status. With a default, FastAPI adds no 422 of its own."""
     by_status: dict[int, list[str]] = {}
     for reason in reasons:
         by_status.setdefault(400 if reason in FRAME_REASONS else REASONS[reason].status, []).append(reason)

@@ -1,10 +1,9 @@
-"""Whether batches can be accepted now: for ``/readyz``, and for load balancers that request it.
+"""Whether batches can be accepted now: for ``/readyz``, which load balancers request.
 
 A store may answer reads and refuse writes: its disk is full, or its permissions were changed. So the result of the last
-write counts. With ``s3_manifest`` that is the newest batch; if that failed, an object of the same size is written now
-(a store that is nearly full has room for small ones). With a spool a small file is written, as large as the newest
-batch if that failed. There is at most one such request or write every two seconds, however often ``/readyz`` is
-requested.
+write counts. With ``s3_manifest`` that is the newest batch; if that failed, an object of the same size is written (a
+store that is nearly full still accepts small ones). With a spool a small file is written, or one as large as the newest
+batch if that failed. There is at most one such request or write every two seconds.
 
 A write to a disk that hangs cannot be cancelled: it continues in the background, no second one is started, and after
 one second the answer is that the disk does not respond.
@@ -14,17 +13,15 @@ import asyncio
 import hashlib
 
 from holdfast.base.clock import Clock
-from holdfast.base.errors import Ambiguous, Denied, HoldfastError, Unavailable
+from holdfast.base.errors import HoldfastError
 from holdfast.objects.store import OVERWRITE, Store
 from holdfast.telemetry.accept import layout
-from holdfast.telemetry.accept.accept import Answer, Submission
-from holdfast.telemetry.accept.collector import Acceptor
 from holdfast.telemetry.accept.spool import Spool
 
 EVERY_NS = 2_000_000_000
 STORE_S = 2.0
 DISK_S = 1.0
-MOST_PROBED = 1 << 20
+PROBE_BYTES = 1 << 20
 _CANCELS = 8
 
 
@@ -32,7 +29,7 @@ class Readiness:
     def __init__(
         self, store: Store, clock: Clock, spool: Spool | None, collector_id: str, *, disk_s: float = DISK_S
     ) -> None:
-        """With a spool the store is not asked. ``disk_s``: time for a write to its disk."""
+        """With a spool the store is not tried. ``disk_s`` is the time limit of a write to the spool's disk."""
         self._store = store
         self._clock = clock
         self._spool = spool
@@ -44,7 +41,7 @@ class Readiness:
         self._problem: str | None = None
 
     async def problem(self) -> str | None:
-        """Why no batch can be accepted; None if nothing is known against it."""
+        """Why no batch can be accepted; None if there is no known reason."""
         now = self._clock.monotonic_ns()
         trying = self._trying
         if trying is None and (self._tried_ns is None or now - self._tried_ns >= EVERY_NS):
@@ -55,20 +52,21 @@ class Readiness:
         return self._problem
 
     def accepted(self) -> None:
-        """The store has taken a batch."""
+        """The store has accepted a batch."""
         self._problem = self._refused_bytes = None
 
-    def refused(self, why: str, size: int) -> None:
-        """The store has not taken a batch of this size."""
-        self._problem, self._refused_bytes = why, min(size, MOST_PROBED)
-        self._tried_ns = self._clock.monotonic_ns()
+    def refused(self, problem: str, size: int) -> None:
+        """The store has not accepted a batch of this size. A spool keeps this itself."""
+        if self._spool is None:
+            self._problem, self._refused_bytes = problem, min(size, PROBE_BYTES)
+            self._tried_ns = self._clock.monotonic_ns()
 
     async def close(self) -> None:
         """Cancel the attempt: a disk may never respond."""
         for _ in range(_CANCELS):
             if self._trying is None:
                 return
-            self._trying.cancel()  # a write survives one cancellation, and waits for its end
+            self._trying.cancel()  # after the first cancellation a write still waits for its end
             await asyncio.sleep(0)
 
     async def _ended(self, trying: "asyncio.Task[None]", now: int) -> bool:
@@ -101,23 +99,3 @@ class Readiness:
             return
         await self._store.put(self._probe_key, hashlib.shake_256(b"probe").digest(size), OVERWRITE)
         self._refused_bytes = None
-
-
-class Watched:
-    """An acceptor whose outcomes count for readiness."""
-
-    def __init__(self, inner: Acceptor, readiness: Readiness) -> None:
-        self._inner = inner
-        self._readiness = readiness
-
-    async def accept(self, submission: Submission) -> Answer:
-        try:
-            answer = await self._inner.accept(submission)
-        except (Unavailable, Ambiguous, Denied) as error:
-            self._readiness.refused(str(error), len(submission.body))
-            raise
-        except asyncio.CancelledError:
-            self._readiness.refused("the store did not take a batch in time", len(submission.body))
-            raise
-        self._readiness.accepted()
-        return answer

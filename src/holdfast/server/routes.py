@@ -1,8 +1,8 @@
 """Routes of the private listener: live state and its stream, metrics and logs from the store, conflicts, Prometheus.
 
-Questions to the store wait at most ``ingest.read_timeout_ms``, the time in the queue included. The outcome of a write
+Queries of the store take at most ``ingest.read_timeout_ms``, including the time in the queue. The outcome of a write
 that takes longer is unknown. A request that changes something must have the content type of JSON, which a web page
-cannot send to another origin without asking first.
+cannot send to another origin without a preflight request.
 """
 
 import asyncio
@@ -21,29 +21,29 @@ from holdfast.server import models
 from holdfast.server.errors import Answers, Fault, as_json
 from holdfast.server.models import refusals
 from holdfast.server.service import Service
-from holdfast.telemetry.accept.conflicts import Decision, Holds, Resolution, Resolutions, conflicts, find_by_hash
+from holdfast.telemetry.accept.conflicts import Decision, Holds, Resolutions, conflicts, find_by_hash
 from holdfast.telemetry.accept.manifest import ConflictManifest
-from holdfast.telemetry.live.select import Wanted, select
-from holdfast.telemetry.live.state import Kept
+from holdfast.telemetry.live.select import LiveQuery, select
+from holdfast.telemetry.live.state import LiveBatch
 from holdfast.telemetry.query.question import Aggregate
 
 if TYPE_CHECKING:
     from holdfast.telemetry.query.logs import Logs
     from holdfast.telemetry.query.metrics import Metrics
 
-AT_ONCE = 2
-"""Questions in progress at a time, to live state and to the store each: one may look through all of live state, or
-hold a database in memory."""
+PARALLEL_QUERIES = 2
+"""Queries in progress, of live state and of the store each. One may scan all of live state, or load a database."""
 CHANGE_S = 1.0
-"""How soon a stream reports a change of completeness if no batch is accepted."""
+"""How often a stream checks completeness if no batch is accepted."""
 HEARTBEAT_NS = 15_000_000_000
-"""How often a stream reports completeness if it does not change: its time advances, and the connection stays open."""
+"""How often a stream reports completeness if it does not change, so that its time advances and proxies keep the
+connection open."""
 INLINE_RECORDS = 500
 """Batches up to this size are searched on the event loop."""
-MOST_ROWS = 100_000
+ROWS_MAX = 100_000
 
 _STORE = ("denied", "incompatible", "corrupt", "error", "unavailable")
-"""Why a question to the store may have no answer."""
+"""Why a query of the store may fail."""
 _LIVE: dict[str, Any] = {"responses": refusals("bad_request", "error")}
 _STREAM: dict[str, Any] = {
     "responses": {200: {"description": "events", "model": models.StreamEvent}, **_LIVE["responses"]}
@@ -61,7 +61,7 @@ Metric = Annotated[str, Query(description="The metric's name.")]
 
 
 async def _json_only(request: Request) -> None:
-    """Checked before the body is parsed, where a missing content type would be reported as missing fields."""
+    """Runs before the body is parsed, which would report a missing content type as missing fields."""
     found = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if found != "application/json":
         got = found or "none"
@@ -82,7 +82,7 @@ def add_routes(app: FastAPI, service: Service, answers: Answers) -> None:
     _add_live(app, service, answers)
     _add_conflicts(app, service, answers)
     _add_holds(app, service, answers)
-    sources, asking = _Sources(service), asyncio.Semaphore(AT_ONCE)
+    sources, asking = _Sources(service), asyncio.Semaphore(PARALLEL_QUERIES)
     _add_metrics(app, service, answers, sources, asking)
     _add_logs(app, service, answers, sources, asking)
 
@@ -92,26 +92,26 @@ def add_routes(app: FastAPI, service: Service, answers: Answers) -> None:
         return PlainTextResponse(service.metrics.page(), media_type="text/plain; version=0.0.4")
 
 
-# Time limits of questions and decisions.
+# Time limits of queries and decisions.
 
 
 @asynccontextmanager
 async def reading(service: Service) -> AsyncIterator[None]:
     """A block that only reads."""
-    late = Fault(
+    timeout = Fault(
         "unavailable",
         f"the store did not answer within {_limit_s(service):g} s",
         remedy="try again later, or ask for less; ingest.read_timeout_ms is the limit",
     )
-    async with _in_time(service, late):
+    async with _in_time(service, timeout):
         yield
 
 
 @asynccontextmanager
 async def deciding(service: Service) -> AsyncIterator[None]:
     """A block that writes: after a timeout it is unknown whether the write happened."""
-    remedy = "look whether the decision is on record, and send it again if not"
-    message = f"the store did not answer within {_limit_s(service):g} s: the decision may or may not be on record"
+    remedy = "read whether the decision is recorded, and send it again if not"
+    message = f"the store did not answer within {_limit_s(service):g} s: the decision may or may not be recorded"
     try:
         async with _in_time(service, Fault("outcome_unknown", message, remedy=remedy)):
             yield
@@ -120,7 +120,7 @@ async def deciding(service: Service) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def _in_time(service: Service, late: Fault) -> AsyncIterator[None]:
+async def _in_time(service: Service, timeout: Fault) -> AsyncIterator[None]:
     limit = asyncio.timeout(_limit_s(service))
     try:
         async with limit:
@@ -128,7 +128,7 @@ async def _in_time(service: Service, late: Fault) -> AsyncIterator[None]:
     except TimeoutError:
         if not limit.expired():
             raise  # raised inside the block for another reason
-        raise late from None
+        raise timeout from None
 
 
 def _limit_s(service: Service) -> float:
@@ -147,17 +147,17 @@ def _wanted(
     ] = None,
     series: Annotated[int, Query(ge=1, le=10**6, description="At most so many series, logs and alerts.")] = 1_000,
     points: Annotated[int, Query(ge=1, le=10**6, description="The latest so many points of each series.")] = 60,
-) -> Wanted:
+) -> LiveQuery:
     labels: dict[str, str] = {}
     for pair in label or ():
         key, equals, value = pair.partition("=")
         if not equals or not key:
             raise Invalid(f"label {pair!r} is not name=value", remedy="write label=host=web-1")
         labels[key] = value
-    return Wanted(agent, name, labels, since_ns, series, points)
+    return LiveQuery(agent, name, labels, since_ns, series, points)
 
 
-WantedQuery = Annotated[Wanted, Depends(_wanted)]
+LiveQueryParameters = Annotated[LiveQuery, Depends(_wanted)]
 
 
 class EventStream(StreamingResponse):
@@ -165,25 +165,25 @@ class EventStream(StreamingResponse):
 
 
 def _add_live(app: FastAPI, service: Service, answers: Answers) -> None:
-    asking = asyncio.Semaphore(AT_ONCE)
+    asking = asyncio.Semaphore(PARALLEL_QUERIES)
 
     @app.get("/api/v1/live", response_model=models.LiveAnswer, **_LIVE)
-    async def live(wanted: WantedQuery) -> Response:
-        """Recent series, logs and alerts in this collector's memory; ``complete`` says whether that is everything."""
+    async def live(wanted: LiveQueryParameters) -> Response:
+        """Recent series, logs and alerts in this collector's memory; ``complete`` says whether any are missing."""
         async with asking:
-            completeness, kept = service.completeness(), service.live.kept()
-            body = await blocking(lambda: as_json({**completeness, **select(kept, wanted)}))
+            completeness, batches = service.completeness(), service.live.batches()
+            body = await blocking(lambda: as_json({**completeness, **select(batches, wanted)}))
         return answers.body(body)
 
     @app.get("/api/v1/live/stream", response_class=EventStream, **_STREAM)
-    async def stream(wanted: WantedQuery) -> Response:
-        """The same as server-sent events, batch by batch as they are accepted."""
+    async def stream(wanted: LiveQueryParameters) -> Response:
+        """The same as server-sent events, one per accepted batch."""
         return EventStream(events(service, wanted), headers={"cache-control": "no-store"})
 
 
-async def events(service: Service, wanted: Wanted) -> AsyncGenerator[bytes, None]:
-    """Batches as they are accepted, and completeness when it changes. Events have no ids, since a stream cannot be
-    resumed: a client that reconnects gets the current completeness first, and asks for what live state has."""
+async def events(service: Service, wanted: LiveQuery) -> AsyncGenerator[bytes, None]:
+    """Batches as they are accepted, and completeness when it changes. Events have no ids, because a stream cannot be
+    resumed: a client that reconnects requests the live state."""
     subscription = service.live.subscribe()
     clock = service.ambient.clock
     try:
@@ -205,14 +205,14 @@ async def events(service: Service, wanted: Wanted) -> AsyncGenerator[bytes, None
         service.live.unsubscribe(subscription)
 
 
-async def _batch_event(kept: Kept, wanted: Wanted) -> bytes:
-    """Empty if nothing matches. A large batch is searched in a thread."""
+async def _batch_event(kept: LiveBatch, wanted: LiveQuery) -> bytes:
+    """Empty if no record matches. A large batch is searched in a thread."""
     if len(kept.batch) <= INLINE_RECORDS:
         return _matching(kept, wanted)
     return await blocking(_matching, kept, wanted)
 
 
-def _matching(kept: Kept, wanted: Wanted) -> bytes:
+def _matching(kept: LiveBatch, wanted: LiveQuery) -> bytes:
     found = select([kept], wanted)
     if not found["series"] and not found["logs"] and not found["alerts"]:
         return b""
@@ -223,19 +223,18 @@ def _event(name: str, document: dict[str, Any]) -> bytes:
     return f"event: {name}\ndata: {json.dumps(document, ensure_ascii=False)}\n\n".encode()
 
 
-# Conflicts and holds: what `holdfast conflicts` does.
+# Conflicts and holds, as in `holdfast conflicts`.
 
 
 def _add_conflicts(app: FastAPI, service: Service, answers: Answers) -> None:
     resolutions = Resolutions(service.store, service.ambient)
-    holds = Holds(service.store, service.ambient)
 
     @app.get("/api/v1/conflicts", **_LIST)
     async def identity_conflicts(
         agent: Agent = None,
         limit: Annotated[int, Query(ge=1, le=10_000, description="At most so many.")] = 100,
     ) -> Response:
-        """Identity conflicts on record, by agent, boot and sequence number."""
+        """Recorded identity conflicts, by agent, boot and sequence number."""
         found: list[dict[str, Any]] = []
         async with reading(service):
             async for conflict in conflicts(service.store, agent_id=agent):
@@ -254,16 +253,15 @@ def _add_conflicts(app: FastAPI, service: Service, answers: Answers) -> None:
 
     @app.post("/api/v1/conflicts/{sha256}/resolve", **_DECIDE)
     async def resolve(sha256: str, decision: models.Decide) -> Response:
-        """Decide a conflict, on record: existing_is_authoritative, which is final, or quarantine_identity."""
+        """Record a decision about a conflict: existing_is_authoritative, which is final, or quarantine_identity."""
         async with reading(service):
             conflict = await find_by_hash(service.store, sha256)
         identity, submitted = conflict.identity, conflict.submitted_frame_sha256
-        by, why = decision.by, decision.why
         async with deciding(service):
-            decisions = await resolutions.decide(identity, submitted, decision.resolution, by=by, why=why)
-            if decision.resolution is Resolution.QUARANTINE_IDENTITY:
-                await holds.hold(identity.agent_id, identity.boot_id, by=by, why=why)
-                await service.holds.refresh()
+            decisions = await resolutions.decide(
+                identity, submitted, decision.resolution, by=decision.by, why=decision.why
+            )
+            await service.holds.refresh()
         return answers.document(_document(conflict, decisions))
 
 
@@ -294,11 +292,11 @@ def _document(conflict: ConflictManifest, decisions: tuple[Decision, ...]) -> di
     }
 
 
-# Metrics and logs from the store: what `holdfast metrics` and `holdfast logs` answer.
+# Metrics and logs from the store, as in `holdfast metrics` and `holdfast logs`.
 
 
 class _Sources:
-    """DuckDB is imported with the first question, so a collector that gets none never loads it."""
+    """DuckDB is imported by the first query."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -377,7 +375,7 @@ def _add_logs(app: FastAPI, service: Service, answers: Answers, sources: _Source
     @app.get("/api/v1/logs/search", **_LIST)
     async def search(
         words: Annotated[str, Query(description="All must be in the message.")] = "",
-        contains: Annotated[str, Query(description="Text that is in the message as it stands, in any case.")] = "",
+        contains: Annotated[str, Query(description="Text that is in the message, in any case.")] = "",
         regex: Annotated[str, Query(description="A regular expression (RE2) that matches in the message.")] = "",
         since: Since = "1h",
         until: Until = None,
@@ -386,7 +384,7 @@ def _add_logs(app: FastAPI, service: Service, answers: Answers, sources: _Source
         ] = "0",
         where: Where = None,
         agent: Agent = None,
-        limit: Annotated[int, Query(ge=1, le=MOST_ROWS, description="At most so many, the newest.")] = 100,
+        limit: Annotated[int, Query(ge=1, le=ROWS_MAX, description="At most so many, the newest.")] = 100,
     ) -> Response:
         """Logs that contain all of the words, the newest first."""
         async with reading(service), asking:

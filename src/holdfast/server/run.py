@@ -1,15 +1,14 @@
 """Run a collector: two listeners over one service, until a signal ends it.
 
 On the first SIGTERM or SIGINT the collector drains: the ingest listener accepts no connections and no batches, and
-requests in progress get their responses. The private listener serves until then, and reports at ``/readyz`` that the
-collector is draining. Then it ends too, outstanding references are written, and the spool is landed once more. All of
-this takes at most ``drain_ms``, and some seconds more if the store does not answer. A second signal cancels it.
+requests in progress get their responses. Until then the private listener serves, and reports at ``/readyz`` that the
+collector is draining. Then it ends too, and the rest of the spool lands. All of this takes at most ``drain_ms``, and
+some seconds more if the store does not answer. A second signal cancels it.
 """
 
 import asyncio
 import errno
 import ipaddress
-import math
 import resource
 import signal
 import socket
@@ -20,7 +19,7 @@ from typing import Any
 
 import uvicorn
 
-from holdfast.base.aio import lasting
+from holdfast.base.aio import restarting
 from holdfast.base.config import IngestSection
 from holdfast.base.errors import Denied, HoldfastError, Invalid, Refused
 from holdfast.base.telemetry import logger
@@ -31,9 +30,7 @@ from holdfast.server.service import Service, Shutdown, open_service
 from holdfast.server.tls import Certificate
 
 FILES = 256
-"""Open files besides connections of senders: those of the store, and a few of our own."""
-UVICORN_LATER_S = 2
-"""How long after us uvicorn would cancel requests, which it logs as an error."""
+"""Open files besides connections of clients: those of the store, and a few others."""
 BACKLOG = 1024
 _ANY = "0.0.0.0"  # noqa: S104  # only compared with
 _log = logger("server")
@@ -41,7 +38,7 @@ _log = logger("server")
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """A collector that listens."""
+    """A running collector and its addresses."""
 
     service: Service
     ingest_url: str
@@ -100,7 +97,7 @@ async def run_collector(
             tasks = [asyncio.create_task(listener.serve()) for listener in listeners]
             background = [asyncio.ensure_future(on_serving(serving))]
             if certificate is not None:
-                background.append(asyncio.create_task(lasting("watching the certificate", certificate.run)))
+                background.append(asyncio.create_task(restarting("watching the certificate", certificate.run)))
             try:
                 await _until(ending, tasks)
             finally:
@@ -116,7 +113,7 @@ async def run_collector(
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to ``run_collector``, which has two servers."""
+    """Installs no signal handlers: ``run_collector`` has two servers and handles signals itself."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -143,35 +140,29 @@ class Listener:
             h11_max_incomplete_event_size=HEAD_BYTES,
         )
         self._server = _Server(config)
-        self._deadline: asyncio.TimerHandle | None = None
-        """Of ``end``."""
 
     def listen(self) -> None:
-        """From here on connections are queued; ``serve`` accepts them."""
+        """The kernel queues connections from now on; ``serve`` accepts them."""
         try:
             self._socket.listen(BACKLOG)
-        except OSError as error:  # another process bound the address too, and listened first
+        except OSError as error:  # another socket is bound to the address too, and listened first
             raise _cannot_listen(Address(*self._socket.getsockname()[:2]), error) from error
 
     async def serve(self) -> None:
         try:
             await self._server.serve(sockets=[self._socket])
         finally:
-            if self._deadline is not None:
-                self._deadline.cancel()
             self.connections.abort()
 
     def end(self, *, within_s: float) -> None:
-        """Accept no more connections, and end when all requests have their responses, or when the time is over."""
-        loop = asyncio.get_running_loop()
-        self._deadline = loop.call_later(within_s, self.connections.cancel)
-        self._server.config.timeout_graceful_shutdown = math.ceil(within_s) + UVICORN_LATER_S
+        """Accept no more connections. End when all requests have their responses, or cancel them after this time."""
+        self._server.config.timeout_graceful_shutdown = within_s  # type: ignore[assignment]  # it may be a fraction
         self._server.should_exit = True
         self.connections.abort(handshakes_only=True)
 
 
 async def _until(ending: asyncio.Event, tasks: list[asyncio.Task[None]]) -> None:
-    """Until a signal arrives, or a listener ends, which is a failure."""
+    """Wait for a signal. A listener that ends before is a failure."""
     waiting = asyncio.create_task(ending.wait())
     try:
         done, _ = await asyncio.wait([waiting, *tasks], return_when=asyncio.FIRST_COMPLETED)
@@ -182,7 +173,7 @@ async def _until(ending: asyncio.Event, tasks: list[asyncio.Task[None]]) -> None
 
 
 async def _end(listeners: list[Listener], tasks: list[asyncio.Task[None]], shutdown: Shutdown) -> None:
-    """One after the other: the private listener reports that the collector is draining until the last batch is done."""
+    """The ingest listener first: until its last batch the private listener reports that the collector is draining."""
     ingest, private = listeners
     try:
         ingest.end(within_s=shutdown.drain_ms / 1_000)
@@ -209,7 +200,7 @@ def _on_signals(ending: asyncio.Event) -> None:
 
 
 async def _certificate(section: IngestSection, connections: Connections) -> Certificate | None:
-    """Loaded before anything is written to the store."""
+    """Loaded first, so that a mistake is reported before anything is written to the store."""
     if section.tls_certificate_file is None:
         if section.tls_key_file is not None:
             raise Invalid("--tls-key is given without --tls-certificate", remedy="give --tls-certificate too")
@@ -225,8 +216,8 @@ def warn_of_plain(listening: socket.socket, name: str, *, encrypted: bool) -> No
         return
     remedy = "use --tls-certificate" if name == "ingest" else "use a loopback address"
     _log.warning(
-        "the %s listener at %s accepts connections from other machines without TLS, and its traffic can be read on the"
-        " network: %s, or let only a proxy with TLS reach it",
+        "the %s listener at %s accepts connections from other machines without TLS, so its traffic can be read on the"
+        " network: %s, or let only a proxy with TLS connect to it",
         name,
         address,
         remedy,
@@ -234,21 +225,21 @@ def warn_of_plain(listening: socket.socket, name: str, *, encrypted: bool) -> No
 
 
 def allow_files(connections: int) -> int:
-    """Raise the limit of open files to what two listeners with so many connections need. Where less is allowed, return
-    a smaller number of connections: a connection beyond the limit can be answered, one without a file cannot."""
-    wanted = 2 * connections + FILES
-    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if allowed == resource.RLIM_INFINITY or allowed >= wanted:
+    """Raise the limit of open files to that of two listeners with this many connections. If less is allowed, return a
+    smaller number of connections: a connection beyond that number can be answered, one without a file cannot."""
+    needed = 2 * connections + FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
         return connections
-    given = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (given, most))
-    if given >= wanted:
+    limit = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    if limit >= needed:
         return connections
-    fewer = max(1, min(connections, (given - min(FILES, given // 2)) // 2))
+    fewer = max(1, min(connections, (limit - min(FILES, limit // 2)) // 2))
     _log.warning(
         "%d open files are allowed, and %d may be needed: a listener takes %d connections and not %d; raise the limit",
-        given,
-        wanted,
+        limit,
+        needed,
         fewer,
         connections,
     )

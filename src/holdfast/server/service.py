@@ -1,52 +1,48 @@
 """A collector as a service: the checks before it serves, its parts, and its background tasks.
 
-Checked before the first request: the token file can be read, the store honours conditions (``start_check``), and its
-authority allows this collector to accept, in this mode. Each failure is one clear error. Live state is rebuilt in the
-background: acceptance does not wait for it.
+It checks before the first request that the token file can be read, that the store keeps conditions (``start_check``),
+and that the store's authority allows this collector to accept in this mode. Live state is rebuilt in the background:
+acceptance does not wait for it.
 """
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
-from holdfast.base.aio import blocking, lasting
+from holdfast.base.aio import blocking, restarting
 from holdfast.base.clock import Clock
 from holdfast.base.config import IngestSection
 from holdfast.base.errors import Invalid, Refused
 from holdfast.base.ids import Ambient
 from holdfast.base.telemetry import logger
 from holdfast.objects.client import Client
-from holdfast.objects.conformance.certificate import StartCheck, start_check
+from holdfast.objects.conformance.certificate import start_check
 from holdfast.objects.place import Place
 from holdfast.server.intake import Intake
 from holdfast.server.limits import Limits
-from holdfast.server.logs import Refusals
 from holdfast.server.metrics import Metrics, add_gauges
-from holdfast.server.readiness import Readiness, Watched
-from holdfast.server.reconciled import Reconciled
+from holdfast.server.readiness import Readiness
 from holdfast.server.tokens import TokenFile
 from holdfast.telemetry import frame
-from holdfast.telemetry.accept.accept import Submission, inspect_frame
-from holdfast.telemetry.accept.authority import OWN_SPOOL, Acceptance, Authority, open_authority, standing_authority
+from holdfast.telemetry.accept.accept import Submission
+from holdfast.telemetry.accept.authority import OWN_SPOOL, Acceptance, Authority, Claim, open_authority
 from holdfast.telemetry.accept.collector import Collector, CollectorOptions, Guarded
 from holdfast.telemetry.accept.conflicts import Holds, Resolutions
 from holdfast.telemetry.accept.landing import SpoolCollector, SpoolOptions
 from holdfast.telemetry.accept.manifest import AcceptedManifest
 from holdfast.telemetry.accept.record_times import RecordTimes
 from holdfast.telemetry.accept.spool import Spool, holds_spool, open_spool
-from holdfast.telemetry.live.follow import Follower
-from holdfast.telemetry.live.rebuild import Rebuild
+from holdfast.telemetry.live.follow import Follower, Rebuild
 from holdfast.telemetry.live.state import Live
 
 TOKENS_EVERY_S = 1.0
 STALE_ROUNDS = 10
-"""If so many rounds of following fail, live state is no longer called complete."""
+"""After this many failed rounds of following, live state is not complete any more."""
 DRAIN_LEAST_S = 2.0
-"""Time for each part to close, even if requests have used up ``drain_ms``."""
+"""The least time for the spool to land at the end, even if requests have used up ``drain_ms``."""
 
 _SECOND = 1_000_000_000
 _log = logger("server")
@@ -54,10 +50,10 @@ _log = logger("server")
 
 @dataclass
 class Shutdown:
-    """How long the shutdown may take, whatever the store does.
+    """How long the shutdown may take, even if the store does not answer.
 
-    Requests in progress have ``drain_ms``. Batches in the spool have the time that is left to land, and
-    ``DRAIN_LEAST_S`` in any case. The rest is recovered as after a crash.
+    Requests in progress have ``drain_ms``. Batches in the spool have the rest of that time to land, and at least
+    ``DRAIN_LEAST_S``. What does not land is recovered as after a crash.
     """
 
     clock: Clock
@@ -71,37 +67,14 @@ class Shutdown:
         passed_ns = 0 if self._begun_ns is None else self.clock.monotonic_ns() - self._begun_ns
         return max(DRAIN_LEAST_S, self.drain_ms / 1_000 - passed_ns / 1_000_000_000)
 
-    def limit(self, what: str, part: AbstractAsyncContextManager[Any]) -> "_LimitedExit":
-        return _LimitedExit(self, what, part)
-
-
-@dataclass
-class _LimitedExit:
-    """A part whose ``__aexit__`` is cancelled when the time for the shutdown is over."""
-
-    shutdown: Shutdown
-    what: str
-    part: AbstractAsyncContextManager[Any]
-
-    async def __aenter__(self) -> None:
-        await self.part.__aenter__()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            async with asyncio.timeout(self.shutdown.left_s()):
-                await self.part.__aexit__(kind, error, trace)
-        except TimeoutError:
-            _log.warning("%s: not finished in time; it will be recovered as after a crash", self.what)
-
 
 @dataclass
 class Service:
     section: IngestSection
     store: Client
     authority: Authority
-    check: StartCheck
+    advice: str | None
+    """A warning about the store, if it has no certificate."""
     acceptor: Collector | SpoolCollector
     live: Live
     follower: Follower
@@ -109,14 +82,11 @@ class Service:
     limits: Limits
     metrics: Metrics
     intake: Intake
-    refusals: Refusals
     collector_id: str
     query: bool
     holds: Holds
-    reconciled: Reconciled
     readiness: Readiness
     shutdown: Shutdown
-    draining: bool = False
     rebuilt: bool = False
 
     @property
@@ -127,15 +97,19 @@ class Service:
     def spooling(self) -> SpoolCollector | None:
         return self.acceptor if isinstance(self.acceptor, SpoolCollector) else None
 
+    @property
+    def draining(self) -> bool:
+        return self.intake.draining
+
     def begin_draining(self) -> None:
-        """Accept no new batches; requests in progress go on."""
-        self.draining = self.intake.draining = True
+        """Accept no new batches; requests in progress continue."""
+        self.intake.draining = True
         self.shutdown.begin()
         self.live.end()
 
     def completeness(self) -> dict[str, Any]:
-        """Whether live state has everything that was accepted: part of every answer from it."""
-        why = self._partial()
+        """Whether live state has everything that was accepted: part of every response from it."""
+        why = self._partial_because()
         answer: dict[str, Any] = {
             "complete": why is None,
             "collector_id": self.collector_id,
@@ -147,13 +121,11 @@ class Service:
         through = self.follower.followed_ns if self.query else None
         return {**answer, "through_unix_ns": self.ambient.clock.wall_ns() if through is None else through}
 
-    def _partial(self) -> str | None:
+    def _partial_because(self) -> str | None:
         if not self.rebuilt:
             return "live state is being rebuilt"
         if self.live.missing:
             return "the whole window did not fit into the memory for live state"
-        if self.live.lacks_waiting:
-            return "not all batches in the spool fit into the memory for live state"
         if self.spooling is not None:
             return self._unread()
         if not self.query:
@@ -175,7 +147,7 @@ class Service:
         return None if self.spooling is None else self.spooling.lag_s()
 
     def warn_of_spooled(self) -> None:
-        """At the end: how many batches are in the spool alone."""
+        """At the end: how many batches are only in the spool."""
         if self.spooling is not None and (count := len(self.spooling.spool)):
             _log.warning(
                 "%d %s in the spool %s, and will land when a collector is started with this spool again",
@@ -185,8 +157,15 @@ class Service:
                 extra={"landing_problem": self.spooling.problem},
             )
 
-    async def standing(self) -> dict[str, Any]:
-        """For ``/readyz``: whether batches can be accepted, and how far derived work lags behind."""
+    async def end_landing(self, spooling: SpoolCollector) -> None:
+        try:
+            async with asyncio.timeout(self.shutdown.left_s()):
+                await spooling.__aexit__(None, None, None)
+        except TimeoutError:
+            _log.warning("landing: not finished in time; it will be recovered as after a crash")
+
+    async def state(self) -> dict[str, Any]:
+        """For ``/readyz``: whether batches can be accepted, and the state of background work."""
         return {
             "collector_id": self.collector_id,
             "authority_id": self.authority.authority_id,
@@ -197,8 +176,6 @@ class Service:
             "landing_problem": None if self.spooling is None else self.spooling.problem,
             "live_rebuilt": self.rebuilt,
             "follow_lag_s": self.follow_lag_s(),
-            "reconcile_lag_s": self.reconciled.lag_s(),
-            "reconcile_problem": self.reconciled.problem,
             "tokens_problem": self.tokens.problem,
         }
 
@@ -215,7 +192,8 @@ class Service:
     async def keep_live(self) -> None:
         """Rebuild live state, then follow the store if this is a query collector."""
         if not self.rebuilt:
-            count = await Rebuild(self.follower, self.spooling).run()
+            spool = None if self.spooling is None else self.spooling.spool
+            count = await Rebuild(self.follower, spool).run()
             self.rebuilt = True
             _log.info("live state was rebuilt", extra={"batches": count, "problems": self.follower.problems})
         if self.query:
@@ -230,38 +208,37 @@ async def open_service(
     query: bool = False,
     unsafe_any_place: bool = False,
 ) -> AsyncIterator[Service]:
-    """A collector that is ready to serve. When the block ends, what is in its spool lands and it is closed."""
+    """A collector that is ready to serve. When the block ends, batches in its spool land and it is closed."""
     async with AsyncExitStack() as stack:
         tokens = await _tokens(store, section)
         acceptance, place = Acceptance(section.acceptance), store.place
         folder = _spool_folder(section, acceptance)
         rules: dict[str, Any] = {"expected_id": section.authority_id, "unsafe_any_place": unsafe_any_place}
-        standing = await standing_authority(store, store.ambient, place, acceptance, **rules)
+        existing = await Claim(place, acceptance, **rules).find(store, store.ambient)
         if folder is not None:
-            await blocking(_check_folder, folder, place, standing)
-        check = await start_check(store)  # nothing is written before
+            await blocking(_check_folder, folder, place, existing)
+        advice = await start_check(store)  # nothing is written before
         spool = None if folder is None else await stack.enter_async_context(open_spool(folder, store.ambient))
-        spool_id = None if spool is None else await spool.spool_id(store.ambient)
+        spool_id = None if spool is None else spool.spool_id
         authority = await open_authority(store, store.ambient, place, acceptance, spool_id=spool_id, **rules)
-        service = _compose(store, section, authority, check, tokens, spool, query)
+        service = _compose(store, section, authority, advice, tokens, spool, query)
         await service.holds.refresh()
-        await service.reconciled.look()
         _warn(service)
         stack.callback(service.warn_of_spooled)
         if service.spooling is not None:
-            await stack.enter_async_context(service.shutdown.limit("landing", service.spooling))
+            await service.spooling.__aenter__()
+            stack.push_async_callback(service.end_landing, service.spooling)
         add_gauges(service)
-        async with _beside(service):
+        async with _background(service):
             yield service
 
 
 @asynccontextmanager
-async def _beside(service: Service) -> AsyncIterator[None]:
+async def _background(service: Service) -> AsyncIterator[None]:
     tasks = [
-        asyncio.create_task(lasting("reading tokens", service.read_tokens), name="tokens"),
-        asyncio.create_task(lasting("live state", service.keep_live), name="live state"),
-        asyncio.create_task(lasting("reading holds", service.read_holds), name="holds"),
-        asyncio.create_task(lasting("reading the reconciler's progress", service.reconciled.run), name="reconciled"),
+        asyncio.create_task(restarting("reading tokens", service.read_tokens), name="tokens"),
+        asyncio.create_task(restarting("live state", service.keep_live), name="live state"),
+        asyncio.create_task(restarting("reading holds", service.read_holds), name="holds"),
     ]
     try:
         yield
@@ -273,7 +250,7 @@ async def _beside(service: Service) -> AsyncIterator[None]:
 
 
 def _warn(service: Service) -> None:
-    """Of settings that are allowed, but probably a mistake."""
+    """Log settings that are allowed, but probably a mistake."""
     if not service.tokens.valid():
         _log.warning(
             "token file %s has no valid token, so no agent can send: `holdfast tokens add --file %s --agents PATTERN`",
@@ -312,9 +289,9 @@ def _spool_folder(section: IngestSection, acceptance: Acceptance) -> Path | None
     return section.spool
 
 
-def _check_folder(folder: Path, place: Place, standing: Authority | None) -> None:
-    """Before a spool is created: a new one needs a store that has none."""
-    spool_id = None if standing is None else standing.spool_id
+def _check_folder(folder: Path, place: Place, existing: Authority | None) -> None:
+    """Refuse to create a spool for a store that has another one."""
+    spool_id = None if existing is None else existing.spool_id
     if not holds_spool(folder) and spool_id is not None:
         raise Refused(f"{place}: the spool {spool_id} accepts here, and --spool {folder} has none", remedy=OWN_SPOOL)
 
@@ -323,7 +300,7 @@ def _compose(
     store: Client,
     section: IngestSection,
     authority: Authority,
-    check: StartCheck,
+    advice: str | None,
     tokens: TokenFile,
     spool: Spool | None,
     query: bool,
@@ -347,14 +324,12 @@ def _compose(
         acceptor = Collector(store, ambient, authority, options, **called)
     else:
         spooling = SpoolOptions(section.object_landing_interval_ms, section.spool_notes_s)
-        acceptor = SpoolCollector(
-            spool, store, ambient, authority, options, inspect_frame, spooling=spooling, landings=live, **called
-        )
+        acceptor = SpoolCollector(spool, store, ambient, authority, options, spooling=spooling, **called)
     metrics = Metrics(store.usage)
     limits = Limits.of(section, clock)
     holds = Holds(store, ambient)
     readiness = Readiness(store, clock, spool, collector_id)
-    guarded = Guarded(Watched(acceptor, readiness) if spool is None else acceptor, holds, Resolutions(store, ambient))
+    guarded = Guarded(acceptor, holds, Resolutions(store, ambient))
     accept_timeout_s = section.accept_timeout_ms / 1000 if spool is None else None
     intake = Intake(
         guarded,
@@ -365,12 +340,13 @@ def _compose(
         frames=frames,
         accept_timeout_s=accept_timeout_s,
         record_times=record_times,
+        readiness=readiness,
     )
     return Service(
         section=section,
         store=store,
         authority=authority,
-        check=check,
+        advice=advice,
         acceptor=acceptor,
         live=live,
         follower=Follower(store, live, clock, frames),
@@ -378,11 +354,9 @@ def _compose(
         limits=limits,
         metrics=metrics,
         intake=intake,
-        refusals=Refusals(clock),
         collector_id=collector_id,
         query=query,
         holds=holds,
-        reconciled=Reconciled(store, clock),
         readiness=readiness,
         shutdown=Shutdown(clock, section.drain_ms),
     )

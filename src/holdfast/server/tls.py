@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.base.aio import blocking
+from holdfast.base.drafts import Stamp, stamp
 from holdfast.base.errors import HoldfastError, Invalid, NotFound
 from holdfast.base.telemetry import logger
 
@@ -21,22 +22,20 @@ _KEY = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----")
 _MISMATCHES = {"KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH"}
 _log = logger("server")
 
-_Stamp = tuple[tuple[int, int, int] | None, ...]
-
 
 class Certificate:
-    """``use`` gets every new context. ``key`` is None if the file of the certificate has it too."""
+    """Calls ``use`` with every new context. ``key`` is None if the file of the certificate contains the key."""
 
     def __init__(self, certificate: Path, key: Path | None, use: Callable[[ssl.SSLContext], None]) -> None:
         self._certificate = certificate
         self._key = key
         self._use = use
-        self._seen: _Stamp | None = None
+        self._loaded: tuple[Stamp, ...] | None = None
 
     async def load(self) -> None:
-        """For the first time: files that cannot be used are an error."""
-        self._seen = await blocking(self._stamp)
-        self._use(await blocking(self._context))
+        """Load the files at the start, when a problem is an error."""
+        self._loaded = await blocking(self._stamp)
+        self._use(await blocking(server_context, self._certificate, self._key))
 
     async def run(self) -> None:
         """Look for changes until cancelled."""
@@ -46,39 +45,25 @@ class Certificate:
 
     async def refresh(self) -> bool:
         """Whether a new pair was loaded."""
-        found = await blocking(self._stamp)
-        if found == self._seen:
+        stamp = await blocking(self._stamp)
+        if stamp == self._loaded:
             return False
-        self._seen = found
+        self._loaded = stamp
         try:
-            context = await blocking(self._context)
-        except (OSError, HoldfastError) as error:  # OSError includes ssl.SSLError
+            context = await blocking(server_context, self._certificate, self._key)
+        except (OSError, HoldfastError) as error:
             _log.error("the changed certificate cannot be used, and the current one stays in use: %s", error)
             return False
         self._use(context)
         _log.info("%s: new connections use the new certificate", self._certificate)
         return True
 
-    def _context(self) -> ssl.SSLContext:
-        check_pair(self._certificate, self._key)
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        context.load_cert_chain(self._certificate, self._key)
-        return context
-
-    def _stamp(self) -> _Stamp:
-        return tuple(_stamp(path) for path in (self._certificate, self._key) if path is not None)
+    def _stamp(self) -> tuple[Stamp, ...]:
+        return tuple(stamp(path) for path in (self._certificate, self._key) if path is not None)
 
 
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
-
-
-def check_pair(certificate: Path, key: Path | None) -> None:
-    """Check these files with clear error messages, which ssl lacks; ``key`` is None if the certificate file has it."""
+def server_context(certificate: Path, key: Path | None) -> ssl.SSLContext:
+    """A context with these files. The errors of ssl do not say which file is wrong, so the files are checked first."""
     chain = _read("--tls-certificate", certificate)
     if _CERTIFICATE.search(chain) is None:
         raise Invalid(
@@ -92,31 +77,34 @@ def check_pair(certificate: Path, key: Path | None) -> None:
         )
     if key is not None and _KEY.search(_read("--tls-key", key)) is None:
         raise Invalid(f"--tls-key {key}: it contains no private key", remedy="name the certificate's key in PEM")
-    holder = f"--tls-certificate {certificate}" if key is None else f"--tls-key {key}"
+    key_file = f"--tls-certificate {certificate}" if key is None else f"--tls-key {key}"
 
     def ask() -> str:
         raise Invalid(
-            f"{holder}: the key is encrypted, and a collector cannot ask for its password",
+            f"{key_file}: the key is encrypted, and a collector cannot ask for its password",
             remedy="decrypt it into a file that only the collector can read: openssl pkey -in KEY -out PLAIN",
         )
 
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=ask)
+        context.load_cert_chain(certificate, key, password=ask)
     except ssl.SSLError as error:
         if error.reason in _MISMATCHES:
             raise Invalid(
-                f"{holder}: it is not the key of the first certificate in {certificate}",
+                f"{key_file}: it is not the key of the first certificate in {certificate}",
                 remedy="name a certificate and its own key; in a chain the certificate itself comes first",
             ) from error
+        damaged = key_file if _is_certificate(certificate) else f"--tls-certificate {certificate}"
         raise Invalid(
-            f"{holder if _can_be_read(certificate) else f'--tls-certificate {certificate}'}: its content is damaged",
+            f"{damaged}: its content is damaged",
             remedy="name a file that `openssl x509`, or for a key `openssl pkey`, can read",
         ) from error
+    return context
 
 
-def _can_be_read(certificate: Path) -> bool:
+def _is_certificate(path: Path) -> bool:
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(certificate)
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
     except OSError:  # includes ssl.SSLError
         return False
     return True

@@ -5,15 +5,15 @@
     agents = ["web-*"]
     sha256 = "..."                              # of the whole token
     created_at = "2026-01-01T00:00:00.000000+00:00"
-    expires_at = "..."                          # if it ends by itself
+    expires_at = "..."                          # optional
     note = "..."
 
-A token is ``hft_{id}_{secret}`` with 256 random bits, shown once and kept nowhere: so a plain hash is enough, there is
-nothing to guess. The id finds the row; the hash is compared in constant time. Several tokens may be for one agent,
-which is how they are rotated: add, hand out, revoke.
+A token is ``hft_{id}_{secret}`` with 256 random bits, shown once and not stored: it cannot be guessed, so a plain hash
+is enough. The id finds the row; the hash is compared in constant time. Several tokens may be for one agent: to rotate
+them, add one, distribute it, and revoke the other.
 
-Errors: ``NotFound`` and ``Invalid`` for a file that cannot be used. A file that turns bad while a collector runs leaves
-the tokens as they were, and is reported.
+Errors: ``NotFound`` and ``Invalid`` for a file that cannot be used. If the file becomes unusable while a collector
+runs, the collector keeps its tokens and reports the problem.
 """
 
 import fcntl
@@ -28,13 +28,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field, StringConstraints, TypeAdapter, ValidationError
 
 from holdfast.base.aio import blocking
 from holdfast.base.clock import Clock, iso, parse_iso
-from holdfast.base.drafts import create
+from holdfast.base.drafts import PRIVATE, Stamp, replacing, stamp
 from holdfast.base.errors import Invalid, NotFound, Refused
 from holdfast.base.ids import Ambient
+from holdfast.base.record import Timestamp
 from holdfast.base.telemetry import logger
 from holdfast.telemetry.identity import fits
 
@@ -42,19 +45,19 @@ _TOKEN = re.compile(r"hft_([0-9a-f]{8})_[0-9a-f]{64}")
 _HEADER = (
     "# Tokens of agents, by their hashes. `holdfast tokens` writes it; collectors read it again when it changes.\n"
 )
-_NOBODY = hashlib.sha256(b"").hexdigest()
+_NO_TOKEN = hashlib.sha256(b"").hexdigest()
 
 _log = logger("server.tokens")
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    token_id: str
-    agents: tuple[str, ...]
+    token_id: Annotated[str, Field(alias="id")]
+    agents: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(min_length=1)]
     """Patterns of agent ids: ``*`` and ``?`` stand for any characters."""
-    sha256: str
+    sha256: Annotated[str, StringConstraints(to_lower=True, pattern="^[0-9a-fA-F]{64}$")]
     created_at: str
-    expires_at: str | None = None
+    expires_at: Timestamp | None = None
     note: str = ""
 
     def allows(self, agent_id: str) -> bool:
@@ -62,6 +65,9 @@ class Token:
 
     def expired(self, now_ns: int) -> bool:
         return self.expires_at is not None and parse_iso(self.expires_at) <= now_ns
+
+
+_ROW = TypeAdapter(Token)
 
 
 class Table:
@@ -72,10 +78,10 @@ class Table:
         self._by_id = {token.token_id: token for token in tokens}
 
     def find(self, secret: str, now_ns: int) -> Token | None:
-        """The token whose hash this text has. Takes as long for a wrong one as for a right one."""
+        """The token with the hash of this text. Takes as long for a wrong one as for a right one."""
         shape = _TOKEN.fullmatch(secret)
         token = self._by_id.get(shape[1]) if shape is not None else None
-        expected = _NOBODY if token is None else token.sha256
+        expected = _NO_TOKEN if token is None else token.sha256
         same = hmac.compare_digest(hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest(), expected)
         return token if token is not None and same and not token.expired(now_ns) else None
 
@@ -87,9 +93,9 @@ class TokenFile:
         self.path = path
         self.table = Table(())
         self.problem: str | None = None
-        """Why the file as it is now cannot be used; the table is then that of an earlier reading."""
+        """Why the current file cannot be used; the table is then that of an earlier reading."""
         self._clock = clock
-        self._seen: tuple[int, ...] | None = None
+        self._seen: Stamp = None
 
     def authenticate(self, secret: str) -> Token | None:
         return self.table.find(secret, self._clock.wall_ns())
@@ -100,15 +106,15 @@ class TokenFile:
         return sum(not token.expired(now) for token in self.table.tokens)
 
     async def load(self) -> None:
-        """Read it for the first time: a file that cannot be used is an error."""
-        self._seen = await blocking(_stamp, self.path)
+        """Read the file at the start, when a problem is an error."""
+        self._seen = await blocking(stamp, self.path)
         self.table = Table(await blocking(read_tokens, self.path))
 
     async def refresh(self) -> bool:
-        """Read it again if it has changed. Never raises; says whether there is a new table."""
-        stamp = await blocking(_stamp, self.path)
-        if stamp == self._seen:
-            self.problem = None  # it was away, or bad, and is again what was read last
+        """Read the file again if it has changed. Returns whether there is a new table; never raises."""
+        found = await blocking(stamp, self.path)
+        if found == self._seen:
+            self.problem = None  # the file that was read last is in place again
             return False
         try:
             table = Table(await blocking(read_tokens, self.path))
@@ -117,17 +123,9 @@ class TokenFile:
                 _log.error("tokens stay as they were: %s", error)
             self.problem = str(error)
             return False
-        self._seen, self.table, self.problem = stamp, table, None
+        self._seen, self.table, self.problem = found, table, None
         _log.info("tokens were read again: %d", len(table.tokens))
         return True
-
-
-def _stamp(path: Path) -> tuple[int, ...] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def read_tokens(path: Path) -> tuple[Token, ...]:
@@ -157,23 +155,14 @@ def read_tokens(path: Path) -> tuple[Token, ...]:
 
 def _token(path: Path, row: Any) -> Token:
     try:
-        agents = row["agents"]
-        token = Token(
-            str(row["id"]),
-            tuple(agents),
-            str(row["sha256"]).lower(),
-            str(row["created_at"]),
-            row.get("expires_at"),
-            str(row.get("note", "")),
-        )
-        token.expired(0)
-        right = isinstance(agents, list) and all(isinstance(each, str) and each for each in agents)
-        if not right or not re.fullmatch(r"[0-9a-f]{64}", token.sha256):
-            raise ValueError("agents are a list of patterns, sha256 has 64 hexadecimal digits")
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        token = _ROW.validate_python(row)
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, problem["loc"]))
         raise Invalid(
-            f"token file {path}: a token cannot be used: {error}", remedy="remove it, or add it anew"
-        ) from error
+            f"token file {path}: a token cannot be used: {where}: {problem['msg']}",
+            remedy="remove it, or replace it by a new token",
+        ) from None
     return token
 
 
@@ -185,7 +174,7 @@ def add_token(
     note: str = "",
     lifetime_ns: int | None = None,
 ) -> tuple[Token, str]:
-    """The new row, and the token itself, which is not kept. Creates the file if there is none."""
+    """The new row, and the token itself, which is not stored. Creates the file if there is none."""
     if not agents or not all(agents):
         raise Invalid("a token is for the agents of at least one pattern", remedy="give --agents, such as 'web-*'")
     for pattern in agents:
@@ -209,18 +198,18 @@ def add_token(
 def revoke_token(path: Path, token_id: str) -> Token:
     with _editing(path):
         tokens = read_tokens(path)
-        gone = next((token for token in tokens if token.token_id == token_id), None)
-        if gone is None:
+        revoked = next((token for token in tokens if token.token_id == token_id), None)
+        if revoked is None:
             raise NotFound(f"token file {path}: there is no token {token_id}", remedy="see `holdfast tokens list`")
-        _write(path, tuple(token for token in tokens if token is not gone))
-    return gone
+        _write(path, tuple(token for token in tokens if token is not revoked))
+    return revoked
 
 
 @contextmanager
 def _editing(path: Path) -> Iterator[None]:
-    """One editor at a time. The lock is on the folder, since the file itself is replaced.
+    """One editor at a time. The lock is on the directory, because the file itself is replaced.
 
-    A link is refused: in a folder that others can write to it may lead anywhere.
+    A link is refused: in a directory that others can write to it may lead anywhere.
     """
     try:
         folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
@@ -237,23 +226,21 @@ def _editing(path: Path) -> Iterator[None]:
 
 
 def _write(path: Path, tokens: tuple[Token, ...]) -> None:
-    """Replace the file whole: a collector reads the old one or the new one, with the rights that it had."""
-    new = path.with_name(f".{path.name}.new")
-    with os.fdopen(create(new), "w", encoding="utf-8") as out:
-        _like(path, out.fileno())
+    """Replace the file whole: a collector reads the old one or the new one."""
+    with replacing(path, PRIVATE) as draft, draft.open("w", encoding="utf-8") as out:
+        _copy_owner(path, out.fileno())
         out.write(_HEADER + "".join(map(_row, tokens)))
         out.flush()
         os.fsync(out.fileno())
-    new.replace(path)
 
 
-def _like(path: Path, new: int) -> None:
+def _copy_owner(path: Path, new: int) -> None:
     """Keep owner, group and mode: the collector may run as another user."""
     try:
         before = path.stat()
     except FileNotFoundError:
         return
-    with suppress(PermissionError):  # only root gives files away, and then the collector's own user does not edit
+    with suppress(PermissionError):  # only root may change the owner
         os.fchown(new, before.st_uid, before.st_gid)
     os.fchmod(new, stat.S_IMODE(before.st_mode))
 

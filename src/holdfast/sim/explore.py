@@ -16,10 +16,10 @@ Time moves only when no request is in flight, so a scenario that is explored sho
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 from holdfast.base.errors import HoldfastError, Invalid
 from holdfast.sim.history import Trace
@@ -62,17 +62,8 @@ class Exploration:
     """Courses that came to a point where another had been."""
     found: Counterexample | None = None
 
-    @classmethod
-    def of(cls, figures: Mapping[str, Any]) -> Self:
-        """From its form in JSON."""
-        found = figures["found"]
-        example = None if found is None else Counterexample(tuple(found["choices"]), found["violations"])
-        return cls(figures["states"], figures["paths"], figures["pruned"], example)
 
-
-def explore(
-    scenario: Scenario, limits: Limits, *, progress: Callable[[Exploration], None] | None = None
-) -> Exploration:
+def explore(scenario: Scenario, limits: Limits) -> Exploration:
     """Follow every course of events, up to the first that breaks a rule."""
     result = Exploration()
     memory = _Memory()
@@ -89,8 +80,6 @@ def explore(
         result.states = len(memory.points)
         if result.found is not None:
             return result
-        if progress is not None:
-            progress(result)
         while path and path[-1].exhausted:
             path.pop()
         if not path:

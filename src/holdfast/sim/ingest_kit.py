@@ -1,10 +1,10 @@
 """What the scenarios of ingest share: frames as small as can be, answers to senders, stores out of service."""
 
 import asyncio
-import json
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from holdfast.base.errors import Unavailable
 from holdfast.base.ids import Ambient
@@ -13,10 +13,11 @@ from holdfast.objects.place import Place
 from holdfast.objects.store import OVERWRITE, Lost, Meta, Mode, NotModified, Object, Store, Version, Written
 from holdfast.sim.history import Done, Operation, Outcome
 from holdfast.sim.world import Process
-from holdfast.telemetry.accept.accept import Accepted, Answer, FrameHead, Submission
+from holdfast.telemetry.accept.accept import Accepted, Answer, Submission, submission_of
 from holdfast.telemetry.accept.authority import Acceptance, Authority
 from holdfast.telemetry.accept.manifest import AcceptedManifest
-from holdfast.telemetry.identity import BatchIdentity
+from holdfast.telemetry.frame import decode, encode, pack
+from holdfast.telemetry.records import Gauge
 
 PLACE = Place("memory", "", "sim", "")
 
@@ -37,19 +38,11 @@ def authority(acceptance: Acceptance = Acceptance.S3_MANIFEST) -> Authority:
     return Authority("authority", PLACE, acceptance, "2026-01-01T00:00:00.000000+00:00")
 
 
+@lru_cache(maxsize=1024)
 def submission(number: int, variant: int = 0) -> Submission:
     """Batch ``number`` of the one agent; variants of a batch are other bytes under the same identity."""
-    identity = BatchIdentity("agent", "boot", number * 10, number * 10 + 9)
-    frame = [identity.agent_id, identity.boot_id, identity.seq_start, identity.seq_end, variant]
-    return Submission.of(identity, json.dumps(frame).encode(), records={"metrics": 10})
-
-
-def inspect(body: bytes) -> FrameHead | None:
-    try:
-        agent_id, boot_id, seq_start, seq_end, _ = json.loads(body)
-    except ValueError:
-        return None
-    return FrameHead(BatchIdentity(agent_id, boot_id, seq_start, seq_end))
+    body = encode(pack("agent", "boot", [Gauge("load", variant, 1)] * 10, seq_start=number * 10))
+    return submission_of(body, decode(body))
 
 
 def show(answer: Answer) -> Answered:

@@ -1,25 +1,30 @@
-"""Many seeds on several cores: runners are processes that take shares of the work until none is left.
+"""Many seeds on several cores: processes that take shares of the work until none is left.
 
-Runners work under a fixed hash seed. They end with the pool, whatever happens. Their errors appear on standard error.
+The processes have a fixed hash seed: no run may depend on it, and one that does can still be replayed. They end with
+the pool, whatever happens.
 
 Scenarios that share a time take turns of about half a second, with at least one seed: a seed of one takes a thousand
 times as long as a seed of another, so turns of equally many seeds would starve the quick ones.
 """
 
 import asyncio
-import json
+import multiprocessing
 import os
-import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+import signal
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
 from itertools import count
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
-from holdfast.base.errors import HoldfastError, Invalid
-from holdfast.sim.explore import Choices, Exploration, Limits
-from holdfast.sim.run import Totals
+from holdfast.base.clock import SystemClock
+from holdfast.base.errors import HoldfastError
+from holdfast.sim.run import Run, Totals, naming_mistakes, simulate
+from holdfast.sim.scenario import find
+
+T = TypeVar("T")
 
 HASH_SEED = 0
 SHARE = 20
@@ -27,7 +32,6 @@ SHARE = 20
 TURN_S = 0.5
 MOST_SEEDS = 200
 """Per turn."""
-_LONGEST_LINE = 1 << 28
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,101 +47,92 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """One run with its history."""
+    """One run with its history, as text."""
 
     totals: Totals
     settings: str
     violations: list[str]
     history: list[str]
-    """What processes did and what befell them, without their requests."""
+    """What happened to processes and operations, without their requests."""
     trace: list[str]
 
+    @classmethod
+    def of(cls, run: Run) -> Self:
+        totals = Totals()
+        totals.include(run)
+        history = [str(event) for event in run.trace.events if isinstance(event.subject, str)]
+        return cls(totals, str(run.scenario), run.violations, history, list(run.trace.lines()))
 
-class Remote(Exception):
-    """The traceback of an error in a runner, as text; for ``--verbose``."""
 
-    def __str__(self) -> str:
-        return f"in a runner of the simulator\n{self.args[0]}"
+class Pool:
+    """Processes that run seeds, for as long as its context lasts."""
 
-
-class Runner:
-    """One process that runs seeds, for as long as its context lasts."""
-
-    def __init__(self, hash_seed: int = HASH_SEED) -> None:
-        self._hash_seed = hash_seed
+    def __init__(self, jobs: int = 1, *, hash_seed: int = HASH_SEED) -> None:
+        self._executor = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _ignore_interrupts)
+        self._environment = {"PYTHONHASHSEED": str(hash_seed)}
 
     async def __aenter__(self) -> Self:
-        self._process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "holdfast.sim.runner",
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            env={**os.environ, "PYTHONHASHSEED": str(self._hash_seed)},
-            limit=_LONGEST_LINE,
-            start_new_session=True,  # Ctrl-C goes to the parent alone
-        )
+        self._before = {name: os.environ.get(name) for name in self._environment}
+        os.environ.update(self._environment)  # processes are started when they are needed, and inherit it
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with suppress(ProcessLookupError):
-            self._process.kill()
-        gone = asyncio.ensure_future(self._process.wait())
-        try:
-            await asyncio.shield(gone)
-        except asyncio.CancelledError:
-            await gone  # it was killed, so this takes a moment; who leaves before leaves an open pipe behind
-            raise
+        for name, value in self._before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+        for process in multiprocessing.active_children():
+            process.kill()
+        self._executor.shutdown(cancel_futures=True)
 
     async def run(self, task: Task) -> Totals:
-        return _totals(await self._ask("run", **asdict(task)))
+        return await self._call(_run, task)
 
     async def replay(self, scenario: str, seed: int) -> Replayed:
-        return _replayed(await self._ask("replay", scenario=scenario, seed=seed))
+        return await self._call(_replay, scenario, seed)
 
-    async def explore(self, scenario: str, limits: Limits) -> AsyncIterator[Exploration]:
-        """How far it has come, now and then; the last one is the result."""
-        answer = await self._ask("explore", scenario=scenario, limits=asdict(limits))
-        while not answer.pop("finished"):
-            yield Exploration.of(answer)
-            answer = await self._hear("explore")
-        yield Exploration.of(answer)
+    async def _call(self, function: Callable[..., T], *args: Any) -> T:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
+        except BrokenProcessPool as error:
+            raise HoldfastError(
+                "a process of the simulator died", remedy="run with --jobs 1, and look at what it printed above"
+            ) from error
 
-    async def follow(self, scenario: str, limits: Limits, choices: Choices) -> Replayed:
-        return _replayed(await self._ask("follow", scenario=scenario, limits=asdict(limits), choices=choices))
 
-    async def _ask(self, what: str, **request: Any) -> dict[str, Any]:
-        if self._process.stdin is not None:
-            with suppress(ConnectionError):  # that it has died is noticed when it does not answer
-                self._process.stdin.write(json.dumps({"do": what, **request}).encode() + b"\n")
-                await self._process.stdin.drain()
-        return await self._hear(what)
+def _ignore_interrupts() -> None:
+    """Ctrl-C goes to all processes of a terminal; the pool ends its own."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
-    async def _hear(self, what: str) -> dict[str, Any]:
-        line = await self._process.stdout.readline() if self._process.stdout is not None else b""
-        if not line:
-            raise HoldfastError(f"a runner of the simulator died over {what}", remedy="see what it printed above")
-        answer: dict[str, Any] = json.loads(line)
-        if "invalid" in answer:
-            cause = answer.get("traceback")
-            raise Invalid(answer["invalid"], remedy=answer["remedy"]) from (Remote(cause) if cause else None)
-        return answer
+
+def _run(task: Task) -> Totals:
+    kind, clock, totals = find(task.scenario), SystemClock(), Totals()
+    began_ns = clock.monotonic_ns()
+    for seed in range(task.first, task.first + task.count):
+        if task.within_s is not None and totals.runs and clock.monotonic_ns() - began_ns > task.within_s * 1e9:
+            break
+        with naming_mistakes(f"{task.scenario}, seed {seed}"):
+            totals.include(simulate(kind, seed))
+    return totals
+
+
+def _replay(scenario: str, seed: int) -> Replayed:
+    with naming_mistakes(f"{scenario}, seed {seed}"):
+        return Replayed.of(simulate(find(scenario), seed))
 
 
 async def run_all(
     tasks: Iterable[Task], done: Callable[[Task, Totals], None], *, jobs: int, hash_seed: int = HASH_SEED
 ) -> None:
-    """Run every task, and give ``done`` its sums. The next task is taken when a runner is free."""
+    """Run every task, and call ``done`` with its sums. The next task is taken when a process is free."""
     source = iter(tasks)
 
-    async def work() -> None:
-        async with Runner(hash_seed) as runner:
-            for task in source:
-                done(task, await runner.run(task))
+    async with Pool(jobs, hash_seed=hash_seed) as pool, asyncio.TaskGroup() as group:
 
-    async with asyncio.TaskGroup() as group:
+        async def work() -> None:
+            for task in source:
+                done(task, await pool.run(task))
+
         for _ in range(jobs):
             group.create_task(work())
 
@@ -152,13 +147,3 @@ def turns(scenarios: Sequence[str], first_seed: int) -> Iterator[Task]:
     for number in count():
         for name in scenarios:
             yield Task(name, first_seed + number * MOST_SEEDS, MOST_SEEDS, TURN_S if number else 0.0)
-
-
-def _totals(answer: dict[str, Any]) -> Totals:
-    broken = {int(seed): violations for seed, violations in answer.pop("broken").items()}  # keys of JSON are text
-    return Totals(**answer, broken=broken)
-
-
-def _replayed(answer: dict[str, Any]) -> Replayed:
-    settings, *lists = (answer.pop(name) for name in ("settings", "violations", "history", "trace"))
-    return Replayed(_totals(answer), settings, *lists)

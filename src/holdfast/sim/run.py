@@ -1,9 +1,14 @@
-"""One scenario under one seed, and the sums over many."""
+"""One scenario under one seed, the sums over many seeds, and errors of a scenario's own code."""
 
+import traceback
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Self
 
+from holdfast.base.errors import HoldfastError, Invalid
 from holdfast.sim.history import Open, Trace
 from holdfast.sim.loop import SimLoop
 from holdfast.sim.scenario import Scenario
@@ -68,6 +73,10 @@ class Totals:
     tally: dict[str, int] = field(default_factory=dict)
     broken: dict[int, list[str]] = field(default_factory=dict)
 
+    @property
+    def faults(self) -> int:
+        return sum(self.tally.values())
+
     def include(self, run: Run) -> None:
         self.add(
             Totals(
@@ -88,3 +97,27 @@ class Totals:
         for kind, count in other.tally.items():
             self.tally[kind] = self.tally.get(kind, 0) + count
         self.broken |= other.broken
+
+
+_HOLDFAST = Path(__file__).resolve().parents[1]
+
+
+@contextmanager
+def naming_mistakes(scenario: str) -> Iterator[None]:
+    """Turn an error of the scenario's own code into ``Invalid``, which names the scenario and the place."""
+    try:
+        yield
+    except HoldfastError:
+        raise
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        remedy = "mend the scenario; --verbose shows the traceback"
+        raise Invalid(f"scenario {scenario}: {what}, {_place(error)}", remedy=remedy) from error
+
+
+def _place(error: Exception) -> str:
+    """The innermost frame that is not in Holdfast, or else the innermost frame."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if _HOLDFAST not in Path(frame.filename).parents]
+    last = (own or frames)[-1]
+    return f"in {last.name}, {Path(last.filename).name} line {last.lineno}"

@@ -1,4 +1,4 @@
-"""One in-memory DuckDB, sandboxed: no network, no extensions, no files outside the directories it is given.
+"""One in-memory DuckDB, sandboxed: no network, no extensions, no files outside its scratch directory.
 
 * It keeps to ``memory_limit`` and spills into its own subdirectory of the session's scratch directory.
 * ``open`` locks all settings before the first statement, so no statement can widen the sandbox.
@@ -7,12 +7,10 @@
 * SQL written by users gets a ``Duck`` of its own. It never shares one with statements of ours.
 
 Errors: ``SqlFailed`` (fix the statement) if DuckDB rejects a statement, ``OutOfMemory`` if the memory limit is too
-small even with spilling, ``MissingFile`` if a file named in a statement is gone.
+small even with spilling, ``MissingFile`` if a file named in a statement is missing.
 """
 
-import asyncio
 import os
-import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,7 +20,7 @@ import duckdb
 import pyarrow as pa
 from pydantic import ByteSize, TypeAdapter
 
-from holdfast.base.aio import blocking
+from holdfast.base.aio import blocking, interruptible
 from holdfast.base.errors import HoldfastError, Invalid, Refused
 
 T = TypeVar("T")
@@ -34,8 +32,6 @@ ERROR_LINES, ERROR_LINE_CHARACTERS = 8, 300
 """How much of DuckDB's error message is passed on."""
 BATCH_ROWS = 10_000
 """Rows of a streamed result that are in memory at a time."""
-INTERRUPT_EVERY_SECONDS = 0.05
-"""An interrupt that arrives before the statement has started has no effect, so it is repeated."""
 _BYTES = TypeAdapter(ByteSize)
 
 
@@ -57,7 +53,7 @@ class OutOfMemory(Invalid):
 
 
 class MissingFile(HoldfastError):
-    """A file named in a statement is gone. The caller that placed it there fetches it again."""
+    """A file named in a statement is missing. The caller that placed it there fetches it again."""
 
     kind = "unavailable"
 
@@ -71,17 +67,14 @@ class Statement(NamedTuple):
 
 
 class Duck:
-    def __init__(
-        self, folder: Path, *, memory_limit: str = "256MB", readable: Sequence[Path] = (), spill: str = "spill"
-    ) -> None:
-        """``folder`` is the scratch directory, which may be shared by databases that spill into different
-        subdirectories; ``readable`` are further directories whose files it may read.
+    def __init__(self, folder: Path, *, memory_limit: str = "256MB", spill: str = "spill") -> None:
+        """``folder`` is the scratch directory, the only one whose files it may read. Databases that spill into
+        different subdirectories may share it.
         """
         self.folder = folder
         self.memory_bytes = 0
         """The memory limit in bytes, as DuckDB reports it; known once the database is open."""
         self._memory_limit = memory_limit
-        self._readable = (folder, *readable)
         self._spill = folder / spill
         self._root: duckdb.DuckDBPyConnection | None = None
 
@@ -114,13 +107,13 @@ class Duck:
         (found,) = root.execute("SELECT current_setting('memory_limit')").fetchall()
         self.memory_bytes = int(_BYTES.validate_python(found[0]))
         threads = min(os.cpu_count() or 1, max(1, self.memory_bytes // THREAD_BYTES))
+        folder = _quoted(f"{self.folder}/")
         # Values are written into the text: DuckDB imports pandas, where it is installed, to bind its first parameter.
-        folders = ", ".join(_quoted(f"{each}/") for each in self._readable)
         root.execute(
             f"SET GLOBAL TimeZone = 'UTC'; SET threads = {threads:d}; "
             f"SET temp_directory = {_quoted(str(self._spill))}; "
-            "SET GLOBAL parquet_metadata_cache = true; "  # files in these directories never change
-            f"SET allowed_directories = [{folders}]; SET enable_external_access = false; SET lock_configuration = true"
+            "SET GLOBAL parquet_metadata_cache = true; "  # files in this directory never change
+            f"SET allowed_directories = [{folder}]; SET enable_external_access = false; SET lock_configuration = true"
         )
 
     async def close(self) -> None:
@@ -198,27 +191,16 @@ class Duck:
 
 async def _interruptible(cursor: "duckdb.DuckDBPyConnection", work: Callable[[], T]) -> T:
     """Run ``work`` in a worker thread. If the caller is cancelled, ``work`` has ended, or never runs, afterwards."""
-    started = threading.Lock()
 
     def run() -> T:
-        if not started.acquire(blocking=False):
-            raise Refused("the caller was cancelled while its statement waited for a thread")
         with _errors_translated():
             return work()
 
-    call = asyncio.ensure_future(blocking(run))
-    try:
-        return await asyncio.shield(call)
-    except asyncio.CancelledError:
-        if started.acquire(blocking=False):
-            call.cancel()
-        while not call.done():
-            with suppress(duckdb.Error):  # it ended just now and closed its cursor
-                cursor.interrupt()
-            await asyncio.wait([call], timeout=INTERRUPT_EVERY_SECONDS)
-        if not call.cancelled():
-            call.exception()  # of the interrupted statement: asyncio reports exceptions that are never retrieved
-        raise
+    def interrupt() -> None:
+        with suppress(duckdb.Error):  # it ended just now and closed its cursor
+            cursor.interrupt()
+
+    return await interruptible(interrupt, run)
 
 
 @contextmanager

@@ -49,7 +49,7 @@ class Session:
 
     def _opened(self, scratch: Scratch) -> Duck:
         spill = f"spill-{len(self._databases)}"
-        duck = Duck(scratch.path, memory_limit=self._memory_limit, readable=self.files.folders, spill=spill)
+        duck = Duck(scratch.path, memory_limit=self._memory_limit, spill=spill)
         duck.open()
         self._databases.append(duck)
         return duck
@@ -68,7 +68,6 @@ class Session:
         try:
             for duck in self._databases:
                 await duck.close()
-            await self.files.close()
         finally:
             await blocking(_remove, scratch)
 

@@ -1,4 +1,4 @@
-"""Who sent which records: the exact (agent, boot, first sequence number, last sequence number) of a batch.
+"""The identity of a batch: exactly (agent, boot, first sequence number, last sequence number).
 
 Bounds are inclusive. Two batches whose ranges overlap without being equal are two identities (correction 10): an agent
 cuts a batch once and never again, and derived data counts each (agent, boot, sequence number) once.
@@ -12,7 +12,7 @@ from functools import lru_cache
 from holdfast.base.errors import Invalid
 
 MAX_AGENT_BYTES = 120
-"""In hexadecimal, with its label, it is still one name that every file system can hold."""
+"""In hexadecimal, with a label, it is still short enough for a file name."""
 MAX_BOOT_BYTES = 64
 MAX_SEQ = 2**63 - 1
 
@@ -29,9 +29,14 @@ class BatchIdentity:
         check_name("boot id", self.boot_id, MAX_BOOT_BYTES)
         if not 0 <= self.seq_start <= self.seq_end <= MAX_SEQ:
             raise Invalid(
-                f"batch of {self.agent_id}: sequence numbers {self.seq_start} to {self.seq_end} are no range",
+                f"batch of {self.agent_id}: sequence numbers {self.seq_start} to {self.seq_end} are not a range",
                 remedy=f"number records upwards, from 0 to at most {MAX_SEQ}",
             )
+
+    @property
+    def numbers(self) -> int:
+        """How many sequence numbers the range has."""
+        return self.seq_end - self.seq_start + 1
 
     @property
     def manifest_id(self) -> str:
@@ -39,12 +44,17 @@ class BatchIdentity:
         text = "\x00".join((self.agent_id, self.boot_id, str(self.seq_start), str(self.seq_end)))
         return hashlib.sha256(text.encode()).hexdigest()
 
+    def overlaps(self, other: "BatchIdentity") -> bool:
+        """Whether the ranges of both have a number in common. An identity overlaps itself."""
+        same = (self.agent_id, self.boot_id) == (other.agent_id, other.boot_id)
+        return same and self.seq_start <= other.seq_end and other.seq_start <= self.seq_end
+
     def __str__(self) -> str:
         return f"{self.agent_id}/{self.boot_id} {self.seq_start}-{self.seq_end}"
 
 
 def check_name(what: str, name: str, limit: int) -> str:
-    """The name, if it is printable and its hexadecimal form fits into a key."""
+    """The name, if it is printable and its hexadecimal form is short enough for a key."""
     if not name:
         raise Invalid(f"{what}: it is empty", remedy=f"give a name of 1 to {limit} bytes")
     size = len(name.encode("utf-8", "surrogatepass"))
@@ -56,7 +66,7 @@ def check_name(what: str, name: str, limit: int) -> str:
 
 
 def check_sender(agent_id: str) -> str:
-    """The id, if an agent can send under it: a header says it too, and headers have no spaces at their ends."""
+    """The id, if it is valid for an agent. It is sent in a header too, and headers cannot begin or end with a space."""
     if agent_id != agent_id.strip(" "):
         raise Invalid(f"agent id {agent_id!r} begins or ends with a space", remedy="leave the space out")
     return check_name("agent id", agent_id, MAX_AGENT_BYTES)
@@ -64,5 +74,5 @@ def check_sender(agent_id: str) -> str:
 
 @lru_cache(maxsize=4096)
 def fits(agent_id: str, pattern: str) -> bool:
-    """Whether a pattern is for this agent: ``*`` and ``?`` stand for any characters, everything else for itself."""
+    """Whether a pattern matches this agent: ``*`` and ``?`` are wildcards, every other character is literal."""
     return fnmatchcase(agent_id, pattern.replace("[", "[[]"))

@@ -1,8 +1,8 @@
-"""The records that telemetry is made of: what a user builds, and what a batch gives back.
+"""The records of telemetry: gauges, counters, histograms, logs and alerts.
 
-A record says what was seen and when; it knows neither its sequence number nor its agent, which belong to the batch.
-Every record is checked when it is made (``Invalid``), so that whatever exists can be encoded, and comes back as it was:
-each float64 to its last bit, whole numbers as ``int``, text as it was written. Labels are an unordered set of pairs.
+A record has values and a time. Its sequence number and its agent belong to the batch. Every record is checked when it
+is made (``Invalid``), so that every existing record can be encoded and is decoded as it was: each float64 to its last
+bit, whole numbers as ``int``, text unchanged. Labels are an unordered set of pairs.
 """
 
 import struct
@@ -78,10 +78,10 @@ class Counter(_Sample):
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """How many observations fell into each bucket: ``counts[i]`` of those up to ``bounds[i]`` and above the bound
-    before it, and in the last place of those above every bound. Counts are per bucket, and of what was observed since
-    the histogram of the same series before it. With ``cumulative`` they are of all that the sender has observed since
-    it started: ``Client`` sends the differences, because batches hold no other."""
+    """How many observations are in each bucket: ``counts[i]`` is the number of those up to ``bounds[i]`` and above the
+    bound before it; the last one is the number above every bound. Counts are per bucket, of the observations since the
+    previous histogram of the series. With ``cumulative`` they are of all observations since the sender started;
+    ``Client`` then sends the differences, because batches have only those."""
 
     name: str
     bounds: tuple[float, ...]
@@ -115,7 +115,7 @@ class Histogram:
         return sum(self.counts)
 
     def since(self, before: "Histogram") -> "Histogram":
-        """What was observed since an earlier cumulative histogram of the series. Counts that fell were reset."""
+        """The observations since an earlier cumulative histogram of the series; all of them if the source restarted."""
         steps = [now - then for now, then in zip(self.counts, before.counts, strict=True)]
         if min(steps) < 0:
             return replace(self, cumulative=False)
@@ -138,7 +138,7 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """A change of an alert's state. ``value`` is what made it change, if there is such a value."""
+    """A change of an alert's state. ``value`` is the value that caused the change, if there is one."""
 
     name: str
     state: State
@@ -153,7 +153,7 @@ class Alert:
         check_labels(self.name, self.labels)
         check_whole(f"{self.name}: time_ns", self.time_ns, INT64_MIN)
         if self.state not in State.__members__.values():
-            raise Invalid(f"{self.name}: {self.state!r} is no state of an alert")
+            raise Invalid(f"{self.name}: {self.state!r} is not a state of an alert")
         object.__setattr__(self, "state", State(self.state))
         if self.value is not None:
             object.__setattr__(self, "value", float(self.value))
@@ -167,9 +167,9 @@ Cumulative = dict[tuple[object, ...], Histogram]
 
 
 def differences(records: Iterable[Record], latest: Cumulative) -> tuple[list[Record], Cumulative]:
-    """The records to send, with what was observed between cumulative histograms in their place; and the ones that are
-    the latest now. As of a counter, the first one of a series only says where counting begins, and so does the first
-    one with other bounds."""
+    """The records to send, with the differences in place of cumulative histograms; and the latest cumulative histogram
+    of each series in ``records``. Of the first histogram of a series, and the first with other bounds, there is no
+    difference yet."""
     sent: list[Record] = []
     seen: Cumulative = {}
     for record in records:

@@ -32,20 +32,19 @@ def test_flags_beat_environment_beats_file_beats_default(tmp_path: Path) -> None
     }
 
 
-def test_text_becomes_the_type_of_the_setting(tmp_path: Path) -> None:
+def test_text_becomes_the_type_of_the_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
     environ = {
         "HOLDFAST_S3__ALLOW_HTTP": "true",
         "HOLDFAST_RETRY__DEADLINE_MS": "1500",
-        "HOLDFAST_CACHE__DIR": "cache",
+        "HOLDFAST_CACHE__DIR": "~/cache",
         "HOLDFAST_CACHE__MAX_BYTES": "2GiB",
-        "HOLDFAST_S3__SSE": "aws:kms",
     }
     settings = load(environ=environ, folder=tmp_path)
-    assert settings.s3.allow_http is True
-    assert settings.retry.deadline_ms == 1500
-    assert settings.cache.dir == Path("cache")
-    assert settings.cache.max_bytes == 2 * 1024**3
-    assert settings.s3.sse == "aws:kms"
+    assert (settings.s3.allow_http, settings.retry.deadline_ms) == (True, 1500)
+    assert (settings.cache.dir, settings.cache.max_bytes) == (tmp_path / "cache", 2 * 1024**3)
+    with pytest.raises(Invalid, match=r"^environment: cache\.dir: .*home directory"):
+        load(environ={"HOLDFAST_CACHE__DIR": "~no-such-user/cache"}, folder=tmp_path)
 
 
 def test_the_file_may_be_named_by_flag_or_variable(tmp_path: Path) -> None:
@@ -75,11 +74,6 @@ def test_the_file_may_be_named_by_flag_or_variable(tmp_path: Path) -> None:
         ("[retry]\nattempts = 0\n", "retry.attempts: Input should be greater than or equal to 1", "correct"),
         ("[s3]\nsse = 'rot13'\n", "s3.sse: Input should be 'none', 'AES256' or 'aws:kms'", "correct"),
         (
-            "[ingest]\nlive_bytes = 'lots'\n",
-            "ingest.live_bytes: this is not a number of bytes",
-            "write 268435456 or 256MiB",
-        ),
-        (
             "[ingest]\nlive_bytes = '5quux'\n",
             "ingest.live_bytes: this is not a number of bytes",
             "write 268435456 or 256MiB",
@@ -87,15 +81,15 @@ def test_the_file_may_be_named_by_flag_or_variable(tmp_path: Path) -> None:
         ("[ingest]\nlisten = ''\n", "ingest.listen: this is empty", "correct"),
         (
             '[ingest]\ncollector_id = "a\\tb"\n',
-            "ingest.collector_id: it contains control characters or others that cannot be printed",
+            "ingest.collector_id: it contains characters that cannot be printed",
             "correct",
         ),
         ("store = ''\n", "store.uri: this is empty", "name a store, such as file:data or s3://bucket/prefix"),
-        ("s3 = 7\n", "s3 must be a table", "write [s3]"),
+        ("s3 = 7\n", "s3: this must be a table", "write [s3]"),
         ("[s3\n", "is not TOML", "fix the file"),
     ],
 )
-def test_a_wrong_file_is_one_clear_line(tmp_path: Path, text: str, message: str, remedy: str) -> None:
+def test_an_invalid_file_is_reported_in_one_line(tmp_path: Path, text: str, message: str, remedy: str) -> None:
     path = write(tmp_path, text)
     with pytest.raises(Invalid) as caught:
         load(environ={}, folder=tmp_path)
@@ -113,7 +107,7 @@ def test_a_wrong_file_is_one_clear_line(tmp_path: Path, text: str, message: str,
         ("HOLDFAST_S3_ENDPOINT", "HOLDFAST_S3__ENDPOINT"),
     ],
 )
-def test_a_slip_in_the_name_of_a_variable_is_not_ignored(tmp_path: Path, name: str, meant: str) -> None:
+def test_a_misspelt_variable_is_refused(tmp_path: Path, name: str, meant: str) -> None:
     with pytest.raises(Invalid, match=r"^environment: unknown setting s3\.endpiont\n"):
         load(environ={"HOLDFAST_S3__ENDPIONT": "x"}, folder=tmp_path)
     with pytest.raises(Invalid, match=f"unknown variable {name}") as caught:
@@ -122,25 +116,21 @@ def test_a_slip_in_the_name_of_a_variable_is_not_ignored(tmp_path: Path, name: s
     assert load(environ={name: "", "HOLDFAST_ELSEWHERE": "x"}, folder=tmp_path) == load(environ={}, folder=tmp_path)
 
 
-def test_secrets_appear_in_no_text(tmp_path: Path) -> None:
+def test_secrets_appear_in_no_text_and_one_layer_may_not_give_two_forms(tmp_path: Path) -> None:
+    write(tmp_path, "[s3]\nsecret_access_key_file = 'nowhere'\n")
     environ = {"HOLDFAST_S3__SECRET_ACCESS_KEY": "hunter2", "HOLDFAST_S3__SESSION_TOKEN": "tok3n"}
     settings = load(environ=environ, folder=tmp_path)
     texts = (repr(settings), str(settings), settings.model_dump_json(), repr(settings.s3.secret_access_key))
     assert not [text for text in texts if "hunter2" in text or "tok3n" in text]
     assert settings.s3.secret_access_key is not None
     assert settings.s3.secret_access_key.get_secret_value() == "hunter2"
-
-
-def test_of_two_spellings_the_higher_layer_decides_and_one_layer_may_not_give_both(tmp_path: Path) -> None:
-    write(tmp_path, "[s3]\nsecret_access_key_file = 'nowhere'\n")
-    settings = load(environ={"HOLDFAST_S3__SECRET_ACCESS_KEY": "hunter2"}, folder=tmp_path)
-    assert settings.s3.secret_access_key_file is None
+    assert settings.s3.secret_access_key_file is None, "the environment overrides the file"
     for name in ("HOLDFAST_S3__SECRET_ACCESS_KEY", "HOLDFAST_GC__SESSION_TOKEN"):
         with pytest.raises(Invalid, match="both set"):
             load(environ={name: "x", f"{name}_FILE": "nowhere"}, folder=tmp_path / "elsewhere")
 
 
-def test_another_access_key_takes_no_secret_from_below(tmp_path: Path) -> None:
+def test_another_access_key_is_not_combined_with_the_secrets_of_a_lower_layer(tmp_path: Path) -> None:
     """The secret and the token of one identity never go with the name of another."""
     (tmp_path / "of A").write_text("of A")
     files = f"secret_access_key_file = '{tmp_path}/of A'\nsession_token_file = '{tmp_path}/of A'\n"
@@ -161,7 +151,7 @@ SECRETS = [(section, key) for section in ("s3", "gc") for key in ("secret_access
 
 
 @pytest.mark.parametrize(("section", "key"), SECRETS)
-def test_a_settings_file_holds_no_secret(tmp_path: Path, section: str, key: str) -> None:
+def test_a_secret_comes_from_the_environment_or_a_file_of_its_own(tmp_path: Path, section: str, key: str) -> None:
     path = write(tmp_path, f"[{section}]\n{key} = 'hunter2'\n")
     variable = f"HOLDFAST_{section}__{key}".upper()
     with pytest.raises(Invalid, match=rf"^{re.escape(str(path))}: {section}\.{key} is a secret") as caught:
@@ -171,19 +161,15 @@ def test_a_settings_file_holds_no_secret(tmp_path: Path, section: str, key: str)
     assert "hunter2" not in f"{caught.value} {caught.value.remedy}"
     with pytest.raises(Invalid, match=r"^command line: .* is a secret"):
         load(environ={}, folder=tmp_path / "elsewhere", flags={section: {key: "hunter2"}})
-
-
-@pytest.mark.parametrize(("section", "key"), SECRETS)
-def test_every_secret_has_a_file_form(tmp_path: Path, section: str, key: str) -> None:
-    (tmp_path / "secret").write_text("hunter2\n")
-    write(tmp_path, f"[{section}]\n{key}_file = '{tmp_path / 'secret'}'\n")
+    secret = tmp_path / "secret"
+    write(tmp_path, f"[{section}]\n{key}_file = '{secret}'\n")
+    for text, message in ((None, "secret cannot be read: No such file"), ("\n", rf"{section}\.{key}_file .* is empty")):
+        if text is not None:
+            secret.write_text(text)
+        with pytest.raises(Invalid, match=message):
+            load(environ={}, folder=tmp_path)
+    secret.write_text("hunter2\n")
     assert getattr(getattr(load(environ={}, folder=tmp_path), section), key).get_secret_value() == "hunter2"
-    (tmp_path / "secret").write_text("\n")
-    with pytest.raises(Invalid, match=rf"{section}\.{key}_file .*secret is empty"):
-        load(environ={}, folder=tmp_path)
-    (tmp_path / "secret").unlink()
-    with pytest.raises(Invalid, match="secret cannot be read: No such file"):
-        load(environ={}, folder=tmp_path)
 
 
 def test_no_other_setting_is_a_secret() -> None:
@@ -194,14 +180,3 @@ def test_no_other_setting_is_a_secret() -> None:
         if "SecretStr" in str(field.annotation)
     ]
     assert found == SECRETS
-
-
-def test_a_path_may_begin_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    (tmp_path / "secret").write_text("hunter2")
-    environ = {"HOLDFAST_CACHE__DIR": "~/cache", "HOLDFAST_S3__SECRET_ACCESS_KEY_FILE": "~/secret"}
-    settings = load(environ=environ, folder=tmp_path)
-    assert settings.cache.dir == tmp_path / "cache"
-    assert settings.s3.secret_access_key is not None
-    with pytest.raises(Invalid, match=r"^environment: cache\.dir: .*home directory"):
-        load(environ={"HOLDFAST_CACHE__DIR": "~no-such-user/cache"}, folder=tmp_path)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.base.drafts import create, replacing
+from holdfast.base.drafts import replacing
 
 
 def test_a_file_appears_whole(tmp_path: Path) -> None:
@@ -32,6 +32,6 @@ def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
 
 
 def test_a_directory_in_its_place_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "x").mkdir()
-    with pytest.raises(OSError, match="directory"):
-        create(tmp_path / "x")
+    (tmp_path / ".x.part").mkdir()
+    with pytest.raises(OSError, match="directory"), replacing(tmp_path / "x"):
+        pass

@@ -20,7 +20,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_it_is_there_until_it_is_closed(tmp_path: Path) -> None:
+def test_a_scratch_directory_exists_until_it_is_closed(tmp_path: Path) -> None:
     mine, other = Scratch("room-", tmp_path), Scratch("other-", tmp_path)
     (mine.path / "folder").mkdir()
     assert mine.sweep() == other.sweep() == sweep("room-", tmp_path) == []
@@ -30,7 +30,7 @@ def test_it_is_there_until_it_is_closed(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_was_killed_is_swept_once_its_child_is_gone_too(tmp_path: Path) -> None:
+def test_the_directory_of_a_killed_process_is_removed_after_its_child_has_ended(tmp_path: Path) -> None:
     command = [sys.executable, "-c", OWNER, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
@@ -46,7 +46,7 @@ def test_what_was_killed_is_swept_once_its_child_is_gone_too(tmp_path: Path) -> 
         mine.close()
 
 
-def test_a_link_and_a_file_by_such_a_name_are_left_alone(tmp_path: Path) -> None:
+def test_a_link_and_a_file_with_such_a_name_are_not_removed(tmp_path: Path) -> None:
     aim = tmp_path / "aim"
     aim.mkdir()
     (aim / "file").touch()

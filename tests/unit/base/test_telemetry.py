@@ -1,4 +1,4 @@
-"""Spans go to the OpenTelemetry API: nothing without an SDK, everything to the provider that is installed."""
+"""Spans use the OpenTelemetry API: they do nothing without an SDK, and have our attributes with one."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,55 +11,44 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 from holdfast.base import telemetry
 
 
-class Kept(NonRecordingSpan):
-    """A span that remembers what was said to it."""
+class RecordedSpan(NonRecordingSpan):
+    error: BaseException | None = None
 
     def __init__(self, name: str, attributes: dict[str, Any]) -> None:
         super().__init__(SpanContext(1, 1, is_remote=False, trace_flags=TraceFlags(1)))
-        self.name = name
-        self.attributes = dict(attributes)
-        self.errors: list[BaseException] = []
-
-    def is_recording(self) -> bool:
-        return True
+        self.name, self.attributes = name, attributes
 
     def set_attribute(self, key: str, value: Any) -> None:
         self.attributes[key] = value
 
 
-class KeepingTracer(trace.Tracer):
+class RecordingTracer(trace.NoOpTracer):
     def __init__(self) -> None:
-        self.spans: list[Kept] = []
-
-    def start_span(self, name: str, *args: Any, attributes: Any = None, **kwargs: Any) -> Kept:
-        self.spans.append(Kept(name, attributes or {}))
-        return self.spans[-1]
+        self.spans: list[RecordedSpan] = []
 
     @contextmanager
-    def start_as_current_span(self, name: str, *args: Any, attributes: Any = None, **kwargs: Any) -> Iterator[Kept]:  # type: ignore[override]  # the API's own decorator is private
-        span = self.start_span(name, attributes=attributes)
-        with trace.use_span(span):
-            try:
+    def start_as_current_span(  # type: ignore[override]  # the API's own decorator is private
+        self, name: str, *args: Any, attributes: Any = None, **kwargs: Any
+    ) -> Iterator[RecordedSpan]:
+        span = RecordedSpan(name, dict(attributes))
+        self.spans.append(span)
+        try:
+            with trace.use_span(span):
                 yield span
-            except BaseException as error:
-                span.errors.append(error)
-                raise
+        except BaseException as error:
+            span.error = error
+            raise
 
 
-@pytest.fixture
-def tracer(monkeypatch: pytest.MonkeyPatch) -> KeepingTracer:
-    keeping = KeepingTracer()
-    monkeypatch.setattr(telemetry, "_tracer", keeping)
-    return keeping
-
-
-def test_without_an_sdk_a_span_is_nothing() -> None:
+def test_without_an_sdk_a_span_does_nothing() -> None:
     with telemetry.span("objects.put", key="a") as span:
         assert not span.is_recording()
         assert not span.get_span_context().is_valid
 
 
-def test_attributes_are_named_for_the_project_and_the_span_is_current_inside(tracer: KeepingTracer) -> None:
+def test_a_span_is_current_inside_and_its_attributes_are_named_for_the_project(monkeypatch: pytest.MonkeyPatch) -> None:
+    tracer = RecordingTracer()
+    monkeypatch.setattr(telemetry, "_tracer", tracer)
     with telemetry.span("objects.put", key="a/b", size=3, cached=False) as span:
         assert trace.get_current_span() is span
         span.set_attribute("holdfast.outcome", "written")
@@ -67,6 +56,6 @@ def test_attributes_are_named_for_the_project_and_the_span_is_current_inside(tra
     with pytest.raises(KeyError), telemetry.span("fails"):
         raise KeyError
     kept, failed = tracer.spans
-    assert [type(error) for error in failed.errors] == [KeyError]
-    answer = {"holdfast.key": "a/b", "holdfast.size": 3, "holdfast.cached": False, "holdfast.outcome": "written"}
-    assert (kept.name, kept.attributes) == ("objects.put", answer)
+    attributes = {"holdfast.key": "a/b", "holdfast.size": 3, "holdfast.cached": False, "holdfast.outcome": "written"}
+    assert (kept.name, kept.attributes) == ("objects.put", attributes)
+    assert isinstance(failed.error, KeyError)

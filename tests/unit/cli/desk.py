@@ -1,6 +1,7 @@
-"""What tests of commands share: a store in a folder, and the real command on it."""
+"""What tests of commands share: a store in a folder with the real command on it, and an output with its streams."""
 
 import asyncio
+import io
 import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from holdfast import objects
 from holdfast.cli.main import run
+from holdfast.cli.output import Output
 from holdfast.objects import Client
 
 T = TypeVar("T")
@@ -36,7 +38,7 @@ class Desk:
 
     def __call__(self, *words: str) -> tuple[int, str, str]:
         """The exit code, and what was printed as results and as remarks."""
-        code = run([*self.noun, *words, "--store", self.uri])
+        code = run(["--store", self.uri, *self.noun, *words])
         printed = self._capsys.readouterr()
         return code, printed.out, printed.err
 
@@ -49,3 +51,26 @@ class Desk:
         found, out, err = self(*words, "--json")
         assert found == code, err
         return json.loads(out)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class Streams:
+    """An output whose streams are kept."""
+
+    def __init__(self, *, as_json: bool = False, stdout: io.StringIO | None = None, on_terminal: bool = False) -> None:
+        self.stdout = stdout or io.StringIO()
+        self.stderr = Terminal() if on_terminal else io.StringIO()
+        self.out = Output(as_json=as_json, stdout=self.stdout, stderr=self.stderr)
+
+    @property
+    def printed(self) -> tuple[str, str]:
+        return self.stdout.getvalue(), self.stderr.getvalue()
+
+
+def is_harmless(text: str) -> bool:
+    """Whether a terminal shows the text as it is."""
+    return all(char == "\n" or char.isprintable() for char in text)

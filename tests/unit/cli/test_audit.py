@@ -48,16 +48,13 @@ def test_an_audit_is_a_table_a_document_a_page_and_an_exit_code(desk: Desk, tmp_
     assert (code, err.count("\n")) == (0, 1)  # what is younger than ten minutes is not judged yet
 
 
-def test_where_the_page_goes_is_looked_at_first(desk: Desk, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("kept")
-    for page in ("no/such/folder/x.html", str(tmp_path), str(tmp_path / "file" / "x.html")):
-        assert desk("audit", "run", "--html", page, "--master", "local")[0] == 2
-    assert desk("audit", "list")[2].startswith("no audit is on record here")
-    there = tmp_path / "file"
-    assert desk("audit", "show", "missing", "--html", str(there))[0] == 4
-    assert there.read_text() == "kept"
-    assert desk("audit", "show", "missing", "--html", str(tmp_path / "new.html"))[0] == 4
-    assert not (tmp_path / "new.html").exists()
+def test_a_page_that_cannot_be_written_is_an_error_and_can_be_written_again(desk: Desk, tmp_path: Path) -> None:
+    desk.do(fill)
+    code, out, err = desk(*NOW, "--html", "no/such/folder/x.html")
+    assert (code, "nothing is wrong" in out) == (2, True)
+    again = err.splitlines()[-1].rpartition("holdfast ")[2].split()
+    assert desk(*again[:-1], str(tmp_path / "x.html"))[0] == 0
+    assert "Nothing is wrong" in (tmp_path / "x.html").read_text()
 
 
 def test_nothing_from_a_store_becomes_markup() -> None:

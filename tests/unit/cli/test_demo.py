@@ -17,9 +17,8 @@ import pytest
 
 from holdfast.base.errors import HoldfastError
 from holdfast.cli.demo import witness
-from holdfast.cli.demo.fleet import Fleet
+from holdfast.cli.demo.acts import Fleet, check_steps, victim
 from holdfast.cli.demo.stage import Stage
-from holdfast.cli.demo.work import check_steps, victim
 from holdfast.cli.main import run
 from holdfast.cli.output import Output
 from holdfast.telemetry import Gauge

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast import pipeline
 from holdfast.base.config import Settings
-from holdfast.cli.pipeline.engines import as_collector_of_garbage
+from holdfast.cli.pipeline.driver import as_garbage_collector
 from holdfast.objects import Client
 from holdfast.objects.store import ADDRESSED, CREATE
 from holdfast.pipeline.jobs import audited
@@ -124,8 +124,8 @@ def test_a_dry_run_on_record_is_shown_as_one(desk: GcDesk) -> None:
 def test_garbage_collection_has_credentials_of_its_own() -> None:
     given = {"s3": {"access_key_id": "collector", "secret_access_key": "c", "session_token": "t"}}
     alone = Settings.model_validate(given)
-    assert as_collector_of_garbage(alone) == alone
+    assert as_garbage_collector(alone) == alone
     both = Settings.model_validate({**given, "gc": {"access_key_id": "gc", "secret_access_key": "g"}})
-    s3 = as_collector_of_garbage(both).s3
+    s3 = as_garbage_collector(both).s3
     assert s3.secret_access_key is not None
     assert (s3.access_key_id, s3.secret_access_key.get_secret_value(), s3.session_token) == ("gc", "g", None)

@@ -14,6 +14,7 @@ from holdfast.cli.main import run
 from holdfast.ontology import Entity
 from holdfast.ontology import Field as OntologyField
 from holdfast.telemetry.records import Gauge, Log
+from tests.unit.cli.desk import is_harmless
 from tests.unit.pipeline.field import HOUR, START, Field
 
 HOSTILE = "x\x1b]0;owned\x07\x9b2J\x7f\u202e\u2066\r\u2028y"
@@ -93,10 +94,6 @@ ERRORS: list[tuple[str, ...]] = [
     ("runs", "reindex"),
     (HOSTILE,),
 ]
-
-
-def is_harmless(text: str) -> bool:
-    return all(char == "\n" or char.isprintable() for char in text)
 
 
 def asked(uri: str, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> tuple[int, Any]:

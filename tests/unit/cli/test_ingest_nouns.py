@@ -1,8 +1,10 @@
 """``holdfast authority``, ``conflicts``, ``tokens``, ``policy`` and ``agent parked``, through the real command."""
 
 import asyncio
+import contextlib
 import json
 import shutil
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from holdfast.objects.open import open_store
 from holdfast.sim import ingest_kit as kit
 from holdfast.telemetry.accept.authority import Acceptance, Authority, open_authority
 from holdfast.telemetry.accept.collector import Collector, CollectorOptions
-from holdfast.telemetry.accept.spool import ABOUT, FOLDER
+from holdfast.telemetry.accept.spool import FILE
 
 
 class Desk:
@@ -73,8 +75,8 @@ class TestAuthority:
         desk.authority(acceptance=Acceptance.LOCAL_SPOOL)
         options = ("--why", "the disk died", "--original-is-out-of-service", "--spool", str(desk.root / "spool"))
         promoted = desk.json("authority", "promote", *options)
-        about = json.loads((desk.root / "spool" / FOLDER / ABOUT).read_bytes())
-        assert promoted["spool_id"] == about["spool_id"]
+        with contextlib.closing(sqlite3.connect(desk.root / "spool" / FILE)) as spool:
+            assert spool.execute("SELECT spool_id FROM spool").fetchall() == [(promoted["spool_id"],)]
         assert (
             "both name a spool"
             in desk.json("authority", "promote", *options, "--spool-id", "a", code=2)["error"]["message"]
@@ -116,4 +118,4 @@ class TestPolicy:
         assert "is not a bucket of aws" in desk.json("policy", code=2)["error"]["message"]
         assert "6 of 11 rules do not hold" in desk.json("policy", "check", code=1)["error"]["message"]
         assert not (desk.root / "store" / "accepted" / "v1" / "policy-check.json").exists()
-        assert "unknown role" in desk.json("policy", "check", "--role", "king", code=2)["error"]["message"]
+        assert "--role: unknown value" in desk.json("policy", "check", "--role", "king", code=2)["error"]["message"]

@@ -14,11 +14,13 @@ from typing import Any
 
 import pytest
 import typer
+from hypothesis import given
+from hypothesis import strategies as st
 from typer.main import get_command
 
 from holdfast.base.errors import TABLE, NotFound, Unavailable
 from holdfast.cli import nouns
-from holdfast.cli.main import FLAGS, TAKES_VALUE, app, run
+from holdfast.cli.main import FLAGS, TAKES_VALUE, app, globals_first, run
 from holdfast.cli.nouns import NOUNS, Noun, load
 from holdfast.cli.shell import NounApp, Shell, noun_app
 
@@ -70,33 +72,13 @@ class TestNouns:
     def test_summary_is_the_command_s_own(self, noun: Noun) -> None:
         assert load(noun).get_short_help_str(200).rstrip(".") == noun.summary.rstrip(".")
 
-    def test_no_command_has_an_option_of_its_own_with_a_global_name(self) -> None:
-        clashes = [
-            (path, option)
-            for path, command in all_commands()
-            for parameter in command.params
-            for option in getattr(parameter, "opts", [])
-            if option in FLAGS | TAKES_VALUE
-        ]
-        assert clashes == []
-
-    def test_every_command_and_option_says_what_it_does(self) -> None:
-        silent = [path for path, command in all_commands() if not command.help]
-        silent += [
-            f"{path} {parameter.name}"
-            for path, command in all_commands()
-            for parameter in command.params
-            if not getattr(parameter, "help", None)
-        ]
-        assert silent == []
-
-    def test_completion_is_offered_by_the_whole_command_alone(self) -> None:
-        offered = [
-            path
-            for path, command in all_commands()
-            if any("--install-completion" in getattr(parameter, "opts", []) for parameter in command.params)
-        ]
-        assert offered == []
+    def test_every_command_and_option_says_what_it_does_and_no_option_has_a_global_name(self) -> None:
+        for path, command in all_commands():
+            assert command.help, path
+            for parameter in command.params:
+                assert parameter.help, f"{path} {parameter.name}"
+                offered = {*getattr(parameter, "opts", [])}
+                assert not offered & (FLAGS | TAKES_VALUE | {"--install-completion"}), path
 
 
 class TestOptions:
@@ -124,11 +106,29 @@ class TestOptions:
         assert printed[0] == printed[1] == printed[2]
         assert {"setting": "store.uri", "value": "memory:", "source": "command line"} in printed[0]
 
-    def test_config_option(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        (tmp_path / "h.toml").write_text("[retry]\nattempts = 9\n")
-        assert run(["config", "--config", str(tmp_path / "h.toml"), "--json"]) == 0
-        rows = {row["setting"]: row["value"] for row in json.loads(capsys.readouterr().out)}
-        assert rows["retry.attempts"] == 9
+    @pytest.mark.parametrize(
+        ("line", "moved"),
+        [
+            ("--json doctor", "--json doctor"),
+            ("runs list --store file:x --limit 3", "--store file:x runs list --limit 3"),
+            ("runs --verbose list --store=file:x --json", "--verbose --store=file:x --json runs list"),
+            ("a --store one b --store two", "--store one --store two a b"),
+            ("run --json -- job --json", "--json run -- job --json"),
+            ("doctor --json=x --jsonl", "doctor --json=x --jsonl"),
+            ("doctor --json --store", "--json --store"),  # the missing value, and not the noun, is reported
+        ],
+    )
+    def test_global_options_move_to_the_front(self, line: str, moved: str) -> None:
+        assert globals_first(line.split()) == moved.split()
+
+    @given(st.lists(st.sampled_from(["doctor", "-x", "7", "--json", "--verbose", "--config=c", "--"])))
+    def test_no_argument_is_lost_and_the_order_is_kept(self, argv: list[str]) -> None:
+        moved = globals_first([*argv, "--store", "file:x"])
+        assert sorted(moved) == sorted([*argv, "--store", "file:x"])
+        assert globals_first(moved) == moved
+        assert [item for item in moved if item in argv and not item.startswith("--")] == [
+            item for item in argv if not item.startswith("--")
+        ]
 
     def test_shell_reaches_the_command_and_its_loop(self, noun: NounApp, capsys: pytest.CaptureFixture[str]) -> None:
         @noun.command()

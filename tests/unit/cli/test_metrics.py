@@ -71,7 +71,7 @@ def test_a_batch_that_cannot_be_read_is_reported(desk: MetricsDesk) -> None:
         await store.put(keys[0], b"nothing")
 
     desk.do(spoil)
-    assert "1 batch could not be read and is left out" in desk.text("list", *SPAN)
+    assert "1 batch could not be read, and the answer does not count them" in desk.text("list", *SPAN)
 
 
 def test_lines_of_blocks() -> None:

@@ -51,7 +51,7 @@ def test_a_store_is_verified_and_its_indexes_repaired(desk: OntoDesk, tmp_path: 
     index.write_text(json.dumps(document))
     for words in (("verify",), ("index", "verify")):
         said = desk.text("onto", *words, code=1)
-        assert "error: index_hole: meta/indices/entities/Customer.json" in said
+        assert "error: index_wrong: meta/indices/entities/Customer.json" in said
         assert "remedy: holdfast onto index repair --apply" in said
     assert "nothing was written" in desk.text("onto", "index", "repair")
     assert desk.text("onto", "verify", code=1)
@@ -87,7 +87,7 @@ def test_files_are_merged_when_asked_for(desk: OntoDesk) -> None:
     desk.text("onto", "compact", "--whole", "--apply")
     assert [each["files"] for each in desk.json("onto", "info")["types"]] == [2], "all below the head, and the head"
     (found,) = desk.json("onto", "verify", "--deep")["findings"]
-    assert found["kind"] == "orphan_snapshot", "the one before, for an hour"
+    assert found["rule"] == "orphan_snapshot", "the one before, for an hour"
     assert "no type Missing" in desk.text("onto", "compact", "Missing", code=4)
     for command in ("compact", "changes --type"):
         assert "did you mean Customer?" in desk.text("onto", *command.split(), "Custmer", code=4)
@@ -165,9 +165,8 @@ def test_types_are_migrated(desk: OntoDesk, tmp_path: Path, monkeypatch: pytest.
     assert [(each["type_name"], each["action"], each["rows"]) for each in shown["types"]] == [
         ("Customer", "rewrite", 1)
     ]
-    assert f"add --apply --token {shown['token']}" in desk.text("onto", "migrate", "newer_types:TYPES")
-    assert "--apply needs a token" in desk.text("onto", "migrate", "newer_types:TYPES", "--apply", code=2)
-    done = desk.text("onto", "migrate", "newer_types:TYPES", "--apply", "--token", shown["token"])
+    assert f"add --token {shown['token']}" in desk.text("onto", "migrate", "newer_types:TYPES")
+    done = desk.text("onto", "migrate", "newer_types:TYPES", "--token", shown["token"])
     assert done == "commit 4: 1 rows were upgraded\n"
     assert desk.json("sql", "SELECT id, title FROM Customer") == [{"id": "c1", "title": "ADA L."}]
     assert [each["version"] for each in desk.json("onto", "schema", "history", "Customer")] == [1, 2]

@@ -15,17 +15,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from holdfast.base.clock import parse_iso
 from holdfast.base.errors import Conflict, NotFound
-from holdfast.cli.output import Output, PipeClosed, csv_line, json_text, printable
+from holdfast.cli.options import Format
+from holdfast.cli.output import PipeClosed, clock_time, csv_line, json_text, span
 from holdfast.cli.progress import Checklist, State, Step
-from holdfast.cli.rows import Format, save, show, show_groups
+from holdfast.cli.rows import save, show_rows, show_table
 from holdfast.ontology.bulk.transfer import FileFormat
-
-
-class Streams:
-    def __init__(self, *, as_json: bool = False) -> None:
-        self.stdout, self.stderr = io.StringIO(), io.StringIO()
-        self.out = Output(as_json=as_json, stdout=self.stdout, stderr=self.stderr)
+from tests.unit.cli.desk import Streams, Terminal, is_harmless
 
 
 class ClosedPipe(io.StringIO):
@@ -35,23 +32,12 @@ class ClosedPipe(io.StringIO):
         return 0
 
 
-def test_a_table_in_a_pipe_is_not_folded() -> None:
-    streams = Streams()
-    streams.out.table(("key",), [("k" * 500,)])
-    assert "k" * 500 in streams.stdout.getvalue()
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
 @pytest.mark.parametrize("columns", [20, 50, 55, 115])
 def test_no_word_is_broken_on_a_terminal_of_any_width(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     rows = [("01J9ZK3V5W8N0ABCDEFGHJKMNP", "suspended", "waits for an approval", "1"), ("short", "done", None, "2")]
     terminal = Terminal()
-    Output(as_json=False, stdout=terminal).table(("run", "status", "waits for", "n"), rows)
+    Streams(stdout=terminal).out.grid(("run", "status", "waits for", "n"), rows)
     words = re.sub(r"\x1b\[[0-9;]*m", " ", terminal.getvalue()).split()
     for row in rows:
         for cell in row:
@@ -64,18 +50,34 @@ def test_no_word_is_broken_on_a_terminal_of_any_width(columns: int, monkeypatch:
 def test_a_row_that_does_not_fit_has_a_line_for_each_column(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "10")
     terminal = Terminal()
-    Output(as_json=False, stdout=terminal).table(
-        ("run", "status"), [("abcdefgh", "done"), ("ijkl", None)], title="runs"
-    )
-    assert terminal.getvalue() == "runs\n\nrun     abcdefgh\nstatus  done\n\nrun     ijkl\nstatus  -\n"
+    Streams(stdout=terminal).out.grid(("run", "status"), [("abcdefgh", "done"), ("ijkl", None)])
+    assert terminal.getvalue() == "run     abcdefgh\nstatus  done\n\nrun     ijkl\nstatus  -\n"
 
 
-def test_a_record() -> None:
+@dataclass
+class Point:
+    x: int
+    name: str | None = None
+
+
+def test_results_are_a_table_for_people_and_whole_documents_for_programs() -> None:
     people, program = Streams(), Streams(as_json=True)
     for streams in (people, program):
+        streams.out.table([Point(1, "k" * 500), Point(2)], {"double": lambda point: 2 * point.x, "name": "name"})
+        streams.out.table([{"a": 1, "b": True}])
+        streams.out.table([], ("a",), empty="nothing is there")
         streams.out.record({"name": "x", "ok": True, "ratio": 0.5})
-    assert people.stdout.getvalue() == "name   x\nok     yes\nratio  0.500\n"
-    assert json.loads(program.stdout.getvalue()) == {"name": "x", "ok": True, "ratio": 0.5}
+    lines = people.stdout.getvalue().splitlines()
+    table = [["double", "name"], ["2", "k" * 500], ["4", "-"], ["a", "b"], ["1", "yes"]]
+    assert [line.split() for line in lines[:5]] == table, "in a pipe nothing is folded"
+    assert lines[5:] == ["name   x", "ok     yes", "ratio  0.500"]
+    assert people.stderr.getvalue() == "nothing is there\n"
+    assert [json.loads(line) for line in program.stdout.getvalue().splitlines()] == [
+        [{"x": 1, "name": "k" * 500}, {"x": 2, "name": None}],
+        [{"a": 1, "b": True}],
+        [],
+        {"name": "x", "ok": True, "ratio": 0.5},
+    ]
 
 
 def test_an_error_of_several_lines_keeps_them_indented() -> None:
@@ -85,23 +87,9 @@ def test_an_error_of_several_lines_keeps_them_indented() -> None:
     assert streams.stderr.getvalue().splitlines() == lines
 
 
-def test_text_from_a_store_cannot_control_the_terminal() -> None:
-    streams = Streams()
-    streams.out.table(("key",), [("\x1b[31mred\r\nerror: fake",), ("[bold]not markup[/bold] :smile:",)])
-    printed = streams.stdout.getvalue()
-    assert "\x1b" not in printed
-    assert "\\x1b[31mred\\r\\nerror: fake" in printed
-    assert "[bold]not markup[/bold] :smile:" in printed
-    assert printable("größe\t") == "größe\\t"
-
-
-HOSTILE = "a\x1b[31mb\x9b2Jc\x7fd\u202ee\u2066f\u2028g\r\th\ud800i"
-"""Escape and C1 sequences, DEL, an override and an isolate of direction, a line separator, half a character."""
-SHOWN = "a\\x1b[31mb\\x9b2Jc\\x7fd\\u202ee\\u2066f\\u2028g\\r\\th\\ud800i"
-
-
-def is_harmless(text: str) -> bool:
-    return all(char == "\n" or char.isprintable() for char in text)
+HOSTILE = "a\x1b[31mb\x9b2Jc\x7fd\u202ee\u2066f\u2028g\r\th\ud800i [bold]no markup[/bold] :smile:"
+"""Escape and C1 sequences, DEL, an override and an isolate of direction, a line separator, half a character, markup."""
+SHOWN = "a\\x1b[31mb\\x9b2Jc\\x7fd\\u202ee\\u2066f\\u2028g\\r\\th\\ud800i [bold]no markup[/bold] :smile:"
 
 
 def test_every_form_of_output_escapes_hostile_text() -> None:
@@ -109,28 +97,45 @@ def test_every_form_of_output_escapes_hostile_text() -> None:
     for streams in (people, program):
         streams.out.line(HOSTILE)
         streams.out.note(HOSTILE)
-        streams.out.table((HOSTILE,), [(HOSTILE,)], title=HOSTILE)
-        streams.out.table((HOSTILE,), [], empty=HOSTILE)
+        streams.out.table([{HOSTILE: HOSTILE}])
+        streams.out.table([], empty=HOSTILE)
         streams.out.record({HOSTILE: HOSTILE})
         streams.out.document({HOSTILE: [HOSTILE]})
         streams.out.error(NotFound(f"no key {HOSTILE}", remedy=HOSTILE))
-        for printed in (streams.stdout.getvalue(), streams.stderr.getvalue()):
+        for printed in streams.printed:
             assert is_harmless(printed), ascii(printed)
             printed.encode()
+    assert people.stdout.getvalue().count(SHOWN) == 5
     assert people.stderr.getvalue().count(SHOWN) == 4
     documents = [json.loads(line) for line in program.stdout.getvalue().splitlines()]
     assert documents == [[{HOSTILE: HOSTILE}], [], {HOSTILE: HOSTILE}, {HOSTILE: [HOSTILE]}]
     assert json.loads(program.stderr.getvalue())["error"]["message"] == f"no key {HOSTILE}"
 
 
+ARROW_TEXT = HOSTILE.replace("\ud800", "")  # which no Arrow column holds
+
+
 @pytest.mark.parametrize("style", list(Format))
 def test_every_format_of_rows_escapes_hostile_text(style: Format) -> None:
-    text = HOSTILE.replace("\ud800", "")  # which no Arrow column holds
     for streams in (Streams(), Streams(as_json=True)):
-        show(streams.out, pa.table({text: [text, f"two\nlines {text}"]}), style)
-        show_groups(streams.out, [{text: text, "n": [text]}], style)
-        for printed in (streams.stdout.getvalue(), streams.stderr.getvalue()):
+        show_table(streams.out, pa.table({ARROW_TEXT: [ARROW_TEXT, f"two\nlines {ARROW_TEXT}"]}), style)
+        show_rows(streams.out, [{ARROW_TEXT: ARROW_TEXT, "n": [ARROW_TEXT]}], style)
+        for printed in streams.printed:
             assert is_harmless(printed), ascii(printed)
+
+
+def test_a_file_of_csv_has_the_text_as_it_is(tmp_path: Path) -> None:
+    save(Streams().out, tmp_path / "rows.csv", FileFormat.CSV, pa.table({"name": [ARROW_TEXT]}))
+    with (tmp_path / "rows.csv").open(encoding="utf-8", newline="") as file:
+        assert list(csv.reader(file)) == [["name"], [ARROW_TEXT]]
+
+
+def test_a_checklist_escapes_hostile_text() -> None:
+    screen = Console(file=io.StringIO(), width=500, markup=False, emoji=False)
+    screen.print(Checklist([Step(HOSTILE, HOSTILE, State.GOOD)], footer=lambda: HOSTILE).draw())
+    printed = screen.file.getvalue()  # type: ignore[attr-defined]  # the StringIO above
+    assert is_harmless(printed), ascii(printed)
+    assert printed.count(SHOWN) == 3
 
 
 def read_escaped(cell: str) -> str:
@@ -154,8 +159,6 @@ def test_escaped_csv_can_be_read_back(cell: str) -> None:
     line = csv_line([cell, "next"])
     (row,) = csv.reader(io.StringIO(line, newline=""))
     assert [read_escaped(each) for each in row] == [cell, "next"]
-    (verbatim,) = csv.reader(io.StringIO(csv_line([cell, "next"], verbatim=True), newline=""))
-    assert verbatim == [cell, "next"]
 
 
 @given(st.text(), st.text(st.characters()))
@@ -163,41 +166,32 @@ def test_json_is_read_back_as_it_was(name: str, value: str) -> None:
     assert json.loads(json_text({name: [value]})) == {name: [value]}
 
 
-def test_a_file_of_csv_has_the_text_as_it_is(tmp_path: Path) -> None:
-    text = HOSTILE.replace("\ud800", "")
-    save(Streams().out, tmp_path / "rows.csv", FileFormat.CSV, pa.table({"name": [text]}))
-    with (tmp_path / "rows.csv").open(encoding="utf-8", newline="") as file:
-        assert list(csv.reader(file)) == [["name"], [text]]
-
-
-def test_what_lives_on_a_terminal_escapes_hostile_text() -> None:
-    checklist = Checklist([Step(HOSTILE, HOSTILE, State.GOOD)], footer=lambda: HOSTILE, notes=[HOSTILE])
-    screen = Console(file=io.StringIO(), width=500)
-    screen.print(checklist.draw())
-    printed = screen.file.getvalue()  # type: ignore[attr-defined]  # the StringIO above
-    assert is_harmless(printed), ascii(printed)
-    assert printed.count(SHOWN) == 4
-
-
 def test_values_with_a_json_form() -> None:
     class Colour(Enum):
         RED = "red"
 
-    @dataclass
-    class Point:
-        x: int
-        colour: Colour
-
     streams = Streams(as_json=True)
-    streams.out.document([Point(1, Colour.RED), Path("a"), datetime(2024, 1, 2, tzinfo=UTC)])
-    assert json.loads(streams.stdout.getvalue()) == [{"x": 1, "colour": "red"}, "a", "2024-01-02T00:00:00+00:00"]
+    streams.out.document([Point(1), Colour.RED, Path("a"), datetime(2024, 1, 2, tzinfo=UTC)])
+    values = [{"x": 1, "name": None}, "red", "a", "2024-01-02T00:00:00+00:00"]
+    assert json.loads(streams.stdout.getvalue()) == values
     with pytest.raises(TypeError, match="bytes has no JSON form"):
         streams.out.document(b"raw")
 
 
 def test_a_closed_pipe_has_an_exception_of_its_own() -> None:
-    out = Output(as_json=False, stdout=ClosedPipe())
+    out = Streams(stdout=ClosedPipe()).out
     with pytest.raises(PipeClosed):
         out.line("x")
     with pytest.raises(PipeClosed):
-        out.table(("a",), [(1,)])
+        out.grid(("a",), [(1,)])
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(-5, "0s"), (0, "0s"), (59, "59s"), (61, "1m"), (7199, "1h"), (86_400 * 40, "40d")]
+)
+def test_spans_for_people(seconds: int, text: str) -> None:
+    assert span(seconds * 10**9) == text
+
+
+def test_clock_time() -> None:
+    assert clock_time(parse_iso("2026-03-01T12:00:00Z") + 999_999_999) == "2026-03-01T12:00:00Z"

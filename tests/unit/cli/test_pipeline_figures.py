@@ -16,7 +16,7 @@ LONG_AGO_S = 1_000_000_000
 
 
 def lag_in(figures: Figures) -> float | None:
-    found = [value for each in figures.measured() if "lag" in each.name for _, value in each.samples]
+    found = [value for each in figures.measures() if "lag" in each.name for _, value in each.samples]
     return found[0] if found else None
 
 
@@ -62,5 +62,5 @@ async def test_a_standby_service_shows_how_far_the_other_is() -> None:
         assert second is not None
         assert third is not None
         assert second > LONG_AGO_S / 2 > third
-        healthy, _ = figures._health()
+        healthy, _ = figures.health()
         assert healthy

@@ -167,7 +167,8 @@ class TestDelete:
         assert "open would be deleted" in desk.text("delete", "open", "--force", "--dry-run")
         monkeypatch.setattr("sys.stdin", io.StringIO(""))
         shown = desk.text("delete", "--older-than", "0s", code=7)
-        assert shown == "error: 2 runs would be deleted, and input is no terminal\nhint: confirm with --yes\n"
+        assert shown.startswith("error: Delete 2 runs for good? Standard input is no terminal")
+        assert shown.endswith("hint: add --yes\n")
         assert len(desk.json("list")) == 3
         shown = desk.text("delete", "--older-than", "0s", "--status", "failed", "--yes")
         assert shown == "failed was deleted\n1 of 1 run deleted\n"

@@ -98,11 +98,11 @@ def test_replay_without_trace_is_short(capsys: Capture) -> None:
 def test_explore_counts_and_finds_nothing(capsys: Capture) -> None:
     assert run(["sim", "explore", "store-listing"]) == 0
     first, second = capsys.readouterr().out.splitlines()
-    assert re.match(r"\d+ states, \d+ courses", first)
-    assert second == "no course of events breaks a rule"
+    assert re.match(r"\d+ states, \d+ orders of events", first)
+    assert second == "no order of events breaks a rule"
 
 
-def test_explore_prints_the_command_that_follows_a_bad_course(broken: str, capsys: Capture) -> None:
+def test_explore_prints_the_command_that_follows_a_bad_order(broken: str, capsys: Capture) -> None:
     assert run(["sim", "explore", broken, "--crashes", "0"]) == 1
     command = capsys.readouterr().err.splitlines()[-1].removeprefix("hint: ")
     assert re.fullmatch(rf"holdfast sim explore {broken} --crashes 0 --choices [\d.]+", command)
@@ -118,17 +118,10 @@ def test_all_runs_every_scenario_for_a_while(capsys: Capture) -> None:
     assert all(re.search(rf"^{name} ", shown.out, re.MULTILINE) for name in [*built_in(), "all"])
 
 
-def test_a_runner_that_dies_is_one_clear_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
-) -> None:
-    (tmp_path / "deadly_scenario.py").write_text(
-        "import os\nfrom holdfast.sim.scenarios.store import StoreCas\n"
-        "class Deadly(StoreCas):\n    @classmethod\n    def drawn(cls, rng):\n        os._exit(3)\n"
-    )
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    assert run(["sim", "run", "deadly_scenario:Deadly", "--seeds", "1..50", "--jobs", "2"]) == 1
-    assert capsys.readouterr().err.startswith("error: a runner of the simulator died over run")
+def test_a_process_that_dies_is_one_clear_error(own: Callable[[str, str], None], capsys: Capture) -> None:
+    own("return cls()", "import os; os._exit(3)")
+    assert run(["sim", "run", MINE, "--seeds", "1..50", "--jobs", "2"]) == 1
+    assert capsys.readouterr().err.startswith("error: a process of the simulator died\n")
 
 
 @pytest.mark.parametrize(
@@ -141,6 +134,7 @@ def test_a_runner_that_dies_is_one_clear_error(
         (["replay", "no_such_module:X", "--seed", "1"], 4, "no_such_module"),
         (["explore", "store-cas", "--choices", "1.x"], 2, "not a list of choices"),
         (["explore", "store-cas", "--choices", "0.99"], 2, "choice number 2 is 99"),
+        (["run", "register-countr"], 4, "no scenario is called register-countr"),
     ],
 )
 def test_a_wrong_call_is_one_line(arguments: list[str], code: int, words: str, capsys: Capture) -> None:
@@ -149,11 +143,6 @@ def test_a_wrong_call_is_one_line(arguments: list[str], code: int, words: str, c
     assert shown.out == ""
     assert shown.err.startswith("error: ")
     assert words in shown.err.splitlines()[0]
-
-
-def test_a_misspelt_scenario_is_recognised(capsys: Capture) -> None:
-    assert run(["sim", "run", "register-countr"]) == 4
-    assert capsys.readouterr().err.splitlines()[1] == "hint: did you mean register-counter?"
 
 
 OWN = """
@@ -236,9 +225,7 @@ def test_a_mistake_in_a_users_scenario_is_one_line(
 def test_tracebacks_of_users_scenarios_come_with_verbose(own: Callable[[str, str], None], capfd: Capture) -> None:
     own("yield from ()", "raise KeyError('lost')")
     assert run(["--verbose", "sim", "run", MINE, "--seeds", "1"]) == 2
-    shown = capfd.readouterr().err
-    assert "raise KeyError('lost')" in shown
-    assert "in a runner of the simulator" in shown
+    assert "raise KeyError('lost')" in capfd.readouterr().err
 
 
 def test_ranges_of_seeds() -> None:

@@ -8,17 +8,18 @@ import pty
 import signal
 import subprocess
 import sys
+import time
 from decimal import Decimal
 from pathlib import Path
 
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import holdfast
 from holdfast.cli.main import run
-from holdfast.cli.onto.sql import _Interrupts
-from holdfast.cli.rows import _plain
+from holdfast.cli.rows import json_value
 from holdfast.ontology import Entity, Field
 
 
@@ -90,7 +91,7 @@ def test_rows_go_into_files(uri: str, capsys: pytest.CaptureFixture[str], tmp_pa
     ],
 )
 def test_decimals_have_the_places_that_they_need(text: str, shown: str | int) -> None:
-    assert _plain(Decimal(text)) == shown
+    assert json_value(Decimal(text)) == shown
 
 
 def test_a_moment_may_be_a_tag(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,7 +122,7 @@ def test_what_is_refused(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_shell(uri: str, tmp_path: Path) -> None:
-    """On a terminal of its own: a statement over two lines, a mistake, completion, a command, and the end."""
+    """On a terminal of its own: a statement over two lines, completion, mistakes, commands, Ctrl-C, and the end."""
     ours, theirs = pty.openpty()
     environ = {**os.environ, "HOME": str(tmp_path), "TERM": "dumb"}
     command = [sys.executable, "-m", "holdfast", "sql", "--format", "jsonl", "--store", uri]
@@ -131,6 +132,14 @@ def test_the_shell(uri: str, tmp_path: Path) -> None:
         for typed in ("select people\nfrom Town__h\t where people = 9;", "select x;", ".tables;", ".nothing"):
             os.write(ours, f"{typed}\n".encode())
             seen += _until(ours, "sql> ")
+        endless = "with recursive t(n) as (select 1 union all select n + 1 from t) select max(n) from t"
+        used = psutil.Process(shell.pid).cpu_times
+        before = used().user
+        os.write(ours, f"{endless};\n".encode())
+        while used().user < before + 0.5:  # a signal before the statement runs would discard the line
+            time.sleep(0.05)
+        shell.send_signal(signal.SIGINT)
+        seen += _until(ours, "interrupted\r\nsql> ")
         os.write(ours, b".quit\n")
         assert shell.wait(timeout=60) == 0
     os.close(ours)
@@ -139,35 +148,6 @@ def test_the_shell(uri: str, tmp_path: Path) -> None:
     assert "error: Binder Error" in seen
     assert "unknown command .nothing" in seen
     assert "from Town__history where people = 9;" in (tmp_path / ".holdfast_sql_history").read_text()
-
-
-async def test_an_interrupt_ends_the_statement_and_not_the_shell() -> None:
-    """Ctrl-C between two statements, during one, and after."""
-    ended: list[str] = []
-
-    async def endless() -> None:
-        signal.raise_signal(signal.SIGINT)
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.append("endless")
-
-    async def short() -> None:
-        ended.append("short")
-
-    before = signal.getsignal(signal.SIGINT)
-    with _Interrupts() as interrupts:
-        signal.raise_signal(signal.SIGINT)
-        await asyncio.sleep(0)
-        assert not await interrupts.finished(endless())
-        assert await interrupts.finished(short())
-        shell = asyncio.ensure_future(interrupts.finished(asyncio.Event().wait()))  # type: ignore[arg-type]  # endless too
-        await asyncio.sleep(0)
-        shell.cancel()  # what ends the shell itself is no interrupt
-        with pytest.raises(asyncio.CancelledError):
-            await shell
-    assert ended == ["endless", "short"]
-    assert signal.getsignal(signal.SIGINT) is before
 
 
 def _until(terminal: int, prompt: str) -> str:

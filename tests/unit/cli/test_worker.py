@@ -129,7 +129,7 @@ def test_metrics_and_health(address: str) -> None:
     assert reported["namespace"] == "default"
     with pytest.raises(HTTPError, match="404"):
         urlopen(f"{address}/", timeout=10)
-    with pytest.raises(HTTPError, match="405"):
+    with pytest.raises(HTTPError, match="501"):
         urlopen(f"{address}/metrics", data=b"x", timeout=10)
 
 

@@ -1,7 +1,13 @@
-"""The disk cache answers what the store would, with the requests that its design states."""
+"""The disk cache: the requests it saves, its bound, damaged files, and a disk that refuses to work.
+
+That every answer is the store's own is a property.
+"""
 
 import asyncio
+import logging
+import resource
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -9,14 +15,14 @@ import pytest
 from holdfast import objects
 from holdfast.base.aio import blocking
 from holdfast.base.config import Settings
-from holdfast.base.errors import Unavailable
-from holdfast.objects.cache.disk import SMALL_BYTES
-from holdfast.objects.cache.folder import CacheFolder
+from holdfast.base.errors import NotFound, Unavailable
+from holdfast.objects.cache import LAYOUT, DiskCache
 from holdfast.objects.layer import Layer
-from holdfast.objects.store import ADDRESSED, CREATE, OVERWRITE, Lost, Mode, NotModified, Object, Version, Written
-from tests.unit.objects.caching import Gate, World
+from holdfast.objects.store import CREATE, OVERWRITE, Lost, Mode, Object, Store, Version, Written
+from tests.unit.objects.caching import World
 
 KEY = "fixed/a"
+BODY = b"the object's own bytes"
 
 
 @pytest.fixture
@@ -24,168 +30,219 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path / "cache")
 
 
-async def test_requests_of_reads_that_hit_and_miss(world: World) -> None:
-    """That every answer is the store's own is a property."""
-    await world.store.put(KEY, b"body")
-    first, second = world.cache(), world.cache()
-    version = (await first.head(KEY)).version
-    assert isinstance(await first.get_unless(KEY, Version("other")), Object)
-    await first.range(KEY, 0, 1)
-    assert world.requests == {"head": 1, "get": 2}  # small objects are fetched whole, but not by a conditional get
-    for cache in (first, second):
-        assert await cache.get_unless(KEY, version) == NotModified()
-        assert isinstance(await cache.get_unless(KEY, Version("other")), Object)
-        for call in (cache.get(KEY), cache.head(KEY), cache.range(KEY, 0, 1)):
-            await call
-        async with cache.pinned(KEY):
-            pass
-    assert world.requests == {"head": 1, "get": 2}
-    assert (first.stats.misses, second.stats.misses, first.stats.failures) == (3, 0, 0)
+async def test_what_was_read_once_is_not_requested_again(world: World, tmp_path: Path) -> None:
+    await world.store.put(KEY, BODY)
+    first, second = world.client(), world.client()
+    await first.range(KEY, 0, 3)  # the answer of the store is not cached
+    await first.get(KEY)
+    assert world.requests == {"range": 1, "get": 1}
+    for number, client in enumerate((first, second)):
+        assert await client.get(KEY) == await world.store.get(KEY)
+        assert (await client.range(KEY, 4, 10)).body == b"object"
+        assert await client.link(KEY, tmp_path / f"{number}") == len(BODY)
+        assert (tmp_path / f"{number}").read_bytes() == BODY
+        assert (tmp_path / f"{number}").stat().st_ino == world.files()[0].stat().st_ino
+    assert world.requests == {"range": 1, "get": 1}
+    for client in (first, second):  # whether an object exists is for the store to say
+        await client.head(KEY)
+        await client.get_unless(KEY, Version("other"))
+    assert world.requests == {"range": 1, "get": 3, "head": 2}
 
 
-async def test_stores_that_share_a_folder_are_kept_apart(world: World) -> None:
+async def test_a_link_fetches_what_is_not_cached_and_copies_what_cannot_be_linked(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.store.put(KEY, BODY)
+    await world.store.put("changing", BODY)
+    client = world.client()
+    assert await client.link("changing", tmp_path / "none") is None
+    assert await client.link(KEY, tmp_path / "one") == len(BODY)
+    assert world.requests == {"get": 1}
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    assert await client.link(KEY, tmp_path / "two") == len(BODY)
+    assert (tmp_path / "two").read_bytes() == BODY
+    await client.delete(KEY)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes() == BODY
+
+
+def refuse(*_: object) -> None:
+    raise OSError(18, "Invalid cross-device link")
+
+
+async def test_stores_that_share_a_directory_are_kept_apart(world: World) -> None:
     await world.store.put(KEY, b"one")
-    one, two = world.cache(namespace="one"), world.cache(namespace="two")
+    one, two = world.client(namespace="one"), world.client(namespace="two")
     await one.get(KEY)
     await world.store.put(KEY, b"two")
-    assert (await two.get(KEY)).body == b"two"
-    assert (await one.get(KEY)).body == b"one"
+    assert [(await each.get(KEY)).body for each in (two, one)] == [b"two", b"one"]
 
 
-@pytest.mark.parametrize(
-    ("size", "expected"), [(SMALL_BYTES, {"head": 1, "get": 1}), (SMALL_BYTES + 1, {"head": 1, "range": 2})]
-)
-async def test_ranges_of_a_small_object_fetch_it_whole(world: World, size: int, expected: dict[str, int]) -> None:
-    body = bytes(size)
-    await world.store.put(KEY, body)
-    cache = world.cache()
-    await cache.head(KEY)
-    assert (await cache.range(KEY, 0, 10)).body == body[:10]
-    assert (await cache.range(KEY, size - 10, size)).body == body[-10:]
-    assert world.requests == expected
-
-
-# Writes and deletes through the cache are seen at once.
-
-
-async def test_a_lost_create_leaves_the_entry(world: World) -> None:
-    cache = world.cache()
-    assert isinstance(await cache.put(KEY, b"one", CREATE), Written)
-    await cache.get(KEY)
-    assert isinstance(await cache.put(KEY, b"two", CREATE), Lost)
-    assert isinstance(await cache.put(KEY, b"one", ADDRESSED), Lost)
-    assert (await cache.get(KEY)).body == b"one"
-    assert world.requests == {"put": 3, "get": 2}  # the lost create is read back
-
-
-async def test_a_failed_write_forgets_because_it_may_have_landed(world: World) -> None:
-    class LandsUnheard(Layer):
+async def test_a_write_that_may_have_landed_removes_the_cached_object(world: World) -> None:
+    class Unanswered(Layer):
         async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
             await self.inner.put(key, body)
             raise Unavailable("no answer", maybe_applied=True)
 
     await world.store.put(KEY, b"one")
-    cache = world.cache(LandsUnheard(world.store))
-    await cache.get(KEY)
+    client = world.client(Unanswered(world.store))
+    await client.get(KEY)
     with pytest.raises(Unavailable):
-        await cache.put(KEY, b"two")
-    assert (await cache.get(KEY)).body == b"two"
+        await client.put(KEY, b"two")
+    assert (await client.get(KEY)).body == b"two"
 
 
-async def test_a_delete_waits_for_a_write_to_disk_whose_caller_has_left(
+async def test_a_delete_waits_for_a_read_that_is_being_cached_for_a_cancelled_caller(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun, go = threading.Event(), threading.Event()
-    keep = CacheFolder.keep
+    begun, proceed = threading.Event(), threading.Event()
+    write = DiskCache._write
 
-    def slow_keep(folder: CacheFolder, found: Object) -> bool:
+    def slow_write(cache: DiskCache, found: Object) -> None:
         begun.set()
-        assert go.wait(60)
-        return keep(folder, found)
+        assert proceed.wait(60)
+        write(cache, found)
 
-    monkeypatch.setattr(CacheFolder, "keep", slow_keep)
-    await world.store.put(KEY, b"body")
-    cache = world.cache()
-    reading = asyncio.ensure_future(cache.get(KEY))
+    monkeypatch.setattr(DiskCache, "_write", slow_write)
+    await world.store.put(KEY, BODY)
+    client = world.client()
+    reading = asyncio.ensure_future(client.get(KEY))
     await blocking(begun.wait)
     reading.cancel()
-    await asyncio.wait([reading])
-    deleting = asyncio.ensure_future(cache.delete(KEY))
-    await asyncio.wait([deleting], timeout=0.1)
+    deleting = asyncio.ensure_future(client.delete(KEY))
+    await asyncio.wait([reading, deleting], timeout=0.1)
     assert not deleting.done()
-    go.set()
+    proceed.set()
     await deleting
     assert world.files() == []
 
 
-# Callers that miss together share one fetch.
+class Gate(Layer):
+    """Gets wait until the gate is open."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.open = asyncio.Event()
+        self.reached = asyncio.Event()
+
+    async def get(self, key: str) -> Object:
+        self.reached.set()
+        await self.open.wait()
+        return await super().get(key)
 
 
-async def test_concurrent_misses_share_one_fetch(world: World) -> None:
-    await world.store.put(KEY, b"body")
-    cache = world.cache()
-    found = await asyncio.gather(*(cache.get(KEY) for _ in range(10)))
-    assert {one.body for one in found} == {b"body"}
-    assert world.requests == {"get": 1}
-    assert (cache.stats.misses, cache.stats.shared) == (1, 9)
-
-
-async def test_one_caller_leaving_does_not_end_the_fetch_of_others(world: World) -> None:
-    await world.store.put(KEY, b"body")
+async def test_concurrent_misses_send_one_request_even_if_the_first_caller_is_cancelled(world: World) -> None:
+    await world.store.put(KEY, BODY)
     gate = Gate(world.store)
-    cache = world.cache(gate)
-    first, second = (asyncio.ensure_future(cache.get(KEY)) for _ in range(2))
+    client = world.client(gate)
+    first, *others = (asyncio.ensure_future(client.get(KEY)) for _ in range(10))
     await gate.reached.wait()
     first.cancel()
-    await asyncio.wait([first])
+    gate.open.set()
+    assert {found.body for found in await asyncio.gather(*others)} == {BODY}
     assert first.cancelled()
-    gate.open.set()
-    assert (await second).body == b"body"
-    assert world.requests == {"get": 1}
-    assert gate.cancelled == 0
-
-
-async def test_the_last_caller_leaving_ends_the_fetch(world: World) -> None:
-    await world.store.put(KEY, b"body")
-    gate = Gate(world.store)
-    cache = world.cache(gate)
-    callers = [asyncio.ensure_future(cache.get(KEY)) for _ in range(3)]
-    await gate.reached.wait()
-    for caller in callers:
-        caller.cancel()
-    await asyncio.gather(*callers, return_exceptions=True)
-    assert gate.cancelled == 1
-    gate.open.set()
-    assert (await cache.get(KEY)).body == b"body"
     assert world.requests == {"get": 2}
 
 
-# How a store gets its cache.
+@pytest.mark.parametrize("harm", ["cut", "altered", "missing"])
+async def test_a_damaged_file_is_removed_and_fetched_again(world: World, harm: str) -> None:
+    await world.store.put(KEY, BODY)
+    await world.client().get(KEY)
+    (file,) = world.files()
+    if harm == "missing":
+        file.unlink()
+    else:
+        file.write_bytes(BODY[:-1] if harm == "cut" else BODY.upper())
+    assert (await world.client().get(KEY)).body == BODY
+    assert (await world.client().get(KEY)).body == BODY
+    assert world.requests == {"get": 2}
 
 
-async def test_an_opened_store_caches_where_settings_and_caller_ask_for_it(tmp_path: Path) -> None:
+async def test_the_objects_used_longest_ago_make_room(world: World) -> None:
+    world.max_bytes = 100 * 4096
+    keys = [f"fixed/{number:03}" for number in range(400)]
+    client = world.client()
+    for key in keys:
+        await world.store.put(key, key.encode())
+        await client.get(key)
+        await client.get(keys[0])
+        assert world.taken <= world.max_bytes
+    before = world.requests["get"]
+    for key in [keys[0], *keys[-70:]]:
+        await world.client().get(key)
+    assert world.requests["get"] == before
+    await client.get(keys[1])
+    assert world.requests["get"] == before + 1
+
+
+async def test_files_of_killed_writers_are_removed_and_large_objects_are_not_cached(world: World) -> None:
+    world.max_bytes = 100 * 4096
+    abandoned = world.folder / LAYOUT / "tmp" / "abandoned"
+    abandoned.parent.mkdir(parents=True)
+    abandoned.touch()
+    await world.store.put("fixed/large", bytes(60 * 4096))
+    await world.store.put(KEY, bytes(40 * 4096))
+    client = world.client()
+    await client.get("fixed/large")
+    assert world.files() == []
+    await client.get(KEY)
+    assert not abandoned.exists()  # the clock of this test is far ahead of its change time
+    assert len(world.files()) == 1
+
+
+async def test_a_directory_that_cannot_be_made_is_logged_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.folder.write_text("a file, not a directory")
+    await world.store.put(KEY, BODY)
+    client = world.client()
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            assert (await client.get(KEY)).body == BODY
+            assert (await client.range(KEY, 0, 3)).body == BODY[:3]
+            assert await client.link(KEY, world.folder.with_name(f"{time.monotonic_ns()}")) == len(BODY)
+    assert "the disk cache" in caplog.text
+    assert len(caplog.records) == 1
+
+
+async def test_a_full_disk_leaves_nothing_behind(world: World) -> None:
+    await world.store.put(KEY, bytes(100_000))
+    client = world.client()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, hard))
+    try:
+        assert (await client.get(KEY)).body == bytes(100_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert [path for path in world.folder.rglob("*") if path.is_file() and path.name != "growth"] == []
+    await client.get(KEY)
+    assert len(world.files()) == 1
+
+
+async def test_a_file_that_cannot_be_removed_disables_the_cache(world: World) -> None:
+    await world.store.put(KEY, BODY)
+    client = world.client()
+    await client.get(KEY)
+    (file,) = world.files()
+    file.unlink()
+    file.mkdir()
+    await client.delete(KEY)
+    assert client.cache is not None
+    assert not client.cache.covers(KEY)
+    with pytest.raises(NotFound):
+        await client.get(KEY)
+
+
+async def test_an_opened_store_has_a_cache_if_settings_and_caller_ask_for_one(tmp_path: Path) -> None:
     settings = Settings.model_validate({"cache": {"dir": tmp_path / "cache", "max_bytes": "1MiB"}})
     address = f"file:{tmp_path / 'data'}"
-    async with objects.open(address, settings=settings, immutable=lambda key: key.startswith("fixed/")) as store:
-        assert store.cache is not None
-        await store.put(KEY, b"body", CREATE)
+    async with (
+        objects.open(address, settings=settings) as without_keys,
+        objects.open(address, settings=Settings(), immutable=lambda _: True) as without_directory,
+        objects.open("memory:name", settings=settings, immutable=lambda _: True) as in_memory,
+        objects.open(address, settings=settings, immutable=lambda key: key.startswith("fixed/")) as store,
+    ):
+        assert [each.cache for each in (without_keys, without_directory, in_memory)] == [None] * 3
+        assert not (tmp_path / "cache").exists()
+        await store.put(KEY, BODY, CREATE)
         await store.get(KEY)
         before = store.usage.requests("get")
-        assert (await store.get(KEY)).body == b"body"
+        assert (await store.get(KEY)).body == BODY
         assert store.usage.requests("get") == before
-        async with store.pinned(KEY) as path:
-            assert path.is_relative_to(tmp_path / "cache")
-            assert path.read_bytes() == b"body"
-
-
-async def test_no_cache_unless_asked_for(tmp_path: Path) -> None:
-    settings = Settings.model_validate({"cache": {"dir": tmp_path / "cache"}})
-    address = f"file:{tmp_path / 'data'}"
-    async with (
-        objects.open(address, settings=settings) as unasked,
-        objects.open(address, settings=Settings(), immutable=lambda _: True) as without_folder,
-        objects.open("memory:name", settings=settings, immutable=lambda _: True) as in_memory,
-    ):
-        for store in (unasked, without_folder, in_memory):
-            assert store.cache is None
-    assert not (tmp_path / "cache").exists()

@@ -1,56 +1,52 @@
-"""Lease: who may work, by which epoch, and what a release leaves behind."""
+"""Lease: its requests, its document, guards and renewals. That two owners never share an epoch is simulated."""
 
 import asyncio
 import json
 import random
+from typing import Any
 
 import pytest
 
 from holdfast.base.clock import iso, parse_iso
 from holdfast.base.errors import Conflict, Corrupt, Denied, Fenced, HoldfastError, Unavailable
 from holdfast.base.ids import Ambient
-from holdfast.objects.client import Client, Usage
+from holdfast.objects.client import Client
 from holdfast.objects.lease import Grant, Held, Lease
 from holdfast.objects.memory import MemoryStore, Shelf
 from holdfast.objects.retry import RetryPolicy
-from holdfast.objects.store import Store
 
-QUICK = RetryPolicy(attempts=3, base_ms=0, max_ms=0)
 TTL_MS = 30_000
+KEY = "meta/lock.json"
 
 
 class Watch:
     """A clock that the test moves."""
 
-    def __init__(self) -> None:
-        self.ns = 1_800_000_000 * 10**9
+    def __init__(self, ahead_ms: int = 0) -> None:
+        self.ns = 1_800_000_000 * 10**9 + ahead_ms * 1_000_000
 
     def wall_ns(self) -> int:
         return self.ns
 
-    def monotonic_ns(self) -> int:
-        return self.ns
+    monotonic_ns = wall_ns
 
     def advance(self, ms: int) -> None:
         self.ns += ms * 1_000_000
 
 
-class Room:
-    def __init__(self) -> None:
+class Desk:
+    def __init__(self, backend: type[MemoryStore] = MemoryStore) -> None:
         self.watch = Watch()
-        self.usage = Usage()
         self.shelf = Shelf()
-        self.store: Store = Client(MemoryStore(self.shelf), ambient=self.ambient(0), retry=QUICK, usage=self.usage)
+        retry = RetryPolicy(attempts=3, base_ms=0, max_ms=0)
+        self.store = Client(backend(self.shelf), ambient=Ambient(self.watch, random.Random(0)), retry=retry)
 
-    def ambient(self, seed: int) -> Ambient:
-        return Ambient(self.watch, random.Random(seed))
-
-    def lease(self, owner: str) -> Lease:
-        return Lease(self.store, "meta/lock.json", owner, self.ambient(hash(owner) % 1000), ttl_ms=TTL_MS)
+    def lease(self, owner: str, watch: Watch | None = None) -> Lease:
+        return Lease(self.store, KEY, owner, Ambient(watch or self.watch, random.Random(owner)), ttl_ms=TTL_MS)
 
     @property
-    def document(self) -> dict[str, object]:
-        loaded = json.loads(self.shelf.objects["meta/lock.json"].body)
+    def document(self) -> dict[str, Any]:
+        loaded = json.loads(self.shelf.objects[KEY].body)
         assert isinstance(loaded, dict)
         return loaded
 
@@ -62,23 +58,36 @@ async def granted(lease: Lease) -> Grant:
 
 
 async def test_requests_and_epochs() -> None:
-    room = Room()
-    a, b = room.lease("a"), room.lease("b")
+    desk = Desk()
+    a, b = desk.lease("a"), desk.lease("b")
     grant = await granted(a)
-    assert (grant.epoch, room.usage.by_verb) == (1, {"get": 1, "put": 1})
+    assert (grant.epoch, desk.store.usage.by_verb) == (1, {"get": 1, "put": 1})
     await a.renew(grant)
     await a.release(grant)
     assert (await granted(a)).epoch == 2
-    assert room.usage.by_verb == {"get": 1, "put": 4}
+    assert desk.store.usage.by_verb == {"get": 1, "put": 4}
     assert await b.try_acquire() == Held("a", 2, TTL_MS)
     with pytest.raises(Conflict, match="held by a"):
         await b.acquire(timeout_ms=0)
 
 
+async def test_the_document_has_the_shape_of_the_specification_and_keeps_unknown_fields() -> None:
+    desk = Desk()
+    expired = {"owner_id": "other", "acquired_at": iso(0), "expires_at": iso(1), "lease_ttl_ms": 5, "note": "theirs"}
+    await desk.store.put(KEY, json.dumps(expired).encode())
+    assert (await granted(desk.lease("a"))).epoch == 1, "a lock without an epoch counts as epoch 0"
+    document = desk.document
+    names = {"owner_id", "acquired_at", "expires_at", "lease_ttl_ms", "epoch", "write_id", "note"}
+    assert (set(document), document["owner_id"], document["note"]) == (names, "a", "theirs")
+    assert parse_iso(document["expires_at"]) - desk.watch.ns == document["lease_ttl_ms"] * 1_000_000
+    await desk.store.put(KEY, b'{"owner_id":"x"}')
+    with pytest.raises(Corrupt, match="not a lease"):
+        await desk.lease("b").try_acquire()
+    assert desk.document == {"owner_id": "x"}
+
+
 @pytest.mark.parametrize("error", [Unavailable("down"), Denied("the token has expired"), Corrupt("half an answer")])
 async def test_a_failed_renewal_makes_the_grant_unsafe_until_one_succeeds(error: HoldfastError) -> None:
-    room = Room()
-
     class Flaky(MemoryStore):
         down = False
 
@@ -87,8 +96,7 @@ async def test_a_failed_renewal_makes_the_grant_unsafe_until_one_succeeds(error:
                 raise error
             return await super().put(key, body, mode)
 
-    store = Client(Flaky(room.shelf), ambient=room.ambient(1), retry=QUICK, usage=Usage())
-    lease = Lease(store, "meta/lock.json", "a", room.ambient(2), ttl_ms=TTL_MS)
+    lease = Desk(Flaky).lease("a")
     grant = await granted(lease)
     Flaky.down = True
     with pytest.raises(type(error)):
@@ -100,28 +108,11 @@ async def test_a_failed_renewal_makes_the_grant_unsafe_until_one_succeeds(error:
     lease.guard(grant)
 
 
-async def test_the_document_has_the_shape_of_the_specification() -> None:
-    room = Room()
-    await granted(room.lease("a"))
-    assert {"owner_id", "acquired_at", "expires_at", "lease_ttl_ms", "epoch", "write_id"} == room.document.keys()
-    assert room.document["owner_id"] == "a"
-    assert room.document["lease_ttl_ms"] == TTL_MS
-    assert parse_iso(str(room.document["expires_at"])) - room.watch.ns == TTL_MS * 1_000_000
-
-
-async def test_a_lock_without_epoch_is_tolerated_and_its_fields_kept() -> None:
-    room = Room()
-    expired = {"owner_id": "other", "acquired_at": iso(0), "expires_at": iso(1), "lease_ttl_ms": 5, "note": "theirs"}
-    await room.store.put("meta/lock.json", json.dumps(expired).encode())
-    assert (await granted(room.lease("a"))).epoch == 1
-    assert room.document["note"] == "theirs"
-
-
-async def test_takeover_after_expiry_fences_the_old_owner() -> None:
-    room = Room()
-    a, b = room.lease("a"), room.lease("b")
+async def test_an_owner_that_was_replaced_is_fenced_and_releases_nothing() -> None:
+    desk = Desk()
+    a, b = desk.lease("a"), desk.lease("b")
     old = await granted(a)
-    room.watch.advance(TTL_MS + 1)
+    desk.watch.advance(TTL_MS + 1)
     new = await granted(b)
     assert new.epoch == old.epoch + 1
     with pytest.raises(Fenced, match="taken over by b"):
@@ -129,29 +120,27 @@ async def test_takeover_after_expiry_fences_the_old_owner() -> None:
     with pytest.raises(Conflict, match="not safe to use"):
         a.guard(old)
     await a.release(old)
-    assert room.document["owner_id"] == "b"
+    assert desk.document["owner_id"] == "b"
     b.guard(new)
 
 
 @pytest.mark.parametrize("ahead_ms", [0, 3_600_000])
-async def test_nobody_waits_for_the_clock_of_whoever_gave_it_back(ahead_ms: int) -> None:
-    room = Room()
-    fast = Watch()
-    fast.advance(ahead_ms)
-    early = Lease(room.store, "meta/lock.json", "a", Ambient(fast, random.Random(1)), ttl_ms=TTL_MS)
+async def test_a_released_lease_is_free_whatever_the_clock_of_its_owner(ahead_ms: int) -> None:
+    desk = Desk()
+    fast = Watch(ahead_ms)
+    early = desk.lease("a", fast)
     await early.release(await granted(early))
-    assert (room.document["expires_at"], room.document["released_at"]) == (iso(0), iso(fast.ns))
-    grant = await granted(room.lease("b"))
-    assert grant.epoch == 2
-    assert "released_at" not in room.document
+    assert (desk.document["expires_at"], desk.document["released_at"]) == (iso(0), iso(fast.ns))
+    assert (await granted(desk.lease("b"))).epoch == 2
+    assert "released_at" not in desk.document
 
 
-async def test_guard_wants_a_third_of_the_term_and_renewal_restores_it() -> None:
-    room = Room()
-    a = room.lease("a")
+async def test_guard_needs_a_third_of_the_term_and_a_renewal_restores_it() -> None:
+    desk = Desk()
+    a = desk.lease("a")
     grant = await granted(a)
     a.guard(grant)
-    room.watch.advance(TTL_MS * 2 // 3)
+    desk.watch.advance(TTL_MS * 2 // 3)
     with pytest.raises(Conflict, match="are needed"):
         a.guard(grant)
     await a.renew(grant)
@@ -160,19 +149,19 @@ async def test_guard_wants_a_third_of_the_term_and_renewal_restores_it() -> None
 
 
 async def test_hand_over_names_the_successor() -> None:
-    room = Room()
-    a, b, c = room.lease("a"), room.lease("b"), room.lease("c")
+    desk = Desk()
+    a = desk.lease("a")
     grant = await granted(a)
     await a.hand_over(grant, "b")
-    assert await c.try_acquire() == Held("b", 2, TTL_MS)
-    assert (await granted(b)).epoch == 3
+    assert await desk.lease("c").try_acquire() == Held("b", 2, TTL_MS)
+    assert (await granted(desk.lease("b"))).epoch == 3
     with pytest.raises(Conflict, match="given up"):
         await a.renew(grant)
 
 
-async def test_hold_releases_also_when_the_body_fails() -> None:
-    room = Room()
-    a = room.lease("a")
+async def test_hold_releases_the_lease_after_an_error() -> None:
+    desk = Desk()
+    a = desk.lease("a")
 
     async def fail() -> None:
         async with a.hold() as grant:
@@ -181,44 +170,35 @@ async def test_hold_releases_also_when_the_body_fails() -> None:
 
     with pytest.raises(ValueError, match="body"):
         await fail()
-    assert parse_iso(str(room.document["expires_at"])) <= room.watch.ns
+    assert desk.document["expires_at"] == iso(0)
 
 
 @pytest.mark.parametrize("first", ["renewal", "release"])
-async def test_a_renewal_under_way_does_not_bring_back_what_is_released(first: str) -> None:
-    """Both writes are on their way at once; whichever lands first, the lease is free in the end."""
-    room = Room()
-    arrived, go_on = asyncio.Event(), asyncio.Event()
+async def test_a_renewal_in_flight_does_not_undo_a_release(first: str) -> None:
+    """Whichever of the two writes lands first."""
+    arrived, proceed = asyncio.Event(), asyncio.Event()
 
     class Slow(MemoryStore):
-        held = False
+        delay = False
 
         async def put(self, key, body, mode=None):  # type: ignore[no-untyped-def]
-            hold, Slow.held = Slow.held, False
-            early = await super().put(key, body, mode) if hold and first == "renewal" else None
-            if hold:
+            delayed, Slow.delay = Slow.delay, False
+            early = await super().put(key, body, mode) if delayed and first == "renewal" else None
+            if delayed:
                 arrived.set()
-                await go_on.wait()
+                await proceed.wait()
             return early or await super().put(key, body, mode)
 
-    store = Client(Slow(room.shelf), ambient=room.ambient(1), retry=QUICK, usage=Usage())
-    lease = Lease(store, "meta/lock.json", "a", room.ambient(2), ttl_ms=TTL_MS)
+    desk = Desk(Slow)
+    lease = desk.lease("a")
     grant = await granted(lease)
-    Slow.held = True
+    Slow.delay = True
     renewal = asyncio.ensure_future(lease.renew(grant))
     await arrived.wait()
     await lease.release(grant)
-    go_on.set()
+    proceed.set()
     with pytest.raises(Conflict, match="given up"):
         await renewal
     with pytest.raises(Conflict, match="given up"):
         lease.guard(grant)
-    assert isinstance(await room.lease("b").try_acquire(), Grant)
-
-
-async def test_what_is_not_a_lease_is_refused_and_kept() -> None:
-    room = Room()
-    await room.store.put("meta/lock.json", b'{"owner_id":"x"}')
-    with pytest.raises(Corrupt, match="not a lease"):
-        await room.lease("a").try_acquire()
-    assert room.document == {"owner_id": "x"}
+    assert isinstance(await desk.lease("b").try_acquire(), Grant)

@@ -28,7 +28,7 @@ def race(shelf: Shelf, key: str, modes: list[Mode]) -> list[Written | Lost]:
     return [outcomes[number] for number in range(len(modes))]
 
 
-def test_a_name_shared_by_threads_has_one_winner() -> None:
+def test_of_threads_that_write_one_key_one_wins() -> None:
     shelf = Shelf()
     for turn in range(20):
         created = race(shelf, f"race-{turn}", [CREATE, CREATE])

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from holdfast.objects.store import OVERWRITE
 from holdfast.ontology.commit.commit import Committer
-from holdfast.ontology.commit.lock import Open
+from holdfast.ontology.commit.lock import CommitLock
 from holdfast.ontology.commit.view import View
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.data.batch import Row
@@ -25,7 +25,7 @@ OTHER = {"path": "commits/6-00000000/entities/Customer.parquet"}
 async def sound(desk: Desk, commits: int = 6) -> Committer:
     """So many commits of customers, then one of products; indexes and schema objects are up to date."""
     view = View(desk.store)
-    upkeep = Upkeep(desk.store, desk.ambient, view, Open(), "w")
+    upkeep = Upkeep(desk.store, desk.ambient, view, CommitLock(), "w")
     writer = Committer(desk.store, desk.ambient, view, TYPES, runtime_id="w", on_commit=upkeep.note)
     for number in range(commits):
         await put(writer, (f"c{number % 3}", number), (f"d{number}", number))
@@ -130,7 +130,7 @@ async def versions(desk: Desk, *, keep: bool, **changes: Any) -> None:
 
 async def leave_what_was_erased(desk: Desk) -> None:
     found = await erase.preview(desk.store, "Customer", "c1")
-    await erase.apply(desk.store, desk.ambient, found, found.token, turn=Open(), by="x", why="")
+    await erase.apply(desk.store, desk.ambient, found, found.token, by="x", why="")
     body = encode(TYPES[CUSTOMER], [Row(("c1",), '{"v":1}')], 4, 1)
     await desk.bare.put("commits/4-0badcafe/entities/Customer.parquet", body, OVERWRITE)
 
@@ -144,15 +144,15 @@ LIBRARY = [
     Broken("head_missing", "head is gone", lambda desk: desk.bare.delete(layout.HEAD)),
     Broken("head_unreadable", "head is garbage", put_at(layout.HEAD, b"{")),
     Broken("head_unreadable", "head names no manifest", lambda desk: change(desk, layout.HEAD, manifest_path=None)),
-    Broken("head_without_manifest", "its manifest is gone", lambda desk: desk.bare.delete(manifests(desk)[7])),
     Broken("manifest_missing", "in the middle", lambda desk: desk.bare.delete(manifests(desk)[3])),
+    Broken("manifest_missing", "the head's", lambda desk: desk.bare.delete(manifests(desk)[7])),
     Broken("manifest_unreadable", "garbage", lambda desk: desk.bare.put(manifests(desk)[3], b"not json", OVERWRITE)),
-    Broken("chain_cycle", "circle", lambda desk: manifest(desk, 3, parent_manifest_path=manifests(desk)[5])),
     Broken(
-        "chain_cycle",
-        "names a later one as its parent",
+        "manifest_unreadable",
+        "a later parent",
         lambda desk: manifest(desk, 3, parent_commit_id=5, parent_manifest_path=manifests(desk)[5]),
     ),
+    Broken("chain_break", "circle", lambda desk: manifest(desk, 3, parent_manifest_path=manifests(desk)[5])),
     Broken("chain_break", "skips its parent", lambda desk: manifest(desk, 5, parent_manifest_path=manifests(desk)[2])),
     Broken(
         "summary_wrong",
@@ -166,24 +166,24 @@ LIBRARY = [
     Broken("time_backwards", "clock", lambda desk: manifest(desk, 4, created_at="1999-01-01T00:00:00+00:00")),
     # files
     Broken("file_missing", "gone", lambda desk: desk.bare.delete(data_file(desk, 2))),
-    Broken("file_truncated", "empty", lambda desk: desk.bare.put(data_file(desk, 2), b"", OVERWRITE)),
-    Broken("file_truncated", "shorter", truncate, deep=True),
+    Broken("file_unreadable", "empty", lambda desk: desk.bare.put(data_file(desk, 2), b"", OVERWRITE)),
+    Broken("file_unreadable", "shorter", truncate, deep=True),
     Broken("hash_mismatch", "another file", swap, deep=True),
-    Broken("row_count_mismatch", "count", lambda desk: amend(desk, 2, row_count=99), deep=True),
+    Broken("rows_wrong", "count", lambda desk: amend(desk, 2, row_count=99), deep=True),
     Broken("rows_wrong", "of another commit", copy_another_commit, deep=True),
     Broken("stats_wrong", "denies a key", lambda desk: amend_stats(desk, keys=[["zzz", "zzzz"]]), deep=True),
     Broken("stats_wrong", "sketch", lambda desk: amend_stats(desk, sketches=["AAAAAAAAAAA="]), deep=True),
     # indexes
     Broken("index_missing_rows", "behind rows", listing(lambda found: found[:3], max_indexed_commit=3), mends=True),
     Broken("index_lag", "behind nothing", lambda desk: change(desk, INDEX, max_indexed_commit=6), mends=True),
-    Broken("index_missing_latest", "the head", lambda desk: change(desk, PRODUCTS, entries=[]), mends=True),
-    Broken("index_hole", "hole", listing(lambda found: [*found[:2], *found[3:]]), mends=True),
-    Broken("index_path_mismatch", "attempt", listing(lambda found: [*found[:-1], found[-1] | OTHER]), mends=True),
-    Broken("index_path_mismatch", "store", listing(lambda found: [each | OTHER for each in found]), mends=True),
-    Broken("index_excess", "too many", listing(lambda found: [*found, found[0] | EXCESS]), mends=True),
-    Broken("index_ahead", "ahead", lambda desk: change(desk, INDEX, max_indexed_commit=99), mends=True),
-    Broken("index_unreadable", "garbage", put_at(INDEX, b"[]"), mends=True),
-    Broken("index_overlap", "twice", listing(lambda found: [*found, found[0]]), mends=True),
+    Broken("index_wrong", "the head", lambda desk: change(desk, PRODUCTS, entries=[]), mends=True),
+    Broken("index_wrong", "hole", listing(lambda found: [*found[:2], *found[3:]]), mends=True),
+    Broken("index_wrong", "another attempt", listing(lambda found: [*found[:-1], found[-1] | OTHER]), mends=True),
+    Broken("index_wrong", "another store", listing(lambda found: [each | OTHER for each in found]), mends=True),
+    Broken("index_wrong", "too many", listing(lambda found: [*found, found[0] | EXCESS]), mends=True),
+    Broken("index_wrong", "ahead", lambda desk: change(desk, INDEX, max_indexed_commit=99), mends=True),
+    Broken("index_wrong", "garbage", put_at(INDEX, b"[]"), mends=True),
+    Broken("index_wrong", "twice", listing(lambda found: [*found, found[0]]), mends=True),
     Broken("index_absent", "gone", lambda desk: desk.bare.delete(INDEX), mends=True),
     Broken("snapshot_missing", "gone", name_a_snapshot, mends=True),
     Broken("snapshot_unproved", "plain", lambda desk: name_a_snapshot(desk, b"whatever it is"), mends=True),
@@ -216,7 +216,9 @@ LIBRARY = [
     Broken(
         "redaction_unfinished",
         "purge",
-        lambda desk: manifest(desk, 7, redacts=Redaction(CUSTOMER, None, 1, 6).document()),
+        lambda desk: manifest(
+            desk, 7, redacts=Redaction(CUSTOMER, None, 1, 6).document(), redacted=[7, manifests(desk)[7]]
+        ),
     ),
     Broken("staged_load", "killed", put_at(layout.load_key("0a", *CUSTOMER, "rows", "0b"), b"PAR1")),
     Broken("erased_payload", "lost attempt", leave_what_was_erased),

@@ -10,9 +10,7 @@ from holdfast.objects.layer import Layer
 from holdfast.objects.store import NotModified, Object, Part, Store, Version
 from holdfast.ontology import Entity, Field, Relation
 from holdfast.ontology.bulk.transfer import export_file
-from holdfast.ontology.chain import history
-from holdfast.ontology.commit.lock import Open
-from holdfast.ontology.feed import Feed
+from holdfast.ontology.feed import Feed, diff
 from holdfast.ontology.maintain import drop, erase, revert
 from holdfast.ontology.maintain.compact import Compactor
 from holdfast.ontology.query.query import Query
@@ -23,7 +21,7 @@ from holdfast.ontology.types.typeinfo import type_info
 from tests.unit.ontology.desk import Desk
 
 SECRET = "Geheimnis"
-BY: Any = {"turn": Open(), "by": "x", "why": "y"}
+BY: Any = {"by": "x", "why": "y"}
 
 
 class Patient(Entity):
@@ -206,7 +204,7 @@ async def fed(store: Store, desk: Desk, armed: Callable[[], None]) -> Any:
 
 async def compared(store: Store, desk: Desk, armed: Callable[[], None]) -> Any:
     armed()
-    return [str(each) for each in await history.diff(store, 2, 5)]
+    return [str(each) for each in await diff(store, 2, 5)]
 
 
 async def reverted(store: Store, desk: Desk, armed: Callable[[], None]) -> Any:

@@ -5,7 +5,6 @@ from typing import Any
 from holdfast import runs
 from holdfast.bus import Bus, Event, Options, Retry, on
 from holdfast.ontology import Entity, Field
-from holdfast.ontology.commit.lock import Open
 from holdfast.ontology.maintain import erase
 from holdfast.ontology.maintain.compact import Compactor
 from holdfast.ontology.maintain.drop import apply as apply_drop
@@ -117,6 +116,6 @@ async def things(here: Place) -> None:
             await onto.commit()
     await Compactor(store, ambient, fan=2).compact(type_info(AuditedPatient).type_id)
     found = await erase.preview(store, "AuditedPatient", "p1")
-    await erase.apply(store, ambient, found, found.token, turn=Open(), by="dpo", why="asked for")
+    await erase.apply(store, ambient, found, found.token, by="dpo", why="asked for")
     drop = await preview_drop(store, "AuditedVisit", purge=False)
-    await apply_drop(store, ambient, drop, drop.token, turn=Open(), by="ops", why="over")
+    await apply_drop(store, ambient, drop, drop.token, by="ops", why="over")

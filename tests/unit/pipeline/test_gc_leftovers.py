@@ -4,11 +4,11 @@ import random
 
 import pytest
 
+from holdfast.base.audit import Severity
 from holdfast.base.ids import Ambient
 from holdfast.bus import Bus, Context, Envelope, on
 from holdfast.ontology.format import layout as commits
 from holdfast.ontology.maintain.compact import GRACE_NS, Compactor
-from holdfast.ontology.maintain.verify.findings import Severity
 from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.pipeline.gc import leftovers, ontology
 from holdfast.pipeline.gc.options import GcOptions
@@ -129,7 +129,7 @@ async def test_attempts_that_lost_go_and_one_that_is_still_to_come_stays() -> No
     ]
     assert before <= desk.shelf.objects.keys()
     report = await verify(onto.store)
-    assert {each.kind for each in report.findings if each.severity is Severity.ERROR} == set()
+    assert {each.rule.name for each in report.findings if each.severity is Severity.ERROR} == set()
 
 
 async def test_a_number_whose_only_attempt_is_not_on_the_chain_is_kept() -> None:

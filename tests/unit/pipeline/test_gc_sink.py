@@ -15,7 +15,7 @@ ORPHANS = {"staged_load", "orphan_attempt"}
 async def orphans(desk: GcDesk) -> set[str]:
     report = await verify(desk.store, deep=True)
     assert report.good
-    return {each.key for each in report.findings if each.kind in ORPHANS}
+    return {each.key for each in report.findings if each.rule.name in ORPHANS}
 
 
 async def test_what_a_killed_sink_leaves_is_reported_and_collected() -> None:

@@ -32,12 +32,11 @@ from holdfast.pipeline.options import Env
 from holdfast.sim.scenarios.pipeline import Straight
 from holdfast.telemetry.accept import layout as ingest
 from holdfast.telemetry.accept.conflicts import record_conflict
-from holdfast.telemetry.discover import Rule, new_since, reconciled
+from holdfast.telemetry.discover import Rule, reconciled_position, scan
 from holdfast.telemetry.frame import Limits, decode, encode, pack
 from holdfast.telemetry.query.metrics import Metrics
 from holdfast.telemetry.records import Gauge
-from holdfast.telemetry.rollup.manifest import Kind
-from tests.unit.pipeline.field import HOUR, SECOND, START, Field, agrees, generations
+from tests.unit.pipeline.field import HOUR, SECOND, START, Field, agrees
 
 FULL = {"full": True}
 
@@ -179,7 +178,7 @@ class TestBadInput:
             await store.put(missing.raw_blob_key, kept)
             await pipeline.run(store)
             assert "missing_blob" not in {finding for finding, _ in await found(store)}
-            assert (await generations(store, Kind.ROLLUP))[0].units[0].inputs == 3
+            await agrees(store, [*field.batches, decode(kept)])
 
 
 class TestByTime:
@@ -202,12 +201,12 @@ class TestByTime:
             await field.accept("agent", "boot", gauges(0), at_ns=now)
             await reconcile(store)
             await field.accept("agent", "boot", gauges(10), at_ns=now - 6 * HOUR)
-            position = await reconciled(store)
+            position = await reconciled_position(store)
             assert position is not None
             clock = store.ambient.clock
-            soon = await new_since(store, clock, Rule(), position, deep=False)
-            later = await new_since(store, clock, Rule(), position, deep=True)
-            assert (len(soon.batches), len(later.batches)) == (0, 1)
+            soon = await scan(store, clock, Rule(), position, deep=False)
+            later = await scan(store, clock, Rule(), position, deep=True)
+            assert (len(soon.new), len(later.new)) == (0, 1)
             assert (await reconcile(store)) == {}  # a deep look is made once an hour
             checkpoint = codec.decode((await store.get(ingest.RECONCILED)).body, key="")
             await store.put(ingest.RECONCILED, codec.encode({**checkpoint, "deep_at_unix_ns": 0}))

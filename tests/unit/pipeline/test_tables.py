@@ -146,7 +146,7 @@ async def test_conditions_leave_out_files_and_never_a_row() -> None:
 async def test_only_what_is_needed_of_large_files_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.ontology.query.cache.large_files.WHOLE_BYTES", 0)
     monkeypatch.setattr("holdfast.ontology.format.data.rows.ROW_GROUP", 16_384)
-    for name, value in {"WHOLE_BYTES": 0, "TAIL_BYTES": 256, "GAP_BYTES": 0, "ALONG": 0, "SHARE": 2}.items():
+    for name, value in {"WHOLE_BYTES": 0, "TAIL_BYTES": 256, "GAP_BYTES": 0, "GAP_SHARE": 0, "SHARE": 2}.items():
         monkeypatch.setattr(f"holdfast.ontology.format.data.remote_parquet.{name}", value)
     async with open_store("memory:") as store:
         async with Ontology(store, store.ambient, [Customer]) as onto:
@@ -386,7 +386,7 @@ async def test_runs_and_events() -> None:
         ({"table": "Customer", "between": "3"}, "not two moments", "3,9"),
         ({"table": "Customer", "as_of": "1", "since": "1"}, "exclude each other", "one of them"),
         ({"table": "changes", "type": "Custommer"}, "no type 'Custommer'", "did you mean Customer?"),
-        ({"table": "rollup", "window": "7 weeks"}, "no window", "10s"),
+        ({"table": "rollup", "window": "7 weeks"}, "is not a window", "10s"),
         ({"table": "rollup", "since": "1h", "until": "2h"}, "until: '2h' is not after since, '1h'", "later than since"),
         ({"table": "logs", "since": "2026-01-02", "until": "2026-01-02"}, "is not after since", "later than since"),
         ({"table": "Customer", "partitions": "none"}, "no whole number", ""),

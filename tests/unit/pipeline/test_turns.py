@@ -7,7 +7,7 @@ import pytest
 from holdfast import pipeline
 from holdfast.base.errors import Conflict
 from holdfast.cli.output import Output
-from holdfast.cli.pipeline.view import Watch
+from holdfast.cli.progress import Watch
 from holdfast.objects.lease import Lease
 from holdfast.objects.open import open_store
 from holdfast.pipeline import layout

@@ -167,8 +167,6 @@ async def test_what_is_not_open_yet_says_how_it_is_opened() -> None:
 @pytest.mark.parametrize("wrong", [[Note], Note(id="n"), "Note", None])
 async def test_a_session_refuses_objects_that_are_not_types(wrong: Any) -> None:
     async with holdfast.open("memory:") as hf:
-        with pytest.raises(
-            Invalid, match=f"a {type(wrong).__name__} where an entity or relation type is wanted"
-        ) as answer:
+        with pytest.raises(Invalid, match=f"expected, found a {type(wrong).__name__}") as answer:
             hf.ontology(wrong)
         assert "hf.ontology(Customer, Order)" in (answer.value.remedy or "")

@@ -10,7 +10,7 @@ import pytest
 from holdfast import runs
 from holdfast.base import telemetry
 from holdfast.base.errors import Invalid, NotFound
-from tests.unit.base.test_telemetry import KeepingTracer
+from tests.unit.base.test_telemetry import RecordingTracer
 from tests.unit.runs.desk import Crash, Desk
 
 
@@ -176,7 +176,7 @@ async def test_keys_come_in_one_order(size: int) -> None:
 
 
 async def test_runs_sessions_and_steps_are_spans(monkeypatch: pytest.MonkeyPatch) -> None:
-    tracer = KeepingTracer()
+    tracer = RecordingTracer()
     monkeypatch.setattr(telemetry, "_tracer", tracer)
 
     def fail() -> None:
@@ -198,4 +198,4 @@ async def test_runs_sessions_and_steps_are_spans(monkeypatch: pytest.MonkeyPatch
     assert run.attributes == {"holdfast.run_id": "r", "holdfast.workflow": "work"}
     assert session.attributes == {"holdfast.run_id": "r", "holdfast.session": 1}
     assert fine.attributes["holdfast.step_id"] == "fine"
-    assert (fine.errors, len(bad.errors)) == ([], 1)
+    assert (fine.error is None, bad.error is None) == (True, False)

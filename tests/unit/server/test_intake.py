@@ -62,7 +62,7 @@ async def test_other_bytes_under_one_identity_are_a_conflict_with_a_record(tmp_p
         (["ok", "gone"], "unavailable"),
     ],
 )
-async def test_a_store_that_is_away_is_503_and_the_same_batch_goes_through_later(
+async def test_an_unavailable_store_is_503_and_the_same_batch_is_accepted_later(
     tmp_path: Path, script: list[str], reason: str
 ) -> None:
     async with server_desk(tmp_path) as desk:
@@ -75,11 +75,14 @@ async def test_a_store_that_is_away_is_503_and_the_same_batch_goes_through_later
         assert (await desk.post(frame())).json()["duplicate"] is False
 
 
-async def test_rates_hold_per_token_and_say_when_to_come_again(tmp_path: Path) -> None:
-    async with server_desk(tmp_path, requests_per_s=0.5, burst=2) as desk:
+async def test_requests_of_a_token_are_limited_in_rate_and_in_number(tmp_path: Path) -> None:
+    async with server_desk(tmp_path, requests_per_s=0.5, burst=3, concurrency=1) as desk:
+        with desk.service.limits.request(desk.token.split("_")[1]):
+            crowded = await desk.post(frame())
         statuses = [(await desk.post(frame())).status_code for _ in range(2)]
         refused = await desk.post(frame())
-        assert [*statuses, refused.status_code] == [200, 200, 429]
+        assert [crowded.status_code, *statuses, refused.status_code] == [429, 200, 200, 429]
+        assert crowded.json()["error"]["reason"] == "concurrency_limited"
         assert refused.json()["error"]["reason"] == "rate_limited"
         assert int(refused.headers["retry-after"]) == 2
 
@@ -92,7 +95,7 @@ async def test_memory_for_requests_is_bounded(tmp_path: Path) -> None:
         assert desk.service.limits.in_flight_bytes == 0
 
 
-async def test_a_large_frame_is_decoded_off_the_loop_to_the_same_end(tmp_path: Path) -> None:
+async def test_a_large_frame_is_accepted(tmp_path: Path) -> None:
     many = [Gauge(f"metric_{number % 97}", number / 7, number) for number in range(40_000)]
     async with server_desk(tmp_path) as desk:
         answer = await desk.post(frame(*many), seqs=(0, 39_999))
@@ -102,7 +105,7 @@ async def test_a_large_frame_is_decoded_off_the_loop_to_the_same_end(tmp_path: P
         assert 'holdfast_store_requests_total{family="accepted",verb="put"} 1.0' in page
 
 
-async def test_a_draining_collector_takes_nothing_more(tmp_path: Path) -> None:
+async def test_a_draining_collector_refuses_batches(tmp_path: Path) -> None:
     async with server_desk(tmp_path) as desk:
         assert (await desk.get("/readyz"))["status"] == "ready"
         desk.service.begin_draining()
@@ -112,9 +115,7 @@ async def test_a_draining_collector_takes_nothing_more(tmp_path: Path) -> None:
         assert (await desk.get("/healthz"))["status"] == "alive"
 
 
-async def test_a_store_that_does_not_answer_keeps_no_sender_waiting(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_store_that_does_not_answer_is_503_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with server_desk(tmp_path, accept_timeout_ms=50) as desk:
         takes = desk.script.put
 
@@ -130,7 +131,7 @@ async def test_a_store_that_does_not_answer_keeps_no_sender_waiting(
         assert (await desk.post(frame())).json()["duplicate"] is False
 
 
-def test_every_failure_has_one_shape() -> None:
+def test_all_failures_have_the_same_fields() -> None:
     errors: list[Exception] = [
         Fault("too_large", "m", remedy="r"),
         FrameInvalid(Reason.CHECKSUM, "m"),
@@ -155,7 +156,7 @@ def test_every_failure_has_one_shape() -> None:
     assert all(failure_of(FrameInvalid(reason, "m")).document["error"]["remedy"] for reason in Reason)
 
 
-async def test_many_texts_are_counted_as_the_objects_they_become(tmp_path: Path) -> None:
+async def test_memory_for_texts_is_reserved_before_they_are_decoded(tmp_path: Path) -> None:
     """A table of texts takes many times its bytes in memory, and is refused before it is built."""
     labels = {f"{number:06d}": f"v{number:06d}" for number in range(20_000)}
     body = frame(Gauge("load", 1.0, 1, labels))

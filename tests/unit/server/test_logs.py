@@ -1,4 +1,4 @@
-"""Logs of a collector: a client without a token cannot fill a disk with them."""
+"""Logs of a collector: a client without a token cannot fill the disk, and a slow reader cannot block it."""
 
 import io
 import json
@@ -8,20 +8,21 @@ import threading
 from collections.abc import Iterable
 
 from holdfast.server import logs
-from holdfast.server.logs import REFUSALS_PER_S, logging_to
+from holdfast.server.logs import PEER_LINES_PER_S, logging_to
 
 
-def test_complaints_of_the_http_server_are_few_a_second_and_ours_are_all_there() -> None:
+def test_lines_that_peers_cause_are_limited_per_second_and_others_are_not() -> None:
     stream = io.StringIO()
     with logging_to(stream):
-        for number in range(20 * REFUSALS_PER_S):
+        for number in range(20 * PEER_LINES_PER_S):
             logging.getLogger("uvicorn.error").warning("Invalid HTTP request received.")
+            logging.getLogger("holdfast.server.request").info("refused")
             logging.getLogger("holdfast.telemetry").warning("line %d", number)
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
-    answer = [line for line in lines if line["logger"] == "uvicorn.error"]
+    own = [line for line in lines if line["logger"] == "holdfast.telemetry"]
     seconds = {line["time"][:19] for line in lines}
-    assert 0 < len(answer) <= REFUSALS_PER_S * len(seconds)
-    assert len(lines) - len(answer) == 20 * REFUSALS_PER_S
+    assert 0 < len(lines) - len(own) <= PEER_LINES_PER_S * len(seconds)
+    assert len(own) == 20 * PEER_LINES_PER_S
 
 
 def numbered(number: int) -> str:
@@ -48,8 +49,8 @@ def accounted(lines: Iterable[bytes], until: int) -> list[int]:
     return counts
 
 
-def test_who_reads_again_gets_the_count_before_the_next_line() -> None:
-    log, most = logging.getLogger("holdfast.telemetry"), 3 * logs.MOST_LINES
+def test_the_number_of_dropped_lines_precedes_the_next_line() -> None:
+    log, most = logging.getLogger("holdfast.telemetry"), 3 * logs.QUEUE_LINES
     reader, writer = os.pipe()
     counts: list[int] = []
     with os.fdopen(reader, "rb") as reading:
@@ -64,7 +65,7 @@ def test_who_reads_again_gets_the_count_before_the_next_line() -> None:
     assert sum(counts) > 0
 
 
-def test_lines_to_a_pipe_whose_reader_is_gone_are_lost_without_a_word() -> None:
+def test_lines_to_a_closed_pipe_are_lost_silently() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "w", encoding="utf-8") as stream, logging_to(stream):

@@ -10,7 +10,7 @@ async def page(desk: ServerDesk) -> dict[str, float]:
     return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[0] != "#")}
 
 
-async def test_answers_are_counted_by_the_listener_that_gave_them(tmp_path: Path) -> None:
+async def test_responses_are_counted_by_listener(tmp_path: Path) -> None:
     async with server_desk(tmp_path) as desk:
         assert (await desk.post(frame())).status_code == 200
         assert (await desk.ingest.get("/nothing")).status_code == 404

@@ -1,23 +1,23 @@
 """``/readyz`` is for load balancers: it says so when a collector cannot write, though its store answers every read."""
 
 import asyncio
+import sqlite3
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from holdfast.base.aio import finishing
 from holdfast.base.errors import Unavailable
-from holdfast.objects.layer import Layer
-from holdfast.objects.memory import MemoryStore
-from holdfast.objects.store import OVERWRITE, Lost, Mode, Written
 from holdfast.server.readiness import Readiness
 from holdfast.sim.ingest_kit import submission
-from holdfast.telemetry.accept.spool import FILE, RESERVE_BYTES, TRIAL, TRIAL_BYTES, Notes, Spool
+from holdfast.telemetry.accept.spool import FILE, FORMAT, Spool, open_spool
+from holdfast.telemetry.database import SPARE_BYTES, Database
 from holdfast.telemetry.records import Log
 from tests.unit.server.server_desk import ServerDesk, frame, server_desk
-from tests.unit.telemetry.accept.spool_desk import SpoolDesk, TightDisk
+from tests.unit.telemetry.accept.spool_desk import SpoolDesk
 
 
 async def problem(desk: ServerDesk) -> str:
@@ -26,7 +26,7 @@ async def problem(desk: ServerDesk) -> str:
     return str(answer["error"]["store_problem"])
 
 
-async def test_the_newest_write_counts_and_a_store_is_tried_with_as_much_as_it_refused(tmp_path: Path) -> None:
+async def test_the_last_write_counts_and_a_probe_has_the_size_of_the_refused_batch(tmp_path: Path) -> None:
     async with server_desk(tmp_path) as desk:
         assert (await desk.get("/readyz"))["store_problem"] is None
         desk.script.script += ["busy"] * 4
@@ -46,7 +46,7 @@ async def test_the_newest_write_counts_and_a_store_is_tried_with_as_much_as_it_r
         assert len((await desk.service.store.get(key)).body) == len(body)
 
 
-async def test_without_a_token_no_address_and_no_path_is_shown(tmp_path: Path) -> None:
+async def test_readiness_without_a_token_shows_no_address(tmp_path: Path) -> None:
     async with server_desk(tmp_path) as desk:
         assert (await desk.ingest.get("/readyz")).json() == {"status": "ready"}
         desk.script.script += ["busy"] * 4
@@ -66,67 +66,62 @@ async def test_without_a_token_no_address_and_no_path_is_shown(tmp_path: Path) -
         assert set(answer.json()["error"]) == {"kind", "reason", "message", "remedy"}
 
 
-async def test_nor_where_a_spool_is(tmp_path: Path) -> None:
+async def test_readiness_without_a_token_shows_no_path_of_a_spool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "spool"
     async with server_desk(tmp_path, acceptance="local_spool", spool=folder) as desk:
         assert (await desk.ingest.get("/readyz")).json() == {"status": "ready"}
-        away = folder.rename(tmp_path / "away")
-        folder.write_bytes(b"")
+        monkeypatch.setattr(Database, "free_bytes", lambda _: 0)
         desk.watch.advance(seconds=3)
         assert str(folder) in await problem(desk)
         answer = (await desk.ingest.get("/readyz")).json()["error"]
         assert answer["message"] == "no batch can be accepted: the disk of the spool accepts no writes"
         assert str(tmp_path) not in str(answer)
-        folder.unlink()
-        away.rename(folder)
 
 
-async def test_a_spool_is_tried_with_as_much_as_it_refused(tmp_path: Path) -> None:
-    desk = SpoolDesk()
-    disk = TightDisk(desk.watch, tmp_path, room=RESERVE_BYTES + 10_000)
-    spool = Spool(disk, disk.notes)
-    await spool.load()
-    ready, collector = Readiness(desk.store(), desk.watch, spool, "spooler"), desk.spooler(spool)
+async def test_a_probe_of_a_spool_has_the_size_of_the_refused_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk, free = SpoolDesk(), SPARE_BYTES + 10_000
+    monkeypatch.setattr(Database, "free_bytes", lambda _: free)
+    async with open_spool(tmp_path, desk.ambient()) as spool:
+        ready, collector = Readiness(desk.store(), desk.watch, spool, "spooler"), desk.spooler(spool)
 
-    async def said() -> str:
-        desk.watch.advance(seconds=2)
-        return str(await ready.problem())
+        async def said() -> str:
+            desk.watch.advance(seconds=2)
+            return str(await ready.problem())
 
-    await spool.keep_reserve()
-    assert await said() == "None"
-    assert TRIAL not in disk.objects
-    large = replace(submission(1), body=b"x" * 20_000)
-    with pytest.raises(Unavailable):
+        assert await said() == "None"
+        large = replace(submission(1), body=b"x" * 20_000)
+        with pytest.raises(Unavailable):
+            await collector.accept(large)
+        assert "the disk is full" in await said()  # though a small batch would fit
+        free += 40_000
+        assert await said() == "None"
         await collector.accept(large)
-    assert "No space" in await said()  # though a small batch would fit
-    disk.room += 20_000
-    assert await said() == "None"
-    await collector.accept(large)
-    disk.room = disk.used + TRIAL_BYTES - 1
-    assert "No space" in await said()
-    disk.room += RESERVE_BYTES
-    assert await said() == "None"
+        free = SPARE_BYTES
+        assert "the disk is full" in await said()
 
 
-class HangingDisk(Layer):
-    """A write to it is begun, and ends when the disk comes back."""
+class HangingDatabase(Database):
+    """A transaction is begun, and ends when the disk comes back."""
 
-    def __init__(self, inner: MemoryStore) -> None:
-        super().__init__(inner)
-        self.answers = threading.Event()
-        self.begun = 0
+    answers = threading.Event()
+    begun = 0
 
-    async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
-        if key == TRIAL:
-            self.begun += 1
-            await finishing(self.answers.wait)  # as the store in a folder does
-        return await super().put(key, body, mode)
+    @contextmanager
+    def write(self, *, durable: bool = True, adds: int = 0) -> Iterator[sqlite3.Connection]:
+        self.begun += 1
+        self.answers.wait()
+        with super().write(durable=durable, adds=adds) as database:
+            yield database
 
 
-async def test_a_disk_that_hangs_is_an_error_and_is_not_asked_again(tmp_path: Path) -> None:
+async def test_a_hanging_disk_is_reported_and_not_tried_again(tmp_path: Path) -> None:
     desk = SpoolDesk()
-    disk = HangingDisk(MemoryStore(clock=desk.watch))
-    spool = Spool(disk, Notes(tmp_path / FILE, desk.watch))
+    disk = HangingDatabase(tmp_path / FILE, FORMAT)
+    spool = Spool(disk, desk.ambient())
     await spool.load()
     ready = Readiness(desk.store(), desk.watch, spool, "spooler", disk_s=0.01)
     silent = "the disk of the spool does not respond"

@@ -10,7 +10,7 @@ from holdfast.server import service
 from tests.unit.server.server_desk import frame, server_desk
 
 
-async def test_a_store_that_does_not_answer_keeps_no_collector_from_ending(
+async def test_a_collector_ends_although_its_store_does_not_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(service, "DRAIN_LEAST_S", 0.5)  # time enough to begin, on a busy machine too

@@ -13,7 +13,7 @@ from holdfast.server.app import private_app
 from holdfast.server.models import EVENTS
 from holdfast.server.routes import HEARTBEAT_NS, events
 from holdfast.telemetry import Alert, Gauge, Log, State
-from holdfast.telemetry.live.select import Wanted
+from holdfast.telemetry.live.select import LiveQuery
 from tests.tidy.tree import ROOT
 from tests.unit.server.server_desk import ServerDesk, frame, listening, server_desk
 
@@ -40,7 +40,7 @@ async def test_every_event_has_the_fields_that_are_described(tmp_path: Path) -> 
     async with server_desk(tmp_path) as desk:
         schemas = (await desk.private.get("/openapi.json")).json()["components"]["schemas"]
         await settled(desk)
-        stream = events(desk.service, Wanted())
+        stream = events(desk.service, LiveQuery())
         seen = [await next_event(stream)]
         for number in range(260):  # more than wait for a reader
             assert (await desk.post(frame(*EVERYTHING, seq=number * 3), seqs=(number * 3, number * 3 + 2))).is_success
@@ -55,7 +55,7 @@ async def test_every_event_has_the_fields_that_are_described(tmp_path: Path) -> 
         assert set(re.findall(r"`(\w+)`", documented[name])) == fields
 
 
-async def test_no_proxy_may_cache_a_stream(tmp_path: Path) -> None:
+async def test_a_stream_must_not_be_cached(tmp_path: Path) -> None:
     async with server_desk(tmp_path) as desk, listening(private_app(desk.service)) as url:
         async with httpx.AsyncClient() as http, http.stream("GET", f"{url}/api/v1/live/stream") as answer:
             assert answer.headers["content-type"].startswith("text/event-stream")

@@ -41,7 +41,7 @@ async def answered(desk: ServerDesk, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ASKED)
-async def test_a_read_is_given_up_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+async def test_a_read_has_a_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
     async with asyncio.timeout(60), server_desk(tmp_path, read_timeout_ms=50, drain_ms=0) as desk:
         hang(desk, monkeypatch, "get", "get_unless", "head", "range", "list")
         answer = await desk.private.get(path)
@@ -54,7 +54,7 @@ async def test_a_read_is_given_up_in_time(tmp_path: Path, monkeypatch: pytest.Mo
         await answered(desk, "/api/v1/holds")
 
 
-async def test_of_a_decision_nobody_knows_then_whether_it_is_on_record(
+async def test_a_decision_that_takes_too_long_has_an_unknown_outcome(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with asyncio.timeout(60), server_desk(tmp_path, read_timeout_ms=1000, drain_ms=0) as desk:

@@ -28,7 +28,7 @@ async def loaded(file: Path, watch: Watch | None = None) -> TokenFile:
     return tokens
 
 
-async def test_a_token_is_known_by_its_hash_alone(file: Path) -> None:
+async def test_the_file_has_only_the_hash_of_a_token(file: Path) -> None:
     token, secret = add_token(file, ("web-*", "db-?"), AMBIENT, note='the "frontends"')
     assert secret not in file.read_text()
     assert hashlib.sha256(secret.encode()).hexdigest() in file.read_text()
@@ -45,7 +45,7 @@ async def test_a_token_is_known_by_its_hash_alone(file: Path) -> None:
     assert [agent for agent in ("db[1]", "[x]-7", "db1", "x-7") if brackets.allows(agent)] == ["db[1]", "[x]-7"]
 
 
-async def test_whatever_is_not_the_token_is_refused(file: Path) -> None:
+async def test_other_texts_than_the_token_are_refused(file: Path) -> None:
     _, secret = add_token(file, ("*",), AMBIENT)
     tokens = await loaded(file)
     other = secret[:-1] + ("0" if secret[-1] != "0" else "1")
@@ -73,7 +73,7 @@ async def test_two_tokens_are_valid_until_one_is_revoked(file: Path) -> None:
     assert tokens.authenticate(short) is None
 
 
-async def test_a_file_that_turns_bad_leaves_the_tokens_as_they_were(file: Path) -> None:
+async def test_an_unusable_file_leaves_the_tokens_unchanged(file: Path) -> None:
     _, secret = add_token(file, ("*",), AMBIENT)
     tokens = await loaded(file)
     kept = file.rename(file.with_name("kept"))
@@ -105,16 +105,14 @@ async def test_a_file_that_cannot_be_used_stops_a_collector(file: Path) -> None:
         add_token(file, (), AMBIENT)
 
 
-def test_many_may_add_at_once(file: Path) -> None:
+def test_tokens_can_be_added_concurrently(file: Path) -> None:
     with ThreadPoolExecutor(8) as pool:  # the lock is one of files, so threads exclude each other as processes do
         added = list(pool.map(lambda _: add_token(file, ("web-*",))[0], range(24)))
     assert sorted(read_tokens(file), key=str) == sorted(added, key=str)
     assert os.listdir(file.parent) == [file.name]
 
 
-def test_the_command_prints_a_token_once_and_lists_and_revokes_it(
-    file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_commands_add_list_and_revoke_a_token(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["tokens", "add", "--file", str(file), "--agents", "web-*", "--note", "me", "--expires-in", "90d"]) == 0
     secret = capsys.readouterr().out.strip()
     token_id = secret.split("_")[1]
@@ -129,7 +127,7 @@ def test_the_command_prints_a_token_once_and_lists_and_revokes_it(
     assert run(["tokens", "list"]) == 2
 
 
-def test_a_token_is_for_every_pattern_that_the_command_names(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_accepts_several_patterns(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["tokens", "add", "--file", str(file), "--agents", "web-*, db-1", "--agents", "a?b", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["agents"] == ["web-*", "db-1", "a?b"]
     assert run(["tokens", "add", "--file", str(file), "--agents", " ,"]) == 2
@@ -153,7 +151,7 @@ def test_a_token_file_is_not_written_through_a_link(file: Path, tmp_path: Path, 
 
 
 def test_the_new_token_file_is_neither_one_that_others_hold_open_nor_a_link(file: Path, tmp_path: Path) -> None:
-    planted, victim = file.with_name(f".{file.name}.new"), tmp_path / "victim"
+    planted, victim = file.with_name(f".{file.name}.part"), tmp_path / "victim"
     with planted.open("w+", encoding="utf-8") as held:
         planted.chmod(0o666)
         add_token(file, ("*",), AMBIENT)

@@ -27,7 +27,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-async def test_another_database_of_a_session_has_its_files_and_none_of_its_tables() -> None:
+async def test_a_second_database_of_a_session_reads_its_files_and_not_its_tables() -> None:
     session = await Session.open(MemoryStore(), LIMIT)
     user = await session.database()
     await session.duck.run("CREATE TABLE t AS SELECT 1 AS n")
@@ -83,7 +83,7 @@ async def test_the_scratch_directory_of_a_killed_process_is_removed_by_the_next_
     assert list(temporary.iterdir()) == []
 
 
-async def test_what_cannot_be_opened_leaves_nothing(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_session_that_cannot_be_opened_leaves_nothing(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(prefix: str) -> Scratch:
         raise OSError(errno.ENOSPC, "no space left")
 

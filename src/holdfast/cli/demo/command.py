@@ -9,8 +9,9 @@ import typer
 
 from holdfast.base.clock import SystemClock
 from holdfast.base.errors import Refused
-from holdfast.cli.demo import data, events, fleet, witness, work
+from holdfast.cli.demo import acts, witness
 from holdfast.cli.demo.stage import Stage
+from holdfast.cli.pipeline.driver import LOCAL
 from holdfast.cli.shell import Shell, noun_app
 
 app = noun_app()
@@ -34,7 +35,8 @@ async def demo(
 
     The store is a temporary folder, which is removed at the end. Spark needs Java 17 or newer.
     """
-    if (master or shell.settings.pipeline.master).startswith("local"):
+    wanted = master or shell.settings.pipeline.master
+    if wanted != LOCAL and wanted.startswith(LOCAL):  # Spark on this machine
         from holdfast.pipeline.engine.session import check_installed  # noqa: PLC0415  # an extra
 
         check_installed()
@@ -55,17 +57,17 @@ async def play(stage: Stage) -> None:
     waiting = asyncio.ensure_future(stage.show_waiting())
     try:
         stage.begin("1/5  Work survives a kill")
-        await work.survives_kills(stage)
+        await acts.work_survives_kills(stage)
         stage.begin("2/5  A fleet's telemetry, with a killed collector and a killed driver")
-        sent = await fleet.loses_nothing(stage)
+        sent = await acts.fleet_loses_nothing(stage)
         stage.begin("3/5  Data with a past")
-        await data.has_a_past(stage)
+        await acts.data_has_a_past(stage)
         stage.begin("4/5  Events")
-        await events.are_handled(stage)
+        await acts.events_are_handled(stage)
         stage.begin("5/5  The witness and the bill")
         await witness.counts_again(stage, sent)
-        asked = ", ".join(f"{count:,} {verb.upper()}" for verb, count in sorted(stage.usage.by_verb.items()))
-        stage.say(f"  requests without collectors and drivers: {asked}; on S3 about ${stage.usage.dollars:.4f}")
+        verbs = ", ".join(f"{count:,} {verb.upper()}" for verb, count in sorted(stage.usage.by_verb.items()))
+        stage.say(f"  requests without collectors and drivers: {verbs}; on S3 about ${stage.usage.dollars:.4f}")
     finally:
         waiting.cancel()
     seconds = (clock.monotonic_ns() - began_ns) / 1e9

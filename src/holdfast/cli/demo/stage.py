@@ -1,4 +1,4 @@
-"""What the acts of the demo share: one store, processes that can be killed, checked claims, and lines of output."""
+"""The stage of the demo: one store, processes that can be killed, claims that are checked, and lines of output."""
 
 import asyncio
 import os
@@ -46,7 +46,7 @@ class Stage:
         self._waiting_for, self._waited_s = what, 0.0
 
     async def show_waiting(self) -> None:
-        """Print what is waited for whenever nothing has been printed for two seconds."""
+        """Print what the demo waits for whenever nothing has been printed for two seconds."""
         while True:
             await asyncio.sleep(0.5)
             self._quiet_s += 0.5
@@ -99,7 +99,7 @@ class Process:
     started: asyncio.subprocess.Process
 
     async def lines(self) -> AsyncIterator[str]:
-        """What it prints, until it closes its output."""
+        """The lines that it prints, until it closes its output."""
         if self.started.stdout is not None:
             async for line in self.started.stdout:
                 yield line.decode().rstrip("\n")
@@ -110,13 +110,13 @@ class Process:
             os.killpg(self.started.pid, number)
 
     async def stop(self, number: signal.Signals) -> None:
-        """Send the signal, and wait for its end."""
+        """Send the signal, and wait for the end of the process."""
         self.send(number)
         await self.started.communicate()
 
     async def succeed(self) -> None:
         if code := await self.started.wait():
-            raise HoldfastError(f"the {self.name} failed with exit code {code}: {self.last_words()}")
+            raise HoldfastError(f"the {self.name} failed with exit code {code}: {self.last_line()}")
 
-    def last_words(self) -> str:
-        return self.log.read_text(errors="replace").strip().rpartition("\n")[2] or "it said nothing"
+    def last_line(self) -> str:
+        return self.log.read_text(errors="replace").strip().rpartition("\n")[2] or "it printed nothing"

@@ -1,6 +1,7 @@
-"""What the demo kills, ``python -m holdfast.cli.demo.victim run|work``: a run, or a worker with a durable handler.
+"""The process that the demo kills, ``python -m holdfast.cli.demo.victim run|work``: a run, or a worker with a durable
+handler.
 
-Each step prints a line. At the end come the result and the requests, as JSON.
+Each step prints a line. At the end the process prints its result and its requests, as JSON.
 """
 
 import asyncio

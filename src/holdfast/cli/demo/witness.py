@@ -1,6 +1,6 @@
-"""Act 5: everything is counted again from the files.
+"""The fifth act: a witness counts everything again from the files.
 
-The witness shares no code with what wrote the files: it reads JSON and Parquet, and knows what the demo did.
+It shares no code with what wrote the files: it reads JSON and Parquet, and knows what the demo did.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from holdfast.base.aio import blocking
-from holdfast.cli.demo.fleet import Fleet
+from holdfast.cli.demo.acts import Fleet
 from holdfast.cli.demo.stage import Stage
 from holdfast.cli.demo.victim import NAMESPACE, ORDERS, RUN_ID, SHELVES
 
@@ -65,7 +65,7 @@ def rolled_up(root: Path) -> Rows:
 
 
 def sums(fleet: Fleet) -> Rows:
-    """The same figures of what was sent."""
+    """The same figures, computed from what was sent."""
     rows: defaultdict[Any, list[float]] = defaultdict(list)
     for host, records in fleet.records.items():
         for each in records:
@@ -75,7 +75,7 @@ def sums(fleet: Fleet) -> Rows:
 
 
 def commits(root: Path) -> Iterator[int]:
-    """From the head back to the first."""
+    """The numbers of the commits, from the head back to the first."""
     path = json.loads((root / "meta/head.json").read_bytes())["manifest_path"]
     while path:
         manifest = json.loads((root / path).read_bytes())

@@ -6,13 +6,14 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast.cli.onto.shared import no_such_type, open_ontology
+from holdfast.base.errors import NotFound
+from holdfast.cli.output import Columns, counted
 from holdfast.cli.progress import Checklist, State, Step, live
-from holdfast.cli.shell import Shell, noun_app
+from holdfast.cli.shell import Shell, nearest, noun_app
 from holdfast.ontology.maintain.compact import Compacted, Compactor, Outlook
 from holdfast.ontology.maintain.leftovers import sweep as sweep_loads
 from holdfast.ontology.maintain.reindex import Repair, repair_indexes
-from holdfast.ontology.maintain.verify.findings import Report
+from holdfast.ontology.maintain.verify.rules import Report
 from holdfast.ontology.maintain.verify.verify import STAGES, Stage, Watch, verify, verify_indexes
 from holdfast.ontology.types.refs import TypeId
 
@@ -25,24 +26,24 @@ async def verify_store(
 ) -> None:
     """Check the whole store: chain, files, indexes, snapshots, leftovers.
 
-    Reads only. Ends with 1 if something is wrong.
+    Reads only. Exits with 1 if something is wrong.
     """
-    checklist, watch = _watched()
-    async with open_ontology(shell) as store, live(shell.out, checklist.draw):
-        found = await verify(store, deep=deep, watch=watch)
-    _tell(shell, found)
+    checklist, watch = _stages()
+    async with shell.open() as hf, live(shell.out, checklist.draw):
+        found = await verify(hf.store, deep=deep, watch=watch)
+    _show(shell, found)
 
 
 @index_app.command("verify")
 async def verify_index(shell: Shell) -> None:
     """Check the indexes against the chain.
 
-    Distinguishes lag, a missing latest entry and a wrong path. Ends with 1 if a row would be missed.
+    Distinguishes lag, a missing latest entry and a wrong path. Exits with 1 if a row would be missed.
     """
-    checklist, watch = _watched()
-    async with open_ontology(shell) as store, live(shell.out, checklist.draw):
-        found = await verify_indexes(store, watch=watch)
-    _tell(shell, found)
+    checklist, watch = _stages()
+    async with shell.open() as hf, live(shell.out, checklist.draw):
+        found = await verify_indexes(hf.store, watch=watch)
+    _show(shell, found)
 
 
 @index_app.command()
@@ -53,17 +54,22 @@ async def repair(
     ] = False,
 ) -> None:
     """Rewrite indexes that differ from the chain."""
-    async with open_ontology(shell) as store:
-        found = await repair_indexes(store, store.ambient, apply=apply)
+    async with shell.open() as hf:
+        found = await repair_indexes(hf.store, hf.ambient, apply=apply)
     if shell.out.as_json:
         shell.out.document({"applied": apply, "repairs": [_repair_document(each) for each in found]})
     elif not found:
         shell.out.line("every index is as it should be")
     else:
-        columns = ("kind", "type", "from commit", "to commit", "entries added", "entries removed")
-        shell.out.table(
-            columns, [(*each.type_id, *each.watermark, len(each.added), len(each.removed)) for each in found]
-        )
+        columns: Columns = {
+            "kind": lambda each: each.type_id.kind,
+            "type": lambda each: each.type_id.name,
+            "from commit": lambda each: each.watermark[0],
+            "to commit": lambda each: each.watermark[1],
+            "entries added": lambda each: len(each.added),
+            "entries removed": lambda each: len(each.removed),
+        }
+        shell.out.table(found, columns)
         if not apply:
             shell.out.note("nothing was written: add --apply")
 
@@ -79,7 +85,8 @@ def _repair_document(each: Repair) -> dict[str, object]:
     }
 
 
-def _watched() -> tuple[Checklist, Watch]:
+def _stages() -> tuple[Checklist, Watch]:
+    """A checklist of the stages, and the function that advances it."""
     steps = {name: Step(name) for name in STAGES}
 
     def watch(stage: Stage) -> None:
@@ -94,18 +101,18 @@ def _watched() -> tuple[Checklist, Watch]:
     return Checklist(list(steps.values())), watch
 
 
-def _tell(shell: Shell, report: Report) -> None:
+def _show(shell: Shell, report: Report) -> None:
     if shell.out.as_json:
         shell.out.document(report.document())
     else:
         for found in report.findings:
-            shell.out.line(f"{found.severity.value}: {found.kind}: {found.key}")
+            shell.out.line(f"{found.severity}: {found.rule.name}: {found.key}")
             shell.out.line(f"  {found.message}")
-            shell.out.line(f"  remedy: {found.remedy}")
-        looked = ", ".join(f"{count:,} {what}" for what, count in report.checked.items())
-        counts = Counter(found.severity.value for found in report.findings)
-        counted = ", ".join(f"{count} {severity}" for severity, count in counts.items()) or "no findings"
-        shell.out.line(f"commit {report.commit_id}: {counted} ({looked or 'nothing to look at'})")
+            shell.out.line(f"  remedy: {found.rule.remedy}")
+        checked = ", ".join(f"{count:,} {what}" for what, count in report.checked.items())
+        severities = Counter(str(found.severity) for found in report.findings)
+        findings = ", ".join(f"{count} {severity}" for severity, count in severities.items()) or "no findings"
+        shell.out.line(f"commit {report.commit_id}: {findings} ({checked or 'nothing to check'})")
     if not report.good:
         raise typer.Exit(1)
 
@@ -124,31 +131,27 @@ async def compact(
 
     Safe beside writers, readers and other compactors.
     """
-    step = Step("reading")
-    checklist = Checklist([step])
+    step = Step("reading", state=State.RUNNING)
 
     def watch(type_id: TypeId, done: int, total: int) -> None:
-        step.state, step.title, step.detail = State.RUNNING, type_id.name, f"{done:,} of {total:,} files"
+        step.title, step.detail = type_id.name, f"{done:,} of {total:,} files"
 
-    async with open_ontology(shell) as store:
-        compactor = Compactor(store, store.ambient, whole=whole, watch=watch)
-        types = _chosen(await compactor.types(), type_name)
+    async with shell.open() as hf:
+        compactor = Compactor(hf.store, hf.ambient, whole=whole, watch=watch)
+        types = await compactor.types()
+        if type_name is not None:
+            remedy = nearest(type_name, (each.name for each in types), "the types are")
+            types = [each for each in types if each.name == type_name]
+            if not types:
+                raise NotFound(f"no type {type_name} with rows", remedy=remedy)
         outlooks = [await compactor.outlook(type_id) for type_id in types]
         done: list[Compacted] = []
         removed: list[str] = []
         if apply:
-            async with live(shell.out, checklist.draw):
+            async with live(shell.out, Checklist([step]).draw):
                 done = [await compactor.perform(each) for outlook in outlooks for each in outlook.merges]
-                removed = [*await compactor.sweep(types), *await sweep_loads(store)]
-        figures = (compactor.bytes_read, compactor.bytes_written)
-        show_compaction(shell, outlooks, done, removed, figures, apply=apply)
-
-
-def _chosen(types: Sequence[TypeId], name: str | None) -> list[TypeId]:
-    found = [type_id for type_id in types if name in (None, type_id.name)]
-    if name is not None and not found:
-        raise no_such_type(name, (type_id.name for type_id in types), which=" with rows")
-    return found
+                removed = [*await compactor.sweep(types), *await sweep_loads(hf.store)]
+    show_compaction(shell, outlooks, done, removed, (compactor.bytes_read, compactor.bytes_written), apply=apply)
 
 
 def show_compaction(
@@ -175,16 +178,20 @@ def show_compaction(
             }
         )
         return
-    columns = ("kind", "type", "files", "after", "merges", "bytes to write")
-    shell.out.table(
-        columns,
-        [(*each.type_id, each.files, each.after, len(each.merges), each.bytes_to_write) for each in outlooks],
-    )
+    columns: Columns = {
+        "kind": lambda each: each.type_id.kind,
+        "type": lambda each: each.type_id.name,
+        "files": "files",
+        "after": "after",
+        "merges": lambda each: len(each.merges),
+        "bytes to write": "bytes_to_write",
+    }
+    shell.out.table(outlooks, columns)
     if not apply:
         shell.out.note("nothing was written: add --apply")
         return
     shell.out.line(
-        f"{sum(each.published for each in done)} snapshots published, {len(removed)} old ones removed; "
+        f"{counted(sum(each.published for each in done), 'snapshot')} published, {len(removed)} old ones removed; "
         f"{bytes_read:,} bytes read, {bytes_written:,} written, "
         f"{amplification(done):.2f} per byte of new rows"
     )

@@ -1,24 +1,26 @@
-"""``holdfast audit``: everything in the store against everything else, as a table, as JSON, or as a page to hand on.
+"""``holdfast audit``: check everything in the store against everything else. The report is a table, JSON, or a page.
 
-It is a durable run like the other jobs, on Spark or in this process: killed, it goes on where it stood. It changes
-nothing but its own record. The exit code is 1 if an error was found.
+An audit is a durable run like the other jobs, on Spark or in this process: if it is killed, the next one continues it.
+It writes nothing but its own record. The exit code is 1 if an error was found.
 """
 
 from collections import defaultdict
+from collections.abc import AsyncIterator
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.base.clock import iso, parse_span
+from holdfast.base.clock import iso
 from holdfast.base.codec import Document
 from holdfast.base.drafts import replacing
 from holdfast.base.errors import HoldfastError, Invalid, NotFound
+from holdfast.cli import options
 from holdfast.cli.output import counted
-from holdfast.cli.pipeline.engines import Conf, Latest, Master, Takeover, engine_for, open_pipeline, options_of
-from holdfast.cli.pipeline.view import Watch
+from holdfast.cli.pipeline.driver import Conf, Master, Takeover, driver
 from holdfast.cli.shell import Shell, noun_app
+from holdfast.objects.client import Client
 
 if TYPE_CHECKING:
     from holdfast.pipeline.jobs.audited import Audited
@@ -30,11 +32,8 @@ Html = Annotated[
 ]
 SHOWN = 20
 """Findings of a rule that a table shows."""
-
-
-@app.callback()
-def audit() -> None:
-    """Check everything in a store against everything else, and keep the result."""
+NO_AUDIT = "no audit is on record here"
+NOTHING_CHECKED = "nothing: the store is empty, or everything in it is younger"
 
 
 @app.command()
@@ -49,8 +48,7 @@ async def run(
         typer.Option(metavar="NAME", help="Audit only ingest, metrics, runs, bus or ontology; repeatable."),
     ] = None,
     older_than: Annotated[
-        str | None,
-        typer.Option(metavar="SPAN", help="Judge only objects older than this (default: 10 minutes)."),
+        int | None, options.span("--older-than", "Judge only objects older than this (default: 10 minutes).")
     ] = None,
     inventory: Annotated[
         str | None,
@@ -62,31 +60,23 @@ async def run(
     html: Html = None,
 ) -> None:
     """Audit the store now. Exits with 1 if an error was found."""
-    _check_page(html)
+    from holdfast.pipeline.jobs import audited  # noqa: PLC0415  # loads Arrow, which takes a while
+    from holdfast.pipeline.jobs.audit import check_scopes  # noqa: PLC0415  # as above
+
+    check_scopes(scope or ())
     request = {
         "deep": deep or None,
         "one_in": one_in,
         "scopes": scope or None,
-        "older_than_ns": None if older_than is None else parse_span(older_than),
+        "older_than_ns": older_than,
         "inventory": inventory,
     }
-
-    from holdfast import pipeline  # noqa: PLC0415  # loads Arrow, which takes a while
-    from holdfast.pipeline.jobs import audited  # noqa: PLC0415  # as above
-    from holdfast.pipeline.jobs.audit import check_scopes  # noqa: PLC0415  # as above
-
-    check_scopes(scope or ())
-    options = options_of(shell, None, service=False)
-    watch = Watch(shell.out)
-    async with open_pipeline(shell) as store, engine_for(shell, store, master, conf or [], watch) as engine:
-        async with watch.shown():
-            ended = await pipeline.run(
-                store, ["audit"], engine=engine, options=options, request=request, takeover=takeover, say=watch.say
-            )
+    async with driver(shell, master, conf) as it:
+        ended = await it.run(["audit"], request, takeover=takeover)
         for each in ended:
             if each.status != "success":
                 raise HoldfastError(f"audit, run {each.run_id}: {each.status}: {each.error}")
-        found = await audited.read(store, ended[-1].summary["audit_id"])
+        found = await audited.read(it.store, ended[-1].summary["audit_id"])
     _report(shell, found, html)
 
 
@@ -99,108 +89,87 @@ async def show(
     html: Html = None,
 ) -> None:
     """Show a recorded audit. Exits with 1 if it found an error."""
-    _check_page(html)
-    _report(shell, await _recorded(shell, audit_id), html)
-
-
-async def _recorded(shell: Shell, audit_id: str | None) -> "Audited":
     from holdfast.pipeline.jobs import audited  # noqa: PLC0415  # loads Arrow, which takes a while
 
-    async with open_pipeline(shell) as store:
+    async with shell.open() as hf:
         if audit_id is not None:
-            return await audited.read(store, audit_id)
-        async for found in audited.latest(store):
-            return found
-    raise NotFound("no audit is on record here", remedy="holdfast audit run")
+            found = await audited.read(hf.store, audit_id)
+        elif recorded := [each async for each in _latest(hf.store, 1)]:
+            found = recorded[0]
+        else:
+            raise NotFound(NO_AUDIT, remedy="holdfast audit run")
+    _report(shell, found, html)
 
 
 @app.command("list")
-async def list_audits(
-    shell: Shell,
-    limit: Latest = 20,
-) -> None:
+async def list_audits(shell: Shell, limit: options.Limit = 20) -> None:
     """List recorded audits, the latest first."""
+    async with shell.open() as hf:
+        results = [
+            {
+                "audit": each.audit_id,
+                "scopes": " ".join(each.scopes),
+                "source": each.source,
+                "read": _read(each),
+                "through": iso(each.through_unix_ns)[:19],
+                "errors": each.errors,
+                "findings": sum(each.found.values()),
+            }
+            async for each in _latest(hf.store, limit)
+        ]
+    shell.out.table(results, empty=NO_AUDIT)
 
+
+async def _latest(store: Client, limit: int) -> "AsyncIterator[Audited]":
     from holdfast.pipeline.jobs import audited  # noqa: PLC0415  # loads Arrow, which takes a while
 
-    found: list[Audited] = []
-    async with open_pipeline(shell) as store:
-        async for each in audited.latest(store):
-            found.append(each)
-            if len(found) >= limit:
-                break
-    columns = ("audit", "scopes", "source", "read", "through", "errors", "findings")
-    rows = [
-        (
-            each.audit_id,
-            " ".join(each.scopes),
-            each.source,
-            _read(each),
-            iso(each.through_unix_ns)[:19],
-            each.errors,
-            sum(each.found.values()),
-        )
-        for each in found
-    ]
-    shell.out.table(columns, rows, empty="no audit is on record here")
-
-
-def _check_page(html: Path | None) -> None:
-    """That the page can be written, before anything is done for it. What is there stays as it is."""
-    if html is None:
-        return
-    new = not html.exists()
-    try:
-        with html.open("ab"):
-            pass
-        if new:
-            html.unlink()
-    except OSError as error:
-        raise _unwritten(html, error) from error
-
-
-def _unwritten(html: Path, error: OSError) -> Invalid:
-    return Invalid(f"{html}: {error.strerror}", remedy="give a file that can be written")
+    left = limit
+    async for each in audited.latest(store):
+        yield each
+        left -= 1
+        if not left:
+            return
 
 
 def _report(shell: Shell, record: "Audited", html: Path | None) -> None:
+    if shell.out.as_json:
+        shell.out.document(record.document())
+    else:
+        _show(shell, record)
     if html is not None:
         try:
             with replacing(html) as draft:
                 draft.write_text(page_of(record), encoding="utf-8")
         except OSError as error:
-            raise _unwritten(html, error) from error
-    if shell.out.as_json:
-        shell.out.document(record.document())
-    else:
-        _show(shell, record)
+            remedy = f"give another file: holdfast audit show {record.audit_id} --html FILE"
+            raise Invalid(f"{html}: {error.strerror}", remedy=remedy) from error
     if not record.good:
         raise typer.Exit(1)
 
 
 def _show(shell: Shell, record: "Audited") -> None:
-    shown: dict[str, int] = {}
-    rows: list[tuple[object, ...]] = []
-    for each in record.findings:
-        rule = str(each["rule"])
-        shown[rule] = shown.get(rule, 0) + 1
-        if shown[rule] <= SHOWN:
-            rows.append((each["severity"], rule, each["key"], each["message"]))
-    if rows:
-        shell.out.table(("severity", "rule", "key", "message"), rows)
-        remedies = {str(each["rule"]): str(each["remedy"]) for each in record.findings}
-        for rule, remedy in remedies.items():
-            more = record.found[rule] - min(shown[rule], SHOWN)
-            shell.out.line(f"{rule}: {remedy}" + (f" ({more:,} more)" if more else ""))
-    checked = {what: count for what, count in record.checked.items() if what != "runs at work"}
-    looked = ", ".join(f"{what} {count:,}" for what, count in checked.items())
+    by_rule = _by_rule(record)
+    if by_rule:
+        shown = [each for found in by_rule.values() for each in found[:SHOWN]]
+        shell.out.table(shown, ("severity", "rule", "key", "message"))
+        for rule, found in by_rule.items():
+            more = record.found[rule] - min(len(found), SHOWN)
+            shell.out.line(f"{rule}: {found[0]['remedy']}" + (f" ({more:,} more)" if more else ""))
+    checked = ", ".join(f"{what} {count:,}" for what, count in record.checked.items() if what != "runs at work")
     verdict = counted(record.errors, "error") if not record.good else "nothing is wrong"
     shell.out.line(f"audit {record.audit_id}: {verdict}; {_read(record)}, through {iso(record.through_unix_ns)}")
-    shell.out.line(f"looked at: {looked or 'nothing: the store is empty, or everything in it is younger'}")
+    shell.out.line(f"looked at: {checked or NOTHING_CHECKED}")
     for scope, why in record.incomplete.items():
         shell.out.line(f"{scope} could not be judged: {why}")
     for key in record.lists:
         shell.out.note(f"all findings of one task: {key}")
+
+
+def _by_rule(record: "Audited") -> dict[str, list[Document]]:
+    by_rule: dict[str, list[Document]] = defaultdict(list)
+    for each in record.findings:
+        by_rule[str(each["rule"])].append(each)
+    return by_rule
 
 
 def _read(record: "Audited") -> str:
@@ -225,52 +194,39 @@ td.key { font-family: ui-monospace, monospace; font-size: .85em; overflow-wrap: 
 
 
 def page_of(record: "Audited") -> str:
-    """The whole report."""
-    verdict = "Nothing is wrong" if record.good else f"{record.errors:,} errors"
-    tone = "good" if record.good else "error"
-    read = "all bytes" if record.one_in <= 1 else f"the bytes of 1 object in {record.one_in}"
+    """The whole report as a page of HTML."""
     facts = {
         "Scopes": ", ".join(record.scopes),
         "Holds through": f"{iso(record.through_unix_ns)} by the store's clock",
-        "Read": f"{read}; manifests from {'a listing' if record.source == 'scan' else 'an S3 Inventory report'}",
+        "Read": f"{_read(record)}; manifests from "
+        + ("a listing" if record.source == "scan" else "an S3 Inventory report"),
         "Began": iso(record.began_unix_ns),
         "Ended": iso(record.ended_unix_ns),
     }
+    tone, verdict = ("good", "Nothing is wrong") if record.good else ("error", counted(record.errors, "error"))
+    checked = [(what, f"{count:,}") for what, count in record.checked.items()]
     parts = [
         "<!doctype html>",
         '<html lang="en"><head><meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<title>Audit {escape(record.audit_id)}</title><style>{STYLE}</style></head><body>",
         f"<h1>Audit {escape(record.audit_id)}</h1>",
-        f'<p class="verdict {tone}">{escape(verdict)}</p>',
-        _rows(["", ""], list(facts.items()), head=False),
+        f'<p class="verdict {tone}">{verdict}</p>',
+        _html_table(list(facts.items())),
         *(f"<p>{escape(scope)} could not be judged: {escape(why)}</p>" for scope, why in record.incomplete.items()),
-        *_findings(record),
-        "<h2>Looked at</h2>",
-        _rows(["what", "how many"], [(what, f"{count:,}") for what, count in record.checked.items()])
-        if record.checked
-        else "<p>Nothing: the store is empty, or everything in it is younger.</p>",
-        "</body></html>",
     ]
-    return "\n".join(parts) + "\n"
+    for rule, found in _by_rule(record).items():
+        severity, more = escape(str(found[0]["severity"])), record.found[rule] - len(found)
+        parts += [
+            f'<h2 class="{severity}">{severity}: {escape(rule)} ({record.found[rule]:,})</h2>',
+            f"<p>What to do: {escape(str(found[0]['remedy']))}</p>",
+            _html_table([(str(each["key"]), str(each["message"])) for each in found]),
+            f"<p>And {more:,} more; the record names the lists with all of them.</p>" if more else "",
+        ]
+    looked = _html_table(checked) if checked else f"<p>{NOTHING_CHECKED}</p>"
+    return "\n".join([*parts, "<h2>Looked at</h2>", looked, "</body></html>", ""])
 
 
-def _findings(record: "Audited") -> list[str]:
-    by_rule: dict[str, list[Document]] = defaultdict(list)
-    for each in record.findings:
-        by_rule[str(each["rule"])].append(each)
-    parts: list[str] = []
-    for rule, found in by_rule.items():
-        severity, total = str(found[0]["severity"]), record.found[rule]
-        parts.append(f'<h2 class="{escape(severity)}">{escape(severity)}: {escape(rule)} ({total:,})</h2>')
-        parts.append(f"<p>What to do: {escape(str(found[0]['remedy']))}</p>")
-        parts.append(_rows(["key", "what is wrong"], [(str(each["key"]), str(each["message"])) for each in found]))
-        if total > len(found):
-            parts.append(f"<p>And {total - len(found):,} more; the record names the lists with all of them.</p>")
-    return parts
-
-
-def _rows(columns: list[str], rows: list[tuple[str, str]], *, head: bool = True) -> str:
-    titles = f"<tr>{''.join(f'<th>{escape(each)}</th>' for each in columns)}</tr>" if head else ""
+def _html_table(rows: list[tuple[str, str]]) -> str:
     body = "".join(f'<tr><td class="key">{escape(first)}</td><td>{escape(second)}</td></tr>' for first, second in rows)
-    return f"<table>{titles}{body}</table>"
+    return f"<table>{body}</table>"

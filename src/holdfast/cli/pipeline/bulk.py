@@ -12,20 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.base.errors import Invalid, NotFound
-from holdfast.cli.onto.shared import By
+from holdfast.cli import options
 from holdfast.cli.onto.upkeep import show_compaction
-from holdfast.cli.pipeline.engines import Conf, Master, engine_for, open_pipeline
-from holdfast.cli.pipeline.view import Watch
+from holdfast.cli.pipeline.driver import Conf, Driver, Master, driver
 from holdfast.cli.shell import Shell
 from holdfast.ontology.bulk.decide import Policy
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from holdfast.objects.client import Client
     from holdfast.ontology.bulk.load import Landed
     from holdfast.ontology.types.typeinfo import TypeInfo
-    from holdfast.pipeline.engine import Engine
 
 
 class SourceFormat(StrEnum):
@@ -43,9 +40,7 @@ async def load(
     on_conflict: Annotated[
         Policy, typer.Option("--on-conflict", help="What to do with objects that exist with other fields.")
     ] = Policy.ERROR,
-    absent: Annotated[
-        bool, typer.Option("--expect-absent", help="Refuse the load if any of its objects exists.")
-    ] = False,
+    absent: options.Absent = False,
     latest_by: Annotated[
         str | None,
         typer.Option(
@@ -61,30 +56,26 @@ async def load(
     allow_empty: Annotated[
         bool, typer.Option("--allow-empty", help="With --instead: retract everything if there are no rows.")
     ] = False,
-    if_head: Annotated[
-        int | None, typer.Option(min=0, metavar="ID", help="Commit only if this commit is the head.")
-    ] = None,
+    if_head: options.IfHead = None,
     load_id: Annotated[
         str | None, typer.Option(metavar="NAME", help="Commit once under this name, however often the command runs.")
     ] = None,
     master: Master = None,
     conf: Conf = None,
-    by: By = "",
+    by: options.By = "",
 ) -> None:
     """Load files of any size into a type as one commit."""
-
     from holdfast.ontology.bulk.decide import Rules  # noqa: PLC0415  # loads Arrow, which takes a while
     from holdfast.pipeline.write import rows as loading  # noqa: PLC0415  # as above
 
-    async with open_pipeline(shell, new=True) as store, Watch(shell.out).shown() as watch:
-        typed = loading.Typed(named=target) if ":" in target else await loading.known_type(store, target)
+    async with driver(shell, master, conf, new=True) as it, it.watch.shown():
+        typed = loading.Typed(named=target) if ":" in target else await loading.known_type(it.store, target)
         typed.type_info()
         rules = Rules(on_conflict, absent, latest_by, instead)
         metadata = {"load": {"files": source, "by": by}}
-        name, term_ms = f"{by} {store.ambient.ids.attempt()}", shell.settings.ontology.s3_lease_ttl_ms
+        name, term_ms = f"{by} {it.store.ambient.ids.attempt()}", shell.settings.ontology.s3_lease_ttl_ms
         wanted = loading.LoadOptions(rules, load_id, 0, if_head, metadata, name, term_ms, allow_empty)
-        async with engine_for(shell, store, master, conf or [], watch) as engine:
-            done = await _loaded(store, typed, wanted, engine, (source, style, retract_column), watch)
+        done = await _loaded(it, typed, wanted, (source, style, retract_column))
     tally = done.tally
     shell.out.record(
         {
@@ -101,20 +92,14 @@ async def load(
     )
 
 
-async def _loaded(
-    store: "Client",
-    typed: Any,
-    wanted: Any,
-    engine: "Engine",
-    files: tuple[str, SourceFormat, str | None],
-    watch: Watch,
-) -> "Landed":
+async def _loaded(it: Driver, typed: Any, wanted: Any, files: tuple[str, SourceFormat, str | None]) -> "Landed":
     from holdfast.pipeline.engine import Inline  # noqa: PLC0415  # as above
     from holdfast.pipeline.write.rows import Columns, land, staged  # noqa: PLC0415  # as above
 
+    store, watch = it.store, it.watch
     name, info, latest_by = store.ambient.ids.unique(), typed.type_info(), wanted.rules.latest_by
     source, style, retract_column = files
-    if isinstance(engine, Inline):
+    if isinstance(it.engine, Inline):
         batches = _batches(source, style, info)
         first = list(islice(batches, 1))
         columns = Columns.of(first[0].schema.names, info, retract_column, latest_by) if first else Columns()
@@ -125,9 +110,9 @@ async def _loaded(
 
         watch.say("stage", 0, 0)
         staging = Staging(carried(store.spec), name, typed, Columns(latest_by=latest_by))
-        parts, columns = await staged_files(engine, staging, source, style.value, retract_column)
+        parts, columns = await staged_files(it.engine, staging, source, style.value, retract_column)
     rules = replace(wanted.rules, retracts=columns.change is not None)
-    return await land(store, info, name, parts, replace(wanted, rules=rules), engine, watch.say)
+    return await land(store, info, name, parts, replace(wanted, rules=rules), it.engine, watch.say)
 
 
 def _batches(source: str, style: SourceFormat, info: "TypeInfo") -> "Iterator[pa.RecordBatch]":
@@ -176,13 +161,8 @@ async def compact(
 
     Safe beside writers, readers and other compactors.
     """
-
     from holdfast.pipeline.jobs.compact import compact as compacted  # noqa: PLC0415  # as above
 
-    async with (
-        open_pipeline(shell) as store,
-        Watch(shell.out).shown() as watch,
-        engine_for(shell, store, master, conf or [], watch) as engine,
-    ):
-        done = await compacted(store, types or [], engine=engine, apply=apply, say=watch.say)
+    async with driver(shell, master, conf) as it, it.watch.shown():
+        done = await compacted(it.store, types or [], engine=it.engine, apply=apply, say=it.watch.say)
     show_compaction(shell, done.outlooks, done.done, done.removed, (done.bytes_read, done.bytes_written), apply=apply)

@@ -1,46 +1,37 @@
 """``holdfast gc``: remove garbage and data past its retention, with a record of every deletion.
 
-Nothing is removed without ``--apply``. It works with credentials of its own, where settings give any (``gc.*``): those
-of the one role that may delete raw blobs.
+Nothing is removed without ``--apply``. If the settings have credentials for it (``gc.*``), it works with those: the
+role that they belong to is the only one that may delete raw blobs.
 """
 
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterator
+from typing import Annotated, Any
 
 import typer
 
+from holdfast.base.clock import iso
+from holdfast.base.codec import Document
 from holdfast.base.errors import HoldfastError, Invalid, NotFound
-from holdfast.cli.pipeline.engines import (
-    Latest,
-    Master,
-    Takeover,
-    engine_for,
-    open_as_collector_of_garbage,
-    options_of,
-)
-from holdfast.cli.pipeline.view import Watch
+from holdfast.cli import options
+from holdfast.cli.output import Columns
+from holdfast.cli.pipeline.driver import LOCAL, Master, Takeover, as_garbage_collector, driver
 from holdfast.cli.shell import Shell, noun_app
-
-if TYPE_CHECKING:
-    from holdfast.objects.client import Client
+from holdfast.objects.client import Client
 
 app = noun_app()
 
 COLUMNS = ("kind", "outcome", "why", "objects", "example")
+OUTCOMES = {"removed": "remove", "did": "mend", "kept": "keep"}
 
 Kinds = Annotated[
     str | None, typer.Option(metavar="NAMES", help="Only these kinds, separated by commas: orphans, derived, ...")
 ]
 
 
-@app.callback()
-def gc() -> None:
-    """Remove garbage and data past its retention, and record every deletion."""
-
-
 @app.command()
-async def plan(shell: Shell, kinds: Kinds = None, master: Master = None) -> None:
+async def plan(shell: Shell, kinds: Kinds = None, master: Master = LOCAL) -> None:
     """Show what a run would remove now, what it would keep, and why. Removes nothing."""
-    await _dry(shell, kinds, None, master)
+    await _preview(shell, kinds, None, master)
 
 
 @app.command()
@@ -52,31 +43,17 @@ async def run(
         int | None,
         typer.Option(min=1, metavar="N", help="Remove at most N objects; events of a namespace go together."),
     ] = None,
-    master: Master = None,
+    master: Master = LOCAL,
     takeover: Takeover = False,
 ) -> None:
     """Remove garbage. A dry run, unless --apply is given."""
     if not apply:
-        await _dry(shell, kinds, limit, master)
+        await _preview(shell, kinds, limit, master)
         shell.out.note("a dry run: nothing was removed; --apply does it")
         return
-
-    from holdfast import pipeline as rooms  # noqa: PLC0415  # loads Arrow, which takes a while
-
-    async with (
-        open_as_collector_of_garbage(shell) as store,
-        engine_for(shell, store, master or "local", []) as engine,
-        Watch(shell.out).shown() as watch,
-    ):
-        ended = await rooms.run(
-            store,
-            ["gc"],
-            engine=engine,
-            options=options_of(shell, None, service=False),
-            request={"kinds": _names(kinds), "apply": True, "limit": limit},
-            takeover=takeover,
-            say=watch.say,
-        )
+    request = {"kinds": _names(kinds), "apply": True, "limit": limit}
+    async with driver(shell, master, collects_garbage=True) as it:
+        ended = await it.run(["gc"], request, takeover=takeover)
     for each in ended:
         if each.status != "success":
             raise HoldfastError(
@@ -87,42 +64,30 @@ async def run(
         shell.out.document([each.document() for each in ended])
         return
     for each in ended:
-        shell.out.table(COLUMNS, _rows(each.summary))
+        shell.out.table(_outcomes(each.summary), COLUMNS)
         _note_settings(shell, each.summary)
         removed, size = each.summary.get("removed", 0), each.summary.get("bytes", 0)
         shell.out.note(f"run {each.run_id}: {removed} objects removed, {size:,} bytes")
 
 
 @app.command()
-async def history(
-    shell: Shell,
-    limit: Latest = 20,
-) -> None:
+async def history(shell: Shell, limit: options.Limit = 20) -> None:
     """List past runs, the latest first, with how much each removed."""
-
-    from holdfast.base.clock import iso  # noqa: PLC0415  # a help page needs none of it
     from holdfast.pipeline import history as past  # noqa: PLC0415  # loads Arrow, which takes a while
 
-    async with open_as_collector_of_garbage(shell) as store:
-        found = await past(store, limit=limit, job="gc")
-    rows = [
-        (
-            each.run_id,
-            each.status,
-            result.get("apply"),
-            result.get("removed"),
-            result.get("bytes"),
-            iso(each.updated_ms * 1_000_000),
-        )
-        for each, result in found
-    ]
-    shell.out.table(
-        ("run", "status", "applied", "removed", "bytes", "ended"),
-        rows,
-        document=[{"run_id": each.run_id, "status": each.status, **result} for each, result in found],
-    )
-    if not rows:
-        shell.out.note("garbage collection has not run here")
+    async with shell.open(settings=as_garbage_collector(shell.settings)) as hf:
+        found = await past(hf.store, limit=limit, job="gc")
+    results = [{"run_id": each.run_id, "status": each.status, **result} for each, result in found]
+    ended = {each.run_id: iso(each.updated_ms * 1_000_000) for each, _ in found}
+    columns: Columns = {
+        "run": "run_id",
+        "status": "status",
+        "applied": "apply",
+        "removed": "removed",
+        "bytes": "bytes",
+        "ended": lambda result: ended[result["run_id"]],
+    }
+    shell.out.table(results, columns, empty="garbage collection has not run here")
 
 
 @app.command()
@@ -134,23 +99,29 @@ async def show(
 
     Of a dry run, which removes nothing, show what it would have removed.
     """
-
     from holdfast.pipeline.gc.record import GC, intents  # noqa: PLC0415  # loads Arrow, which takes a while
 
-    rows: list[tuple[object, ...]] = []
-    async with open_as_collector_of_garbage(shell) as store:
-        if await store.find(f"{GC}{run_id}/run.json") is None:
-            shell.out.table(COLUMNS, _rows(await _dry_run(store, run_id)))
+    async with shell.open(settings=as_garbage_collector(shell.settings)) as hf:
+        if await hf.store.find(f"{GC}{run_id}/run.json") is None:
+            shell.out.table(_outcomes(await _dry_run(hf.store, run_id)), COLUMNS)
             shell.out.note(f"run {run_id} was a dry run: nothing was removed")
             return
-        async for intent in intents(store, run_id):
-            state = "gone" if intent.concluded else "intended"
-            rows += [(intent.kind, state, why, size, key) for key, size, why in intent.objects]
-    shell.out.table(("kind", "state", "why", "bytes", "key"), rows)
+        results = [
+            {
+                "kind": intent.kind,
+                "state": "gone" if intent.concluded else "intended",
+                "why": why,
+                "bytes": size,
+                "key": key,
+            }
+            async for intent in intents(hf.store, run_id)
+            for key, size, why in intent.objects
+        ]
+    shell.out.table(results, empty="this run has removed nothing")
 
 
-async def _dry_run(store: "Client", run_id: str) -> dict[str, Any]:
-    """What a run would have removed that was not to apply it."""
+async def _dry_run(store: Client, run_id: str) -> Document:
+    """The result of a run that was not to remove anything."""
     from holdfast.pipeline.job import PREFIX  # noqa: PLC0415  # loads Arrow, which takes a while
     from holdfast.runs import describe  # noqa: PLC0415  # as above
 
@@ -167,29 +138,25 @@ async def _dry_run(store: "Client", run_id: str) -> dict[str, Any]:
     return found.result
 
 
-async def _dry(shell: Shell, kinds: str | None, limit: int | None, master: str | None) -> None:
+async def _preview(shell: Shell, kinds: str | None, limit: int | None, master: str | None) -> None:
     from holdfast.pipeline.jobs.gc import Gc  # noqa: PLC0415  # loads Arrow, which takes a while
     from holdfast.pipeline.options import Env  # noqa: PLC0415  # as above
 
-    async with (
-        open_as_collector_of_garbage(shell) as store,
-        engine_for(shell, store, master or "local", []) as engine,
-        Watch(shell.out).shown() as watch,
-    ):
-        env = Env(store, store.ambient, engine, options_of(shell, None, service=False), watch.say)
+    async with driver(shell, master, collects_garbage=True) as it, it.watch.shown():
+        env = Env(it.store, it.store.ambient, it.engine, it.options, it.watch.say)
         found = await Gc(env).preview({"kinds": _names(kinds), "limit": limit})
     if shell.out.as_json:
         shell.out.document(found)
         return
-    rows = _rows(found)
-    shell.out.table(COLUMNS, rows)
+    results = list(_outcomes(found))
+    shell.out.table(results, COLUMNS)
     _note_settings(shell, found)
-    if not rows and len(found["off"]) < len(found["kinds"]):
+    if not results and len(found["off"]) < len(found["kinds"]):
         shell.out.note("no garbage was found")
 
 
-def _note_settings(shell: Shell, found: dict[str, Any]) -> None:
-    """Nothing goes that no setting has given an age, and no window that no hour has."""
+def _note_settings(shell: Shell, found: Document) -> None:
+    """Note the kinds for which no setting gives an age, and ages for windows that the pipeline does not make."""
     from holdfast.pipeline.gc.options import unmade  # noqa: PLC0415  # loads Arrow, which takes a while
 
     for kind, setting in found.get("off", {}).items():
@@ -201,14 +168,13 @@ def _note_settings(shell: Shell, found: dict[str, Any]) -> None:
         shell.out.note(f"{message}: it applies to hours that were made with it before, if any were")
 
 
-def _rows(summary: dict[str, Any]) -> list[tuple[object, ...]]:
-    rows: list[tuple[object, ...]] = []
+def _outcomes(summary: Document) -> Iterator[dict[str, Any]]:
+    """One row for each kind, outcome and reason, with one of the keys."""
     for kind, found in summary.get("kinds", {}).items():
-        for outcome, name in (("removed", "remove"), ("did", "mend"), ("kept", "keep")):
-            for why, count in sorted(found[outcome].items()):
+        for field, outcome in OUTCOMES.items():
+            for why, count in sorted(found[field].items()):
                 example = (found["examples"].get(why) or [""])[0]
-                rows.append((kind, name, why, count, example))
-    return rows
+                yield {"kind": kind, "outcome": outcome, "why": why, "objects": count, "example": example}
 
 
 def _names(kinds: str | None) -> list[str] | None:

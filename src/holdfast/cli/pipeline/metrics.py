@@ -1,16 +1,17 @@
 """The figures of a pipeline that runs as a service, for ``/metrics`` and ``/health``.
 
 ``/health`` answers 200 if a round has succeeded within the last three intervals, else 503, with a line of JSON. A round
-that found another driver at work counts: a service that stands by is healthy. The lag is that
-of the checkpoint as it was after the latest round, whichever driver moved it.
+in which another driver held the lease counts: a service that stands by is healthy. The lag is that of the checkpoint
+after the latest round, whichever driver advanced it.
 """
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from holdfast.base.errors import Conflict, HoldfastError
-from holdfast.cli.endpoint import Measure, requests_of, serve
+from holdfast.cli.endpoint import Measure, requests_of, serving
 from holdfast.objects.client import Client
 from holdfast.pipeline import Ran
 from holdfast.pipeline.checkpoint import Checkpoint, Checkpoints
@@ -40,8 +41,8 @@ class Figures:
         self._good_ns = store.ambient.clock.monotonic_ns()
         self._failures = 0
 
-    async def serve(self, where: str) -> str:
-        return await serve(where, self.measured, self._health)
+    def serving(self, address: str) -> AbstractAsyncContextManager[str]:
+        return serving(address, self.measures, self.health)
 
     async def ended(self, ran: Sequence[Ran]) -> None:
         """A round has ended."""
@@ -58,18 +59,18 @@ class Figures:
         self._failures += 1
         try:
             self._checkpoint = await self._checkpoints.read()
-        except HoldfastError:  # what kept the round from its end; the lag grows from where it was
+        except HoldfastError:  # the reason why the round failed; the lag keeps growing
             return
         if isinstance(error, Conflict):
             self._good_ns = self._store.ambient.clock.monotonic_ns()
 
-    def _health(self) -> tuple[bool, dict[str, Any]]:
+    def health(self) -> tuple[bool, dict[str, Any]]:
         silent_s = (self._store.ambient.clock.monotonic_ns() - self._good_ns) / 1e9
         lag = lag_s(self._checkpoint, self._store.ambient)
         good = silent_s < max(HEALTHY_S, HEALTHY_INTERVALS * self._every_s)
         return good, {"seconds_since_round": round(silent_s, 3), "lag_seconds": None if lag is None else round(lag, 3)}
 
-    def measured(self) -> Iterator[Measure]:
+    def measures(self) -> Iterator[Measure]:
         lag = lag_s(self._checkpoint, self._store.ambient)
         if lag is not None:
             text = "age of the latest reconciled position"

@@ -15,8 +15,9 @@ import typer
 
 from holdfast.base.clock import iso
 from holdfast.base.config import AgentSection
-from holdfast.base.errors import Corrupt, Invalid, Unavailable
+from holdfast.base.errors import Invalid, Unavailable
 from holdfast.base.ids import Ambient
+from holdfast.cli import options
 from holdfast.cli.output import Output, counted
 from holdfast.cli.shell import Shell, noun_app, stop_on_signals
 
@@ -86,17 +87,15 @@ async def _work(
     import httpx  # noqa: PLC0415  # slow to import, and of no use to `parked`
 
     from holdfast.telemetry.agent.agent import Agent  # noqa: PLC0415  # as above
-    from holdfast.telemetry.agent.queue import QueueOptions, open_queue  # noqa: PLC0415  # as above
+    from holdfast.telemetry.agent.queue import open_queue  # noqa: PLC0415  # as above
     from holdfast.telemetry.agent.transport import HttpTransport, http_client, trusting  # noqa: PLC0415  # as above
-    from holdfast.telemetry.folder import held_folder  # noqa: PLC0415  # as above
 
     section, ambient = shell.settings.agent, Ambient.system()
     verify = True if section.ca_file is None else trusting(section.ca_file, "agent.ca_file")
     stop = asyncio.Event()
     stop_on_signals(stop)
     spoken = _Spoken(shell.out)
-    with held_folder(folder) as held:
-        queued = await open_queue(held, agent_id, ambient, QueueOptions(max_bytes=section.queue_max_bytes))
+    async with open_queue(folder, agent_id, ambient, max_bytes=section.queue_max_bytes) as queued:
         timeout = httpx.Timeout(section.request_timeout_ms / 1000, connect=min(10.0, section.request_timeout_ms / 1000))
         async with http_client(
             timeout=timeout, verify=verify, limits=httpx.Limits(), environment_proxies=True
@@ -186,41 +185,37 @@ def _report_once(out: Output, worker: Any, waiting: int) -> None:
     )
 
 
-@parked_app.callback()
-def parked() -> None:
-    """List, show and drop batches that no collector accepts."""
-
-
 @parked_app.command("list")
 async def list_parked(shell: Shell, queue: Queue) -> None:
     """List parked batches and why they are parked."""
 
-    from holdfast.telemetry.agent.queue import Parked, all_parked  # noqa: PLC0415  # see above
+    from holdfast.telemetry.agent.queue import open_parked  # noqa: PLC0415  # see above
 
-    rows = [
-        (
-            f"{each.identity.seq_start}-{each.identity.seq_end}",
-            each.reason,
-            iso(each.parked_at_unix_ns),
-            len(each.frame),
-            each.detail,
-        )
-        if isinstance(each, Parked)
-        else (each.numbers, "damaged", "", each.size, each.why)
-        async for each in all_parked(_folder(queue))
-    ]
-    shell.out.table(("numbers", "reason", "parked", "bytes", "detail"), rows)
+    async with open_parked(queue) as batches:
+        results = [
+            {
+                "numbers": _numbers(each),
+                "reason": each.reason,
+                "parked": iso(each.parked_at_unix_ns),
+                "bytes": each.frame_bytes,
+                "detail": each.detail,
+            }
+            for each in await batches.all()
+        ]
+    shell.out.table(results, empty="no batch is parked")
 
 
 @parked_app.command("show")
 async def show_parked(shell: Shell, numbers: Numbers, queue: Queue) -> None:
     """Show one parked batch: its identity, hash, reason and records."""
 
-    from holdfast.telemetry.agent.queue import find_parked  # noqa: PLC0415  # see above
+    from holdfast.telemetry.agent.queue import open_parked  # noqa: PLC0415  # see above
     from holdfast.telemetry.frame import decode  # noqa: PLC0415  # see above
 
-    found = await find_parked(_folder(queue), numbers)
-    batch = decode(found.frame)
+    async with open_parked(queue) as batches:
+        found = await batches.find(numbers)
+        frame = await batches.frame(found)
+    batch = decode(frame)
     shell.out.record(
         {
             "agent_id": found.identity.agent_id,
@@ -230,8 +225,8 @@ async def show_parked(shell: Shell, numbers: Numbers, queue: Queue) -> None:
             "reason": found.reason,
             "detail": found.detail,
             "parked": iso(found.parked_at_unix_ns),
-            "frame_sha256": hashlib.sha256(found.frame).hexdigest(),
-            "frame_bytes": len(found.frame),
+            "frame_sha256": hashlib.sha256(frame).hexdigest(),
+            "frame_bytes": len(frame),
             "samples": len(batch.samples),
             "histograms": len(batch.histograms),
             "logs": len(batch.logs),
@@ -245,29 +240,19 @@ async def drop_parked(
     shell: Shell,
     numbers: Numbers,
     queue: Queue,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: options.Yes = False,
 ) -> None:
     """Delete one parked batch for good. It was not accepted, so its records are lost."""
 
-    from holdfast.telemetry.agent.queue import find_name, read_parked  # noqa: PLC0415  # see above
+    from holdfast.telemetry.agent.queue import open_parked  # noqa: PLC0415  # see above
 
-    folder = _folder(queue)
-    name = await find_name(folder, numbers)
-    try:
-        found = await read_parked(folder, name)
-        what = name if found is None else f"batch {found.identity} ({found.reason})"
-    except Corrupt:
-        what = f"{name} (damaged)"
-    if not yes:
-        typer.confirm(f"delete {what} for good?", abort=True, err=True)
-    await folder.remove(name)
-    shell.out.line(f"dropped {name}", document={"dropped": name})
+    async with open_parked(queue) as batches:
+        found = await batches.find(numbers)
+        if not yes:
+            shell.confirm(f"Delete batch {found.identity} ({found.reason}) for good?", "--yes")
+        await batches.remove(found)
+    shell.out.line(f"dropped {_numbers(found)}", document={"dropped": _numbers(found)})
 
 
-def _folder(path: Path) -> Any:
-    from holdfast.telemetry.agent.queue import ABOUT  # noqa: PLC0415  # see above
-    from holdfast.telemetry.folder import DiskFolder  # noqa: PLC0415  # see above
-
-    if not (path / ABOUT).exists():
-        raise Invalid(f"{path} is not the queue of an agent", remedy="give the folder of the agent's --queue")
-    return DiskFolder(path)
+def _numbers(parked: Any) -> str:
+    return f"{parked.identity.seq_start}-{parked.identity.seq_end}"

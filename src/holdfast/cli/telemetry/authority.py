@@ -5,39 +5,33 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast.base.errors import Invalid, NotFound
+from holdfast.base.errors import Invalid, NotFound, Refused
 from holdfast.base.ids import Ambient
+from holdfast.cli import options
 from holdfast.cli.shell import Shell, noun_app
-from holdfast.objects.open import open_store
 from holdfast.objects.place import Place
-from holdfast.telemetry.accept.authority import Acceptance, Authority, add_alias, objection, promote, read_authority
+from holdfast.telemetry.accept.authority import Acceptance, Authority, Claim, add_alias, promote, read_authority
 from holdfast.telemetry.accept.spool import open_spool
 
 app = noun_app()
 
 
-@app.callback()
-def authority() -> None:
-    """Show which store accepts telemetry; promote a copy, add an alias."""
-
-
 @app.command()
 async def show(shell: Shell) -> None:
     """Show the authority of a store, and whether collectors may accept at this address."""
-    async with open_store(shell.existing_store(), settings=shell.settings) as store:
-        found = await read_authority(store, store.ambient)
-        place = store.place
+    async with shell.open() as hf:
+        found = await read_authority(hf.store, hf.ambient)
         if found is None:
-            raise NotFound(f"{place}: has no authority", remedy="start a collector; it begins one")
-        shell.out.record(_fields(found, place))
+            raise NotFound(f"{hf.store.place}: has no authority", remedy="start a collector; it begins one")
+        shell.out.record(_fields(found, hf.store.place))
 
 
 @app.command("promote")
 async def promote_copy(
     shell: Shell,
-    why: Annotated[str, typer.Option("--why", metavar="TEXT", help="The reason; it is recorded.")],
+    why: options.Why,
     acceptance: Annotated[
-        str | None, typer.Option(metavar="MODE", help="s3_manifest or local_spool (default: as before).")
+        Acceptance | None, typer.Option(metavar="MODE", help="s3_manifest or local_spool (default: as before).")
     ] = None,
     spool_id: Annotated[
         str | None, typer.Option(metavar="ID", help="With local_spool: the spool that accepts.")
@@ -54,24 +48,25 @@ async def promote_copy(
 ) -> None:
     """Let collectors accept at this copy of a store, under a new authority.
 
-    The original does not learn of it. If it still accepted, the same batch could be accepted twice.
+    The original is not changed. If it still accepted, the same batch could be accepted twice.
     """
-    mode = None if acceptance is None else _mode(acceptance)
     if spool is not None and spool_id is not None:
         raise Invalid("--spool and --spool-id both name a spool", remedy="give one of the two")
 
-    async with open_store(shell.existing_store(), settings=shell.settings) as store:
-        place = store.place
-        found = await read_authority(store, store.ambient)
+    async with shell.open() as hf:
+        store, place = hf.store, hf.store.place
+        found = await read_authority(store, hf.ambient)
         if not original_is_out_of_service:
             original = "its original" if found is None else str(found.place)
-            typer.confirm(f"does no collector accept at {original} any more, and never again?", abort=True, err=True)
-        named = spool_id if spool is None or found is None else await _spool_in(spool, store.ambient)
-        made = await promote(store, store.ambient, place, reason=why, acceptance=mode, spool_id=named)
-        shell.out.record(_fields(made, place))
+            question = f"Is it certain that no collector accepts at {original} any more?"
+            shell.confirm(question, "--original-is-out-of-service")
+        if spool is not None and found is not None:
+            spool_id = await _spool_in(spool, hf.ambient)
+        made = await promote(store, hf.ambient, place, reason=why, acceptance=acceptance, spool_id=spool_id)
+    shell.out.record(_fields(made, place))
 
 
-@app.command("alias")
+@app.command()
 async def alias(
     shell: Shell,
     same_bucket: Annotated[
@@ -82,30 +77,26 @@ async def alias(
 
     For example a second name of an endpoint. For a copy see `holdfast authority promote`.
     """
-    async with open_store(shell.existing_store(), settings=shell.settings) as store:
-        place = store.place
+    async with shell.open() as hf:
+        place = hf.store.place
         if not same_bucket:
-            found = await read_authority(store, store.ambient)
+            found = await read_authority(hf.store, hf.ambient)
             known = "the one in its authority" if found is None else str(found.place)
-            typer.confirm(f"is {place} the very same as {known}, and no copy of it?", abort=True, err=True)
-        shell.out.record(_fields(await add_alias(store, store.ambient, place), place))
+            shell.confirm(f"Is {place} the very same bucket as {known}, and no copy of it?", "--same-bucket")
+        shell.out.record(_fields(await add_alias(hf.store, hf.ambient, place), place))
 
 
 async def _spool_in(folder: Path, ambient: Ambient) -> str:
     async with open_spool(folder, ambient) as spool:
-        return await spool.spool_id(ambient)
-
-
-def _mode(text: str) -> Acceptance:
-    try:
-        return Acceptance(text)
-    except ValueError as error:
-        modes = " or ".join(each.value for each in Acceptance)
-        raise Invalid(f"unknown acceptance mode {text!r}", remedy=f"write {modes}") from error
+        return spool.spool_id
 
 
 def _fields(found: Authority, place: Place) -> dict[str, Any]:
-    problem = objection(found, place, found.acceptance)
+    problem: str | None = None
+    try:
+        Claim(place, found.acceptance).check(found)
+    except Refused as error:
+        problem = str(error)
     return {
         "authority_id": found.authority_id,
         "place": str(found.place),
@@ -115,5 +106,5 @@ def _fields(found: Authority, place: Place) -> dict[str, Any]:
         "spool_id": found.spool_id,
         "former": ", ".join(str(each.get("authority_id")) for each in found.former) or None,
         "accepts_here": problem is None,
-        "because": None if problem is None else str(problem),
+        "because": problem,
     }

@@ -1,8 +1,8 @@
 """``holdfast collector``: accept telemetry over HTTP, until a signal ends it.
 
-Standard output has one line, or with ``--json`` one document, as soon as it listens. Standard error has logs, JSON a
-line, once the store is opened (why it does not start is said as by every command); on a terminal only warnings are
-there, and a line of figures is kept up to date instead.
+Standard output has one line, or with ``--json`` one document, as soon as the collector listens. Once the store is
+open, standard error has logs as JSON lines; on a terminal it has only warnings, and a line of figures that is kept up
+to date. An error that keeps the collector from starting is reported as by every command.
 """
 
 import asyncio
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from holdfast.server.run import Serving
 
 REFRESH_S = 1.0
-COLLECT_AFTER = (20_000, 20, 100)
-"""Python looks for cycles after so many new objects more than freed ones; then after so many such looks."""
+GC_THRESHOLD = (20_000, 20, 100)
+"""Of Python's garbage collector: objects created beyond those freed, then collections of each generation."""
 
 _log = logger("server")
 app = noun_app()
@@ -85,21 +85,46 @@ async def collector(
         tls_certificate_file=tls_certificate,
         tls_key_file=tls_key,
     )
-    await _serve(shell, section, query=query_collector, unsafe_any_place=unsafe_any_place)
-
-
-@contextmanager
-def _extra_packages() -> Iterator[None]:
     try:
-        yield
+        from holdfast.server.logs import logging_to  # noqa: PLC0415  # the server's packages are an extra
+        from holdfast.server.run import run_collector  # noqa: PLC0415  # as above
     except ImportError as error:
         raise HoldfastError(
             f"a collector needs packages that are not installed: {error.name}", remedy="pip install 'holdfast[server]'"
         ) from error
 
+    on_terminal = sys.stderr.isatty() and not shell.out.as_json
+    level = logging.DEBUG if shell.out.verbose else logging.WARNING if on_terminal else logging.INFO
+
+    async def on_serving(serving: "Serving") -> None:
+        _announce(shell.out, serving)
+        if serving.service.advice is not None:
+            _log.warning(serving.service.advice)
+        while on_terminal:
+            await asyncio.sleep(REFRESH_S)
+            sys.stderr.write(f"\r\033[K{figures(serving)}")
+            sys.stderr.flush()
+
+    with logging_to(sys.stderr, level):
+        async with shell.open(new=True) as hf:
+            try:
+                with _fewer_collections():
+                    await run_collector(
+                        hf.store,
+                        section,
+                        query=query_collector,
+                        unsafe_any_place=unsafe_any_place,
+                        on_serving=on_serving,
+                    )
+            except asyncio.CancelledError:
+                _log.warning("cut short by a second signal")
+                raise typer.Exit(TERMINATED) from None
+    if on_terminal:
+        sys.stderr.write("\n")
+
 
 def _section(settings: IngestSection, **given: Any) -> IngestSection:
-    """The settings, with what the command line says above them."""
+    """The settings, replaced by options that were given."""
     chosen = {name: value for name, value in given.items() if value is not None}
     try:
         return IngestSection.model_validate({**settings.model_dump(), **chosen})
@@ -107,45 +132,6 @@ def _section(settings: IngestSection, **given: Any) -> IngestSection:
         where, what, remedy = problem_in(error)
         option = "--" + where[0].removesuffix("_file").replace("_", "-")
         raise Invalid(f"{option}: {what}", remedy=remedy or "see holdfast collector --help") from None
-
-
-async def _serve(shell: Shell, section: IngestSection, *, query: bool, unsafe_any_place: bool) -> None:
-    with _extra_packages():
-        from holdfast.server.logs import logging_to  # noqa: PLC0415  # the server's packages are an extra
-        from holdfast.server.run import run_collector  # noqa: PLC0415  # as above
-    from holdfast.objects.open import open_store  # noqa: PLC0415  # as above
-    from holdfast.telemetry.accept import layout  # noqa: PLC0415  # as above
-
-    watched = sys.stderr.isatty() and not shell.out.as_json
-    level = logging.DEBUG if shell.out.verbose else logging.WARNING if watched else logging.INFO
-
-    async def on_serving(serving: "Serving") -> None:
-        _announce(shell.out, serving)
-        if serving.service.check.advice is not None:
-            _log.warning(serving.service.check.advice)
-        while watched:
-            await asyncio.sleep(REFRESH_S)
-            sys.stderr.write(f"\r\033[K{figures(serving)}")
-            sys.stderr.flush()
-
-    settings = shell.settings
-    opening = open_store(settings.store.uri, settings=settings, immutable=layout.immutable)
-    with logging_to(sys.stderr, level):
-        async with opening as store:
-            try:
-                with _few_looks_for_cycles():
-                    await run_collector(
-                        store,
-                        section,
-                        query=query,
-                        unsafe_any_place=unsafe_any_place,
-                        on_serving=on_serving,
-                    )
-            except asyncio.CancelledError:
-                _log.warning("cut short by a second signal")
-                raise typer.Exit(TERMINATED) from None
-    if watched:
-        sys.stderr.write("\n")
 
 
 def _announce(out: Output, serving: "Serving") -> None:
@@ -162,14 +148,14 @@ def _announce(out: Output, serving: "Serving") -> None:
             "authority_id": service.authority.authority_id,
             "acceptance": service.authority.acceptance.value,
             "query_collector": service.query,
-            "certified": service.check.certificate is not None,
+            "certified": service.advice is None,
             "tokens": service.tokens.valid(),
         },
     )
 
 
 def figures(serving: "Serving") -> str:
-    """One line on how things stand."""
+    """One line with the state of the collector."""
     service = serving.service
     batches = service.metrics.batches
     parts = [
@@ -183,13 +169,13 @@ def figures(serving: "Serving") -> str:
 
 
 @contextmanager
-def _few_looks_for_cycles() -> Iterator[None]:
-    """Live state is hundreds of thousands of objects that stay, without cycles. To go through them every 700 new
-    objects, as Python does, takes a collector some hundredths of its time."""
+def _fewer_collections() -> Iterator[None]:
+    """Let Python look for cycles less often. Live state is hundreds of thousands of objects without cycles that stay;
+    a collection after every 700 new objects, which is the default, costs a collector some percent of its time."""
     before = gc.get_threshold()
     gc.collect()
     gc.freeze()
-    gc.set_threshold(*COLLECT_AFTER)
+    gc.set_threshold(*GC_THRESHOLD)
     try:
         yield
     finally:

@@ -4,18 +4,13 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.output import clock_time
-from holdfast.cli.rows import Format, show_groups
+from holdfast.cli.options import Format, OutputFormat
+from holdfast.cli.output import Columns, clock_time
+from holdfast.cli.rows import format_for, show_rows
 from holdfast.cli.shell import Shell, noun_app
-from holdfast.cli.telemetry.metrics import Agent, FormatOption, Since, Until, Where, labels_text, note_gaps
-from holdfast.platform.open import open_platform
+from holdfast.cli.telemetry.metrics import Agent, Since, Until, Where, labels_text, note_gaps
 
-app = noun_app()
-
-
-@app.callback()
-def logs() -> None:
-    """Search the logs of all agents."""
+app = noun_app(is_group=True)
 
 
 @app.command()
@@ -39,10 +34,10 @@ async def search(
     where: Where = None,
     agent: Agent = None,
     limit: Annotated[int, typer.Option(metavar="N", help="How many to show at most, the newest first.")] = 100,
-    style: FormatOption = None,
+    style: OutputFormat = None,
 ) -> None:
     """Find logs that have all of the words, the newest first."""
-    async with open_platform(shell.existing_store(), settings=shell.settings) as hf:
+    async with shell.open() as hf:
         found = await hf.logs().search(
             " ".join(words or []),
             contains=contains,
@@ -56,20 +51,17 @@ async def search(
         )
     if shell.out.as_json and style is None:
         shell.out.document(found.document("logs"))
-    elif style in (None, Format.TABLE):
-        rows = [
-            (
-                clock_time(row["time_ns"]),
-                row["agent"],
-                row["severity"],
-                row["message"],
-                labels_text(row["labels"]) if row["labels"] else "",
-            )
-            for row in found.rows
-        ]
-        shell.out.table(("time", "agent", "severity", "message", "labels"), rows)
+    elif format_for(shell.out, style) is Format.TABLE:
+        columns: Columns = {
+            "time": lambda row: clock_time(row["time_ns"]),
+            "agent": "agent",
+            "severity": "severity",
+            "message": "message",
+            "labels": lambda row: labels_text(row["labels"]) if row["labels"] else "",
+        }
+        shell.out.table(found.rows, columns)
     else:
-        show_groups(shell.out, found.rows, style)
+        show_rows(shell.out, found.rows, style)
     if found.truncated:
         shell.out.note(f"there are more than {limit}; --limit shows more")
     note_gaps(shell.out, found.read)

@@ -6,12 +6,13 @@ from typing import Annotated, Any
 
 import typer
 
+from holdfast.base.codec import json_number
 from holdfast.base.errors import Invalid
-from holdfast.cli.output import Output, clock_time
-from holdfast.cli.rows import Format, show_groups
+from holdfast.cli.options import Format, OutputFormat
+from holdfast.cli.output import Output, clock_time, counted
+from holdfast.cli.rows import format_for, show_rows
 from holdfast.cli.shell import Shell, noun_app
-from holdfast.platform.open import open_platform
-from holdfast.telemetry.query.found import Answer, Read, number
+from holdfast.telemetry.query.answer import Answer, Read
 from holdfast.telemetry.query.question import Aggregate
 
 app = noun_app()
@@ -29,12 +30,6 @@ Where = Annotated[
         help="A condition on a label, repeatable: cpu=0, mode!=idle, 'path=~/api/.*'",
     ),
 ]
-FormatOption = Annotated[Format | None, typer.Option("--format", help="The format of the output.")]
-
-
-@app.callback()
-def metrics() -> None:
-    """List metrics and their labels, and show their values over time."""
 
 
 @app.command("list")
@@ -44,13 +39,15 @@ async def list_metrics(
     since: Since = "1h",
     until: Until = None,
     agent: Agent = None,
-    style: FormatOption = None,
+    style: OutputFormat = None,
 ) -> None:
     """List metrics that have samples in the range, with how many series and agents each has."""
-    async with open_platform(shell.existing_store(), settings=shell.settings) as hf:
+    async with shell.open() as hf:
         found = await hf.metrics().list(pattern, since=since, until=until, agent=agent)
-    rows = [_timed(row, style, shell.out) for row in found.rows]
-    show_groups(shell.out, rows, style)
+    rows = found.rows
+    if format_for(shell.out, style) is Format.TABLE:
+        rows = [_with_readable_times(row) for row in rows]
+    show_rows(shell.out, rows, style)
     note_gaps(shell.out, found.read)
 
 
@@ -61,12 +58,12 @@ async def labels(
     since: Since = "1h",
     until: Until = None,
     agent: Agent = None,
-    style: FormatOption = None,
+    style: OutputFormat = None,
 ) -> None:
     """List the labels of a metric and their values, with how many series have each."""
-    async with open_platform(shell.existing_store(), settings=shell.settings) as hf:
+    async with shell.open() as hf:
         found = await hf.metrics().labels(metric, since=since, until=until, agent=agent)
-    show_groups(shell.out, found.rows, style)
+    show_rows(shell.out, found.rows, style)
     note_gaps(shell.out, found.read)
 
 
@@ -93,66 +90,62 @@ async def query(
     ] = None,
     total: Annotated[bool, typer.Option("--total", help="Group all series together.")] = False,
     plot: Annotated[bool, typer.Option("--plot", help="Draw each series as a line of blocks.")] = False,
-    style: FormatOption = None,
+    style: OutputFormat = None,
 ) -> None:
     """Show the values of a metric, step by step."""
     if total and by:
         raise Invalid("--total puts all series together, --by only some", remedy="give one of them")
-    grouped: list[str] | None = [] if total else by or None
-    chosen = Aggregate.QUANTILE if quantile is not None and aggregate is Aggregate.AVG else aggregate
-
-    async with open_platform(shell.existing_store(), settings=shell.settings) as hf:
+    async with shell.open() as hf:
         found = await hf.metrics().query(
             metric,
             since=since,
             until=until,
             step=step,
-            aggregate=chosen,
+            aggregate=Aggregate.QUANTILE if quantile is not None and aggregate is Aggregate.AVG else aggregate,
             where=where,
             agent=agent,
-            by=grouped,
+            by=[] if total else by or None,
             q=quantile,
         )
-    _show(shell.out, found, style, plot=plot)
-
-
-def _show(out: Output, found: Answer, style: Format | None, *, plot: bool) -> None:
-    if plot and not out.as_json:
-        asked = found.question
-        rows = [
-            (
-                labels_text(each.labels),
-                sparkline(each.times_ns, each.values, asked.since_ns, asked.until_ns, asked.step_ns),
-                figure(min(each.values, key=lambda value: (math.isnan(value), value))),
-                figure(max(each.values, key=lambda value: (not math.isnan(value), value))),
-                figure(each.values[-1]),
-            )
-            for each in found.series
-        ]
-        out.table(("series", "plot", "min", "max", "last"), rows)
-        out.note(f"{clock_time(asked.since_ns)} to {clock_time(asked.until_ns)}")
-    elif style is None and out.as_json:
-        out.document(found.document())
+    if plot and not shell.out.as_json:
+        _plot(shell.out, found)
+    elif style is None and shell.out.as_json:
+        shell.out.document(found.document())
     else:
-        exact = style not in (None, Format.TABLE)
-        lines = [
+        exact = format_for(shell.out, style) is not Format.TABLE
+        rows = [
             {
                 "time": clock_time(row["time_ns"]),
                 "series": labels_text(row["labels"]),
-                "value": number(row["value"]) if exact else figure(row["value"]),
+                "value": json_number(row["value"]) if exact else _figure(row["value"]),
             }
             for row in found.rows()
         ]
-        show_groups(out, lines, style)
-    note_gaps(out, found.read)
+        show_rows(shell.out, rows, style)
+    note_gaps(shell.out, found.read)
+
+
+def _plot(out: Output, found: Answer) -> None:
+    asked = found.question
+    rows = [
+        {
+            "series": labels_text(each.labels),
+            "plot": sparkline(each.times_ns, each.values, asked.since_ns, asked.until_ns, asked.step_ns),
+            "min": _figure(min(each.values, key=lambda value: (math.isnan(value), value))),
+            "max": _figure(max(each.values, key=lambda value: (not math.isnan(value), value))),
+            "last": _figure(each.values[-1]),
+        }
+        for each in found.series
+    ]
+    out.table(rows)
+    out.note(f"{clock_time(asked.since_ns)} to {clock_time(asked.until_ns)}")
 
 
 def note_gaps(out: Output, read: Read) -> None:
-    """What a reader should know of where the answer came from."""
+    """Note what an answer lacks, and warnings about its numbers."""
     if read.unreadable:
-        count = len(read.unreadable)
-        what = "1 batch could not be read and is" if count == 1 else f"{count} batches could not be read and are"
-        out.note(f"{what} left out: {', '.join(read.unreadable[:3])}")
+        lacks = f"{counted(len(read.unreadable), 'batch', 'batches')} could not be read"
+        out.note(f"{lacks}, and the answer does not count them: {', '.join(read.unreadable[:3])}")
     for warning in read.warnings:
         out.note(warning)
 
@@ -162,18 +155,14 @@ def labels_text(labels: dict[str, str]) -> str:
     return " ".join(f"{name}={value}" for name, value in sorted(labels.items())) or "all"
 
 
-def figure(value: float) -> str:
+def _figure(value: float) -> str:
     """Six digits are enough for people."""
     return f"{value:.6g}"
 
 
-def _timed(row: dict[str, Any], style: Format | None, out: Output) -> dict[str, Any]:
-    """Times as people read them, where people read."""
-    if style not in (None, Format.TABLE) or out.as_json:
-        return row
+def _with_readable_times(row: dict[str, Any]) -> dict[str, Any]:
     rest = {name: value for name, value in row.items() if not name.endswith("_time_ns")}
-    times = {name: clock_time(row[f"{name}_time_ns"]) for name in ("first", "last")}
-    return {**rest, **times}
+    return rest | {name: clock_time(row[f"{name}_time_ns"]) for name in ("first", "last")}
 
 
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -182,7 +171,7 @@ WIDEST = 80
 
 
 def sparkline(times: Sequence[int], values: Sequence[float], since: int, until: int, step: int) -> str:
-    """One character per step, or per several; blank where nothing was seen. Steps that share one show their mean."""
+    """One character per step, or per several; blank where no value is. Steps that share one show their mean."""
     steps = max(1, (until - since) // step)
     each = -(-steps // WIDEST)
     cells: dict[int, list[float]] = {}

@@ -1,11 +1,13 @@
-"""``holdfast policy``: what a bucket must enforce around telemetry, as documents, and whether it does."""
+"""``holdfast policy``: the rules that a bucket must enforce for telemetry, as documents, and whether it does."""
 
+import json
 from typing import Annotated
 
 import typer
 
 from holdfast.base.errors import HoldfastError, Invalid
-from holdfast.cli.shell import Shell, noun_app
+from holdfast.cli import options
+from holdfast.cli.shell import Shell, nearest, noun_app
 from holdfast.objects.open import open_store
 from holdfast.objects.uri import StoreSpec
 from holdfast.telemetry.accept.policy import BROKEN, Bucket, PolicyCheck, documents
@@ -18,7 +20,7 @@ ROLES = ("collector", "gc")
 @app.callback(invoke_without_command=True)
 def policy(
     context: typer.Context,
-    provider: Annotated[str, typer.Option(metavar="NAME", help="Whose documents: aws.")] = "aws",
+    provider: Annotated[str, options.choice("--provider", PROVIDERS, "Whose documents", metavar="NAME")] = "aws",
     document: Annotated[
         str | None,
         typer.Option(
@@ -45,8 +47,6 @@ def policy(
     if context.invoked_subcommand is not None:
         return
     shell = Shell.of(context)
-    if provider not in PROVIDERS:
-        raise Invalid(f"unknown provider {provider!r}", remedy=f"known: {', '.join(PROVIDERS)}")
     spec = StoreSpec.parse(shell.settings.store.uri, shell.settings)
     if spec.scheme != "s3":
         raise Invalid(f"{spec.uri} is not a bucket of {provider}", remedy="give --store s3://bucket/prefix")
@@ -62,14 +62,8 @@ def policy(
     )
     found = documents(bucket)
     if document is not None and document not in found:
-        raise Invalid(f"unknown document {document!r}", remedy=f"known: {', '.join(found)}")
-    _print(shell, found if document is None else {document: found[document]}, alone=document is not None)
-
-
-def _print(shell: Shell, found: dict[str, dict[str, object]], *, alone: bool) -> None:
-    import json  # noqa: PLC0415  # only here: documents are printed for people to read and tools to take
-
-    value = next(iter(found.values())) if alone else found
+        raise Invalid(f"--document: unknown value {document!r}", remedy=nearest(document, found, "use one of"))
+    value = found if document is None else found[document]
     if shell.out.as_json:
         shell.out.document(value)
         return
@@ -81,19 +75,16 @@ def _print(shell: Shell, found: dict[str, dict[str, object]], *, alone: bool) ->
 async def check(
     shell: Shell,
     role: Annotated[
-        str, typer.Option(metavar="NAME", help="The role that these credentials have: collector or gc.")
+        str, options.choice("--role", ROLES, "The role of these credentials", metavar="NAME")
     ] = "collector",
 ) -> None:
     """Try each rule on the live store, under throwaway keys, and report what it does not enforce.
 
     Run it with the credentials of the role. It exits 1 if a rule is not enforced.
     """
-    if role not in ROLES:
-        raise Invalid(f"unknown role {role!r}", remedy=f"write {' or '.join(ROLES)}")
-
-    async with open_store(shell.existing_store(), settings=shell.settings) as store:
+    async with open_store(shell.existing_store(), settings=shell.settings) as store:  # without a cache of objects
         found = [each async for each in PolicyCheck(store, store.ambient, role=role).run()]
-    shell.out.table(("rule", "verdict", "detail"), [(each.rule, each.verdict, each.detail) for each in found])
+    shell.out.table(found, ("rule", "verdict", "detail"))
     bad = [each.rule for each in found if not each.good]
     if bad:
         broken = any(each.verdict == BROKEN for each in found)

@@ -1,14 +1,13 @@
 """From a store's address and the environment to an obstore client.
 
-obstore reads environment variables by itself, one by one: without care ``AWS_ENDPOINT_URL_S3`` or
-``AZURE_STORAGE_USE_EMULATOR`` send requests to another server than the one in the address, and a session token from the
-environment goes with keys from a file. So everything that decides which server is asked, and as whom, is decided here
-and passed on explicitly:
+obstore reads environment variables one by one: without care ``AWS_ENDPOINT_URL_S3`` or ``AZURE_STORAGE_USE_EMULATOR``
+send requests to another server than the one in the address, and a session token from the environment is sent with keys
+from a file. So server and identity are decided here and passed on explicitly:
 
 * server and bucket: always, the provider's own address included
 * identity: known keys go through a credential provider, which obstore prefers to any variable
 * proxy and certificate checks: explicit client options replace ``AWS_PROXY_URL``, ``AWS_ALLOW_INVALID_CERTIFICATES``
-  and their like (``HTTPS_PROXY`` and ``SSL_CERT_FILE`` remain)
+  and similar variables (``HTTPS_PROXY`` and ``SSL_CERT_FILE`` remain)
 * conditional writes: ``AWS_CONDITIONAL_PUT`` and ``AWS_S3_EXPRESS`` cannot disable them
 
 What the address and the settings leave open, obstore takes from its variables: for S3 the credentials of a role, for
@@ -38,7 +37,7 @@ from holdfast.objects.cloud.credentials import (
 )
 from holdfast.objects.cloud.errors import Bucket
 from holdfast.objects.place import Place
-from holdfast.objects.uri import StoreSpec, canonical_endpoint
+from holdfast.objects.uri import AzureOptions, CloudOptions, S3Options, StoreSpec, canonical_endpoint
 
 if TYPE_CHECKING:  # obstore's typed dictionaries exist for type checkers only
     from obstore.store import (
@@ -55,8 +54,6 @@ if TYPE_CHECKING:  # obstore's typed dictionaries exist for type checkers only
 Backend = S3Store | GCSStore | AzureStore
 
 _NO_RETRIES: "RetryConfig" = {"max_retries": 0}
-_CONNECT_MS = 5_000
-_REQUEST_MS = 30_000
 _REGION = ("AWS_REGION", "AWS_DEFAULT_REGION")
 _ENDPOINT = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 _AZURE_ENDPOINT = ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")
@@ -69,11 +66,12 @@ _AZURE_SECRETS = {
 
 @dataclass(frozen=True)
 class Connection:
-    """An obstore client, and what its users must know about the server behind it."""
+    """An obstore client, and the properties of its server that its users need."""
 
     backend: Backend
     bucket: Bucket
     place: Place
+    requests_in_flight: int
     unquoted_if_match: bool = False
     """Old Ceph (16, 18) and some providers compare the raw ``If-Match`` header with the ETag without its quotes."""
     bulk_delete: bool = False
@@ -89,45 +87,35 @@ def connect(spec: StoreSpec, environ: Environ) -> Connection:
 
 
 def carried(spec: StoreSpec, environ: Environ) -> StoreSpec:
-    """The address together with what only this process knows, for another process: server, region and keys that come
-    from the environment or a profile. An identity that cannot be passed on (a role, a file of Google's) is left open.
+    """The address for another process, together with the server, region and keys that this process has from its
+    environment or a profile. An identity that cannot be passed on (a role, a file of Google's) is left open.
     """
     options, secrets = dict(spec.options), dict(spec.secrets)
-
-    def add(name: str, value: str | None) -> None:
-        if value:
-            options[name] = value
-
+    resolved: dict[str, str | None] = {}
     match spec.scheme:
         case "s3":
             aws = _Aws(spec, environ)
             credentials = find_credentials(spec, environ, lambda: aws.profile)
-            add("region", aws.find("region", _REGION, "region"))
-            add("endpoint", aws.find("endpoint", _ENDPOINT, "endpoint_url"))
+            resolved = {"region": aws.region, "endpoint": aws.endpoint}
             if isinstance(credentials, Keys):
                 options.pop("profile", None)
-                secrets = {name: value for name, value in _secrets(credentials).items() if value}
+                secrets = {name: value for name, value in credentials.secrets().items() if value}
         case "gs":
-            add("endpoint", spec.endpoint or environ.get("GOOGLE_BASE_URL"))
+            resolved = {"endpoint": options.get("endpoint") or environ.get("GOOGLE_BASE_URL")}
         case "az":
-            add("account", spec.text("account") or environ.get("AZURE_STORAGE_ACCOUNT_NAME"))
-            add("endpoint", spec.endpoint or _first(environ, _AZURE_ENDPOINT))
+            resolved = {
+                "account": options.get("account") or environ.get("AZURE_STORAGE_ACCOUNT_NAME"),
+                "endpoint": options.get("endpoint") or _first(environ, _AZURE_ENDPOINT),
+            }
             for secret, names in _AZURE_SECRETS.items():
                 if not secrets and (value := _first(environ, names)):
                     secrets[secret] = value
+    options |= {name: value for name, value in resolved.items() if value}
     return replace(spec, options=tuple(sorted(options.items())), secrets=tuple(sorted(secrets.items())))
 
 
 def _first(environ: Environ, names: Iterable[str]) -> str | None:
     return next((value for name in names if (value := environ.get(name))), None)
-
-
-def _secrets(keys: Keys) -> dict[str, str | None]:
-    return {
-        "access_key_id": keys.access_key_id,
-        "secret_access_key": keys.secret_access_key,
-        "session_token": keys.session_token,
-    }
 
 
 class _Aws:
@@ -136,46 +124,52 @@ class _Aws:
     def __init__(self, spec: StoreSpec, environ: Environ) -> None:
         self._spec = spec
         self._environ = environ
+        self.options = spec.values(S3Options)
 
     @cached_property
     def profile(self) -> Profile:
         return read_profile(self._spec, self._environ)
 
-    def find(self, option: str, variables: tuple[str, ...], in_profile: str) -> str | None:
-        return self._spec.text(option) or _first(self._environ, variables) or self.profile.values.get(in_profile)
+    @property
+    def region(self) -> str | None:
+        return self.options.region or _first(self._environ, _REGION) or self.profile.values.get("region")
+
+    @property
+    def endpoint(self) -> str | None:
+        return self.options.endpoint or _first(self._environ, _ENDPOINT) or self.profile.values.get("endpoint_url")
 
 
 def _s3(spec: StoreSpec, environ: Environ) -> Connection:
     aws = _Aws(spec, environ)
-    region = aws.find("region", _REGION, "region") or "us-east-1"
+    options = aws.options
+    region = aws.region or "us-east-1"
     _check_headers(spec, {"region": region})
-    endpoint = aws.find("endpoint", _ENDPOINT, "endpoint_url") or f"https://s3.{region}.amazonaws.com"
-    endpoint = canonical_endpoint(spec.uri, endpoint)
-    in_host = spec.switch("virtual_hosted_style", default=False)
-    server = endpoint.replace(f"//{spec.place.lower()}.", "//", 1) if in_host else endpoint
-    endpoint = server.replace("//", f"//{spec.place}.", 1) if in_host else server
+    server = canonical_endpoint(aws.endpoint or f"https://s3.{region}.amazonaws.com")
+    endpoint = server
+    if options.virtual_hosted_style:
+        server = server.replace(f"//{spec.place.lower()}.", "//", 1)
+        endpoint = server.replace("//", f"//{spec.place}.", 1)
     credentials = find_credentials(spec, environ, lambda: aws.profile)
-    bulk_delete = spec.switch("bulk_delete", default=True)
     config: S3Config = {
         "region": region,
         "aws_endpoint_url_s3": endpoint,  # of the three names for an endpoint the one that wins
-        "virtual_hosted_style_request": in_host,
+        "virtual_hosted_style_request": options.virtual_hosted_style,
         "skip_signature": isinstance(credentials, Unsigned),
-        "disable_bulk_delete": not bulk_delete,
+        "disable_bulk_delete": not options.bulk_delete,
         "conditional_put": "etag",
         "s3_express": False,
     }
-    if sse := spec.text("sse"):
-        config["server_side_encryption"] = sse
-    if key_id := spec.text("sse_kms_key_id"):
-        config["sse_kms_key_id"] = key_id
+    if options.sse:
+        config["server_side_encryption"] = options.sse
+    if options.sse_kms_key_id:
+        config["sse_kms_key_id"] = options.sse_kms_key_id
     if metadata := environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT"):
         config["metadata_endpoint"] = metadata.rstrip("/")
-    _check_headers(spec, {"sse_kms_key_id": key_id, **_shown_keys(credentials)})
+    _check_headers(spec, {"sse_kms_key_id": options.sse_kms_key_id, **_header_keys(credentials)})
     backend = S3Store(
         spec.place,
         config=config,
-        client_options=_client_options(spec, endpoint),
+        client_options=_client_options(spec, options, endpoint),
         retry_config=_NO_RETRIES,
         credential_provider=_s3_provider(credentials) if isinstance(credentials, Keys) else None,
     )
@@ -183,68 +177,73 @@ def _s3(spec: StoreSpec, environ: Environ) -> Connection:
         backend,
         Bucket("s3", spec.place, endpoint, credentials.source, WHERE_TO_PUT_KEYS),
         Place.at("s3", server, spec.place, spec.prefix),
-        spec.switch("unquoted_if_match", default=False),
-        bulk_delete,
+        options.requests_in_flight,
+        options.unquoted_if_match,
+        options.bulk_delete,
     )
 
 
 def _gs(spec: StoreSpec, environ: Environ) -> Connection:
-    endpoint = spec.endpoint or environ.get("GOOGLE_BASE_URL") or "https://storage.googleapis.com"
-    endpoint = canonical_endpoint(spec.uri, endpoint)
-    config: GCSConfig = {"base_url": endpoint, "skip_signature": spec.switch("anonymous", default=False)}
+    options = spec.values(CloudOptions)
+    endpoint = options.endpoint or environ.get("GOOGLE_BASE_URL") or "https://storage.googleapis.com"
+    endpoint = canonical_endpoint(endpoint)
+    config: GCSConfig = {"base_url": endpoint, "skip_signature": options.anonymous}
     token = spec.secret("bearer_token")
     _check_headers(spec, {"bearer token": token})
     backend = GCSStore(
         spec.place,
         config=config,
-        client_options=_client_options(spec, endpoint),
+        client_options=_client_options(spec, options, endpoint),
         retry_config=_NO_RETRIES,
         credential_provider=_gs_provider(token) if token else None,
     )
     source, remedy = "the application default credentials", "set GOOGLE_APPLICATION_CREDENTIALS"
     place = Place.at("gs", endpoint, spec.place, spec.prefix)
-    return Connection(backend, Bucket("gs", spec.place, endpoint, source, remedy), place)
+    return Connection(backend, Bucket("gs", spec.place, endpoint, source, remedy), place, options.requests_in_flight)
 
 
 def _az(spec: StoreSpec, environ: Environ) -> Connection:
-    account = spec.text("account") or environ.get("AZURE_STORAGE_ACCOUNT_NAME")
+    options = spec.values(AzureOptions)
+    account = options.account or environ.get("AZURE_STORAGE_ACCOUNT_NAME")
     if not account:
         raise Invalid(
-            f"{spec.uri}: no storage account is given", remedy="add ?account=NAME, or set AZURE_STORAGE_ACCOUNT_NAME"
+            f"{spec.uri}: no storage account is configured",
+            remedy="add ?account=NAME, or set AZURE_STORAGE_ACCOUNT_NAME",
         )
-    endpoint = spec.endpoint or _first(environ, _AZURE_ENDPOINT) or f"https://{account}.blob.core.windows.net"
-    endpoint = canonical_endpoint(spec.uri, endpoint)
+    endpoint = options.endpoint or _first(environ, _AZURE_ENDPOINT) or f"https://{account}.blob.core.windows.net"
+    endpoint = canonical_endpoint(endpoint)
     config: AzureConfig = {
         "account_name": account,
         "endpoint": endpoint,
         "use_emulator": False,  # true beats the endpoint; the emulator is used by its endpoint like any other server
         "use_fabric_endpoint": False,
-        "skip_signature": spec.switch("anonymous", default=False),
+        "skip_signature": options.anonymous,
     }
     backend = AzureStore(
         spec.place,
         config=config,
-        client_options=_client_options(spec, endpoint),
+        client_options=_client_options(spec, options, endpoint),
         retry_config=_NO_RETRIES,
         credential_provider=_az_provider(spec),
     )
     source, remedy = f"the credentials of account {account}", "set AZURE_STORAGE_ACCOUNT_KEY"
     place = Place.at("az", endpoint, spec.place, spec.prefix, account)
-    return Connection(backend, Bucket("az", spec.place, endpoint, source, remedy), place)
+    return Connection(backend, Bucket("az", spec.place, endpoint, source, remedy), place, options.requests_in_flight)
 
 
-def _client_options(spec: StoreSpec, endpoint: str) -> "ClientConfig":
+def _client_options(spec: StoreSpec, options: CloudOptions, endpoint: str) -> "ClientConfig":
     plain = endpoint.startswith("http://")
-    if plain and not spec.switch("allow_http", default=True):
+    if plain and not options.allow_http:
         raise Invalid(f"{spec.uri}: {endpoint} has no TLS, and allow_http is false", remedy="use an https endpoint")
     return {
         "allow_http": plain,
-        "connect_timeout": timedelta(milliseconds=spec.number("connect_timeout_ms", default=_CONNECT_MS)),
-        "timeout": timedelta(milliseconds=spec.number("request_timeout_ms", default=_REQUEST_MS)),
+        "connect_timeout": timedelta(milliseconds=options.connect_timeout_ms),
+        "timeout": timedelta(milliseconds=options.request_timeout_ms),
     }
 
 
-def _shown_keys(credentials: Credentials) -> dict[str, str | None]:
+def _header_keys(credentials: Credentials) -> dict[str, str | None]:
+    """Parts of the credentials that are sent in headers as they are."""
     if not isinstance(credentials, Keys):
         return {}
     return {"access key id": credentials.access_key_id, "session token": credentials.session_token}

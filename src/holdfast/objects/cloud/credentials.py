@@ -4,10 +4,10 @@
 2. the settings (``holdfast.toml``, ``HOLDFAST_S3__...``)
 3. ``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY``, ``AWS_SESSION_TOKEN``
 4. the profile in the AWS credentials and config files, if it contains keys
-5. a role: web identity, container, or the instance's metadata service, which obstore asks by itself
+5. a role: web identity, container, or the instance's metadata service, which obstore requests
 
 Keys and token are never mixed: a token in the environment is not sent with keys from a file. A profile that was named
-and has no keys (single sign-on, an assumed role) is an error: falling back to another identity would be a surprise.
+and has no keys (single sign-on, an assumed role) is an error, because another identity would be used silently.
 """
 
 import configparser
@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.base.errors import Denied, Invalid
-from holdfast.objects.uri import StoreSpec
+from holdfast.objects.uri import SECRETS, S3Options, StoreSpec
 
 Environ = Mapping[str, str]
 
+_PARTS = SECRETS["s3"]
 _ROLE_VARIABLES = {
     "AWS_WEB_IDENTITY_TOKEN_FILE": "the web identity in AWS_WEB_IDENTITY_TOKEN_FILE",
     "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI": "the container's role",
@@ -36,6 +37,9 @@ class Keys:
     access_key_id: str
     secret_access_key: str = field(repr=False)
     session_token: str | None = field(default=None, repr=False)
+
+    def secrets(self) -> dict[str, str | None]:
+        return {name: getattr(self, name) for name in _PARTS}
 
 
 @dataclass(frozen=True)
@@ -64,22 +68,21 @@ class Profile:
 
 def find_credentials(spec: StoreSpec, environ: Environ, read: Callable[[], Profile]) -> Credentials:
     """``read`` returns the profile; it is called only if no earlier source has keys."""
-    if spec.switch("anonymous", default=False):
+    options = spec.values(S3Options)
+    if options.anonymous:
         return Unsigned()
-    if spec.text("profile"):
+    if options.profile:
         return _of_profile(spec, environ, read())
-    given = {name: spec.secret(name) for name in ("access_key_id", "secret_access_key", "session_token")}
-    if keys := _keys("the keys in the settings", given):
+    if keys := _keys("the keys in the settings", {name: spec.secret(name) for name in _PARTS}):
         return keys
-    variables = {name: environ.get(f"AWS_{name.upper()}") for name in given}
+    variables = {name: environ.get(f"AWS_{name.upper()}") for name in _PARTS}
     if keys := _keys("AWS_ACCESS_KEY_ID in the environment", variables):
         return keys
     return _of_profile(spec, environ, read())
 
 
 def _of_profile(spec: StoreSpec, environ: Environ, profile: Profile) -> Credentials:
-    names = ("access_key_id", "secret_access_key", "session_token")
-    values = {name: profile.values.get(f"aws_{name}") for name in names}
+    values = {name: profile.values.get(f"aws_{name}") for name in _PARTS}
     if keys := _keys(f"profile {profile.name!r} of the AWS files", values):
         return keys
     if profile.named:
@@ -92,7 +95,7 @@ def _of_profile(spec: StoreSpec, environ: Environ, profile: Profile) -> Credenti
 
 def read_profile(spec: StoreSpec, environ: Environ) -> Profile:
     """The profile that the address or the environment names; otherwise ``default``, which may be missing."""
-    named = spec.text("profile") or environ.get("AWS_PROFILE")
+    named = spec.values(S3Options).profile or environ.get("AWS_PROFILE")
     name = named or "default"
     values: dict[str, str] = {}
     found = False

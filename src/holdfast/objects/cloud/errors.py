@@ -13,15 +13,15 @@
     a redirect that obstore does not follow       Invalid          Invalid
     any other status                              Invalid          Invalid
 
-``*`` is ``maybe_applied``: the write may have taken effect. A failure that cannot be classified counts as one of these.
-A race is ``Lost`` only if the store said so; a 409 proves nothing, whatever class obstore gives it.
+``*`` is ``maybe_applied``: the write may have had an effect. A failure that cannot be classified counts as such.
+A race is ``Lost`` only if the store answered that the condition does not hold; a 409 proves nothing.
 
 The class of obstore's exception does not distinguish outcomes: a create that is answered 412 and one that is answered
 409 both raise ``AlreadyExistsError``, an update of a missing key raises ``PreconditionError`` like one that lost, and a
 listing raises ``GenericError`` for everything. So ``Failure.read`` parses the text. It has two parts: a sentence that
-quotes the key and the server's words as they are, and, after ``Debug source:``, a dump in which every string is quoted
-and escaped. Decisions rest on the dump alone, where no key and no server can forge a status. The format is not
-promised by obstore, so its version is bounded, and tests on scripted answers pin what it raises.
+quotes the key and the server's message unchanged, and, after ``Debug source:``, a dump in which every string is quoted
+and escaped. Only the dump is evaluated, because a key or a server cannot forge a status in it. obstore does not promise
+this format, so its version is bounded, and tests on scripted answers pin it.
 """
 
 import html
@@ -36,7 +36,7 @@ from holdfast.base.errors import Contended, Denied, HoldfastError, Invalid, NotF
 from holdfast.objects.store import NO_SUCH_OBJECT, Addressed, Create, IfMatch
 
 RAISED = (BaseError, OSError)
-"""What calls of obstore raise."""
+"""The exceptions that calls of obstore raise."""
 
 _STATUS_AND_BODY = re.compile(r'^ +status: (\d{3}),\n +body: (?:Some\(\n +)?(?:"(.*)",$)?', re.MULTILINE)
 _DELETE = re.compile(r'DeleteFailed \{\n +path: "(.*)",\n +code: "(\w+)",\n +\w+: "(.*)",$', re.MULTILINE)
@@ -78,7 +78,7 @@ class NoBucket(Invalid):
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """A bucket and its server, as messages name them. ``credentials`` says whose, ``remedy`` where to put others."""
+    """A bucket and its server, for messages. ``credentials`` names the identity, ``remedy`` where to put another."""
 
     scheme: str
     name: str
@@ -90,19 +90,19 @@ class Bucket:
         return f"{self.scheme}://{self.name}/{key}" if key else f"{self.scheme}://{self.name}"
 
     def answered(self, failure: "Failure") -> bool:
-        """Whether the failed request went to the store, and not to a service that issues credentials."""
+        """Whether the failed request was sent to the store, and not to a service that issues credentials."""
         address = failure.address
         if address is None:
             return True
-        asked, server = urlsplit(address), urlsplit(self.endpoint)
-        if asked.hostname == f"{self.name.lower()}.{server.hostname}":  # the bucket in the host name
+        sent, server = urlsplit(address), urlsplit(self.endpoint)
+        if sent.hostname == f"{self.name.lower()}.{server.hostname}":  # the bucket in the host name
             return True
-        return _origin(asked) == _origin(server) and asked.path.startswith(server.path)
+        return _origin(sent) == _origin(server) and sent.path.startswith(server.path)
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What the text of an exception says. ``code`` is the store's error code, ``message`` its explanation."""
+    """The parsed text of an exception. ``code`` is the store's error code, ``message`` its explanation."""
 
     error: Exception
     status: int | None
@@ -137,14 +137,14 @@ class Failure:
 
 
 def is_lost(failure: Failure, bucket: Bucket, mode: Create | Addressed | IfMatch) -> bool:
-    """Whether the store said that the condition of a write does not hold."""
+    """Whether the store answered that the condition of a write does not hold."""
     if not bucket.answered(failure):
         return False
     if failure.status is None:
         return isinstance(failure.error, PreconditionError)
     if failure.status == 404:
         return isinstance(mode, IfMatch) and failure.code not in _NO_BUCKET
-    # Under a taken name Azure answers a create with 409 and this code, and some servers with 304.
+    # If the object exists, Azure answers a create with 409 and this code, and some servers with 304.
     return failure.status in (412, 304) or (failure.status == 409 and failure.code == "BlobAlreadyExists")
 
 
@@ -165,11 +165,11 @@ def explain(failure: Failure, bucket: Bucket, key: str, *, writing: bool) -> Hol
 
 
 def _no_credentials(failure: Failure, bucket: Bucket) -> HoldfastError:
-    """No keys were given, and the service that was asked for some returned none."""
+    """No keys are configured, and the service that issues credentials returned none."""
     what = f"{bucket.uri()}: no credentials were found, and {bucket.credentials} could not be fetched"
     if not failure.sent or (failure.status or 500) < 500:
         return Denied(what, remedy=bucket.remedy)
-    return Unavailable(f"{what} ({_words(failure)})")
+    return Unavailable(f"{what} ({_summary(failure)})")
 
 
 def _without_answer(failure: Failure, bucket: Bucket, key: str, *, writing: bool) -> HoldfastError:
@@ -201,7 +201,7 @@ def _redirected(bucket: Bucket) -> Invalid:
 
 
 def _refused(failure: Failure, bucket: Bucket, key: str, *, writing: bool) -> HoldfastError:
-    uri, words = bucket.uri(key), _words(failure)
+    uri, summary = bucket.uri(key), _summary(failure)
     status, code = failure.status or 0, failure.code
     if status in (301, 302, 307, 308):
         return _redirected(bucket)
@@ -214,25 +214,25 @@ def _refused(failure: Failure, bucket: Bucket, key: str, *, writing: bool) -> Ho
     if status == 404:
         return NotFound(f"{uri}: no such object", remedy=NO_SUCH_OBJECT)
     if status == 409:
-        return Contended(f"{uri}: another writer was active at the same time ({words})")
+        return Contended(f"{uri}: another writer was active at the same time ({summary})")
     if status in (401, 403) or code in _BAD_CREDENTIALS or code == "AccessDenied":
         return Denied(
-            f"{uri}: {bucket.endpoint} refused access ({words}), asked with {bucket.credentials}",
+            f"{uri}: {bucket.endpoint} refused access ({summary}) with {bucket.credentials}",
             remedy="check these credentials and their permissions: read, write, delete, and list "
             "(without the permission to list, a missing object is answered 403)",
         )
     if status == 429 or code in _OVERLOADED:
-        return Unavailable(f"{uri}: {bucket.endpoint} asks to slow down ({words})")
+        return Unavailable(f"{uri}: {bucket.endpoint} asks to slow down ({summary})")
     # 200: an answer that starts as a success and contains an error, to a bulk delete or the end of an upload.
     if status in (200, 408, 500) or status > 501 or code == "RequestTimeout":
-        return Unavailable(f"{uri}: {bucket.endpoint} failed ({words})", maybe_applied=writing)
+        return Unavailable(f"{uri}: {bucket.endpoint} failed ({summary})", maybe_applied=writing)
     return Invalid(
-        f"{uri}: {bucket.endpoint} does not accept the request ({words})",
+        f"{uri}: {bucket.endpoint} does not accept the request ({summary})",
         remedy="run holdfast doctor on this store: the server may lack what Holdfast needs",
     )
 
 
-def _words(failure: Failure) -> str:
+def _summary(failure: Failure) -> str:
     head = " ".join(str(part) for part in (failure.status, failure.code) if part)
     return f"{head}: {failure.message}" if head and failure.message else head or failure.message
 
@@ -258,7 +258,7 @@ def _shortened(text: str) -> str:
 
 
 def _reason(sentence: str, dump: str) -> str:
-    """Why no answer came."""
+    """Why there was no answer."""
     details = dump.partition("HttpError {")[2]
     for mark, words in _REASONS:
         if mark in details:

@@ -1,12 +1,12 @@
-"""obstore's threads, and the two ways in which they break a process.
+"""obstore's threads, and two ways in which they break a process.
 
 obstore starts one thread pool at its first request in a process, and offers no call to stop it.
 
-* **Fork.** A forked child inherits the pool without its threads, so every request there hangs, even one of a new
+* **Fork.** A forked child inherits the pool without its threads, so every request in it hangs, even that of a new
   client. So the process that started the pool is recorded, and use in any other process is refused.
-* **Exit.** A thread that delivers a result may still hold the interpreter when the main thread, woken by that result,
-  ends the process. CPython then stops the thread in a way that Rust turns into an abort, and the exit code is lost
-  (seen in a quarter of short runs). So at exit the main thread waits until such threads have left the interpreter.
+* **Exit.** A thread that delivers a result may still hold the interpreter lock when the main thread, woken by that
+  result, ends the process. CPython then stops the thread in a way that Rust turns into an abort, and the exit code is
+  lost (seen in a quarter of short runs). So at exit the main thread waits until such threads run no Python code.
 """
 
 import atexit
@@ -46,7 +46,7 @@ def _start(made_in: int) -> None:
 
 
 def _wait_for_deliveries() -> None:
-    """Release the interpreter until no thread of obstore runs Python code, for about a second at most."""
+    """Wait until no thread of obstore runs Python code, for about a second at most."""
     pause = threading.Event()
     for _ in range(_SLICES):
         pause.wait(_SLICE_SECONDS)

@@ -1,13 +1,13 @@
-"""The port's verbs on a cloud store, each one request of obstore; nothing is repeated here.
+"""The port on a cloud store. Each verb is one request of obstore, which is not retried here.
 
-A conditional write is a single PUT, whatever its size. A large body without a condition, or under a key that names its
-bytes, is uploaded in parts; an upload that breaks off never becomes visible, and a lifecycle rule of the bucket
-should remove its parts (``AbortIncompleteMultipartUpload``).
+A conditional write of any size is a single PUT. A large body without a condition, or under a key that names its
+bytes, is uploaded in parts; an interrupted upload never becomes visible, and a lifecycle rule of the bucket should
+remove its parts (``AbortIncompleteMultipartUpload``).
 
 At most ``requests_in_flight`` requests are sent at once, parts of uploads included; the others wait.
 
-Listings return what obstore returns, which treats keys as paths: a foreign key that ends in a slash (a folder marker,
-made by a console) appears without it, and one with an empty component makes the listing fail with ``Invalid``.
+obstore treats keys as paths: a listing shows a foreign key that ends in a slash (a folder marker, made by a console)
+without it, and fails with ``Invalid`` at a key with an empty component.
 
 obstore follows a redirect of a read, and a 303 of a write; other redirects of a write are ``Invalid``.
 
@@ -28,7 +28,6 @@ import obstore
 from obstore.exceptions import NotModifiedError
 
 from holdfast.base.aio import map_bounded
-from holdfast.base.config import REQUESTS_IN_FLIGHT
 from holdfast.base.errors import Invalid, Unavailable, check
 from holdfast.objects.cloud.config import connect
 from holdfast.objects.cloud.errors import RAISED, Bucket, Failure, explain, is_lost, is_missing
@@ -78,7 +77,7 @@ class CloudStore(Store):
         self._place = connection.place
         self._unquoted_if_match = connection.unquoted_if_match
         self._bulk_delete = connection.bulk_delete
-        self._limit = spec.number("requests_in_flight", default=REQUESTS_IN_FLIGHT)
+        self._limit = connection.requests_in_flight
         self._permits: WeakKeyDictionary[asyncio.AbstractEventLoop, _Permits] = WeakKeyDictionary()
         self._root = f"{spec.prefix}/" if spec.prefix else ""
         self._root_bytes = len(self._root.encode())
@@ -142,30 +141,31 @@ class CloudStore(Store):
         """Sent like the body of a ``put``: in parts if it is large, of which a few are in memory at once."""
         path = self._path(key)
         source = pieces()
-        held = bytearray()
+        start = bytearray()
         async for piece in source:
-            held += piece
-            if len(held) > LARGE_BYTES:
+            start += piece
+            if len(start) > LARGE_BYTES:
                 break
-        if len(held) <= LARGE_BYTES:
-            outcome = await self.put(key, bytes(held), OVERWRITE)
+        if len(start) <= LARGE_BYTES:
+            outcome = await self.put(key, bytes(start), OVERWRITE)
             check(isinstance(outcome, Written), f"{key}: an unconditional write was lost")
             return outcome  # type: ignore[return-value]  # checked
-        failures: list[Exception] = []
+        source_errors: list[Exception] = []
 
-        async def parts() -> AsyncIterator[bytes]:
+        async def body() -> AsyncIterator[bytes]:
+            yield bytes(start)
             try:
-                async for part in _parts(held, source):
-                    yield part
+                async for piece in source:
+                    yield piece
             except Exception as error:
-                failures.append(error)
+                source_errors.append(error)
                 raise
 
         try:
-            return await self._upload(path, parts())
+            return await self._upload(path, body())
         except Exception:
-            if failures:  # re-raised as it was, and not as obstore reports it
-                raise failures[0] from None
+            if source_errors:  # re-raised unchanged, and not reported as an error of the store
+                raise source_errors[0] from None
             raise
 
     def put_requests(self, size: int, mode: Mode) -> int:
@@ -211,7 +211,7 @@ class CloudStore(Store):
             yield Page(())
 
     async def _folded(self, start: str, floor: str) -> AsyncIterator[Page]:
-        """The same, with deeper keys folded into folders. obstore collects all of it before it answers."""
+        """The same, with folders in place of deeper keys. obstore collects all of it before it returns."""
         async with self._request(start):
             found = await obstore.list_with_delimiter_async(self._backend, start or None)
         cut = len(self._root)
@@ -254,12 +254,12 @@ class CloudStore(Store):
 
     async def _upload(self, path: str, body: bytes | AsyncIterator[bytes]) -> Written:
         """In parts, several at once, each with a permit of its own."""
-        permits, parallel = self._permits_here(), min(_PARALLEL_PARTS, self._limit)
-        async with AsyncExitStack() as held:
+        permits, parallel = self._loop_permits(), min(_PARALLEL_PARTS, self._limit)
+        async with AsyncExitStack() as permits_taken:
             async with permits.collecting:
                 for _ in range(parallel - 1):
-                    await held.enter_async_context(permits.requests)
-                await held.enter_async_context(self._request(path, writing=True))
+                    await permits_taken.enter_async_context(permits.requests)
+                await permits_taken.enter_async_context(self._request(path, writing=True))
             result = await obstore.put_async(
                 self._backend, path, body, use_multipart=True, chunk_size=PART_BYTES, max_concurrency=parallel
             )
@@ -274,10 +274,10 @@ class CloudStore(Store):
                     raise
 
     def _request(self, path: str, *, writing: bool = False) -> "_Request":
-        return _Request(self._permits_here().requests, self._bucket, path, writing=writing)
+        return _Request(self._loop_permits().requests, self._bucket, path, writing=writing)
 
-    def _permits_here(self) -> "_Permits":
-        """A store may be used in several event loops, one after the other; what asyncio waits on belongs to one."""
+    def _loop_permits(self) -> "_Permits":
+        """The permits of the running event loop. A store may be used in several loops, a semaphore only in one."""
         loop = asyncio.get_running_loop()
         permits = self._permits.get(loop)
         if permits is None:
@@ -285,11 +285,11 @@ class CloudStore(Store):
         return permits
 
     def _path(self, key: str) -> str:
-        """The key as it stands in the bucket."""
+        """The key in the bucket."""
         check_process(self._made_in)
         if self._bucket.scheme == "az" and "\\" in key:
             raise _backslash(key)
-        return self._root + check_key(key, room=self._root_bytes)
+        return self._root + check_key(key, prefix_bytes=self._root_bytes)
 
     def _condition(self, mode: Mode) -> "PutMode":
         if isinstance(mode, Overwrite):
@@ -302,7 +302,7 @@ class CloudStore(Store):
         return {"e_tag": version.strip('"') if self._unquoted_if_match else version}
 
     def _version(self, path: str, found: "ObjectMeta | PutResult", *, writing: bool = False) -> Version:
-        """What the store compares in conditions: an ETag, or the generation on Google's store. Always unchanged."""
+        """The value that the store compares in conditions, unchanged: an ETag, or the generation on Google's store."""
         version = found["version"] if self._bucket.scheme == "gs" else found["e_tag"]
         if version is not None:
             return Version(version)
@@ -313,7 +313,7 @@ class CloudStore(Store):
 
 @dataclass(frozen=True, slots=True)
 class _Permits:
-    """Permits for requests. ``collecting`` is held while an upload takes several: two could wait for each other's."""
+    """Permits for requests. An upload holds ``collecting`` while it takes several: two could wait for each other."""
 
     requests: asyncio.Semaphore
     collecting: asyncio.Lock
@@ -340,20 +340,6 @@ class _Request:
         if isinstance(error, RAISED):
             failure = Failure.read(error)
             raise explain(failure, self._bucket, failure.key or self._path, writing=self._writing) from None
-
-
-async def _parts(held: bytearray, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """``held`` and what follows, cut to the size of a part."""
-    while len(held) >= PART_BYTES:
-        yield bytes(held[:PART_BYTES])
-        del held[:PART_BYTES]
-    async for piece in pieces:
-        held += piece
-        while len(held) >= PART_BYTES:
-            yield bytes(held[:PART_BYTES])
-            del held[:PART_BYTES]
-    if held:
-        yield bytes(held)
 
 
 def _is_multipart(size: int, mode: Mode) -> bool:

@@ -1,17 +1,18 @@
-"""Examination: every law on a user's own store, below a prefix of its own, leaving nothing behind.
+"""Examination: the laws on a user's own store, below a prefix that is emptied afterwards.
 
-    async with examine(spec, effort=Effort(), ambient=ambient) as examination:
+    async with Examination(spec, effort=Effort(), ambient=ambient) as examination:
         async for finding in examination.findings(LAWS): ...
 
-First a small object is written and read (a missing bucket or a wrong password is one error, not sixteen broken laws),
-then the laws run under a prefix of their own, each client over a backend of its own, and last the prefix is
-emptied, whatever happened before. When the store did not serve a law to its end, the small object is tried again: if
-that fails, the examination ends. The verdicts so far stay, and the laws that are left are unjudged.
+First a small object is written and read: a missing bucket or a wrong password is one error, not sixteen broken laws.
+Then the laws run under a prefix, each client over a backend of its own. Last the prefix is emptied, also after an error
+or Ctrl-C. When the store did not serve a law to its end, the small object is tried again: if that fails, the
+examination ends. The verdicts so far stay, and the remaining laws are unjudged.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
 from dataclasses import replace
+from types import TracebackType
+from typing import Self
 
 from holdfast.base.errors import Corrupt, Denied, HoldfastError, NotFound, Unavailable
 from holdfast.base.ids import Ambient
@@ -31,16 +32,18 @@ Connect = Callable[[StoreSpec], Store]
 
 
 class Examination:
-    """A store under examination. ``usage`` counts every request."""
+    """``usage`` counts every request."""
 
-    def __init__(self, spec: StoreSpec, backends: Sequence[Store], effort: Effort, ambient: Ambient) -> None:
+    def __init__(self, spec: StoreSpec, *, effort: Effort, ambient: Ambient, connect: Connect = backend) -> None:
         self.spec = spec
         self.prefix = f"{PREFIX}{ambient.ids.unique()}/"
-        self.probe_left = False
-        """A probe was written, or may have been, and could not be removed."""
+        self.leftovers: HoldfastError | None = None
+        """Why there may be objects under the prefix after the end."""
         self._ambient = ambient
-        self._backends = backends
-        self._bench = Bench(backends, prefix=self.prefix, ambient=ambient, effort=effort, retry=spec.retry)
+        # Each backend of an unnamed memory store would have objects of its own.
+        backends = effort.races if (spec.scheme, spec.place) != ("memory", "") else 1
+        self._backends = [connect(spec) for _ in range(backends)]
+        self._bench = Bench(self._backends, prefix=self.prefix, ambient=ambient, effort=effort, retry=spec.retry)
 
     @property
     def place(self) -> Place:
@@ -52,94 +55,77 @@ class Examination:
 
     @property
     def store(self) -> Store:
-        """The examined store itself, outside the throwaway prefix."""
+        """The examined store itself, outside the prefix."""
         return Client(self._backends[0], ambient=self._ambient, retry=self.spec.retry, usage=self.usage)
-
-    async def reach(self) -> None:
-        """Read and write one small object: whatever is wrong with address, permissions or network shows here."""
-        retry = replace(self.spec.retry, attempts=min(PROBE_ATTEMPTS, self.spec.retry.attempts))
-        store = Client(self._backends[0], ambient=self._ambient, retry=retry, usage=self.usage)
-        await check_format(store)
-        room = Scoped(store, self.prefix)
-        body = f"probe {self._ambient.ids.write_id()}".encode()
-        try:
-            await room.put("probe", body)
-        except Unavailable as error:
-            self.probe_left = error.maybe_applied
-            raise
-        self.probe_left = True
-        try:
-            found = await room.find("probe")
-        finally:
-            await room.delete("probe")
-            self.probe_left = False
-        if found is None or found.body != body:
-            seen = "nothing" if found is None else "other bytes"
-            raise Corrupt(
-                f"{self.spec.uri}: an object was written, acknowledged, and read back as {seen}",
-                remedy="do not use this store: it does not keep what it is given",
-            )
 
     async def findings(self, laws: Sequence[Law]) -> AsyncIterator[Finding]:
         """One finding per law, in order."""
         done = 0
         async for finding in judge(self._bench, laws):
             done += 1
-            ended = await self._unreachable() if finding.error is not None else None
-            if ended is None:
+            problem = await self._unreachable() if finding.error is not None else None
+            if problem is None:
                 yield finding
                 continue
-            yield replace(finding, verdict=UNJUDGED, figure=str(ended), error=ended)
+            yield replace(finding, verdict=UNJUDGED, figure=str(problem), error=problem)
             for law in laws[done:]:
                 yield Finding(law, UNJUDGED, "not run", 0.0)
             return
 
-    async def _unreachable(self) -> HoldfastError | None:
-        """Why the store cannot be worked with any more; None if it can."""
+    async def __aenter__(self) -> Self:
         try:
-            await self.reach()
+            await self._probe()
+        except BaseException:
+            await self._close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self._bench.clean_up()
+            self.leftovers = None
+        except HoldfastError as problem:
+            self.leftovers = problem
+        finally:
+            await self._close()
+
+    async def _close(self) -> None:
+        for each in self._backends:
+            await each.close()
+
+    async def _probe(self) -> None:
+        """Write and read one small object, which shows what is wrong with address, permissions or network."""
+        retry = replace(self.spec.retry, attempts=min(PROBE_ATTEMPTS, self.spec.retry.attempts))
+        store = Client(self._backends[0], ambient=self._ambient, retry=retry, usage=self.usage)
+        await check_format(store)
+        below = Scoped(store, self.prefix)
+        body = f"probe {self._ambient.ids.write_id()}".encode()
+        try:
+            await below.put("probe", body)
+        except Unavailable as error:
+            self.leftovers = error if error.maybe_applied else None
+            raise
+        try:
+            found = await below.find("probe")
+        finally:
+            try:
+                await below.delete("probe")
+            except HoldfastError as error:
+                self.leftovers = error
+                raise
+        if found is None or found.body != body:
+            seen = "nothing" if found is None else "other bytes"
+            raise Corrupt(
+                f"{self.spec.uri}: an object was written, acknowledged, and read back as {seen}",
+                remedy="do not use this store: it loses data",
+            )
+
+    async def _unreachable(self) -> HoldfastError | None:
+        """Why the store cannot be used any more; None if it can."""
+        try:
+            await self._probe()
         except (Unavailable, Denied, NotFound) as error:
             return error
         return None
-
-    async def clean_up(self) -> None:
-        await self._bench.clean_up()
-
-
-@asynccontextmanager
-async def examine(
-    spec: StoreSpec,
-    *,
-    effort: Effort,
-    ambient: Ambient,
-    connect: Connect = backend,
-    on_leftovers: Callable[[str, HoldfastError], None],
-) -> AsyncIterator[Examination]:
-    """An examination of the store at ``spec``, reached. Its prefix is emptied at the end, on failure and Ctrl-C too.
-
-    If that fails, ``on_leftovers`` is called with the prefix; the error that ended the work is still the one raised.
-    """
-    first = connect(spec)
-    # Each backend of an unnamed memory store would hold objects of its own.
-    more = effort.races - 1 if (spec.scheme, spec.place) != ("memory", "") else 0
-    backends = [first, *(connect(spec) for _ in range(more))]
-    examination = Examination(spec, backends, effort, ambient)
-    out_of_reach = False
-    try:
-        try:
-            await examination.reach()
-        except HoldfastError as error:
-            out_of_reach = True
-            if examination.probe_left:
-                on_leftovers(examination.prefix, error)
-            raise
-        yield examination
-    finally:
-        try:
-            if not out_of_reach:
-                await examination.clean_up()
-        except HoldfastError as error:
-            on_leftovers(examination.prefix, error)
-        finally:
-            for each in backends:
-                await each.close()

@@ -1,8 +1,8 @@
-"""Open directories and files of the local store, and the errors of the operating system as errors of ours.
+"""Open directories and files of the local store, and errors of the operating system as errors of ours.
 
 Everything below the root is opened name by name, relative to an open directory and never through a link
 (``O_NOFOLLOW``). So a link below the root is never followed, not even one that replaces a directory between a check and
-its use: the descriptor still stands for the directory that was checked. Only the root itself may be a link.
+its use: the descriptor still refers to the directory that was checked. Only the root itself may be a link.
 
 An object's file is never changed in place. It is staged, fsynced and then renamed, so a reader gets the old bytes or
 the new ones, and a crash leaves at most a file in the staging directory.
@@ -34,7 +34,7 @@ _NO_DIRECTORY = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
 _NO_PLAIN_FILE = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO}
 _NO_EMPTY_DIRECTORY = {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EBUSY}
 
-FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 _MISPLACED = {
     errno.ENOTDIR: "give the store a directory of its own",
@@ -49,23 +49,21 @@ Identity = tuple[int, int]
 """Device and inode number: unique among the files that exist, and those that are open."""
 
 
-class Attempt:
+class Operation:
     """Turns an ``OSError`` of its block into an error of ours, which depends on how far a change has come.
 
     Before its rename a failed write has had no effect. A rename that fails with an I/O error, and a rename whose
-    directory cannot be fsynced, may survive a power cut or not: the outcome is ``Ambiguous``. Reading the object does
-    not settle it, because the page cache shows what the disk may not have.
+    directory cannot be fsynced, may survive a power failure or not: the outcome is ``Ambiguous``. Reading the object
+    does not settle it, because the page cache shows what the disk may not have.
     """
 
-    __slots__ = ("_doing", "_root", "begun", "made")
+    __slots__ = ("_name", "_root", "rename_called", "renamed")
 
-    def __init__(self, doing: str, root: bytes) -> None:
-        self._doing = doing
+    def __init__(self, name: str, root: bytes) -> None:
+        self._name = name
         self._root = os.fsdecode(root)
-        self.begun = False
-        """The rename was called."""
-        self.made = False
-        """The rename has succeeded."""
+        self.rename_called = False
+        self.renamed = False
 
     def __enter__(self) -> Self:
         return self
@@ -74,31 +72,33 @@ class Attempt:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if isinstance(error, OSError):
-            raise self._explained(error) from error
+            raise self._translated(error) from error
 
-    def _explained(self, error: OSError) -> HoldfastError:
-        name = f" ({os.fsdecode(error.filename)})" if isinstance(error.filename, str | bytes) else ""
-        what = f"{self._doing}: {self._root}: {error.strerror or error}{name}"
-        if self.made or (self.begun and error.errno == errno.EIO):
+    def _translated(self, error: OSError) -> HoldfastError:
+        file = f" ({os.fsdecode(error.filename)})" if isinstance(error.filename, str | bytes) else ""
+        message = f"{self._name}: {self._root}: {error.strerror or error}{file}"
+        if self.renamed or (self.rename_called and error.errno == errno.EIO):
             return Ambiguous(
-                f"{what}: the write may be there now and gone after a power cut",
+                f"{message}: the write may be visible now and lost after a power failure",
                 remedy=f"check the disk of {self._root}, then read the object before you act again",
             )
-        if error.errno in FULL:
+        if error.errno in _FULL:
             return Unavailable(
-                what, remedy=f"the disk is full or a limit is reached: make room for {self._root} and try again"
+                message, remedy=f"the disk is full or a limit is reached: make room for {self._root} and try again"
             )
         if error.errno in _FORBIDDEN:
-            return Denied(what, remedy=f"make {self._root} writable for user {os.geteuid()}, or choose another store")
+            return Denied(
+                message, remedy=f"make {self._root} writable for user {os.geteuid()}, or choose another store"
+            )
         if error.errno == errno.ELOOP:
-            return Refused(what, remedy="links below the root are not followed: move this one out of the store")
+            return Refused(message, remedy="links below the root are not followed: move this one out of the store")
         if error.errno in _MISPLACED:
-            return Invalid(what, remedy=_MISPLACED[error.errno])
-        return Unavailable(what)
+            return Invalid(message, remedy=_MISPLACED[error.errno])
+        return Unavailable(message)
 
 
-class _Open:
-    """A descriptor that is closed by ``with``, or at the latest when the object is garbage."""
+class _Descriptor:
+    """A file descriptor that is closed by ``with``, or at the latest when this object is garbage collected."""
 
     __slots__ = ("descriptor",)
 
@@ -125,23 +125,23 @@ class _Open:
         self.close()
 
 
-class OpenFile(_Open):
-    """A plain file, opened for reading. Its bytes stay the same, whatever happens to its name."""
+class OpenFile(_Descriptor):
+    """A plain file, opened for reading. Its bytes stay the same, even if it is renamed or replaced."""
 
-    __slots__ = ("found",)
+    __slots__ = ("status",)
 
-    def __init__(self, descriptor: int, found: os.stat_result) -> None:
+    def __init__(self, descriptor: int, status: os.stat_result) -> None:
         super().__init__(descriptor)
-        self.found = found
+        self.status = status
 
     @property
     def size(self) -> int:
-        return self.found.st_size
+        return self.status.st_size
 
     @property
     def identity(self) -> str:
         """Differs from that of every other file: objects are replaced by new files, never changed in place."""
-        return f"{self.found.st_dev} {self.found.st_ino} {self.found.st_size} {self.found.st_mtime_ns}"
+        return f"{self.status.st_dev} {self.status.st_ino} {self.status.st_size} {self.status.st_mtime_ns}"
 
     def read(self, start: int, end: int) -> bytes:
         """Bytes ``start`` to ``end``, cut at the file's end."""
@@ -169,7 +169,7 @@ class OpenFile(_Open):
         return Version(hasher.hexdigest()[:VERSION_DIGITS])
 
 
-class Folder(_Open):
+class Directory(_Descriptor):
     """An open directory. Its methods take names of entries and follow no links."""
 
     __slots__ = ("_identity",)
@@ -179,46 +179,46 @@ class Folder(_Open):
         self._identity: Identity | None = None
 
     @classmethod
-    def at(cls, path: bytes) -> "Folder":
+    def at(cls, path: bytes) -> "Directory":
         """The directory at a path outside the store, where links are followed."""
         return cls(os.open(path, _DIRECTORY))
 
-    def child(self, name: bytes) -> "Folder | None":
-        """None if there is no directory of this name: nothing, a file, or a link."""
+    def reopen(self) -> "Directory":
+        """The same directory under another descriptor."""
+        return Directory(os.open(b".", _DIRECTORY, dir_fd=self.descriptor))
+
+    @property
+    def identity(self) -> Identity:
+        if self._identity is None:
+            status = os.fstat(self.descriptor)
+            self._identity = status.st_dev, status.st_ino
+        return self._identity
+
+    def open_directory(self, name: bytes) -> "Directory | None":
+        """None if there is no directory with this name: nothing, a file, or a link."""
         try:
-            return Folder(os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=self.descriptor))
+            return Directory(os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=self.descriptor))
         except OSError as error:
             if error.errno in _NO_DIRECTORY:
                 return None
             raise
 
-    def again(self) -> "Folder":
-        """The same directory, opened once more."""
-        return Folder(os.open(b".", _DIRECTORY, dir_fd=self.descriptor))
-
-    @property
-    def identity(self) -> Identity:
-        if self._identity is None:
-            found = os.fstat(self.descriptor)
-            self._identity = found.st_dev, found.st_ino
-        return self._identity
-
-    def file(self, name: bytes) -> OpenFile | None:
-        """The plain file of this name, opened for reading."""
+    def open_file(self, name: bytes) -> OpenFile | None:
+        """None if there is no plain file with this name."""
         try:
             descriptor = os.open(name, _READ, dir_fd=self.descriptor)
         except OSError as error:
             if error.errno in _NO_PLAIN_FILE:
                 return None
             raise
-        found = os.fstat(descriptor)
-        if is_file(found):
-            return OpenFile(descriptor, found)
+        status = os.fstat(descriptor)
+        if is_file(status):
+            return OpenFile(descriptor, status)
         os.close(descriptor)
         return None
 
-    def look(self, name: bytes) -> os.stat_result | None:
-        """What the entry is; None if there is none."""
+    def stat(self, name: bytes) -> os.stat_result | None:
+        """None if there is no entry with this name."""
         try:
             return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
         except FileNotFoundError:
@@ -232,15 +232,15 @@ class Folder(_Open):
                 if is_directory or entry.is_file(follow_symlinks=False):
                     yield os.fsencode(entry.name), is_directory
 
-    def make(self, name: bytes) -> bool:
-        """Make a directory; False if there is an entry of this name."""
+    def make_directory(self, name: bytes) -> bool:
+        """False if there is an entry with this name."""
         try:
             os.mkdir(name, dir_fd=self.descriptor)
         except FileExistsError:
             return False
         return True
 
-    def remove(self, name: bytes) -> bool:
+    def remove_directory(self, name: bytes) -> bool:
         """Remove a directory if it is empty; True if there is none now."""
         try:
             os.rmdir(name, dir_fd=self.descriptor)
@@ -252,87 +252,86 @@ class Folder(_Open):
             raise
         return True
 
-    def rename(self, name: bytes, to: "Folder", new: bytes) -> None:
+    def rename(self, name: bytes, to: "Directory", new: bytes) -> None:
         os.rename(name, new, src_dir_fd=self.descriptor, dst_dir_fd=to.descriptor)
 
     def unlink(self, name: bytes) -> None:
         os.unlink(name, dir_fd=self.descriptor)
 
 
-class Staged(_Open):
+class Staged(_Descriptor):
     """A file in the staging directory, locked by its writer. Closing removes it, unless it was placed."""
 
-    __slots__ = ("_busy", "_folder", "_placed", "name")
+    __slots__ = ("_directory", "_lock", "_name", "_placed")
 
-    def __init__(self, folder: Folder, name: bytes, descriptor: int) -> None:
+    def __init__(self, directory: Directory, name: bytes, descriptor: int) -> None:
         super().__init__(descriptor)
-        self.name = name
-        self._folder = folder
+        self._name = name
+        self._directory = directory
         self._placed = False
-        self._busy = threading.Lock()
+        self._lock = threading.Lock()
         """A cancelled caller may close the file while a thread still writes to it."""
 
     def write(self, body: bytes) -> None:
-        with self._busy:
+        with self._lock:
             written = os.write(self.descriptor, body) if body else 0
             while written < len(body):
                 written += os.write(self.descriptor, memoryview(body)[written:])
 
-    def place(self, folder: Folder, name: bytes) -> None:
-        self._folder.rename(self.name, folder, name)
+    def place(self, directory: Directory, name: bytes) -> None:
+        self._directory.rename(self._name, directory, name)
         self._placed = True
 
     def close(self, close: Callable[[int], None] = os.close) -> None:
-        with self._busy:
+        with self._lock:
             if self.descriptor >= 0 and not self._placed:
                 with suppress(FileNotFoundError):
-                    self._folder.unlink(self.name)
+                    self._directory.unlink(self._name)
             super().close(close)
 
 
 class Staging:
-    """Makes staged files. A file that can be locked was left by a writer that died."""
+    """Makes staged files. A staged file that is not locked was left by a process that died."""
 
     _numbers = itertools.count()
 
-    def __init__(self, folder: Folder, clock: Clock) -> None:
-        self.folder = folder
+    def __init__(self, directory: Directory, clock: Clock) -> None:
+        self.directory = directory
         self._clock = clock
 
-    def stage(self, suffix: bytes = b"") -> Staged:
+    def stage(self) -> Staged:
         """An empty file."""
         while True:
-            name = b"%x-%d-%d%s" % (self._clock.wall_ns(), os.getpid(), next(self._numbers), suffix)
+            name = b"%x-%d-%d" % (self._clock.wall_ns(), os.getpid(), next(self._numbers))
             try:
-                descriptor = os.open(name, _STAGE, 0o666, dir_fd=self.folder.descriptor)
+                descriptor = os.open(name, _STAGE, 0o666, dir_fd=self.directory.descriptor)
             except FileExistsError:
                 continue  # a process in another container may have the same number
-            staged = Staged(self.folder, name, descriptor)
+            staged = Staged(self.directory, name, descriptor)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             if os.fstat(descriptor).st_nlink > 0:
                 return staged
             staged.close()  # swept between its creation and its lock
 
     def sweep(self) -> None:
-        """Remove the files of writers that died."""
-        for name, is_directory in self.folder.entries():
+        """Remove the files of processes that died."""
+        for name, is_directory in self.directory.entries():
             if not is_directory:
-                # It was placed just now; or belongs to another user, whose processes sweep it.
-                with suppress(FileNotFoundError, PermissionError):
+                # It is locked or was placed just now; or another user's, whose processes sweep it.
+                with suppress(BlockingIOError, FileNotFoundError, PermissionError):
                     self._remove_unlocked(name)
 
     def _remove_unlocked(self, name: bytes) -> None:
-        file = self.folder.file(name)
+        file = self.directory.open_file(name)
         if file is not None:
-            # Locked: its writer is alive.
-            with file, suppress(BlockingIOError):
+            with file:
                 fcntl.flock(file.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                self.folder.unlink(name)
+                self.directory.unlink(name)
 
 
-def is_file(found: os.stat_result | None) -> bool:
-    return found is not None and stat.S_ISREG(found.st_mode)
+def is_file(status: os.stat_result | None) -> bool:
+    return status is not None and stat.S_ISREG(status.st_mode)
 
 
-def is_folder(found: os.stat_result | None) -> bool:
-    return found is not None and stat.S_ISDIR(found.st_mode)
+def is_directory(status: os.stat_result | None) -> bool:
+    return status is not None and stat.S_ISDIR(status.st_mode)

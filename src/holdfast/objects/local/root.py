@@ -1,33 +1,30 @@
-"""The root of a local store: what must be known and made before the first object is read or written.
+"""The root of a local store: what is checked and made before the first object is read or written.
 
 Reading makes nothing: a store can be read where nothing can be written, and a root that does not exist is an empty
 store. The first write makes the root and the store's own directory in it:
 
-    .%holdfast/layout.json    how keys become names; decided once, when the store is made
+    .%holdfast/layout.json    the version of the layout
     .%holdfast/locks/         see ``locks``
-    .%holdfast/staging/       files that are being written; those of dead writers are removed
+    .%holdfast/staging/       files that are being written; those of dead processes are removed
 
-Errors: ``Invalid`` if the root is no directory; ``Incompatible`` for the layout of a newer client; ``Refused`` on a
-network filesystem, whose locks and renames do not keep their promises, where a link stands in the place of the store's
-own files, and where the filesystem takes two names for one that the layout keeps apart.
+Errors: ``Invalid`` if the root is not a directory; ``Incompatible`` for the layout of a newer client; ``Refused`` on a
+network filesystem, whose locks and renames are unreliable, on one that does not distinguish all names, and where a link
+is in the place of the store's own files.
 """
 
 import errno
 import os
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from holdfast.base import codec
 from holdfast.base.clock import Clock
 from holdfast.base.errors import Invalid, Refused
-from holdfast.objects.local.files import FULL, Folder, Staging, is_folder
-from holdfast.objects.local.locks import Locks
+from holdfast.objects.local.files import Directory, Staging, is_directory
+from holdfast.objects.local.locks import OPENING, Locks
 from holdfast.objects.local.names import CONTROL
-from holdfast.objects.local.tree import Folders, Tree
-
-T = TypeVar("T")
+from holdfast.objects.local.tree import DurableDirectories, Tree, WritableTree
 
 LAYOUT_FORMAT = "holdfast.local"
 LAYOUT_VERSION = 1
@@ -39,25 +36,20 @@ NETWORK_FILESYSTEMS = frozenset(
     | {"fuse.ceph", "fuse.gcsfuse", "fuse.glusterfs", "fuse.goofys", "fuse.juicefs", "fuse.mount-s3", "fuse.rclone"}
     | {"fuse.s3fs", "fuse.sshfs"}
 )
-KERNEL_FILESYSTEMS = frozenset(
-    {"bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts", "efivarfs", "fusectl", "mqueue", "proc", "pstore"}
-    | {"securityfs", "selinuxfs", "sysfs", "tracefs"}
-)
-"""Filesystems whose files are the kernel's own."""
 
 _LAYOUT, _LOCKS, _STAGING = b"layout.json", b"locks", b"staging"
-_PROBE = "-aé"
-# Other spellings of the probe's name, for a filesystem that folds case or normalises letters.
-_SAME_IF_FOLDED = ("-Aé", "-aÉ", "-ae\u0301")
+_SAME_IF_FOLDED = (OPENING.upper(), OPENING.replace("é", "É"), OPENING.replace("é", "e\u0301"))
+"""Other spellings of a name: a filesystem that finds a file under one of them would mix up objects."""
 
 
 class _Prepared(NamedTuple):
-    """What writers need, opened once. Operations that use it keep it open, so no other directory gets its identity."""
+    """The directories that writers need, opened once. An operation that uses them keeps them open, so that no other
+    directory gets their identity.
+    """
 
-    root: Folder
+    root: Directory
     locks: Locks
     staging: Staging
-    fold: bool
 
 
 class Root:
@@ -66,164 +58,117 @@ class Root:
         self._staging = b"/".join((self.path, CONTROL, _STAGING))
         self._clock = clock
         self._any_filesystem = unsafe_network_filesystem
-        self._checked = False
-        self._fold: bool | None = None
+        self._place_checked = False
+        self._layout_checked = False
         self._prepared: _Prepared | None = None
-        self._folders = Folders()
+        self._durable = DurableDirectories()
 
     @property
-    def known(self) -> bool:
-        """Whether the place was checked and the layout read. To find out may wait for the disk."""
-        return self._checked and self._fold is not None
+    def checked(self) -> bool:
+        """Whether place and layout were checked, which may wait for the disk."""
+        return self._place_checked and self._layout_checked
 
     def reading(self) -> Tree | None:
-        """The tree as it is; None if there is no root. Files that were copied in before the first write are found under
-        plain names.
-        """
+        """The tree as it is; None if there is no root. Files that were copied in before the first write are objects."""
         self._check_place()
-        root = self._opened()
-        if root is None:
-            return None
-        if self._fold is None:
-            self._fold = _fold_in(root, self.path)
-        return Tree(root, self._folders, fold=self._fold is True)
-
-    def writing(self) -> Tree:
-        """The tree, with all that writers need. Each operation looks at the path of the staging directory: the root, or
-        the store's own directory in it, may have been replaced or removed.
-        """
-        found, prepared = _stat(self._staging), self._prepared
-        if found is None or prepared is None or prepared.staging.folder.identity != (found.st_dev, found.st_ino):
-            prepared = self._prepared = self._prepare()
-            self._fold = prepared.fold
-        return Tree(prepared.root, self._folders, fold=prepared.fold, locks=prepared.locks, staging=prepared.staging)
-
-    def deleting(self) -> Tree:
-        """The tree, for deletes. On a full disk a root that was not prepared yet cannot be prepared: use the
-        existing directories.
-        """
         try:
-            return self.writing()
-        except OSError as error:
-            root = self._opened() if error.errno in FULL else None
-            fold = _fold_in(root, self.path) if root is not None else None
-            control = root.child(CONTROL) if root is not None else None
-            locks = control.child(_LOCKS) if control is not None else None
-            if root is None or fold is None or locks is None:
-                raise
-            return Tree(root, self._folders, fold=fold, locks=Locks(locks))
+            root = Directory.at(self.path)
+        except FileNotFoundError:
+            return None
+        if not self._layout_checked:
+            self._layout_checked = self._has_layout(root)
+        return Tree(root)
+
+    def writing(self) -> WritableTree:
+        """The tree, with all that writers need. Every operation looks at the path of the staging directory, because the
+        root, or the store's own directory in it, may have been replaced or removed.
+        """
+        status, prepared = _stat(self._staging), self._prepared
+        if status is None or prepared is None or prepared.staging.directory.identity != (status.st_dev, status.st_ino):
+            prepared = self._prepared = self._prepare()
+            self._layout_checked = True
+        return WritableTree(prepared.root, self._durable, prepared.locks, prepared.staging)
 
     def close(self) -> None:
         self._prepared = None
-        self._folders.clear()
-
-    def _opened(self) -> Folder | None:
-        try:
-            return Folder.at(self.path)
-        except FileNotFoundError:
-            return None
+        self._durable.clear()
 
     def _check_place(self) -> None:
-        if self._checked:
+        if self._place_checked:
             return
-        found = _stat(self.path)
-        if found is not None and not is_folder(found):
+        status = _stat(self.path)
+        if status is not None and not is_directory(status):
             raise Invalid(f"{os.fsdecode(self.path)} is a file", remedy="give the store a directory of its own")
-        kind = _filesystem(self.path, found)
-        if kind in KERNEL_FILESYSTEMS:
-            raise Invalid(
-                f"{os.fsdecode(self.path)} is on {kind}, a filesystem of the kernel that cannot hold files",
-                remedy="give the store a directory on a disk, such as file:./data",
-            )
+        kind = _filesystem(self.path, status)
         if kind in NETWORK_FILESYSTEMS and not self._any_filesystem:
             raise Refused(
-                f"{os.fsdecode(self.path)} is on a network filesystem ({kind}), whose locks and renames are not safe",
+                f"{os.fsdecode(self.path)} is on a network filesystem ({kind}), whose locks and renames are unreliable",
                 remedy="use a local disk or a bucket; or risk the data with ?unsafe_network_filesystem=true",
             )
-        self._checked = found is not None
+        self._place_checked = status is not None
 
     def _prepare(self) -> _Prepared:
         self._check_place()
-        _make_folders(self.path)
-        root = Folder.at(self.path)
-        control = _own(root, CONTROL, self.path)
-        locks, staging = (
-            Locks(_own(control, _LOCKS, self.path)),
-            Staging(_own(control, _STAGING, self.path), self._clock),
-        )
-        fold = self._settle_layout(root, control, locks, staging)
-        staging.sweep()
-        return _Prepared(root, locks, staging, fold)
-
-    def _settle_layout(self, root: Folder, control: Folder, locks: Locks, staging: Staging) -> bool:
-        """Whether names are folded: as the layout says, which is written if there is none yet."""
+        _make_directories(self.path)
+        root = Directory.at(self.path)
+        control = self._own_directory(root, CONTROL)
+        locks = Locks(self._own_directory(control, _LOCKS))
+        staging = Staging(self._own_directory(control, _STAGING), self._clock)
         with locks.opening():
-            folded_here, fold = _names_are_folded(staging), _fold_in(root, self.path)
-            if fold is None:
-                document = {"format": LAYOUT_FORMAT, "version": LAYOUT_VERSION, "fold": folded_here}
+            if any(locks.directory.stat(name.encode()) is not None for name in _SAME_IF_FOLDED):
+                raise Refused(
+                    f"{os.fsdecode(self.path)} is on a filesystem that takes two names for one, such as A and a",
+                    remedy="use a directory on a filesystem that distinguishes all names, such as ext4, xfs or btrfs",
+                )
+            if not self._has_layout(root):
                 with staging.stage() as staged:
-                    staged.write(codec.encode(document))
+                    staged.write(codec.encode({"format": LAYOUT_FORMAT, "version": LAYOUT_VERSION}))
                     staged.sync()
                     staged.place(control, _LAYOUT)
                 control.sync()
-                return folded_here
-        if folded_here and not fold:
-            raise Refused(
-                f"{os.fsdecode(self.path)}: this store was created on a case-sensitive filesystem; this one is not",
-                remedy="copy the store to a filesystem like the one that it was made on",
-            )
-        return fold
+        staging.sweep()
+        return _Prepared(root, locks, staging)
 
+    def _own_directory(self, parent: Directory, name: bytes) -> Directory:
+        """A directory of the store's own, made durably if need be."""
+        parent.make_directory(name)
+        parent.sync()
+        child = parent.open_directory(name)
+        if child is None:
+            raise self._misplaced(name)
+        return child
 
-def _own(folder: Folder, name: bytes, store: bytes) -> Folder:
-    """A directory of the store's own, made durably if need be. A link in its place is refused."""
-    folder.make(name)
-    folder.sync()
-    child = folder.child(name)
-    if child is None:
-        raise _misplaced(store, name)
-    return child
-
-
-def _misplaced(store: bytes, name: bytes) -> Refused:
-    return Refused(
-        f"{os.fsdecode(store)}: {os.fsdecode(name)} in the store's own directory is a link, or not a file or directory"
-        " as the store creates it",
-        remedy="find out what put it there, and move it out of the store",
-    )
-
-
-def _fold_in(root: Folder, store: bytes) -> bool | None:
-    """The layout's ``fold``; None if there is no layout yet. Links in the place of its files are refused."""
-    control = _found(root.child, root, CONTROL, store)
-    if control is None:
-        return None
-    with control:
-        file = _found(control.file, control, _LAYOUT, store)
+    def _has_layout(self, root: Directory) -> bool:
+        """Whether the store has a layout, which must be one that this client can read."""
+        if root.stat(CONTROL) is None:
+            return False
+        control = root.open_directory(CONTROL)
+        if control is None:
+            raise self._misplaced(CONTROL)
+        with control:
+            if control.stat(_LAYOUT) is None:
+                return False
+            file = control.open_file(_LAYOUT)
         if file is None:
-            return None
+            raise self._misplaced(_LAYOUT)
         with file:
             body = file.read(0, file.size)
-    name = os.fsdecode(CONTROL + b"/" + _LAYOUT)
-    document = codec.decode(body, key=name)
-    codec.expect(document, format_name=LAYOUT_FORMAT, newest=LAYOUT_VERSION, key=name)
-    return document.get("fold") is True
+        name = os.fsdecode(CONTROL + b"/" + _LAYOUT)
+        document = codec.decode(body, key=name)
+        codec.expect(document, format_name=LAYOUT_FORMAT, newest=LAYOUT_VERSION, key=name)
+        if document.get("fold"):
+            raise Refused(
+                f"{os.fsdecode(self.path)}: this store was made on a filesystem that takes two names for one",
+                remedy="copy its objects with the release that wrote them to a store on another filesystem",
+            )
+        return True
 
-
-def _found(opened: Callable[[bytes], T | None], folder: Folder, name: bytes, store: bytes) -> T | None:
-    """What is opened under this name; None if there is nothing. Anything of another kind is refused."""
-    found = opened(name)
-    if found is None and folder.look(name) is not None:
-        found = opened(name)  # a writer may have made it between the two calls
-        if found is None:
-            raise _misplaced(store, name)
-    return found
-
-
-def _names_are_folded(staging: Staging) -> bool:
-    with staging.stage(_PROBE.encode()) as probe:
-        stem = probe.name.removesuffix(_PROBE.encode())
-        return any(staging.folder.look(stem + other.encode()) is not None for other in _SAME_IF_FOLDED)
+    def _misplaced(self, name: bytes) -> Refused:
+        return Refused(
+            f"{os.fsdecode(self.path)}: {os.fsdecode(name)} in the store's own directory is a link, or not a file or"
+            " directory as the store creates it",
+            remedy="find out what put it there, and move it out of the store",
+        )
 
 
 def filesystem_type(device: int, mounts: str) -> str | None:
@@ -243,26 +188,32 @@ def _stat(path: bytes) -> os.stat_result | None:
         return None
 
 
-def _filesystem(path: bytes, found: os.stat_result | None) -> str | None:
+def _filesystem(path: bytes, status: os.stat_result | None) -> str | None:
     """The type of the filesystem of a directory, or of the nearest one above it that exists."""
-    while found is None:
+    while status is None:
         path = os.path.dirname(path)
-        found = _stat(path)
+        status = _stat(path)
     try:
-        return filesystem_type(found.st_dev, MOUNTS.read_text())
+        return filesystem_type(status.st_dev, MOUNTS.read_text())
     except FileNotFoundError:  # a system without such a table
         return None
 
 
-def _make_folders(path: bytes) -> None:
+def _make_directories(path: bytes) -> None:
     """Make the root and the directories above it, durably. Links are followed here."""
-    above = os.path.dirname(path)
-    if not os.path.isdir(above):
-        _make_folders(above)
-    with suppress(FileExistsError):
+    parent = os.path.dirname(path)
+    if not os.path.isdir(parent):
+        _make_directories(parent)
+    try:
         os.mkdir(path)
-    # Also if another process made it just now: it may not have fsynced the one above yet.
-    with suppress(PermissionError), Folder.at(above) as folder:
-        folder.sync()
+    except FileExistsError:
+        pass
+    except FileNotFoundError as error:  # its parent exists: a filesystem of the kernel, such as /proc
+        raise Invalid(
+            f"{os.fsdecode(path)} cannot be created", remedy="give the store a directory on a disk, such as file:./data"
+        ) from error
+    # Also if another process made it just now: it may not have fsynced the parent yet.
+    with suppress(PermissionError), Directory.at(parent) as directory:
+        directory.sync()
     if not os.path.isdir(path):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)

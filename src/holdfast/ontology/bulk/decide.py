@@ -1,13 +1,12 @@
-"""Decides what a bulk load writes: the rows of one range of keys, compared with the current state of that range. Pure.
+"""Decides what a bulk load or an import writes: rows compared with the current state of their identities. Pure.
 
-Rows that are equal count once. Of several rows for one identity the newest counts: the one with the greatest value of
-the field ``latest_by``, or of the column ``_order`` that a change feed brings. Without either, or where two of the
-newest differ, the load is refused. With ``latest_by`` a row that is older than the stored one, or than its retraction,
-is left out. A row may ask to retract its identity (``_retracts``). An object that is there already with other fields is
-a conflict, about which the policy decides as an import does. With ``instead``, what is current and not in the load is
-retracted.
+Equal rows count once. Of several rows for one identity the newest counts: the one with the greatest value of the field
+``latest_by``, or of the column ``_order`` that a change feed has. Without either, or where two of the newest differ,
+the load is refused. With ``latest_by`` a row that is older than the stored row, or than its retraction, is left out. A
+row may retract its identity (``_retracts``). An object that exists with other fields is a conflict, and the policy
+decides about it. With ``instead``, current objects that are not in the load are retracted.
 
-Nothing is raised here: what refuses a load is returned with the counts, because other ranges have something to say too.
+Reasons to refuse a load are returned with the counts and not raised, because other ranges of keys may have more.
 """
 
 import json
@@ -30,9 +29,9 @@ from holdfast.ontology.types.refs import TypeId
 
 SHOWN = 3
 RETRACTS, ORDER = "_retracts", "_order"
-"""Columns that staged rows may have: whether a row retracts its identity, and its place in a sequence of changes."""
+"""Columns that rows may have: whether a row retracts its identity, and its place in a sequence of changes."""
+_HAS_RANK = "_has_rank"
 
-_GIVEN = "_given"
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
@@ -57,12 +56,12 @@ class Rules(Record):
     instead: bool = False
     """Retract objects that are not in the load."""
     retracts: bool = False
-    """Staged rows have the column ``_retracts``."""
+    """The rows have the column ``_retracts``."""
 
 
 @dataclass(slots=True)
 class Tally:
-    """The counts of a load; and the reasons to refuse it, with a few examples."""
+    """The counts of a load, and the reasons to refuse it with a few examples."""
 
     rows: int = 0
     same: int = 0
@@ -72,8 +71,10 @@ class Tally:
     replaced: int = 0
     added: int = 0
     retracted: int = 0
-    twice: int = 0
+    ambiguous: int = 0
+    """Identities with several newest rows."""
     refused: int = 0
+    """Rows that the policy refuses."""
     examples: list[str] = field(default_factory=list)
 
     def document(self) -> Document:
@@ -93,9 +94,9 @@ class Tally:
     def check(self, type_id: TypeId, rules: Rules) -> None:
         """``Conflict`` if the load is refused."""
         listed = ", ".join(map(repr, self.examples))
-        if self.twice:
+        if self.ambiguous:
             raise Conflict(
-                f"{type_id.name}: {self.twice} identities are in the load more than once: {listed}",
+                f"{type_id.name}: {self.ambiguous} identities are in the load more than once: {listed}",
                 remedy="keep one row of each, or name the field whose greatest value wins (latest_by)",
             )
         if self.refused:
@@ -119,125 +120,125 @@ def decide(type_id: TypeId, rows: pa.Table, state: pa.Table | None, rules: Rules
     """``rows`` have the identity, ``fields_json`` and typed columns. ``state`` may have several of one identity."""
     keys = key_columns(type_id.kind)
     tally = Tally(rows=rows.num_rows)
-    rows = _once(in_order(rows, keys).combine_chunks(), keys, rules, tally)
-    current = None if state is None or not state.num_rows else _latest(state.combine_chunks(), keys)
+    rows = _newest(in_order(rows, keys).combine_chunks(), keys, rules, tally)
+    current = None if state is None or not state.num_rows else latest_rows(state, keys)
     found = _compared(rows, current, keys, rules)
-    retracts = _mask(rows.column(RETRACTS)) if rules.retracts else np.zeros(rows.num_rows, np.bool_)
-    writes, there = ~retracts & ~found.older, found.there & ~retracts
-    same, differ = there & found.same, writes & there & ~found.same
-    refused = there if rules.absent else differ if rules.on_conflict is Policy.ERROR else np.zeros(len(there), np.bool_)
+    none = np.zeros(rows.num_rows, np.bool_)
+    retracts = _mask(rows.column(RETRACTS)) if rules.retracts else none
+    writes, exists = ~retracts & ~found.older, found.exists & ~retracts
+    same, differ = exists & found.same, writes & exists & ~found.same
+    refused = exists if rules.absent else differ if rules.on_conflict is Policy.ERROR else none
     if refused.any():
         tally.refused = int(refused.sum())
         tally.examples += _names(rows.filter(pa.array(refused)), keys)
-    skipped = differ if rules.on_conflict is Policy.SKIP else np.zeros(len(there), np.bool_)
-    retracted = retracts & found.there & ~found.older
-    older = found.older & ~same & (~retracts | found.there)
+    skipped = differ if rules.on_conflict is Policy.SKIP else none
+    retracted = retracts & found.exists & ~found.older
+    older = found.older & ~same & (~retracts | found.exists)
     tally.older = int(older.sum())
-    tally.same = int((same | (retracts & ~found.there)).sum())
+    tally.same = int((same | (retracts & ~found.exists)).sum())
     tally.skipped = int(skipped.sum())
     tally.replaced = int(differ.sum()) - tally.skipped
-    tally.added = int((writes & ~found.there).sum())
-    gone = [] if current is None else [_with_own(current, rows, found.places, retracted, keys)]
-    if rules.instead and current is not None:
-        gone.append(_missing(rows, current, keys))
-    all_gone = pa.concat_tables([_empty(keys), *gone])
+    tally.added = int((writes & ~found.exists).sum())
+    gone = [_no_fields(keys)]
+    if current is not None:
+        gone.append(_retractions(current, rows, found.places, retracted, keys))
+        if rules.instead:
+            gone.append(_not_in(rows, current, keys))
+    all_gone = pa.concat_tables(gone)
     tally.retracted = all_gone.num_rows
     return Decided(rows.filter(pa.array(writes & ~same & ~skipped)), all_gone, tally)
 
 
 def in_order(table: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Sort by identity, keeping the order of rows of one identity."""
-    order = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in keys])
-    return table.take(order)
+    """Sort by identity. Rows of one identity keep their order."""
+    return table.take(pc.sort_indices(table, sort_keys=[(name, "ascending") for name in keys]))
 
 
-def _once(rows: pa.Table, keys: Sequence[str], rules: Rules, tally: Tally) -> pa.Table:
-    """The newest row of each identity; ambiguous ones are counted."""
-    ranks = [] if rules.latest_by is None else [rules.latest_by]
-    ranks += [ORDER] if ORDER in rows.column_names else []
-    body = ["fields_json", *([RETRACTS] if rules.retracts else [])]
+def latest_rows(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """The row of the latest commit of each identity, in the order of identities; of one commit the last row."""
+    rows = in_order(rows, [*keys, "commit_id"]).combine_chunks()
+    return rows.filter(pa.array(np.append(~_repeats(rows, keys)[1:], True)[: rows.num_rows]))
+
+
+def _newest(rows: pa.Table, keys: Sequence[str], rules: Rules, tally: Tally) -> pa.Table:
+    """The newest row of each identity. Identities with several newest rows are counted."""
     if not _repeats(rows, keys).any():
         return rows
+    ranks = [] if rules.latest_by is None else [rules.latest_by]
+    ranks += [ORDER] if ORDER in rows.column_names else []
     if rules.latest_by is not None:  # a row without the field is the oldest
-        rows = rows.append_column(_GIVEN, rows.column(rules.latest_by).is_valid())
-        ranks.insert(0, _GIVEN)
-    order = pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in (*keys, *ranks, *body)])
-    rows = rows.take(order).combine_chunks()
-    rows = rows.filter(pa.array(~_repeats(rows, [*keys, *ranks, *body]))).combine_chunks()
-    again = _repeats(rows, keys)
-    last = np.append(~again[1:], True)
-    unclear = last & _repeats(rows, [*keys, *ranks])
-    if unclear.any():
-        tally.twice = int(unclear.sum())
-        tally.examples = _names(rows.filter(pa.array(unclear)), keys)
+        rows = rows.append_column(_HAS_RANK, rows.column(rules.latest_by).is_valid())
+        ranks.insert(0, _HAS_RANK)
+    ranked = [*keys, *ranks]
+    content = [*ranked, "fields_json", *([RETRACTS] if rules.retracts else [])]
+    rows = in_order(rows, content).combine_chunks()
+    rows = rows.filter(pa.array(~_repeats(rows, content))).combine_chunks()
+    last = np.append(~_repeats(rows, keys)[1:], True)
+    ambiguous = last & _repeats(rows, ranked)
+    if ambiguous.any():
+        tally.ambiguous = int(ambiguous.sum())
+        tally.examples = _names(rows.filter(pa.array(ambiguous)), keys)
     return rows.filter(pa.array(last))
 
 
-def _steps(column: pa.ChunkedArray) -> "np.ndarray[Any, np.dtype[np.bool_]]":
-    """Where a value is another than the one before it."""
+def _repeats(rows: pa.Table, columns: Sequence[str]) -> Mask:
+    """Which rows have the same values in these columns as the row before."""
+    changed = np.zeros(rows.num_rows, np.bool_)
+    for name in columns:
+        changed |= _changes(rows.column(name))
+    return ~changed
+
+
+def _changes(column: pa.ChunkedArray) -> Mask:
+    """Where a value differs from the one before it. Nulls are equal to each other, and so are NaNs."""
     array = column.combine_chunks()
     count = len(array)
     if count == 0:
         return np.zeros(0, np.bool_)
     before, after = array.slice(0, count - 1), array.slice(1)
-    equal = pc.equal(before, after).fill_null(False).to_numpy(zero_copy_only=False)
-    nulls = pc.and_(before.is_null(), after.is_null()).to_numpy(zero_copy_only=False)
+    equal = _mask(pc.equal(before, after).fill_null(False))
+    nulls = _mask(pc.and_(before.is_null(), after.is_null()))
     return np.append(True, ~(equal | nulls | (_nan(before) & _nan(after))))
 
 
 def _nan(column: pa.ChunkedArray | pa.Array) -> Mask:
-    """Where a number is NaN, which counts as the greatest and equal to itself, as when rows are sorted."""
+    """Where a number is NaN, which counts as the greatest number and equals itself, as in sorting."""
     is_float = pa.types.is_floating(column.type)
     return _mask(pc.is_nan(column).fill_null(False)) if is_float else np.zeros(len(column), np.bool_)
 
 
-def _repeats(rows: pa.Table, keys: Sequence[str]) -> "np.ndarray[Any, np.dtype[np.bool_]]":
-    """Which rows, in the order of identities, have the same identity as the row before."""
-    other = np.zeros(rows.num_rows, np.bool_)
-    for name in keys:
-        other |= _steps(rows.column(name))
-    return ~other
-
-
-def _latest(state: pa.Table, keys: Sequence[str]) -> pa.Table:
-    order = pc.sort_indices(state, sort_keys=[(name, "ascending") for name in (*keys, "commit_id")])
-    state = state.take(order).combine_chunks()
-    return state.filter(pa.array(np.append(~_repeats(state, keys)[1:], True)))
-
-
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _Compared:
     """For each row, the current state of its identity."""
 
     places: pa.Array
-    """The position in the current state; null if the identity is not current."""
-    there: Mask
+    """The position in the current state; null if there is none."""
+    exists: Mask
     same: Mask
     """Its fields are those of the current row."""
     older: Mask
 
 
-def _compared(rows: pa.Table, current: pa.Table | None, keys: Sequence[str], rules: Rules) -> _Found:
+def _compared(rows: pa.Table, current: pa.Table | None, keys: Sequence[str], rules: Rules) -> _Compared:
     none = np.zeros(rows.num_rows, np.bool_)
     if current is None or not rows.num_rows:
-        return _Found(pa.nulls(rows.num_rows, pa.int32()), none, none, none)
-    places = pc.index_in(_texts(rows, keys), value_set=_texts(current, keys))
+        return _Compared(pa.nulls(rows.num_rows, pa.int32()), none, none, none)
+    places = pc.index_in(_identities(rows, keys), value_set=_identities(current, keys))
     found = _mask(places.is_valid())
     if not found.any():
-        return _Found(places, none, none, none)
-    known = current.take(places.filter(places.is_valid()))
-    live = ~_mask(known.column("retracted"))
+        return _Compared(places, none, none, none)
+    stored = current.take(places.filter(places.is_valid()))
+    live = ~_mask(stored.column("retracted"))
     bodies = rows.column("fields_json").filter(pa.array(found)).to_pylist()
-    ours = pa.array(map(digest, bodies), pa.binary(16), size=len(bodies))
-    equal = _equal(ours, known.column("digest")) | _equal(ours, known.column("other"))
-    there, same, older = none.copy(), none.copy(), none.copy()
-    there[found] = live
-    same[found] = live & equal
+    digests = pa.array(map(digest, bodies), pa.binary(16), size=len(bodies))
+    exists, same, older = none.copy(), none.copy(), none.copy()
+    exists[found] = live
+    same[found] = live & (_equal(digests, stored.column("digest")) | _equal(digests, stored.column("other")))
     if rules.latest_by is not None:
-        own, stored = rows.column(rules.latest_by).filter(pa.array(found)), known.column("latest")
-        older[found] = _mask(pc.if_else(own.is_valid(), pc.less(own, stored).fill_null(False), stored.is_valid()))
-        older[found] |= _nan(stored) & ~_nan(own)
-    return _Found(places, there, same, older)
+        own, theirs = rows.column(rules.latest_by).filter(pa.array(found)), stored.column("latest")
+        older[found] = _mask(pc.if_else(own.is_valid(), pc.less(own, theirs).fill_null(False), theirs.is_valid()))
+        older[found] |= _nan(theirs) & ~_nan(own)
+    return _Compared(places, exists, same, older)
 
 
 def _mask(column: pa.ChunkedArray | pa.Array) -> Mask:
@@ -245,36 +246,37 @@ def _mask(column: pa.ChunkedArray | pa.Array) -> Mask:
     return found
 
 
-def _equal(ours: pa.Array, theirs: pa.ChunkedArray) -> Any:
-    return pc.equal(ours, theirs.combine_chunks()).fill_null(False).to_numpy(zero_copy_only=False)
+def _equal(digests: pa.Array, stored: pa.ChunkedArray) -> Mask:
+    return _mask(pc.equal(digests, stored.combine_chunks()).fill_null(False))
 
 
-def _with_own(current: pa.Table, rows: pa.Table, places: pa.Array, chosen: Mask, keys: Sequence[str]) -> pa.Table:
-    """The retractions of these rows: the last fields of each object, overlaid with the row's own, so that ``latest_by``
-    is kept."""
+def _retractions(current: pa.Table, rows: pa.Table, places: pa.Array, chosen: Mask, keys: Sequence[str]) -> pa.Table:
+    """The retractions by these rows: the last fields of each object, overlaid with those of the row, so that its value
+    of ``latest_by`` is kept."""
     if not chosen.any():
-        return _empty(keys)
+        return _no_fields(keys)
     picked = pa.array(chosen)
-    known = current.take(places.filter(picked))
+    stored = current.take(places.filter(picked))
     own = rows.column("fields_json").filter(picked).to_pylist()
     bodies = [
-        before if said == "{}" else to_json({**json.loads(before), **json.loads(said)})
-        for before, said in zip(known.column("fields_json").to_pylist(), own, strict=True)
+        before if after == "{}" else to_json({**json.loads(before), **json.loads(after)})
+        for before, after in zip(stored.column("fields_json").to_pylist(), own, strict=True)
     ]
-    return known.select(list(keys)).append_column("fields_json", pa.array(bodies, pa.string()))
+    return stored.select(list(keys)).append_column("fields_json", pa.array(bodies, pa.string()))
 
 
-def _missing(rows: pa.Table, current: pa.Table, keys: Sequence[str]) -> pa.Table:
-    known = pc.is_in(_texts(current, keys), value_set=_texts(rows, keys))
-    wanted = pc.and_(pc.invert(known), pc.invert(current.column("retracted").combine_chunks()))
+def _not_in(rows: pa.Table, current: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """The current objects that none of the rows is about."""
+    listed = pc.is_in(_identities(current, keys), value_set=_identities(rows, keys))
+    wanted = pc.and_(pc.invert(listed), pc.invert(current.column("retracted").combine_chunks()))
     return current.filter(wanted).select([*keys, "fields_json"])
 
 
-def _texts(table: pa.Table, keys: Sequence[str]) -> pa.Array:
+def _identities(table: pa.Table, keys: Sequence[str]) -> pa.Array:
     return joined([table.column(name).combine_chunks() for name in keys])
 
 
-def _empty(keys: Sequence[str]) -> pa.Table:
+def _no_fields(keys: Sequence[str]) -> pa.Table:
     return pa.table({name: pa.array([], pa.string()) for name in (*keys, "fields_json")})
 
 

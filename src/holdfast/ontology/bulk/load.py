@@ -1,9 +1,9 @@
-"""Bulk loads: rows that many tasks have checked and staged become one commit, with one data file of their type.
+"""Bulk loads and imports: many checked rows of one type become one commit, with one data file.
 
     staged files (by tasks)  --decide, by ranges of keys-->  parts  --encode-->  data file, manifest, head
 
 Tasks stage rows independently of each other and of the store's state. What is written is decided against the current
-rows, range by range, and comes out as parts. The number of the commit is a column of the data file and part of its key,
+rows, range by range, which gives the parts. The number of the commit is a column of the data file and part of its key,
 so the file is encoded when the number is known, a row group at a time. After a lost race for the head it is encoded
 again, and decided again only if the same type was committed to.
 
@@ -12,7 +12,7 @@ source, so the compare-and-swap that makes the commit also records the batch: a 
 returns the commit that has it and writes nothing. Of two drivers with the same batch one loses the head, and then finds
 the batch on the chain.
 
-Small loads on small types are decided in this process, the others wherever ``run`` executes tasks.
+Imports and small loads on small types are decided in this process, the others wherever ``run`` executes tasks.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from holdfast.base.aio import blocking
+from holdfast.base.aio import blocking, stream_bounded
 from holdfast.base.codec import Document
 from holdfast.base.errors import Ambiguous, Conflict, Corrupt, NotFound
 from holdfast.base.ids import Ambient
@@ -31,42 +31,45 @@ from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import Store
 from holdfast.ontology.bulk import stage
 from holdfast.ontology.bulk.decide import Rules, Tally
-from holdfast.ontology.bulk.stage import SIZES, KeyRange, Sizes, StagedFile, key_ranges
+from holdfast.ontology.bulk.stage import SIZES, KeyRange, Sizes, StagedFile, StateColumns, key_ranges
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.chain.resolve import resolve
 from holdfast.ontology.commit.attempt import Bulk
 from holdfast.ontology.commit.commit import Commit, commit_of
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import Ledger
+from holdfast.ontology.format.data.columns import forms_metadata
 from holdfast.ontology.format.data.footer import of_footer, stats_of
 from holdfast.ontology.format.data.remote_parquet import remote_parquet
-from holdfast.ontology.format.data.rows import ROW_GROUP, marks, writer_for
+from holdfast.ontology.format.data.rows import ROW_GROUP, writer_for
 from holdfast.ontology.format.index import Entry
 from holdfast.ontology.format.manifest import FileEntry
 from holdfast.ontology.format.stats import ROWS_MAX
 from holdfast.ontology.types.errors import BulkOutdated, Overtaken, SnapshotGone
 from holdfast.ontology.types.model import Mixin
 from holdfast.ontology.types.names import key_columns
-from holdfast.ontology.types.refs import Position, TypeHead, TypeId
+from holdfast.ontology.types.refs import Place, Position, TypeHead, TypeId
 from holdfast.ontology.types.typeinfo import TypeInfo, of_schema
 
 
 @dataclass
 class Prepared:
-    """Rows that were decided on a type's head, as a commit needs them."""
+    """Rows that were decided on a type's head, ready for a commit."""
 
     store: Store
     target: TypeInfo
     head: TypeHead
     generation: int
+    redacted: Place | None
+    """The latest redaction when they were decided."""
     parts: Sequence[pa.Table | StagedFile]
     """The rows in the order of identities, in memory or staged, without the columns that have one value in all rows."""
     partial: Sequence[str]
     source: str | None
     batch: int
     group_rows: int = ROW_GROUP
-    marks: list[str] = field(default_factory=list)
-    """The keys of attempts that a file was written for."""
+    attempts: list[str] = field(default_factory=list)
+    """The attempts that a file was written for."""
 
     @property
     def type_id(self) -> TypeId:
@@ -74,11 +77,12 @@ class Prepared:
 
     def stands(self, ledger: Ledger, version_id: int) -> bool:
         same = (ledger.head_of(self.type_id), version_id) == (self.head, self.target.version_id)
+        same = same and ledger.redacted == self.redacted
         return same and (ledger.generation_of(self.type_id) == self.generation or not self.head.files)
 
-    async def place(self, commit_id: int, mark: str) -> FileEntry:
-        key = layout.data_key(commit_id, mark, *self.type_id)
-        self.marks.append(mark)
+    async def place(self, commit_id: int, attempt: str) -> FileEntry:
+        key = layout.data_key(commit_id, attempt, *self.type_id)
+        self.attempts.append(attempt)
         rows = sum(part.num_rows if isinstance(part, pa.Table) else part.rows for part in self.parts)
         digest, size, footers = hashlib.sha256(), 0, list[Any]()
         whole = bytearray() if rows <= ROWS_MAX else None
@@ -102,20 +106,20 @@ class Prepared:
             if whole is not None
             else of_footer(footers[0], size, unique=True)
         )
-        return FileEntry(self.type_id, key, rows, self.target.version_id or 1, digest.hexdigest(), stats)
+        return FileEntry(*self.type_id, key, rows, self.target.version_id or 1, digest.hexdigest(), stats)
 
     async def _encoded(self, commit_id: int, footers: list[Any]) -> AsyncIterator[bytes]:
-        """The bytes of the file; its footer's metadata goes to ``footers``."""
+        """The bytes of the file. The metadata of its footer is appended to ``footers``."""
         sink, writer = _Sink(), None
         async for table in self._groups():
-            group = await blocking(self._whole, table, commit_id)
+            group = await blocking(self._file_rows, table, commit_id)
             if writer is None:
                 writer = writer_for(sink, group, metadata_collector=footers)
             await blocking(writer.write_table, group, row_group_size=self.group_rows)
             yield sink.taken()
         if writer is None:
             raise ValueError("a bulk load without rows has no data file")
-        writer.add_key_value_metadata(marks(self.target.columns, self.partial))
+        writer.add_key_value_metadata(forms_metadata(self.target.columns, self.partial))
         await blocking(writer.close)
         yield sink.taken()
 
@@ -141,20 +145,18 @@ class Prepared:
                     async for table in file.tables(range(len(file.chunks))):
                         yield table
             except NotFound as error:
-                raise vanished(part.key) from error
+                raise staged_file_gone(part.key) from error
 
-    def _whole(self, rows: pa.Table, commit_id: int) -> pa.Table:
-        """In the order of ``to_table``."""
-        count, kind = rows.num_rows, self.type_id.kind
-        columns = {name: rows.column(name) for name in rows.column_names}
-        constants = {
-            "commit_id": pa.scalar(commit_id, pa.int64()),
-            f"{kind}_type": pa.scalar(self.type_id.name, pa.string()),
-            "schema_version_id": pa.scalar(self.target.version_id, pa.int64()),
+    def _file_rows(self, rows: pa.Table, commit_id: int) -> pa.Table:
+        """The rows with the columns that have one value in all of them, in the order that commits have."""
+        kind = self.type_id.kind
+        columns: dict[str, Any] = {
+            "commit_id": pa.repeat(pa.scalar(commit_id, pa.int64()), rows.num_rows),
+            f"{kind}_type": pa.repeat(pa.scalar(self.type_id.name, pa.string()), rows.num_rows),
+            **{name: rows.column(name) for name in key_columns(kind)},
+            "schema_version_id": pa.repeat(pa.scalar(self.target.version_id, pa.int64()), rows.num_rows),
         }
-        first, second, third = ({name: pa.repeat(value, count)} for name, value in constants.items())
-        keys = {name: columns.pop(name) for name in key_columns(kind)}
-        return pa.table({**first, **second, **keys, **third, **columns})
+        return pa.table({**columns, **{name: rows.column(name) for name in rows.column_names if name not in columns}})
 
 
 class _Sink(io.RawIOBase):
@@ -180,15 +182,15 @@ class _Sink(io.RawIOBase):
         return some
 
 
-def vanished(key: str) -> Conflict:
-    return Conflict(
-        f"{key}: what was staged is gone: its load was taken for dead and its files were removed", remedy="load again"
-    )
+def staged_file_gone(key: str) -> Conflict:
+    return Conflict(f"{key}: a staged file of the load was removed, because the load seemed dead", remedy="load again")
 
 
 TRIES = 8
+PARALLEL = 16
 TASK = "a task of a bulk load"
 DOUBTS = RetryPolicy(attempts=8, base_ms=50, max_ms=5_000, deadline_ms=120_000)
+"""How often a commit whose outcome is unknown is asked for again."""
 
 Task = Callable[[Store, Ambient, Document], Awaitable[list[Document]]]
 Run = Callable[[str, Task, Sequence[Document]], Awaitable[list[Document]]]
@@ -210,8 +212,8 @@ class Landed:
 class Request:
     """The parameters of a load."""
 
-    load: str
-    """The unique name under which files are staged."""
+    load: str = ""
+    """The unique name under which files are staged; empty if none are."""
     rules: Rules = field(default_factory=Rules)
     source: str | None = None
     batch: int = 0
@@ -219,11 +221,25 @@ class Request:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class CheckedRows:
+    """All rows of a load in memory, validated by their class."""
+
+    table: pa.Table
+    partial: frozenset[str]
+    """Typed columns that lack values which ``fields_json`` has."""
+
+
+Given = Sequence[StagedFile] | CheckedRows
+Decision = tuple[Sequence[pa.Table | StagedFile], set[str], Tally]
+"""The parts to be written, typed columns of them that lack values, and the counts."""
+
+
 # --- the load ---
 
 
 class Session(Protocol):
-    """What a load needs of an ontology's session."""
+    """The methods of an ontology's session that a load uses."""
 
     @property
     def store(self) -> Store: ...
@@ -237,9 +253,11 @@ class Session(Protocol):
 
 
 class Loader:
-    """Decides and commits what was staged. One session, one type."""
+    """Decides and commits rows of one type. ``run`` is needed for staged files only."""
 
-    def __init__(self, onto: Session, ambient: Ambient, info: TypeInfo, run: Run, sizes: Sizes = SIZES) -> None:
+    def __init__(
+        self, onto: Session, ambient: Ambient, info: TypeInfo, run: Run | None = None, sizes: Sizes = SIZES
+    ) -> None:
         self._sizes = sizes
         self._onto = onto
         self._store = onto.store
@@ -247,14 +265,14 @@ class Loader:
         self._info = info
         self._run = run
 
-    async def land(self, request: Request, staged_files: Sequence[StagedFile]) -> Landed:
+    async def land(self, request: Request, given: Given) -> Landed:
         """One commit, or none. ``Conflict`` if the rules refuse it, or if others keep committing to the type."""
         for _ in range(TRIES):
             ledger, version_id = await self._onto.agreed(self._info.python)
             if (position := self._position(request, ledger)) is not None:
                 return await self._committed_before(position, ledger)
             try:
-                prepared, tally = await self._prepared(request, staged_files, ledger, version_id)
+                prepared, tally = await self._prepared(request, given, ledger, version_id)
                 tally.check(self._info.type_id, request.rules)
                 if prepared is None:
                     _check_head(request, ledger)
@@ -263,7 +281,7 @@ class Loader:
             except (BulkOutdated, Overtaken, SnapshotGone):
                 continue
             except NotFound as error:
-                raise vanished(str(error)) from error
+                raise staged_file_gone(str(error)) from error
         raise Conflict(
             f"{self._info.type_id.label}: others keep committing to it", remedy="load when there is less going on"
         )
@@ -274,11 +292,11 @@ class Loader:
             try:
                 commit = await self._onto.land(prepared, request.metadata, request.if_head)
             except Ambiguous:
-                # The next try looks for the commit first; when the tries are used up, the caller has to.
+                # The next try looks for the commit first. When the tries are used up, the caller has to.
                 if not await budget.another():
                     raise
                 continue
-            ours = commit is not None and any(f"-{mark}/" in commit.manifest_path for mark in prepared.marks)
+            ours = commit is not None and any(f"-{each}/" in commit.manifest_path for each in prepared.attempts)
             return Landed(tally, commit, replayed=not ours)
 
     def _position(self, request: Request, ledger: Ledger) -> Position | None:
@@ -289,46 +307,54 @@ class Loader:
     async def _committed_before(self, position: Position, ledger: Ledger) -> Landed:
         place = await self._onto.chain.at(ledger.place, position.commit_id)
         if place is None:
-            raise Corrupt(f"commit {position.commit_id} is said to have a batch, and is not on the chain")
+            raise Corrupt(f"commit {position.commit_id} should have a batch, and is not on the chain")
         return Landed(Tally(), commit_of(await self._onto.chain.manifest(place)), replayed=True)
 
     # --- deciding ---
 
     async def _prepared(
-        self, request: Request, staged_files: Sequence[StagedFile], ledger: Ledger, version_id: int
+        self, request: Request, given: Given, ledger: Ledger, version_id: int
     ) -> tuple[Prepared | None, Tally]:
         type_id = self._info.type_id
         target = of_schema(type_id, self._info.schema, version_id=version_id)
         found = await resolve(self._store, self._onto.chain, ledger, type_id)
-        census = stage.Census.of(self._info, max(found.generation, 1), ledger.commit_id, request.rules)
-        entries = found.entries
-        if _small(staged_files, entries, self._sizes):
-            parts, partial, tally = await self._here(request, target, staged_files, census, entries)
+        state = StateColumns.of(self._info, max(found.generation, 1), ledger.commit_id, request.rules)
+        if isinstance(given, CheckedRows):
+            parts, partial, tally = await self._here(request.rules, target, given, state, found.entries)
+        elif _small(given, found.entries, self._sizes):
+            rows = await stage.read_range(self._store, given, KeyRange(), type_id.kind)
+            lacking = frozenset(name for staged_file in given for name in staged_file.partial)
+            checked = None if rows is None else CheckedRows(rows, lacking)
+            parts, partial, tally = await self._here(request.rules, target, checked, state, found.entries)
         else:
-            parts, partial, tally = await self._elsewhere(request, target, staged_files, census, entries)
+            parts, partial, tally = await self._elsewhere(request, target, given, state, found.entries)
         if not parts:
             return None, tally
-        head, generation = ledger.head_of(type_id), found.generation
-        lacking = sorted(partial)
-        return Prepared(self._store, target, head, generation, parts, lacking, request.source, request.batch), tally
+        prepared = Prepared(
+            self._store,
+            target,
+            ledger.head_of(type_id),
+            found.generation,
+            ledger.redacted,
+            parts,
+            sorted(partial),
+            request.source,
+            request.batch,
+        )
+        return prepared, tally
 
     async def _here(
-        self,
-        request: Request,
-        target: TypeInfo,
-        staged_files: Sequence[StagedFile],
-        census: stage.Census,
-        entries: Sequence[Entry],
-    ) -> tuple[Sequence[pa.Table | StagedFile], set[str], Tally]:
-        rows = await stage.read_range(self._store, staged_files, KeyRange(), target.type_id.kind)
-        states = [
-            table
-            for entry in entries
-            async for table in stage.state_tables(self._store, census, entry.path, _size(entry))
-        ]
-        state = stage.together(states)
-        partial = {name for staged_file in staged_files for name in staged_file.partial}
-        made, tally = await blocking(stage.decided_rows, target, rows, state, request.rules, partial)
+        self, rules: Rules, target: TypeInfo, given: CheckedRows | None, state: StateColumns, entries: Sequence[Entry]
+    ) -> Decision:
+        """Decide in this process."""
+
+        async def read(entry: Entry) -> list[pa.Table]:
+            return [table async for table in stage.state_tables(self._store, state, entry.path, _size(entry))]
+
+        tables = [table async for found in stream_bounded(entries, read, limit=PARALLEL) for table in found]
+        rows, partial = (None, set[str]()) if given is None else (given.table, set(given.partial))
+        current = stage.concatenated(tables)
+        made, tally = await blocking(stage.decided_rows, target, rows, current, rules, partial)
         return [] if made is None else [made], partial, tally
 
     async def _elsewhere(
@@ -336,11 +362,14 @@ class Loader:
         request: Request,
         target: TypeInfo,
         staged_files: Sequence[StagedFile],
-        census: stage.Census,
+        state: StateColumns,
         entries: Sequence[Entry],
-    ) -> tuple[Sequence[pa.Table | StagedFile], set[str], Tally]:
+    ) -> Decision:
+        """Decide in tasks: one for each group of current files, then one for each range of keys."""
+        if self._run is None:
+            raise ValueError("staged files of this size need tasks, and there is no way to run them")
         groups = [
-            {"load": request.load, "census": census.document(), "files": [[each.path, _size(each)] for each in group]}
+            {"load": request.load, "state": state.document(), "files": [[each.path, _size(each)] for each in group]}
             for group in _grouped(entries, self._sizes.files_bytes)
         ]
         listed = await self._run("state", state_task, groups)
@@ -355,12 +384,12 @@ class Loader:
                 "type": list(target.type_id),
                 "version": target.version_id,
                 "schema": self._info.schema,
-                "range": reach.document(),
-                "rows": _reached(staged_files, reach),
-                "state": _reached(states, reach),
+                "range": wanted.document(),
+                "rows": _within(staged_files, wanted),
+                "state": _within(states, wanted),
                 "rules": request.rules.document(),
             }
-            for number, reach in enumerate(key_ranges(begun, self._sizes.range_rows))
+            for number, wanted in enumerate(key_ranges(begun, self._sizes.range_rows))
         ]
         done = await self._run("decide", range_task, payloads)
         tally, partial = Tally(), set[str]()
@@ -404,38 +433,36 @@ def _grouped(entries: Sequence[Entry], limit: int) -> list[list[Entry]]:
     return groups
 
 
-def _reached(staged_files: Sequence[StagedFile], reach: KeyRange) -> list[Document]:
-    return [some.document() for staged_file in staged_files if (some := staged_file.within(reach)) is not None]
+def _within(staged_files: Sequence[StagedFile], wanted: KeyRange) -> list[Document]:
+    return [some.document() for staged_file in staged_files if (some := staged_file.within(wanted)) is not None]
 
 
 # --- tasks ---
 
 
 async def state_task(store: Store, ambient: Ambient, payload: Document) -> list[Document]:
-    """Stage what is current, of some files."""
-    census = stage.Census.parse(payload["census"], key=TASK)
+    """Stage the current rows of some files."""
+    wanted = StateColumns.parse(payload["state"], key=TASK)
     files = [(path, size) for path, size in payload["files"]]
     try:
-        return [each.document() for each in await stage.stage_state(store, ambient, payload["load"], census, files)]
+        return [each.document() for each in await stage.stage_state(store, ambient, payload["load"], wanted, files)]
     except SnapshotGone as error:
         return [{"gone": str(error)}]
 
 
 async def range_task(store: Store, ambient: Ambient, payload: Document) -> list[Document]:
-    """Decide about a range of keys, and stage what is to be written."""
+    """Decide about a range of keys, and stage the rows to be written."""
     kind, name = payload["type"]
     target = of_schema(TypeId(kind, name), payload["schema"], version_id=payload["version"])
-    reach = KeyRange.parse(payload["range"], key=TASK)
+    wanted, rules = KeyRange.parse(payload["range"], key=TASK), Rules.parse(payload["rules"], key=TASK)
     staged_files, states = ([StagedFile.parse(each, key=TASK) for each in payload[what]] for what in ("rows", "state"))
-    rows = await stage.read_range(store, staged_files, reach, kind)
-    state = await stage.read_range(store, states, reach, kind)
+    rows = await stage.read_range(store, staged_files, wanted, kind)
+    state = await stage.read_range(store, states, wanted, kind)
     partial = {name for staged_file in staged_files for name in staged_file.partial}
-    made, tally = await blocking(
-        stage.decided_rows, target, rows, state, Rules.parse(payload["rules"], key=TASK), partial
-    )
+    made, tally = await blocking(stage.decided_rows, target, rows, state, rules, partial)
     part = None
     if made is not None:
-        part = await stage.staged(store, ambient, payload["load"], target.type_id, "part", [made])
+        part = await stage.write_staged(store, ambient, payload["load"], target.type_id, "part", [made])
     return [
         {
             "number": payload["number"],

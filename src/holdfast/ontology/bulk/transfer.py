@@ -4,48 +4,49 @@ Files are Parquet, Arrow, CSV or JSON lines. What is exported can be imported ag
 fields as they are stored. Parquet and Arrow have typed columns for other readers, and ``fields_json``, which decides
 on import. A cell of CSV is the text of a text field and JSON of any other; an empty cell is null, and a text that is
 empty or begins with a quote is written as JSON too. Files of other programs need no ``fields_json``: their columns or
-names are those of the fields, and a relation's ends are ``left_key`` and ``right_key``. Every row is checked by the
+names are those of the fields, and a relation's ends are ``left_key`` and ``right_key``. Every row is validated by the
 class; ``InvalidValue`` names the first that fails.
 
-An imported object that exists with other fields is a conflict: ``error`` refuses the whole import, ``skip`` keeps what
-exists, ``replace`` overwrites it. With ``absent`` any object that exists refuses the import. The commit is made on the
-head on which this was decided; after a lost race it is decided again. With ``if_head`` only that head will do.
+An import is a load (``bulk.load``) whose rows are in memory. An imported object that exists with other fields is a
+conflict: ``error`` refuses the whole import, ``skip`` keeps what exists, ``replace`` overwrites it. With ``absent`` any
+object that exists refuses the import, with ``if_head`` any other head than this one.
 
 Both hold the rows in memory, as columns. Larger types are moved with Spark (``pipeline.load`` and its tables).
 """
 
 import csv
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol, TextIO, TypeVar
+from typing import Any, Protocol, TextIO
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from holdfast.base.aio import blocking
 from holdfast.base.drafts import replacing
-from holdfast.base.errors import Conflict, Corrupt, Invalid
+from holdfast.base.errors import Corrupt, Invalid
+from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
-from holdfast.ontology.bulk.decide import Policy
-from holdfast.ontology.bulk.texts import READ_ROWS, csv_values, is_text, json_values, unfit
+from holdfast.ontology.bulk import load
+from holdfast.ontology.bulk.decide import Policy, Rules, latest_rows
+from holdfast.ontology.bulk.load import CheckedRows, Loader, Request
+from holdfast.ontology.bulk.stage import checked_rows, row_table
+from holdfast.ontology.bulk.texts import READ_ROWS, csv_tables, is_text, json_tables
 from holdfast.ontology.chain import catalog
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.chain.history import Moment, commit_at
 from holdfast.ontology.chain.redaction_fence import RedactionFence, fence_of, retry_overtaken
 from holdfast.ontology.chain.resolve import Resolved, with_files
-from holdfast.ontology.chain.state import TypeState, see_file
+from holdfast.ontology.chain.state import see_file
 from holdfast.ontology.commit.commit import Commit
-from holdfast.ontology.format.data.batch import Batch, Identity, Row
+from holdfast.ontology.format.data.batch import Batch, Row
 from holdfast.ontology.format.data.columns import typed_columns
-from holdfast.ontology.format.data.intake import arrow_columns, either_form
-from holdfast.ontology.format.data.rows import batched, from_table, read, written_columns
+from holdfast.ontology.format.data.rows import from_table, read, written_columns
 from holdfast.ontology.format.data.stored_rows import stored_batches
 from holdfast.ontology.format.head import read_head
 from holdfast.ontology.maintain.drop import find_type
@@ -54,7 +55,7 @@ from holdfast.ontology.types.errors import InvalidValue, UnreadableRow
 from holdfast.ontology.types.model import Mixin
 from holdfast.ontology.types.names import key_columns
 from holdfast.ontology.types.refs import TypeId
-from holdfast.ontology.types.typeinfo import ENDS, UNKEYED, TypeInfo, end_key, of_schema
+from holdfast.ontology.types.typeinfo import ENDS, TypeInfo, end_key, of_schema
 
 
 class FileFormat(StrEnum):
@@ -64,24 +65,103 @@ class FileFormat(StrEnum):
     JSONL = "jsonl"
 
 
-_ENDINGS = {".parquet": "parquet", ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow", ".csv": "csv"}
-_ENDINGS |= {".jsonl": "jsonl", ".ndjson": "jsonl"}
+_SUFFIXES = {".parquet": "parquet", ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow", ".csv": "csv"}
+_SUFFIXES |= {".jsonl": "jsonl", ".ndjson": "jsonl"}
 
 
 def format_of(path: Path, wanted: FileFormat | None = None) -> FileFormat:
-    """The given format, or that of the file's extension."""
+    """The given format, or that of the file's suffix."""
     if wanted is not None:
         return wanted
-    found = _ENDINGS.get(path.suffix.lower())
+    found = _SUFFIXES.get(path.suffix.lower())
     if found is None:
         raise Invalid(f"{path.name} does not say which format it has", remedy="say parquet, arrow, csv or jsonl")
     return FileFormat(found)
 
 
-# --- out ---
+# --- export ---
 
 
-def write_file(path: Path, style: FileFormat, info: TypeInfo, rows: Batch) -> None:
+@dataclass(frozen=True, slots=True)
+class Exported:
+    rows: int
+    commit_id: int
+    path: Path
+
+
+async def export_file(
+    store: Store, name: str, path: Path, *, style: FileFormat | None = None, as_of: Moment | None = None
+) -> Exported:
+    """Export a type, now or as of a moment. The file is written after everything was read."""
+    return await retry_overtaken(lambda: _export(store, name, path, style, as_of))
+
+
+async def _export(store: Store, name: str, path: Path, style: FileFormat | None, as_of: Moment | None) -> Exported:
+    chosen = format_of(path, style)
+    chain = Chain(store)
+    now = await chain.ledger((await read_head(store)).place)
+    upper = now.commit_id if as_of is None else await commit_at(as_of, chain, now)
+    then = await chain.ledger(await chain.at(now.place, upper) if upper else None)
+    type_id = find_type(then, name)
+    fence = await fence_of(store, chain, now)
+
+    async def live(found: Resolved) -> Batch:
+        return await _live_rows(store, found, upper, fence)
+
+    if now.purged(type_id, upper):
+        rows = _batch(type_id, None)
+    else:
+        rows = await with_files(store, chain, then, type_id, live, fence)
+    stored = await catalog.schema_at(chain, then, type_id)
+    info = of_schema(type_id, stored.schema if stored is not None else await blocking(_guessed_schema, rows))
+    await blocking(_write_file, path, chosen, info, rows)
+    return Exported(len(rows), upper, path)
+
+
+async def _live_rows(store: Store, found: Resolved, newest: int, fence: RedactionFence) -> Batch:
+    """The current rows of a type's files, by identity."""
+    keys, oldest = key_columns(found.type_id.kind), max(found.generation, 1)
+    schema = pa.schema(
+        [
+            *((name, pa.string()) for name in (*keys, "fields_json")),
+            ("commit_id", pa.int64()),
+            (names.RETRACTED, pa.bool_()),
+        ]
+    )
+
+    def of_file(body: bytes, path: str) -> list[pa.Table]:
+        tables = []
+        for table in stored_batches(body, path, READ_ROWS):
+            commits = table.column("commit_id")
+            some = table.filter(pc.and_(pc.greater_equal(commits, oldest), pc.less_equal(commits, newest)))
+            if names.RETRACTED not in some.column_names:
+                some = some.append_column(names.RETRACTED, pa.repeat(False, some.num_rows))
+            tables.append(some.select(schema.names).cast(schema))
+        return tables
+
+    def live(tables: Sequence[pa.Table]) -> Batch:
+        latest = latest_rows(pa.concat_tables([schema.empty_table(), *tables]), keys)
+        return _batch(found.type_id, latest.filter(pc.invert(pc.fill_null(latest.column(names.RETRACTED), False))))
+
+    tables = list[pa.Table]()
+    for ref in found.files():
+        tables += await blocking(of_file, await see_file(store, ref, fence), ref.path)
+    return await blocking(live, tables)
+
+
+def _batch(type_id: TypeId, table: pa.Table | None) -> Batch:
+    columns = (*key_columns(type_id.kind), "fields_json")
+    arrays = [pa.array([], pa.string()) if table is None else table.column(name).combine_chunks() for name in columns]
+    return Batch(type_id, tuple(arrays[:-1]), arrays[-1])
+
+
+def _guessed_schema(rows: Batch) -> dict[str, Any]:
+    """The fields of a type that has no schema, as found in its rows."""
+    found = dict.fromkeys(name for row in rows for name in json.loads(row.fields_json))
+    return {"fields": {name: {"type": "typing.Any"} for name in found}}
+
+
+def _write_file(path: Path, style: FileFormat, info: TypeInfo, rows: Batch) -> None:
     """Write atomically: the file appears when it is complete."""
     try:
         with replacing(path) as draft:
@@ -93,9 +173,9 @@ def write_file(path: Path, style: FileFormat, info: TypeInfo, rows: Batch) -> No
 def _write(draft: Path, style: FileFormat, info: TypeInfo, rows: Batch) -> None:
     match style:
         case FileFormat.PARQUET:
-            pq.write_table(table_of(info, rows), draft, compression="zstd")
+            pq.write_table(_table_of(info, rows), draft, compression="zstd")
         case FileFormat.ARROW:
-            table = table_of(info, rows)
+            table = _table_of(info, rows)
             with pa.OSFile(str(draft), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
                 writer.write_table(table)
         case FileFormat.CSV:
@@ -106,7 +186,7 @@ def _write(draft: Path, style: FileFormat, info: TypeInfo, rows: Batch) -> None:
                 file.writelines(_line(info, row) for row in rows)
 
 
-def table_of(info: TypeInfo, rows: Batch) -> pa.Table:
+def _table_of(info: TypeInfo, rows: Batch) -> pa.Table:
     keys = dict(zip(key_columns(info.type_id.kind), rows.keys, strict=True))
     typed = typed_columns({name: info.nodes[name] for name in info.payload}, rows.bodies.to_pylist())
     return pa.table({**keys, "fields_json": rows.bodies, **{name: made.array for name, made in typed.items()}})
@@ -127,11 +207,10 @@ def _line(info: TypeInfo, row: Row) -> str:
 
 def _write_csv(file: TextIO, info: TypeInfo, rows: Batch) -> None:
     writer = csv.writer(file, lineterminator="\n")
-    names = info.shown
-    writer.writerow(names)
+    writer.writerow(info.shown)
     for row in rows:
         values = _values(info, row)
-        writer.writerow([_cell(values.get(name), text=is_text(info, name)) for name in names])
+        writer.writerow([_cell(values.get(name), text=is_text(info, name)) for name in info.shown])
 
 
 def _cell(value: Any, *, text: bool) -> str:
@@ -142,136 +221,7 @@ def _cell(value: Any, *, text: bool) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-# --- in ---
-
-
-def read_batches(path: Path, style: FileFormat, info: TypeInfo) -> Iterator[Batch]:
-    """The rows of a file, validated by the class, in batches."""
-    try:
-        match style:
-            case FileFormat.PARQUET:
-                with pq.ParquetFile(path) as file:
-                    yield from _of_tables(map(_table, file.iter_batches(READ_ROWS)), info)
-            case FileFormat.ARROW:
-                with pa.memory_map(str(path)) as source:
-                    yield from _of_tables(_arrow_tables(source), info)
-            case FileFormat.CSV:
-                with path.open(encoding="utf-8-sig", newline="") as file:
-                    yield from _of_values(csv_values(file, info), info)
-            case FileFormat.JSONL:
-                with path.open(encoding="utf-8-sig") as file:
-                    yield from _of_values(json_values(file, info), info)
-    except OSError as error:
-        raise Invalid(f"{path}: {error.strerror or error}", remedy="name a file that can be read") from error
-    except (pa.ArrowException, UnicodeDecodeError, csv.Error) as error:
-        raise Invalid(f"{path}: not a file of this format ({error})", remedy="say which format it has") from error
-
-
-def _table(batch: pa.RecordBatch) -> pa.Table:
-    return pa.Table.from_batches([batch])
-
-
-def _arrow_tables(source: pa.MemoryMappedFile) -> Iterator[pa.Table]:
-    file = pa.ipc.open_file(source)
-    for number in range(file.num_record_batches):
-        batch = file.get_batch(number)
-        for start in range(0, batch.num_rows, READ_ROWS):
-            yield _table(batch.slice(start, READ_ROWS))
-
-
-def _of_tables(tables: Iterable[pa.Table], info: TypeInfo) -> Iterator[Batch]:
-    keys, first = key_columns(info.type_id.kind), 0
-    for table in tables:
-        with _numbered(first):
-            own = {*keys, "fields_json"} <= set(table.column_names)
-            if own:
-                yield _batch(_stored(table, info), info)
-            else:
-                keys_of_rows, bodies, _ = arrow_columns(info, table)
-                yield batched(info, keys_of_rows, bodies)
-        first += table.num_rows
-
-
-def _stored(table: pa.Table, info: TypeInfo) -> list[Any]:
-    """Objects from ``fields_json``, of a file that any program may have written."""
-    for name in (*key_columns(info.type_id.kind), "fields_json"):
-        column = table.column(name)
-        if column.null_count or not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-            raise InvalidValue(f"column {name} has something else than texts", type_name=info.name, field=name)
-    try:
-        return read(info, from_table(table))
-    except (Corrupt, UnreadableRow) as error:
-        raise InvalidValue(str(error), type_name=info.name) from error
-
-
-@contextmanager
-def _numbered(first: int) -> Iterator[None]:
-    """Errors count rows within a batch: add the batch's position in the file."""
-    try:
-        yield
-    except InvalidValue as error:
-        if not first:
-            raise
-        row = first + (error.row or 0)
-        raise InvalidValue(
-            f"counting from row {first}: {error}", type_name=error.type_name, field=error.field, row=row
-        ) from error
-
-
-def _batch(objects: Sequence[Any], info: TypeInfo) -> Batch:
-    """Whatever an object was made from, it is one that the class would have made."""
-    for name in info.fields:
-        info.validator.many(name, [one.__dict__[name] for one in objects])
-    for name, end in zip(ENDS, info.ends or (), strict=False):
-        for key in dict.fromkeys(one.__dict__[name] for one in objects):
-            end_key(end, key, f"{info.name}.{name}")
-    keys, bodies = written_columns(info, objects)
-    return batched(info, keys, bodies)
-
-
-def _of_values(found: Iterable[dict[str, Any]], info: TypeInfo) -> Iterator[Batch]:
-    numbered, first = iter(enumerate(found)), 0
-    while some := [_object(values, info, number) for number, values in islice(numbered, READ_ROWS)]:
-        with _numbered(first):
-            yield _batch(some, info)
-        first += len(some)
-
-
-def _object(values: dict[str, Any], info: TypeInfo, number: int) -> Any:
-    """From a row as the store has it, otherwise from the values as a caller of the class writes them."""
-    known = {*info.shown}
-    if strange := [name for name in values if name not in known]:
-        raise unfit(info, number, f"{info.name} has no field {strange[0]}")
-    payload = {name: value for name, value in values.items() if name in info.payload}
-    identity: list[Any] = [""]
-    if info.ends is not None:
-        own = UNKEYED if info.key_field is None else values.get(info.key_field)
-        identity = [*(values.get(name) or None for name in ENDS), own]
-    try:
-        if all(isinstance(part, str) for part in identity):
-            return read(info, [Row(tuple(identity), json.dumps(payload))])[0]
-    except UnreadableRow:
-        pass
-    try:
-        return info.python(**{name: either_form(info, name, value) for name, value in values.items()})
-    except InvalidValue as error:
-        raise unfit(info, number, str(error)) from error
-
-
-# --- export and import ---
-
-
-M = TypeVar("M", bound=Mixin)
-
-TRIES = 8
-SHOWN = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Exported:
-    rows: int
-    commit_id: int
-    path: Path
+# --- import ---
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,89 +236,14 @@ class Imported:
     commit: Commit | None
 
 
-async def export_file(
-    store: Store, name: str, path: Path, *, style: FileFormat | None = None, as_of: Moment | None = None
-) -> Exported:
-    """Export a type, now or as of a moment. The file is written after everything was read."""
-    return await retry_overtaken(lambda: _export(store, name, path, style, as_of))
+class Session(load.Session, Protocol):
+    """The methods of a session that an import uses."""
 
-
-async def _export(store: Store, name: str, path: Path, style: FileFormat | None, as_of: Moment | None) -> Exported:
-    chosen = format_of(path, style)
-    chain = Chain(store)
-    now = await chain.ledger((await read_head(store)).place)
-    upper = now.commit_id if as_of is None else await commit_at(as_of, chain, now)
-    then = await chain.ledger(await chain.at(now.place, upper) if upper else None)
-    type_id = find_type(then, name)
-    fence = await fence_of(store, chain, now)
-
-    async def read(found: Resolved) -> Batch:
-        return await _latest(store, found, upper, fence)
-
-    if now.purged(type_id, upper):
-        rows = _columns(type_id, [])
-    else:
-        rows = await with_files(store, chain, then, type_id, read, fence)
-    stored = await catalog.schema_at(chain, then, type_id)
-    shape = of_schema(type_id, stored.schema if stored is not None else await blocking(_guessed, rows))
-    await blocking(write_file, path, chosen, shape, rows)
-    return Exported(len(rows), upper, path)
-
-
-async def _latest(store: Store, found: Resolved, newest: int, fence: RedactionFence) -> Batch:
-    """The live rows of a type's files, by identity."""
-    keys, oldest = key_columns(found.type_id.kind), max(found.generation, 1)
-    tables = list[pa.Table]()
-    for ref in found.files():
-        body = await see_file(store, ref, fence)
-        tables += await blocking(list, stored_batches(body, ref.path, READ_ROWS))
-    return await blocking(_live, found.type_id, tables, keys, oldest, newest)
-
-
-def _live(type_id: TypeId, tables: Sequence[pa.Table], keys: Sequence[str], oldest: int, newest: int) -> Batch:
-    """The latest row of each identity that is not retracted, ordered by identity."""
-    texts = [(name, pa.string()) for name in (*keys, "fields_json")]
-    schema = pa.schema([*texts, ("commit_id", pa.int64()), (names.RETRACTED, pa.bool_())])
-    parts = list[pa.Table]()
-    for each in tables:
-        lacks = names.RETRACTED not in each.column_names
-        table = each.append_column(names.RETRACTED, pa.repeat(False, each.num_rows)) if lacks else each
-        commits = table.column("commit_id")
-        wanted = pc.and_(pc.greater_equal(commits, oldest), pc.less_equal(commits, newest))
-        parts.append(table.select(schema.names).filter(wanted).cast(schema))
-    whole = pa.concat_tables(parts) if parts else schema.empty_table()
-    ordered = whole.take(pc.sort_indices(whole, sort_keys=[(name, "ascending") for name in (*keys, "commit_id")]))
-    batch = _columns(type_id, [ordered])
-    if not len(batch):
-        return batch
-    joined = batch.joined
-    last = pc.fill_null(pc.not_equal(joined, pa.concat_arrays([joined.slice(1), pa.nulls(1, pa.string())])), True)
-    live = pc.and_(last, pc.invert(pc.fill_null(ordered.column(names.RETRACTED).combine_chunks(), False)))
-    return batch.where(live.to_numpy(zero_copy_only=False))
-
-
-def _columns(type_id: TypeId, tables: Sequence[pa.Table]) -> Batch:
-    found = [
-        pa.concat_arrays([pa.array([], pa.string()), *(table.column(name).combine_chunks() for table in tables)])
-        for name in (*key_columns(type_id.kind), "fields_json")
-    ]
-    return Batch(type_id, tuple(found[:-1]), found[-1])
-
-
-def _guessed(rows: Batch) -> dict[str, Any]:
-    """The fields of a type that only plain writers have registered, as found in its rows."""
-    found = dict.fromkeys(name for row in rows for name in json.loads(row.fields_json))
-    return {"fields": {name: {"type": "typing.Any"} for name in found}}
-
-
-class Session(Protocol):
-    """What an import needs of its session."""
-
+    @property
+    def ambient(self) -> Ambient: ...
+    @property
+    def pending(self) -> int: ...
     def type_info(self, python: type[Mixin], /) -> TypeInfo: ...
-    async def known(self, of: type[Mixin], /) -> tuple[int, TypeState]: ...
-    def ensure(self, given: Any, of: type[Mixin], /) -> int: ...
-    async def commit(self, metadata: Mapping[str, Any] | None, /, *, if_head: int | None) -> Commit | None: ...
-    def discard(self) -> int: ...
 
 
 async def import_file(
@@ -383,74 +258,85 @@ async def import_file(
     metadata: Mapping[str, Any] | None = None,
 ) -> Imported:
     """Import a file as one commit. The session must have nothing else queued."""
+    if onto.pending:
+        raise Invalid(f"{onto.pending} intents are queued", remedy="commit() or discard() them, then import")
     info = onto.type_info(of)
-    rows = await blocking(_read, path, format_of(path, style), info)
-    if not rows.distinct:
-        raise Conflict(f"{path.name}: {await blocking(_twice, rows)!r} is in it twice", remedy="keep one of them")
-    for _ in range(TRIES):
-        head, state = await onto.known(of)
-        decided = await blocking(_decide, state, rows, on_conflict, absent=absent)
-        expected = if_head if if_head is not None else head
-        if not decided.chosen and if_head is None:
-            return Imported(len(rows), decided.same, decided.skipped, 0, 0, None)
-        if decided.chosen:
-            onto.ensure(decided.chosen, of)
-        try:
-            commit = await onto.commit(metadata, if_head=expected)
-        except Conflict:
-            onto.discard()
-            if if_head is not None:
-                raise
-            continue
-        except BaseException:
-            onto.discard()
+    rows = await blocking(_read_file, path, format_of(path, style), info)
+    request = Request(rules=Rules(on_conflict, absent), if_head=if_head, metadata=metadata or {})
+    done = await Loader(onto, onto.ambient, info).land(request, rows)
+    tally = done.tally
+    return Imported(tally.rows, tally.same, tally.skipped, tally.replaced, tally.added, done.commit)
+
+
+def _read_file(path: Path, style: FileFormat, info: TypeInfo) -> CheckedRows:
+    partial: set[str] = set()
+    try:
+        found = list(_checked_tables(path, style, info, partial))
+    except OSError as error:
+        raise Invalid(f"{path}: {error.strerror or error}", remedy="name a file that can be read") from error
+    except (pa.ArrowException, UnicodeDecodeError, csv.Error) as error:
+        raise Invalid(f"{path}: not a file of this format ({error})", remedy="say which format it has") from error
+    no_rows = row_table(info, [[] for _ in key_columns(info.kind)], pa.array([], pa.string()), {}, partial)
+    return CheckedRows(pa.concat_tables([no_rows, *found]), frozenset(partial))
+
+
+def _checked_tables(path: Path, style: FileFormat, info: TypeInfo, partial: set[str]) -> Iterator[pa.Table]:
+    first = 0
+    for table in _tables(path, style, info):
+        with _counting_from(first):
+            exported = {*key_columns(info.kind), "fields_json"} <= set(table.column_names)
+            yield _exported_rows(info, table, partial) if exported else checked_rows(info, table, partial)
+        first += table.num_rows
+
+
+def _tables(path: Path, style: FileFormat, info: TypeInfo) -> Iterator[pa.Table]:
+    """The rows of a file as they are, some at a time."""
+    match style:
+        case FileFormat.PARQUET:
+            with pq.ParquetFile(path) as file:
+                yield from (pa.Table.from_batches([batch]) for batch in file.iter_batches(READ_ROWS))
+        case FileFormat.ARROW:
+            with pa.memory_map(str(path)) as source:
+                file = pa.ipc.open_file(source)
+                for batch in map(file.get_batch, range(file.num_record_batches)):
+                    for start in range(0, batch.num_rows, READ_ROWS):
+                        yield pa.Table.from_batches([batch.slice(start, READ_ROWS)])
+        case FileFormat.CSV:
+            with path.open(encoding="utf-8-sig", newline="") as text:
+                yield from csv_tables(text, info)
+        case FileFormat.JSONL:
+            with path.open(encoding="utf-8-sig") as text:
+                yield from json_tables(text, info)
+
+
+@contextmanager
+def _counting_from(first: int) -> Iterator[None]:
+    """Errors count rows within a table: add the position of the table in the file."""
+    try:
+        yield
+    except InvalidValue as error:
+        if not first:
             raise
-        return Imported(len(rows), decided.same, decided.skipped, decided.replaced, decided.added, commit)
-    raise Conflict(f"{path.name}: others keep committing", remedy="import when there is less going on")
+        row = first + (error.row or 0)
+        raise InvalidValue(
+            f"counting from row {first}: {error}", type_name=error.type_name, field=error.field, row=row
+        ) from error
 
 
-def _read(path: Path, style: FileFormat, info: TypeInfo) -> Batch:
-    batches = list(read_batches(path, style, info))
-    width = len(key_columns(info.kind))
-    parts = [[each.keys[number] for each in batches] for number in range(width)] + [[each.bodies for each in batches]]
-    found = [pa.concat_arrays([pa.array([], pa.string()), *part]) for part in parts]
-    return Batch(info.type_id, tuple(found[:-1]), found[-1])
-
-
-def _twice(rows: Batch) -> str:
-    """The first duplicate identity."""
-    seen: set[Identity] = set()
-    for row in rows:
-        if row.identity in seen:
-            return "/".join(filter(None, row.identity))
-        seen.add(row.identity)
-    return ""
-
-
-@dataclass(frozen=True, slots=True)
-class _Decided:
-    chosen: Batch
-    same: int
-    skipped: int
-    replaced: int
-    added: int
-
-
-def _decide(state: TypeState, rows: Batch, policy: Policy, *, absent: bool) -> _Decided:
-    """Which rows to write, given the current state."""
-    compared = state.compared(rows)
-    there, changed = compared.there(), compared.changed()
-    differ = there & changed
-    refused = there if absent else differ if policy is Policy.ERROR else np.zeros(len(rows), np.bool_)
-    if refused.any():
-        some = rows.where(refused)
-        listed = ", ".join(repr("/".join(filter(None, row.identity))) for row in some[:SHOWN])
-        what = "are there already" if absent else "are there already, with other fields"
-        raise Conflict(
-            f"{state.type_id.name}: {len(some)} objects {what}: {listed}",
-            remedy="leave them out, or say what to do with them: skip or replace",
-        )
-    skipped = int(differ.sum()) if policy is Policy.SKIP else 0
-    chosen = rows.where(~differ) if skipped else rows
-    count = int(there.sum())
-    return _Decided(chosen, count - int(differ.sum()), skipped, int(differ.sum()) - skipped, len(rows) - count)
+def _exported_rows(info: TypeInfo, table: pa.Table, partial: set[str]) -> pa.Table:
+    """Rows from ``fields_json``, validated like objects: any program may have written them."""
+    for name in (*key_columns(info.kind), "fields_json"):
+        column = table.column(name)
+        if column.null_count or not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+            raise InvalidValue(f"column {name} has something else than texts", type_name=info.name, field=name)
+    try:
+        objects = read(info, from_table(table))
+    except (Corrupt, UnreadableRow) as error:
+        raise InvalidValue(str(error), type_name=info.name) from error
+    for name in info.fields:
+        info.validator.many(name, [one.__dict__[name] for one in objects])
+    for name, end in zip(ENDS, info.ends or (), strict=False):
+        for key in dict.fromkeys(one.__dict__[name] for one in objects):
+            end_key(end, key, f"{info.name}.{name}")
+    keys, bodies = written_columns(info, objects)
+    return row_table(info, keys, pa.array(bodies, pa.string()), {}, partial)

@@ -1,9 +1,10 @@
-"""The schema objects of the specification, read and kept up to date.
+"""The schema objects of the specification: how a schema is read, and how these objects follow the chain.
 
-For our commits they are derived from the chain, for plain readers; the manifests' schema map decides. They are written
-after the commit that changed it, each if-match on what was read, so that the entries of other writers stay. The names
-come last, with the commit up to which all of it was derived (``schemas_commit``): so the next session sees in one read
-what a crash has left out. A plain writer writes here what it registers, migrates or drops: see ``format.chainstate``.
+For our commits they are derived from the chain, for plain readers; what counts is the schema map of the manifests. They
+are written after the commit that changed the map, each over the version that was read, so that entries of other writers
+stay. The list of types comes last. It says up to which commit all of them were derived (``schemas_commit``), so the
+next session sees in one read what a crash has left out. A plain writer registers, migrates and drops types in these
+objects: see ``format.chainstate``.
 """
 
 import json
@@ -14,10 +15,11 @@ from functools import partial
 from holdfast.base import codec
 from holdfast.base.clock import iso
 from holdfast.base.codec import Document
-from holdfast.base.errors import Conflict, Corrupt, HoldfastError
+from holdfast.base.errors import Corrupt, HoldfastError
 from holdfast.base.ids import Ambient
-from holdfast.objects.store import CREATE, IfMatch, Object, Store, Written
+from holdfast.objects.store import Object, Store
 from holdfast.ontology.chain.chain import Chain
+from holdfast.ontology.chain.edits import edit
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import Ledger
 from holdfast.ontology.format.schema_objects import Dropped, DroppedType, Registry, SchemaVersion, Types, Versions
@@ -26,13 +28,14 @@ from holdfast.ontology.types.refs import KINDS, SchemaRef, TypeId
 from holdfast.ontology.types.schema import diff, plain_schema
 from holdfast.ontology.types.typeinfo import TypeInfo, of_schema
 
-TRIES = 8
 DERIVED = "schemas_commit"
+
+# --- reading a schema ---
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A schema that was registered in the way of the specification."""
+    """A schema that the store has."""
 
     ref: SchemaRef
     schema: Document
@@ -40,7 +43,7 @@ class Stored:
 
 
 async def stored_schema(store: Store, type_id: TypeId) -> Stored | None:
-    """The latest version that was registered in the way of the specification; None if there is none to be read."""
+    """The latest version in the specification's list of versions; None if there is none that can be read."""
     key = layout.versions_key(*type_id)
     found = await store.find(key)
     if found is None:
@@ -64,11 +67,11 @@ async def chained_schema(chain: Chain, ledger: Ledger, type_id: TypeId, ref: Sch
     for each in manifest.registered if manifest is not None else ():
         if each.type_id == type_id:
             return Stored(each.ref, each.schema, each.reason or "register")
-    raise Corrupt(f"{type_id.label}: commit {ref.since} should have registered its schema, and has not")
+    raise Corrupt(f"{type_id.label}: commit {ref.since} should register its schema, and does not")
 
 
 async def migrated_schema(store: Store, type_id: TypeId, ref: SchemaRef) -> Stored:
-    """The schema that a plain writer's commit has introduced. ``SchemaPending`` if it is not written yet."""
+    """The schema that a plain writer's commit introduced. ``SchemaPending`` if it is not in the list yet."""
     latest = await stored_schema(store, type_id)
     if latest is None or latest.ref.version_id < ref.version_id:
         raise SchemaPending(
@@ -80,7 +83,7 @@ async def migrated_schema(store: Store, type_id: TypeId, ref: SchemaRef) -> Stor
 
 
 async def schema_at(chain: Chain, ledger: Ledger, type_id: TypeId) -> Stored | None:
-    """The schema that a type has at a ledger; where the chain has none, what a plain writer registered, if any."""
+    """The schema of a type at a ledger's commit; where the chain has none, what a plain writer registered, if any."""
     ref = ledger.schemas.get(type_id)
     if ref is None:
         return await stored_schema(chain.store, type_id)
@@ -88,23 +91,26 @@ async def schema_at(chain: Chain, ledger: Ledger, type_id: TypeId) -> Stored | N
 
 
 async def chained_type(chain: Chain, ledger: Ledger, type_id: TypeId) -> TypeInfo | None:
-    """A type by the schema that the chain has; None for one that only plain writers know."""
+    """A type by the schema that the chain has; None for one that only plain writers registered."""
     ref = ledger.schemas.get(type_id)
     if ref is None:
         return None
     return of_schema(type_id, (await chained_schema(chain, ledger, type_id, ref)).schema, version_id=ref.version_id)
 
 
-def alike(listed: SchemaVersion, stored: Stored) -> bool:
-    """Whether a version that is listed is the schema of the chain, perhaps in the spelling of another program."""
+def same_schema(listed: SchemaVersion, stored: Stored) -> bool:
+    """Whether a listed version is the schema of the chain, perhaps in the spelling of another program."""
     try:
         return listed.schema_hash == stored.ref.hash or not diff(json.loads(listed.schema_json), stored.schema)
     except (ValueError, AttributeError):
         return False
 
 
-def _gone(ledger: Ledger) -> set[TypeId]:
-    """Types whose last life has ended."""
+# --- writing what is derived from the chain ---
+
+
+def _ended(ledger: Ledger) -> set[TypeId]:
+    """Types that were dropped and have no new life."""
     return {each for each in ledger.lives if each not in ledger.schemas and each not in ledger.heads}
 
 
@@ -115,6 +121,7 @@ def _derived_from(ledger: Ledger) -> int:
 
 
 def _readable(found: Object | None) -> Document:
+    """The document of an object; empty if there is none, or if it is not JSON."""
     try:
         return codec.decode(found.body, key=found.key) if found is not None else {}
     except Corrupt:
@@ -128,7 +135,7 @@ class Catalog:
         self._runtime_id = runtime_id
 
     async def sync(self, chain: Chain, ledger: Ledger, *, repair: bool = False) -> None:
-        """Bring the derived objects up to the ledger; with ``repair`` rewrite them in any case."""
+        """Write what changed up to the ledger's commit; with ``repair`` derive all of it again."""
         found = await self._store.find(layout.TYPES)
         noted = _readable(found).get(DERIVED, 0)
         derived = noted if isinstance(noted, int) and not repair else 0
@@ -148,43 +155,44 @@ class Catalog:
         """Names that others have added stay."""
         types = Types.parse(document, key=layout.TYPES)
         ours = {kind: {each.name for each in (*ledger.schemas, *ledger.heads) if each.kind == kind} for kind in KINDS}
-        gone = {kind: {each.name for each in _gone(ledger) if each.kind == kind} for kind in KINDS}
+        ended = {kind: {each.name for each in _ended(ledger) if each.kind == kind} for kind in KINDS}
         after = replace(
             types,
-            entities=(types.entities - gone["entity"]) | ours["entity"],
-            relations=(types.relations - gone["relation"]) | ours["relation"],
+            entities=(types.entities - ended["entity"]) | ours["entity"],
+            relations=(types.relations - ended["relation"]) | ours["relation"],
             schemas_commit=_derived_from(ledger),
         )
         return document if after == types and document else replace(after, updated_at=self._now()).document()
 
     def _dropped(self, ledger: Ledger, document: Document) -> Document:
         """Types that are dropped now; a type in a new life is not among them."""
-        known = Dropped.parse(document, key=layout.DROPPED)
-        types = {kind: dict(each) for kind, each in known.types.items()}
+        before = Dropped.parse(document, key=layout.DROPPED)
+        types = {kind: dict(each) for kind, each in before.types.items()}
         for type_id, lives in ledger.lives.items():
             listed = types[type_id.kind]
             was, now = listed.get(type_id.name), (lives[-1].end, lives[-1].purged)
-            if type_id not in _gone(ledger):
+            if type_id not in _ended(ledger):
                 listed.pop(type_id.name, None)
             elif was is None or (was.commit_id, was.purged) != now:
                 listed[type_id.name] = DroppedType(*now, self._now())
-        after = replace(known, entity=types["entity"], relation=types["relation"])
-        return document if after == known and document else replace(after, updated_at=self._now()).document()
+        after = replace(before, entity=types["entity"], relation=types["relation"])
+        return document if after == before and document else replace(after, updated_at=self._now()).document()
 
     def _registry(self, ledger: Ledger, documents: Mapping[TypeId, Stored], document: Document) -> Document:
-        registry = Registry.parse(document, key=layout.REGISTRY)
-        schemas = {kind: dict(each) for kind, each in registry.schemas.items()}
-        for type_id in _gone(ledger):
+        before = Registry.parse(document, key=layout.REGISTRY)
+        schemas = {kind: dict(each) for kind, each in before.schemas.items()}
+        for type_id in _ended(ledger):
             schemas[type_id.kind].pop(type_id.name, None)
         for type_id, stored in documents.items():
             schemas[type_id.kind][type_id.name] = plain_schema(stored.schema)
-        after = replace(registry, entity=schemas["entity"], relation=schemas["relation"])
-        return document if after == registry and document else replace(after, updated_at=self._now()).document()
+        after = replace(before, entity=schemas["entity"], relation=schemas["relation"])
+        return document if after == before and document else replace(after, updated_at=self._now()).document()
 
     def _versions(self, type_id: TypeId, stored: Stored, document: Document) -> Document:
-        known = Versions.parse(document, key=layout.versions_key(*type_id))
-        listed = [version for version in known.versions if version.schema_version_id == stored.ref.version_id]
-        if listed and alike(listed[0], stored):
+        before = Versions.parse(document, key=layout.versions_key(*type_id))
+        others = [each for each in before.versions if each.schema_version_id != stored.ref.version_id]
+        own = [each for each in before.versions if each.schema_version_id == stored.ref.version_id]
+        if own and same_schema(own[0], stored):
             return document
         version = SchemaVersion.of(
             stored.ref.version_id,
@@ -194,26 +202,21 @@ class Catalog:
             reason=stored.reason,
         )
         version = replace(version, schema_hash=stored.ref.hash)
-        others = [each for each in known.versions if each.schema_version_id != stored.ref.version_id]
         listed = sorted((*others, version), key=lambda one: one.schema_version_id)
-        return replace(known, kind=type_id.kind, type_name=type_id.name, versions=listed).document()
+        return replace(before, kind=type_id.kind, type_name=type_id.name, versions=listed).document()
 
     def _now(self) -> str:
         return iso(self._ambient.clock.wall_ns())
 
     async def _edit(self, key: str, change: Callable[[Document], Document]) -> None:
-        """Read, change, write if-match on what was read; nothing if nothing changes."""
-        for _ in range(TRIES):
-            found = await self._store.find(key)
+        def changed(found: Object | None) -> Document | None:
             before = _readable(found)
             try:
                 after = change(before)
             except Corrupt:
                 after = change({})  # it is derived: one that cannot be read is written anew
-            if found is not None and after == before:
-                return
-            body = codec.encode({**after, "write_id": self._ambient.ids.write_id()})
-            mode = CREATE if found is None else IfMatch(found.version)
-            if isinstance(await self._store.put(key, body, mode), Written):
-                return
-        raise Conflict(f"{key}: others keep writing it")
+            return (
+                None if found is not None and after == before else {**after, "write_id": self._ambient.ids.write_id()}
+            )
+
+        await edit(self._store, key, changed)

@@ -1,15 +1,15 @@
-"""The chain of manifests: the only history there is. Walking it, and asking it questions, in few reads.
+"""The chain of manifests, which is the only history there is: how to walk it and what to ask it, in few reads.
 
-* ``at`` finds the ancestor with a given number, by skip pointers: O(log n) reads over our own history.
-* ``contains`` answers "is my attempt in there?".
-* ``files`` lists the files between two commits. Over our own history it reads one manifest per 64 commits, and where
-  checkpoints stand, O(log n) objects. A checkpoint is advice, as an index is: a caller that can, proves the result by
-  the digest in ``type_heads``, and asks again with ``checkpoints=False`` if it does not fit.
-* A stretch of plain manifests has no pointers but to the parent. Past the first few of them the folder is listed and
-  the rest is read in parallel.
+* ``at`` finds the ancestor with a given number by skip pointers: O(log n) reads over our own history.
+* ``contains`` answers whether an attempt is on the chain.
+* ``files`` lists the files between two commits. Over our own history it reads one manifest for 64 commits, and O(log n)
+  objects where checkpoints exist. A checkpoint is advice, as an index is: a caller that can, proves the result by the
+  digest in ``type_heads``, and asks again with ``checkpoints=False`` if it does not match.
+* Plain manifests point to their parents only. After the first few of them the folder is listed and the rest is read in
+  parallel.
 
-A manifest that the chain names and that is missing or not readable is ``Corrupt``; so is a chain that runs in a circle
-(numbers must fall). Manifests never change, so what was read is kept for a while.
+``Corrupt`` for a manifest that the chain names and that is missing or cannot be read. Numbers fall along the chain, so
+it cannot be circular. Manifests do not change, apart from redactions, so some of those that were read are kept.
 """
 
 from collections import OrderedDict
@@ -28,12 +28,11 @@ from holdfast.ontology.format.schema_objects import Dropped
 from holdfast.ontology.format.stats import FileStats
 from holdfast.ontology.types.refs import FileRef, Place, file_refs, file_row
 
-KEPT = 256
-"""Manifests kept in memory."""
+MANIFESTS_KEPT = 256
 STATS_KEPT = 20_000
-"""Files whose statistics are kept; past it, the memory starts anew."""
+"""Files whose statistics are kept; beyond that all of them are dropped."""
 PLAIN_READS = 16
-"""Plain manifests read one after the other before the folder is listed."""
+"""Plain manifests that are read one after the other before the folder is listed."""
 PARALLEL = 32
 
 CHECKPOINT_FORMAT = "holdfast.ontology.checkpoint"
@@ -53,7 +52,7 @@ def checkpoint_span(commit_id: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The files of a span of commits, and the manifest before it."""
+    """The files of a span of commits, and the manifest before the span."""
 
     before: Place | None
     files: tuple[FileRef, ...]
@@ -62,22 +61,22 @@ class Checkpoint:
 class Chain:
     def __init__(self, store: Store) -> None:
         self.store = store
-        self._kept: OrderedDict[str, Manifest] = OrderedDict()
+        self._manifests: OrderedDict[str, Manifest] = OrderedDict()
         self.stats: dict[str, FileStats] = {}
-        """Of the files of manifests that were read, by path."""
+        """Statistics of files whose manifests were read, by path."""
         self._redacted: Place | None = None
-        """The latest redaction that is known to be finished and applied to the cached manifests."""
+        """The latest redaction that is finished and no longer contradicted by what is kept here."""
 
     async def manifest(self, place: Place) -> Manifest:
-        kept = self._kept.get(place.path)
-        if kept is None:
-            kept = self._keep(await self.read(place))
-        if kept.commit_id != place.commit_id:
-            raise Corrupt(f"{place.path}: says commit {kept.commit_id}, and the chain says {place.commit_id}")
-        return kept
+        manifest = self._manifests.get(place.path)
+        if manifest is None:
+            manifest = self._keep(await self.read(place))
+        if manifest.commit_id != place.commit_id:
+            raise Corrupt(f"{place.path}: says commit {manifest.commit_id}, and the chain says {place.commit_id}")
+        return manifest
 
     def remember(self, manifest: Manifest) -> None:
-        """A manifest that we wrote ourselves need not be read."""
+        """Keep a manifest that this process wrote, so that it is not read."""
         self._keep(manifest)
 
     async def at(self, start: Place | None, commit_id: int) -> Place | None:
@@ -91,19 +90,18 @@ class Chain:
         return await self.at(head, place.commit_id) == place
 
     async def ledger(self, head: Place | None, known: Ledger = EMPTY) -> Ledger:
-        """The ledger as of ``head``. ``known`` is used where it lies on the way."""
+        """The ledger as of ``head``. ``known`` saves reads if it is the ledger of an ancestor."""
         behind: list[Manifest] = []
         place, found = head, EMPTY
-        stretch = _Stretch(self, known.commit_id)
+        walk = _BackwardWalk(self, known.commit_id)
         while place is not None:
             if place == known.place:
                 found = known
                 break
-            manifest = await stretch.manifest(place)
-            if manifest.summary is not None:
-                base = manifest.summary.base
-                needed = base is not None and not manifest.summary.full
-                found = opened(manifest, await self.manifest(base) if needed and base is not None else None)
+            manifest = await walk.manifest(place)
+            if (summary := manifest.summary) is not None:
+                base = None if summary.full or summary.base is None else await self.manifest(summary.base)
+                found = opened(manifest, base)
                 break
             behind.append(manifest)
             place = manifest.parent
@@ -114,7 +112,7 @@ class Chain:
         return found
 
     async def dropped(self) -> Dropped:
-        """The types that plain writers say they have dropped; none where the object cannot be read."""
+        """The types that plain writers have dropped; none if the object is missing or cannot be read."""
         found = await self.store.find(layout.DROPPED)
         if found is None:
             return Dropped()
@@ -123,59 +121,68 @@ class Chain:
         except Corrupt:
             return Dropped()
 
+    # --- redactions ---
+
+    async def previous_redaction(self, place: Place) -> Place | None:
+        """The latest commit before ``place`` that ordered payload to be destroyed.
+
+        The manifests are not kept: the disk cache may still have them as they were before a redaction.
+        """
+        before = (await self.read(place)).parent
+        while before is not None:
+            manifest = await self.read(before)
+            if manifest.summary is not None:
+                return manifest.summary.redacted
+            before = manifest.parent
+        return None
+
     async def settled(self, latest: Place) -> bool:
-        """Whether a redaction, and all before it, is finished; then the cached manifests reflect it."""
+        """Whether a redaction, and every one before it, is finished; if so, what is kept here reflects them."""
         await self._apply_redactions(latest)
         return self._redacted is not None and self._redacted.commit_id >= latest.commit_id
 
     async def _apply_redactions(self, latest: Place | None) -> None:
-        """Forget what a redaction has changed since we read it, here and in the disk cache."""
+        """Drop what redactions have changed since it was read, here and in the disk cache."""
         if latest is None or (self._redacted is not None and latest.commit_id <= self._redacted.commit_id):
             return
-        cache = disk_cache(self.store)
-        self._kept.clear()
+        self._manifests.clear()
         self.stats.clear()
+        cache = disk_cache(self.store)
+        if cache is None:
+            if await finished(self.store, latest):
+                self._redacted = latest
+            return
         place: Place | None = latest
-        while cache is not None and place is not None:
-            # A cache has the record only if the files were dropped from it. Those of the latest are dropped once more
-            # by each of us: another process may have kept one that it was just reading.
-            done = await cache.holds(layout.redaction_key(place.path))
-            if done and place != latest:
+        while place is not None:
+            # The cache has the record of a redaction only if the files that it lists were dropped from the cache. Those
+            # of the latest are dropped again by each process, because another may have been reading one of them.
+            dropped = await cache.contains(layout.redaction_key(place.path))
+            if dropped and place != latest:
                 break
-            files = await rewritten(self.store if done else uncached(self.store), place)
+            files = await rewritten(self.store if dropped else uncached(self.store), place)
             if files is None:
-                return  # still under way: look again next time
-            await cache.forget(files)
-            if done:
+                return  # not finished: look again next time
+            await cache.discard(files)
+            if dropped:
                 break
-            before = (await self.read(place)).parent
-            await self.store.find(layout.redaction_key(place.path))  # remembered: the redaction is finished
-            place = (await self.ledger_of(before)).redacted
-        if cache is not None or await finished(self.store, latest):
-            self._redacted = latest
+            await self.store.find(layout.redaction_key(place.path))  # now the cache has the record
+            place = await self.previous_redaction(place)
+        self._redacted = latest
 
-    async def ledger_of(self, place: Place | None) -> Ledger:
-        """The ledger at a place, or the empty one; does not apply redactions to the cached manifests."""
-        if place is None:
-            return EMPTY
-        manifest = await self.read(place)
-        if manifest.summary is None:
-            return await self.ledger_of(manifest.parent)
-        base = manifest.summary.base if not manifest.summary.full else None
-        return opened(manifest, await self.read(base) if base is not None else None)
+    # --- files ---
 
     async def files(self, lower: int, upper: Place | None, *, checkpoints: bool = True) -> list[FileRef]:
         """The files of all commits after ``lower``, up to ``upper``, in the order of commits."""
         found: set[FileRef] = set()
         place = upper
-        stretch = _Stretch(self, lower)
+        walk = _BackwardWalk(self, lower)
         while place is not None and place.commit_id > lower:
             checkpoint = await self._checkpoint(place) if checkpoints and checkpoint_span(place.commit_id) else None
             if checkpoint is not None:
                 found.update(checkpoint.files)
                 place = checkpoint.before
                 continue
-            manifest = await stretch.manifest(place)
+            manifest = await walk.manifest(place)
             if manifest.summary is not None:
                 found.update(manifest.summary.recent)
                 place = manifest.summary.base
@@ -186,7 +193,7 @@ class Chain:
         return sorted((ref for ref in found if lower < ref.commit_id <= top), key=lambda ref: (ref.commit_id, ref.path))
 
     async def write_checkpoint(self, place: Place) -> bool:
-        """List the span that ends at ``place``; nothing if it has no checkpoint. Off the path of commits."""
+        """Write the checkpoint of this commit, if it has one. Not on the path of commits."""
         span = checkpoint_span(place.commit_id)
         if span == 0:
             return False
@@ -217,10 +224,12 @@ class Chain:
                 return None
             return Checkpoint(where, file_refs(document["files"]))
         except (HoldfastError, KeyError, TypeError, ValueError):
-            return None  # it is advice: what cannot be read is left out
+            return None  # it is advice: one that cannot be read is ignored
+
+    # --- reading ---
 
     async def read(self, place: Place) -> Manifest:
-        """Read from the store, and not cached."""
+        """Read a manifest from the store. It is not kept."""
         try:
             found = await self.store.get(place.path)
         except Invalid as error:
@@ -234,27 +243,28 @@ class Chain:
         return parse(found.body, place.path)
 
     def _keep(self, manifest: Manifest) -> Manifest:
-        self._kept[manifest.path] = manifest
-        self._kept.move_to_end(manifest.path)
-        while len(self._kept) > KEPT:
-            self._kept.popitem(last=False)
+        self._manifests[manifest.path] = manifest
+        self._manifests.move_to_end(manifest.path)
+        while len(self._manifests) > MANIFESTS_KEPT:
+            self._manifests.popitem(last=False)
         if len(self.stats) > STATS_KEPT:
             self.stats.clear()
         if manifest.summary is not None:
             for path, stats in manifest.summary.stats.items():
                 self.stats.setdefault(path, stats)
-        # A manifest has more about its own files than later ones have about recent files.
+        # A manifest has more statistics of its own files than later manifests have of recent files.
         self.stats |= {each.path: each.stats for each in manifest.files if each.stats is not None}
         return manifest
 
 
-class _Stretch:
-    """Reads manifests one after the other, backwards; a long stretch of plain ones all at once."""
+class _BackwardWalk:
+    """Reads manifests one after the other, newest first; many plain ones in a row are read in parallel."""
 
     def __init__(self, chain: Chain, lower: int) -> None:
         self._chain = chain
         self._lower = lower
         self._plain = 0
+        """How many plain manifests were read since the last one of ours."""
         self._fetched: dict[str, Manifest] = {}
 
     async def manifest(self, place: Place) -> Manifest:
@@ -267,40 +277,35 @@ class _Stretch:
         return found
 
     async def _fetch(self, upper: int) -> None:
-        places = await _attempts(self._chain.store, self._lower, upper)
+        """Read every attempt at the commits that may still be walked, whether or not it is on the chain."""
+        places: list[Place] = []
+        async for page in self._chain.store.list(layout.COMMITS, delimiter=True):
+            for folder in page.folders:
+                commit_id = layout.commit_of_folder(folder)
+                if commit_id is not None and self._lower < commit_id <= upper:
+                    places.append(Place(commit_id, f"{folder}manifest.json"))
 
         async def read(place: Place) -> Manifest | None:
             try:
                 return await self._chain.read(place)
             except Corrupt:
-                return None  # it may not be on the chain; a manifest that is, is read again and then raises
+                return None  # it may not be on the chain; if it is, it is read again, and the error is raised then
 
-        for manifest in await map_bounded(places, read, limit=PARALLEL):
-            if manifest is not None:
-                self._fetched[manifest.path] = manifest
-
-
-async def _attempts(store: Store, lower: int, upper: int) -> list[Place]:
-    """Every attempt that was made at the commits after ``lower``, up to ``upper``."""
-    places: list[Place] = []
-    async for page in store.list(layout.COMMITS, delimiter=True):
-        for folder in page.folders:
-            commit_id = layout.commit_of_folder(folder)
-            if commit_id is not None and lower < commit_id <= upper:
-                places.append(Place(commit_id, f"{folder}manifest.json"))
-    return places
+        found = await map_bounded(places, read, limit=PARALLEL)
+        self._fetched = {manifest.path: manifest for manifest in found if manifest is not None}
 
 
 class KnownHead:
-    """The head that a session knows, and what the chain says there; queries start from it and read on from there."""
+    """The head that a session knows, and its ledger. Queries start from it and read on."""
 
     def __init__(self, store: Store) -> None:
         self.chain = Chain(store)
         self.known = False
+        """Whether a head was read."""
         self.head = Head()
         self.ledger: Ledger = EMPTY
         self.first: int | None = None
-        """The first head that the session read, by a query or for a commit."""
+        """The first head that the session read, for a query or a commit."""
         self.latest: Place | None = None
         """The latest one."""
 

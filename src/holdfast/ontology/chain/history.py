@@ -1,4 +1,4 @@
-"""Commits for people: by number, tag or time; what one holds, what changed between two; the moment of a query.
+"""Commits for people: lists of them, tags, and the moments of a query.
 
     latest              the state at the head
     as_of(c)            the state after commit c, at a timestamp, or at a tag
@@ -6,14 +6,13 @@
     history_since(c)    the same of the commits after c
     between(a, b)       the same of the commits from a to b, both included
 
-``as_of`` bounds history too. One head is pinned for each query, and nothing after it is seen. A moment beyond the head
-means the head; with ``strict`` it is ``NotFound``. For a type that was dropped, a window shows the life that the type
-has at the window's last commit, if any, and never one that was purged.
+``as_of`` bounds history too. A query reads one head, and nothing after it. A moment beyond the head means the head;
+with ``strict`` it is ``NotFound``. For a type that was dropped, a window shows the life that the type has at the
+window's last commit, if any, and never one that was purged.
 
 Tags are names for commits, in one register. A tag records its commit's manifest, so that it never means another commit.
 """
 
-import json
 import re
 from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass, replace
@@ -28,32 +27,13 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.register import Plain, Register
 from holdfast.objects.store import Store
 from holdfast.ontology.chain.chain import Chain
-from holdfast.ontology.chain.redaction_fence import fence_of, retry_overtaken
-from holdfast.ontology.chain.state import latest_rows, read_latest
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import Ledger
-from holdfast.ontology.format.data.batch import Identity, Row
 from holdfast.ontology.format.head import read_head
 from holdfast.ontology.format.manifest import Manifest
-from holdfast.ontology.types.refs import Place, TypeId
+from holdfast.ontology.types.refs import Place
 
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """An object that differs between two commits; None on the side where it does not exist."""
-
-    type_id: TypeId
-    identity: Identity
-    commit_id: int
-    """The commit that made it what it is now."""
-    before: dict[str, Any] | None
-    after: dict[str, Any] | None
-
-    @property
-    def action(self) -> str:
-        if self.before is None:
-            return "added"
-        return "retracted" if self.after is None else "changed"
+# --- commits ---
 
 
 async def commits(store: Store, *, limit: int | None = None, before: int | None = None) -> AsyncIterator[Manifest]:
@@ -77,55 +57,15 @@ async def find_commit(store: Store, commit_id: int) -> Manifest:
     return await chain.manifest(place)
 
 
-async def diff(store: Store, older: int, newer: int) -> list[Difference]:
-    """The differences between two commits, by type and identity. 0 is the empty store."""
-    if older > newer:
-        raise Invalid(f"commit {older} is after commit {newer}", remedy="name the older one first")
-    return await retry_overtaken(lambda: _diff(store, older, newer))
-
-
-async def _diff(store: Store, older: int, newer: int) -> list[Difference]:
-    chain = Chain(store)
-    head = await chain.ledger((await read_head(store)).place)
-    fence = await fence_of(store, chain, head)
-    first, last = await place_of(store, chain, older), await place_of(store, chain, newer)
-    before = await chain.ledger(first)
-    after = await chain.ledger(last)
-    files = await chain.files(older, last)
-    found: list[Difference] = []
-    ended = [each for each in before.heads if after.generation_of(each) > older]
-    for type_id in sorted({*(ref.type_id for ref in files), *ended}):
-        generation = after.generation_of(type_id)
-        of_type = [
-            ref
-            for ref in files
-            if ref.type_id == type_id and ref.commit_id >= generation and not head.purged(type_id, ref.commit_id)
-        ]
-        now = dict(await latest_rows(store, of_type, newest=newer, fence=fence))
-        hidden = head.purged(type_id, older)
-        then = {} if hidden else (await read_latest(store, chain, before, type_id, fence=fence)).rows
-        if type_id in ended:
-            ends = after.lives[type_id][-1].end if type_id in after.lives else newer
-            now = {each: (ends, Row(each, row.fields_json, True)) for each, (_, row) in then.items()} | now
-        for identity, (commit_id, row) in sorted(now.items()):
-            was = then.get(identity)
-            change = Difference(type_id, identity, commit_id, None if was is None else _fields(was[1]), _fields(row))
-            if change.before != change.after:
-                found.append(change)
-    return found
-
-
 async def place_of(store: Store, chain: Chain, commit_id: int) -> Place | None:
-    """Where a commit is; None for 0, the empty store."""
+    """The manifest of a commit; None for 0, the empty store."""
     head = await read_head(store)
     if not 0 <= commit_id <= head.commit_id:
         raise NotFound(f"there is no commit {commit_id}; the head is commit {head.commit_id}")
     return await chain.at(head.place, commit_id) if commit_id else None
 
 
-def _fields(row: Row) -> dict[str, Any] | None:
-    return None if row.retracted else json.loads(row.fields_json)
-
+# --- tags ---
 
 FORMAT = "holdfast.ontology.tags"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,99}")
@@ -142,29 +82,8 @@ class Tag:
 
 
 def is_tag_name(text: str) -> bool:
+    """No name of a tag looks like a time or a number."""
     return _NAME.fullmatch(text) is not None
-
-
-async def read_tags(store: Store) -> list[Tag]:
-    found = await store.find(layout.TAGS)
-    if found is None:
-        return []
-    document = codec.decode(found.body, key=layout.TAGS)
-    named = Plain(FORMAT).read(document, layout.TAGS) or {}
-    return sorted((_tag(name, each) for name, each in named.items()), key=_name)
-
-
-async def find_tag(chain: Chain, head: Place | None, name: str) -> Tag:
-    """``NotFound`` for no such tag; ``Corrupt`` for one of a commit that is not on the chain any more."""
-    known = await read_tags(chain.store)
-    tag = next((each for each in known if each.name == name), None)
-    if tag is None:
-        close = get_close_matches(name, [each.name for each in known], n=1)
-        remedy = f"did you mean {close[0]}?" if close else "holdfast onto tag list"
-        raise NotFound(f"there is no tag {name!r}", remedy=remedy)
-    if not await chain.contains(head, Place(tag.commit_id, tag.manifest_path)):
-        raise Corrupt(f"tag {name!r}: {tag.manifest_path} is not on the chain", remedy="the store was made anew")
-    return tag
 
 
 class Tags:
@@ -181,7 +100,7 @@ class Tags:
         return await find_tag(Chain(self._store), (await read_head(self._store)).place, name)
 
     async def set(self, name: str, commit_id: int | None, *, by: str, note: str = "", move: bool = False) -> Tag:
-        """Name a commit; without one, the head. A name that is taken is a ``Conflict``, unless it is to ``move``."""
+        """Name a commit, or the head. ``Conflict`` if the name is used for another commit, unless ``move`` is set."""
         if not is_tag_name(name):
             raise Invalid(f"{name!r} cannot be a tag", remedy="use a letter, then letters, digits, '.', '_' or '-'")
         number = commit_id if commit_id is not None else (await read_head(self._store)).commit_id
@@ -209,16 +128,33 @@ class Tags:
         await self._register.edit(self._ambient.ids.unique(), change)
 
 
-def _tag(name: str, document: Any) -> Tag:
+async def read_tags(store: Store) -> list[Tag]:
+    """All tags, by name."""
+    found = await store.find(layout.TAGS)
+    if found is None:
+        return []
+    document = codec.decode(found.body, key=layout.TAGS)
+    tags = Plain(FORMAT).read(document, layout.TAGS) or {}
     try:
-        return Tag(name, **{field: document[field] for field in Tag.__slots__ if field != "name"})
+        fields = [field for field in Tag.__slots__ if field != "name"]
+        return [Tag(name, **{field: tags[name][field] for field in fields}) for name in sorted(tags)]
     except codec.MALFORMED as error:
-        raise Corrupt(f"{layout.TAGS}: tag {name!r} is {document!r}") from error
+        raise Corrupt(f"{layout.TAGS}: not a list of tags ({error!r})") from error
 
 
-def _name(tag: Tag) -> str:
-    return tag.name
+async def find_tag(chain: Chain, head: Place | None, name: str) -> Tag:
+    """``NotFound`` for no such tag; ``Corrupt`` for one of a commit that is not on the chain any more."""
+    tags = {tag.name: tag for tag in await read_tags(chain.store)}
+    if (tag := tags.get(name)) is None:
+        close = get_close_matches(name, tags, n=1)
+        remedy = f"did you mean {close[0]}?" if close else "holdfast onto tag list"
+        raise NotFound(f"there is no tag {name!r}", remedy=remedy)
+    if not await chain.contains(head, Place(tag.commit_id, tag.manifest_path)):
+        raise Corrupt(f"tag {name!r}: {tag.manifest_path} is not on the chain", remedy="the store was made anew")
+    return tag
 
+
+# --- the commits that a query is about ---
 
 Moment = int | datetime | str
 """A commit's number, a time, a time as ISO 8601 text, or the name of a tag."""
@@ -226,7 +162,7 @@ Moment = int | datetime | str
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """What the user asked for; both bounds are included."""
+    """The moments that a query names. ``first`` and ``last`` are included, ``after`` is not."""
 
     mode: Literal["state", "history"] = "state"
     first: Moment | None = None
@@ -235,17 +171,18 @@ class When:
     strict: bool = False
 
     def until(self, moment: Moment, *, strict: bool) -> "When":
-        """The same window, ended at a moment."""
+        """The same commits, up to a moment."""
         if self.first is not None:
             raise Invalid("between() says itself where it ends", remedy="leave out as_of()")
         return replace(self, last=moment, strict=strict)
 
     def as_history(self, after: Moment | None = None) -> "When":
-        """Show history, up to the moment given before."""
+        """The history of the same commits."""
         last = self.last if self.first is None else None
         return When("history", after=after, last=last, strict=self.strict)
 
     def spanning(self, first: Moment, last: Moment) -> "When":
+        """The history between two moments."""
         if self.last is not None and self.first is None:
             raise Invalid("between() says itself where it ends", remedy="leave out as_of()")
         return When("history", first=first, last=last)
@@ -256,7 +193,8 @@ LATEST = When()
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The commits after ``lower``, up to ``upper``; and whether their rows are wanted, or the state that they leave."""
+    """The commits after ``lower``, up to ``upper``. With ``history`` their rows are wanted, otherwise the state after
+    them."""
 
     lower: int
     upper: int
@@ -267,14 +205,14 @@ class Window:
 
 
 async def window(when: When, chain: Chain, ledger: Ledger) -> Window:
-    """The commits that ``when`` means at this head."""
+    """The commits of ``when`` at this head."""
     head = ledger.commit_id
     upper = head if when.last is None else await commit_at(when.last, chain, ledger, strict=when.strict)
     lower = 0
     if when.after is not None:
         lower = await commit_at(when.after, chain, ledger, strict=when.strict)
     elif when.first is not None:
-        lower = max(await _first(when.first, chain, ledger) - 1, 0)
+        lower = max(await _first_commit(when.first, chain, ledger) - 1, 0)
         if when.last is not None:
             _check_order(when.first, when.last)
             if upper < lower < head:
@@ -283,7 +221,7 @@ async def window(when: When, chain: Chain, ledger: Ledger) -> Window:
 
 
 async def commit_at(moment: Moment, chain: Chain, ledger: Ledger, *, strict: bool = False) -> int:
-    """The commit for a moment; for a time, the last one up to it."""
+    """The last commit up to a moment."""
     head = ledger.commit_id
     if isinstance(moment, int) and not isinstance(moment, bool):
         if moment < 0:
@@ -292,7 +230,7 @@ async def commit_at(moment: Moment, chain: Chain, ledger: Ledger, *, strict: boo
             message = f"there is no commit {moment} yet; the head is commit {head}"
             raise NotFound(message, remedy="leave out strict to take the head")
         return min(moment, head)
-    if (tagged := await _tagged(moment, chain, ledger)) is not None:
+    if (tagged := await _tagged_commit(moment, chain, ledger)) is not None:
         return min(tagged, head)
     wanted = nanoseconds(moment)
     if wanted >= ledger.created_ns and strict:
@@ -300,18 +238,18 @@ async def commit_at(moment: Moment, chain: Chain, ledger: Ledger, *, strict: boo
     return await _last_before(wanted, chain, ledger)
 
 
-async def _first(moment: Moment, chain: Chain, ledger: Ledger) -> int:
-    """The first commit of a range; for a time, the first one not before it."""
+async def _first_commit(moment: Moment, chain: Chain, ledger: Ledger) -> int:
+    """The first commit that is not before a moment."""
     if isinstance(moment, int) and not isinstance(moment, bool):
         await commit_at(moment, chain, ledger)
         return moment
-    if (tagged := await _tagged(moment, chain, ledger)) is not None:
+    if (tagged := await _tagged_commit(moment, chain, ledger)) is not None:
         return tagged
     return await _last_before(nanoseconds(moment) - 1, chain, ledger) + 1
 
 
-async def _tagged(moment: datetime | str | bool, chain: Chain, ledger: Ledger) -> int | None:
-    """The commit that a tag names; None for a text that cannot be one. No tag looks like a time."""
+async def _tagged_commit(moment: datetime | str | bool, chain: Chain, ledger: Ledger) -> int | None:
+    """The commit that a tag names; None for a moment that cannot be a tag."""
     if not isinstance(moment, str) or not is_tag_name(moment):
         return None
     try:
@@ -322,20 +260,19 @@ async def _tagged(moment: datetime | str | bool, chain: Chain, ledger: Ledger) -
 
 
 async def _last_before(wanted_ns: int, chain: Chain, ledger: Ledger) -> int:
-    """Times never run backwards along the chain, so that halving finds it."""
+    """The last commit up to a time, by bisection: times never run backwards along the chain."""
     if ledger.place is None or wanted_ns >= ledger.created_ns:
         return ledger.commit_id
     low, high = 0, ledger.commit_id  # low is not after the time, high is
     while high - low > 1:
         middle = (low + high) // 2
-        place = await chain.at(ledger.place, middle)
-        created = await _created(chain, place)
+        created = await _created_ns(chain, await chain.at(ledger.place, middle))
         low, high = (middle, high) if created <= wanted_ns else (low, middle)
     return low
 
 
-async def _created(chain: Chain, place: Place | None) -> int:
-    """When a commit was made. One that does not say so was made with the latest before it that does."""
+async def _created_ns(chain: Chain, place: Place | None) -> int:
+    """When a commit was made. A commit without a time has that of the latest one before it that has one."""
     while place is not None:
         manifest = await chain.manifest(place)
         if manifest.created_at:

@@ -1,105 +1,94 @@
-"""Which redactions a read knows, and what that means for every file that it reads.
+"""Which redactions a read takes into account, for every file that it reads.
 
-Files of commits change when payload is destroyed (``redact``), so a read that takes some files from before that and
-some from after it would return what was never there: an older row in the place of one that is gone. Two rules prevent
-it, and neither costs a request:
+A redaction rewrites files of commits (``maintain.redact``). A read that used some files from before it and some from
+after it would return what never existed: an older row in place of one that was destroyed. Two rules prevent this, and
+neither costs a request:
 
-* *A read at a head never uses what a later commit has destroyed.* A file that was rewritten bears the number of the
-  commit that ordered it, and so do its statistics and every snapshot made of it. One above what the read knows of ends
-  the read with ``Overtaken``: it begins anew at the head of now, which has that commit.
-* *A read at a head shows nothing that a commit up to it ordered to be destroyed.* While an order is not carried
-  through, the read does to its own copy of a file what will be done to the file.
+* *A read at a head does not use what a later commit has destroyed.* A rewritten file carries the number of the commit
+  that ordered it; so do its statistics, and every snapshot made of it. If that number is higher than the latest
+  redaction at the read's head, the read raises ``Overtaken`` and is repeated at the current head.
+* *A read at a head does not show what a commit up to that head ordered to be destroyed.* While an order is unfinished,
+  the read applies it to its own copy of each file.
 
-So whatever a read gives is what there is at one head, between its begin and its end.
+So the answer of a read is the state at one head, between the beginning and the end of the read.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from holdfast.objects.store import Store
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.format.chainstate import Ledger
 from holdfast.ontology.format.data.stored_rows import mark_of, redacted
+from holdfast.ontology.format.index import Entry
 from holdfast.ontology.format.redactions import Redaction, finished, redaction_of
-from holdfast.ontology.format.stats import FileStats
 from holdfast.ontology.types.errors import Overtaken
 from holdfast.ontology.types.refs import Place, TypeId
 
 T = TypeVar("T")
 
 TRIES = 8
-"""How often a read begins anew, each time because yet another commit has destroyed something under it."""
-
-
-class Described(Protocol):
-    """An entry of an index."""
-
-    @property
-    def path(self) -> str: ...
-    @property
-    def stats(self) -> FileStats | None: ...
+"""How often a read is made, if each time yet another redaction overtakes it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """A redaction that was ordered and is not finished."""
+    """A redaction, and the commit that ordered it."""
 
-    commit_id: int
+    place: Place
     redaction: Redaction
 
 
 @dataclass(frozen=True, slots=True)
 class RedactionFence:
     number: int = 0
-    """The latest commit that destroys payload, of those up to the head that the read is at."""
+    """The latest commit up to the read's head that destroys payload."""
     pending: tuple[Ordered, ...] = ()
-    """Orders up to the same head of which some files may not know yet; oldest first."""
+    """The orders up to that head that are not finished, oldest first."""
 
     def check(self, mark: int, path: str) -> None:
+        """``Overtaken`` if a file with this mark was rewritten after the read's head."""
         if mark > self.number:
-            raise Overtaken(f"{path}: commit {mark} has destroyed payload in it, which this read knows nothing of")
+            raise Overtaken(f"{path}: commit {mark} destroyed payload in it, after the commit that is read")
 
-    def check_all(self, entries: Iterable[Described]) -> None:
-        """Check the statistics too: a file that they exclude is never read."""
+    def check_all(self, entries: Iterable[Entry]) -> None:
+        """Check statistics too, because a file that they rule out is not read."""
         for entry in entries:
             if entry.stats is not None and entry.stats.redacted > self.number:
                 self.check(entry.stats.redacted, entry.path)
 
     def concerns(self, type_id: TypeId) -> bool:
+        """Whether payload of this type is still to be destroyed."""
         return any(each.redaction.type_id == type_id for each in self.pending)
 
     def seen(self, body: bytes, path: str, type_id: TypeId) -> bytes:
         """A file as it is at the read's head. Blocking."""
         self.check(mark_of(body, path), path)
-        return self.carried_out(body, path, type_id)
-
-    def carried_out(self, body: bytes, path: str, type_id: TypeId) -> bytes:
         for each in self.pending:
             if each.redaction.type_id == type_id:
-                body = redacted(body, path, each.redaction, each.commit_id) or body
+                body = redacted(body, path, each.redaction, each.place.commit_id) or body
         return body
 
 
-async def fence_of(store: Store, chain: Chain, now: Ledger) -> RedactionFence:
-    """At the head of a ledger. One request while an order is under way; none otherwise."""
-    latest = now.redacted
+async def fence_of(store: Store, chain: Chain, ledger: Ledger) -> RedactionFence:
+    """The fence of a read at the ledger's commit. One request while an order is unfinished, otherwise none."""
+    latest = ledger.redacted
     if latest is None:
         return RedactionFence()
     if await chain.settled(latest):
         return RedactionFence(latest.commit_id)
     pending: list[Ordered] = []
     place: Place | None = latest
-    while place is not None and not await finished(store, place):
-        manifest = await chain.read(place)
-        if (redaction := redaction_of(manifest)) is not None:
-            pending.append(Ordered(place.commit_id, redaction))
-        place = (await chain.ledger_of(manifest.parent)).redacted
+    while place is not None and not await finished(store, place):  # it is finished only after all earlier ones
+        if (redaction := redaction_of(await chain.manifest(place))) is not None:
+            pending.append(Ordered(place, redaction))
+        place = await chain.previous_redaction(place)
     return RedactionFence(latest.commit_id, tuple(reversed(pending)))
 
 
 async def retry_overtaken(read: Callable[[], Awaitable[T]]) -> T:
-    """Run a read that pins a head by itself; repeat it if it was overtaken."""
+    """Run a read that reads the head itself; repeat it if a redaction overtakes it."""
     for _ in range(TRIES - 1):
         try:
             return await read()

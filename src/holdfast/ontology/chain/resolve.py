@@ -1,7 +1,7 @@
-"""Which files hold a type's rows: the index where the chain proves it, else the chain itself.
+"""Which files hold a type's rows: those of the index if the chain proves them, else those that the chain lists.
 
-A list of files is used if it folds to the digest that the chain's ``type_heads`` has for the type. For any other, and
-for one that nothing on the chain can prove, the manifests are read. So the same rows come out whatever an index says.
+A list of files is used if it folds to the digest that the chain's ``type_heads`` has for the type. Otherwise, and where
+nothing on the chain can prove it, the manifests are read. So the rows are the same whatever an index says.
 """
 
 from collections.abc import Awaitable, Callable
@@ -15,36 +15,27 @@ from holdfast.ontology.chain.redaction_fence import RedactionFence
 from holdfast.ontology.format.chainstate import Ledger
 from holdfast.ontology.format.index import Entry, Index, entries_of, folded, read_index
 from holdfast.ontology.types.errors import SnapshotGone
-from holdfast.ontology.types.refs import UNTOUCHED, FileRef, Place, TypeHead, TypeId, fold
+from holdfast.ontology.types.refs import UNTOUCHED, FileRef, Place, TypeId, fold
 
 T = TypeVar("T")
 
 TRIES = 3
-"""How often a reader reads the index again when a snapshot that it names has just been removed."""
+"""How often a reader reads the index, if a snapshot that it names was deleted each time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """The files that hold a type's rows up to ``upper``; a snapshot may hold more than was asked for."""
+    """The files that hold a type's rows up to ``upper``; a snapshot may hold more."""
 
     type_id: TypeId
     entries: tuple[Entry, ...]
     upper: int
     generation: int
     by_index: bool
-    """Whether the part of the index that was used is proved."""
-
-    def proves(self, head: TypeHead) -> bool:
-        """Whether the type had this head once, with the first of these files."""
-        found = UNTOUCHED
-        for entry in self.entries:
-            found = entry.head or fold(found, [FileRef(entry.last, self.type_id, entry.path)])
-            if found.commit_id >= head.commit_id:
-                return found == head
-        return False
+    """Whether the index was used."""
 
     def files(self, lower: int = 0, upper: int | None = None) -> list[FileRef]:
-        """Those with commits after ``lower``, up to ``upper``; rows outside are the reader's to leave out."""
+        """Those with commits after ``lower``, up to ``upper``. They may have rows of other commits too."""
         top = self.upper if upper is None else min(upper, self.upper)
         return [
             FileRef(entry.last, self.type_id, entry.path)
@@ -77,9 +68,9 @@ async def with_files(
     use: Callable[[Resolved], Awaitable[T]],
     fence: RedactionFence,
 ) -> T:
-    """Call ``use`` with a type's files; call it again if a snapshot was removed meanwhile, since the rows are the same.
+    """Call ``use`` with a type's files, and again if a snapshot was deleted meanwhile: the rows are the same.
 
-    ``fence`` is that of the head that is read at; ``ledger`` may be of an earlier commit.
+    ``fence`` is that of the head that is read; ``ledger`` may be of an earlier commit.
     """
     for _ in range(TRIES):
         resolved = await resolve(store, chain, ledger, type_id)
@@ -94,7 +85,7 @@ async def with_files(
 
 
 async def resolve_by_chain(chain: Chain, ledger: Ledger, type_id: TypeId) -> Resolved:
-    """The same from the chain alone."""
+    """The files of a type from the chain alone."""
     head, place, generation = ledger.head_of(type_id), ledger.place, ledger.generation_of(type_id)
     lower = max(generation - 1, 0)
     files = await _between(chain, lower, place, type_id, checkpoints=True)
@@ -106,7 +97,7 @@ async def resolve_by_chain(chain: Chain, ledger: Ledger, type_id: TypeId) -> Res
 
 
 def believable(index: Index, ledger: Ledger, type_id: TypeId) -> tuple[Entry, ...]:
-    """The entries that may be true: of this generation and not after the ledger."""
+    """The entries of the type's present life that are not after the ledger. They are not proved yet."""
     generation = ledger.generation_of(type_id)
     return tuple(entry for entry in index.entries if entry.first >= generation and entry.last <= ledger.commit_id)
 

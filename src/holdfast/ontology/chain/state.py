@@ -1,11 +1,11 @@
 """Current rows of a type, read from its files: identities with commit and digest, or whole rows.
 
-``TypeState`` is what a committer compares intents with. Large files and the session's own bulk loads are kept as
-columns (``batch.Segment``), the rest in a dictionary; the latest commit decides between them. It is loaded once per
-type and session, then brought forward by the files of later commits; the session's own commits are applied without
-reading. A state is used only for the commit that it is as of: a delta computed on an older one would be stale.
+``TypeState`` is compared with intents by a committer. Large files and the session's own bulk commits are kept as
+columns (``batch.Segment``), the rest in a dictionary; the row of the latest commit counts. It is loaded once per type
+and session and brought forward by the files of later commits; the session's own commits are applied without reading. A
+state is valid for exactly one commit, because a delta that is computed on an older state would be stale.
 
-``read_latest`` reads the live rows of a type at one head, ``read_at`` those as of an earlier commit.
+``read_latest`` reads the live rows of a type at a ledger's commit, ``read_at`` those as of an earlier commit.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ from holdfast.ontology.chain.redaction_fence import RedactionFence, fence_of
 from holdfast.ontology.chain.resolve import Resolved, with_files
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import Ledger
-from holdfast.ontology.format.data.batch import Batch, Comparison, Current, Identity, Row, Segment, digest, merged
+from holdfast.ontology.format.data.batch import Batch, Current, Identity, Row, Segment, changed_rows, digest, merged
 from holdfast.ontology.format.data.rows import from_table
 from holdfast.ontology.format.data.stored_rows import mark_of, read_current, read_rows
 from holdfast.ontology.format.head import read_head
@@ -30,16 +30,15 @@ from holdfast.ontology.types.refs import FileRef, TypeId
 
 PARALLEL = 16
 SEGMENTS = 8
-"""More of them are made one."""
+"""If there are more segments than this, they are merged into one."""
 
 
 @dataclass
 class TypeState:
-    """``commit_id`` is the commit that the state is as of, whether or not it touched the type."""
-
     type_id: TypeId
     generation: int = 0
     commit_id: int = 0
+    """The commit that the state is as of, whether or not it touched the type."""
     rows: dict[Identity, Current] = field(default_factory=dict)
     segments: list[Segment] = field(default_factory=list)
 
@@ -52,15 +51,8 @@ class TypeState:
         return found
 
     def changed(self, batch: Batch) -> Batch:
-        """The rows that would change anything. Blocking."""
-        return batch.where(self.compared(batch).changed())
-
-    def compared(self, batch: Batch) -> Comparison:
-        comparison = Comparison(batch)
-        for segment in self.segments:
-            comparison.with_segment(segment)
-        comparison.with_rows(self.rows)
-        return comparison
+        """The rows of a batch that would change anything. Blocking."""
+        return changed_rows(batch, self.segments, self.rows)
 
     async def bring_forward(
         self, store: Store, files: Iterable[FileRef], commit_id: int, fence: RedactionFence
@@ -68,7 +60,6 @@ class TypeState:
         """Apply the files of the commits after ``self.commit_id``, up to ``commit_id``."""
         check(commit_id >= self.commit_id, f"{self.type_id.label}: the state is as of {self.commit_id} already")
         wanted = [ref for ref in files if ref.type_id == self.type_id]
-
         oldest = max(self.generation, 1)
 
         async def read(ref: FileRef) -> Segment | list[tuple[Identity, Current]]:
@@ -77,12 +68,15 @@ class TypeState:
         async for found in stream_bounded(wanted, read, limit=PARALLEL):
             if isinstance(found, Segment):
                 self._add(found)
-            else:
-                self._apply(found)
+                continue
+            for identity, current in found:
+                before = self.rows.get(identity)
+                if before is None or before.commit_id <= current.commit_id:
+                    self.rows[identity] = current
         self.commit_id = commit_id
 
     def committed(self, rows: Sequence[Row], commit_id: int) -> None:
-        """Apply what we have just committed ourselves."""
+        """Apply a commit of this session."""
         if isinstance(rows, Batch):
             self._add(Segment.committed(rows, commit_id))
         else:
@@ -99,16 +93,12 @@ class TypeState:
                     self.segments = [each for each in self.segments if each.digested is not digested]
                     self.segments.append(merged(alike))
 
-    def _apply(self, keys: Iterable[tuple[Identity, Current]]) -> None:
-        rows = self.rows
-        for identity, current in keys:
-            known = rows.get(identity)
-            if known is None or known.commit_id <= current.commit_id:
-                rows[identity] = current
+
+# --- files ---
 
 
 async def see_file(store: Store, ref: FileRef, fence: RedactionFence) -> bytes:
-    """A data file as it is at the head that is read at. ``Overtaken`` if it has lost payload since."""
+    """A data file as it is at the fence's head. ``Overtaken`` if it has lost payload since."""
     body = await read_file(store, ref.path)
     if not fence.concerns(ref.type_id):
         fence.check(mark_of(body, ref.path), ref.path)
@@ -117,7 +107,7 @@ async def see_file(store: Store, ref: FileRef, fence: RedactionFence) -> bytes:
 
 
 async def read_file(store: Store, path: str) -> bytes:
-    """A data file that the chain or an index names; ``SnapshotGone`` for one that only an index does."""
+    """A data file that the chain or an index names. ``SnapshotGone`` for a snapshot, which only an index names."""
     try:
         return (await store.get(path)).body
     except NotFound as error:
@@ -128,27 +118,7 @@ async def read_file(store: Store, path: str) -> bytes:
         raise Corrupt(f"a manifest names {path!r} as a data file, and that is not a key") from error
 
 
-async def latest_versions(
-    store: Store, files: Iterable[FileRef], *, newest: int, fence: RedactionFence, generation: int = 0
-) -> list[tuple[Row, int]]:
-    """The live rows, each with the version of the schema that it was written under; ordered by identity."""
-    versions: dict[tuple[Identity, int], int] = {}
-
-    def note(table: pa.Table) -> pa.Table:
-        known = "schema_version_id" in table.column_names
-        written = table.column("schema_version_id").to_pylist() if known else [1] * table.num_rows
-        commits = table.column("commit_id").to_pylist()
-        rows = from_table(table)
-        for row, commit_id, version in zip(rows, commits, written, strict=True):
-            versions[row.identity, commit_id] = version if version is not None else 1
-        return table
-
-    found = await latest_rows(store, files, newest=newest, fence=fence, generation=generation, seen=note)
-    return [
-        (row, versions[identity, commit_id])
-        for identity, (commit_id, row) in sorted(found.items())
-        if not row.retracted
-    ]
+# --- whole rows ---
 
 
 async def latest_rows(
@@ -162,7 +132,7 @@ async def latest_rows(
 ) -> Mapping[Identity, tuple[int, Row]]:
     """The latest row of every identity in these files, with its commit; retracted ones included.
 
-    ``seen`` may give another table for that of a file.
+    ``seen`` may replace the table of each file before its rows are taken.
     """
     found: dict[Identity, tuple[int, Row]] = {}
 
@@ -171,10 +141,32 @@ async def latest_rows(
 
     async for rows in stream_bounded(files, read, limit=PARALLEL):
         for commit_id, row in rows:
-            known = found.get(row.identity)
-            if max(generation, 1) <= commit_id <= newest and (known is None or known[0] <= commit_id):
+            before = found.get(row.identity)
+            if max(generation, 1) <= commit_id <= newest and (before is None or before[0] <= commit_id):
                 found[row.identity] = (commit_id, row)
     return found
+
+
+async def latest_versions(
+    store: Store, files: Iterable[FileRef], *, newest: int, fence: RedactionFence, generation: int = 0
+) -> list[tuple[Row, int]]:
+    """The live rows, by identity, each with the version of the schema that it was written under."""
+    versions: dict[tuple[Identity, int], int] = {}
+
+    def note(table: pa.Table) -> pa.Table:
+        known = "schema_version_id" in table.column_names
+        written = table.column("schema_version_id").to_pylist() if known else [1] * table.num_rows
+        commits = table.column("commit_id").to_pylist()
+        for row, commit_id, version in zip(from_table(table), commits, written, strict=True):
+            versions[row.identity, commit_id] = version if version is not None else 1
+        return table
+
+    found = await latest_rows(store, files, newest=newest, fence=fence, generation=generation, seen=note)
+    return [
+        (row, versions[identity, commit_id])
+        for identity, (commit_id, row) in sorted(found.items())
+        if not row.retracted
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +178,7 @@ class Latest:
 
 
 async def read_ledger(store: Store, chain: Chain) -> Ledger:
-    """What the chain says at the head of now."""
+    """The ledger at the current head."""
     return await chain.ledger((await read_head(store)).place)
 
 
@@ -199,10 +191,10 @@ async def read_latest(
     *,
     fence: RedactionFence | None = None,
 ) -> Latest:
-    """``seen`` may give another table for that of a file, such as one with upgraded rows.
+    """``seen`` may replace the table of each file, such as by one with upgraded rows.
 
-    ``fence`` is that of the head, where the ledger is of an earlier commit. ``Overtaken`` if payload was destroyed
-    meanwhile: pin the head anew.
+    ``fence`` is that of the head, if the ledger is of an earlier commit. ``Overtaken`` if payload was destroyed
+    meanwhile.
     """
     known = fence if fence is not None else await fence_of(store, chain, ledger)
 
@@ -217,7 +209,7 @@ async def read_latest(
 
 
 async def read_at(store: Store, chain: Chain, now: Ledger, type_id: TypeId, commit_id: int) -> Latest:
-    """The same as of an earlier commit, as the ledger of now knows it: what was purged since is gone."""
+    """The live rows as of an earlier commit than the ledger's. Rows that were purged since are left out."""
     if commit_id >= now.commit_id:
         return await read_latest(store, chain, now, type_id)
     if commit_id == 0 or now.purged(type_id, commit_id):

@@ -1,7 +1,7 @@
-"""One attempt at a commit: its data files, its manifest, its head; composed before anything is sent.
+"""One attempt at a commit: its data files, manifest and head, composed before anything is sent.
 
-Keys carry eight random characters, so attempts of different writers never meet; the manifest carries 128 bits more, and
-is created only if absent, in case they do.
+Keys carry eight random characters, so that attempts of different writers do not share keys. The manifest carries 128
+random bits more, and every object is created only if absent, in case two writers draw the same characters.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from holdfast.ontology.types.typeinfo import TypeInfo
 
 
 class Witness(Protocol):
-    """Records every attempt at one commit before its head is sent, so that a later process can ask the chain for it.
+    """Records every attempt at one commit before its head is sent, so that a later process can look for it.
 
     ``places`` are the attempts so far, of all processes. ``note`` raises in a process that may not continue.
     """
@@ -36,10 +36,9 @@ class Witness(Protocol):
 
 
 class Bulk(Protocol):
-    """Rows of one type that are too many to be held: decided and written elsewhere, committed here.
+    """Rows of one type that are decided elsewhere and do not fit into a committer.
 
-    What was decided holds while the type's files and schema are those it was decided on. ``place`` writes the data file
-    of an attempt, which then is named by its manifest; it may be called again, for another commit.
+    The decision stands while the files and the schema of the type are those that it was based on.
     """
 
     @property
@@ -47,7 +46,7 @@ class Bulk(Protocol):
 
     @property
     def source(self) -> str | None:
-        """The source and number of the batch, which may be handed over more than once."""
+        """The source of the batch, if the batch may be handed over more than once."""
         ...
 
     @property
@@ -55,20 +54,23 @@ class Bulk(Protocol):
 
     def stands(self, ledger: Ledger, version_id: int) -> bool: ...
 
-    async def place(self, commit_id: int, mark: str) -> FileEntry: ...
+    async def place(self, commit_id: int, attempt: str) -> FileEntry:
+        """Write the data file of an attempt. It is called again for another commit."""
+        ...
 
 
 @dataclass(frozen=True)
 class Attempt:
     manifest: Manifest
     body: bytes
-    """The manifest's."""
+    """Of the manifest."""
     data: Mapping[str, bytes]
+    """Data files by key."""
     rows: Mapping[TypeId, Sequence[Row]]
     intents: int
-    """How many of what is queued, intents and batches, it carries from the first."""
-    enclosed: int = 0
-    """And how much of the queued outbox."""
+    """How many of the queued intents it carries, from the first."""
+    messages: int = 0
+    """How many messages of the outbox."""
     wanted: bool = True
     """Whether a caller waits for it."""
 
@@ -81,20 +83,13 @@ class Attempt:
         return [*dict.fromkeys((*self.data, *(entry.path for entry in self.manifest.files))), self.manifest.path]
 
     def head(self, previous: Head) -> Head:
-        manifest = self.manifest
-        return Head(
-            manifest.commit_id,
-            manifest.path,
-            manifest.created_at,
-            manifest.runtime_id,
-            previous.version,
-            previous.extra,
-        )
+        made = self.manifest
+        return Head(made.commit_id, made.path, made.created_at, made.runtime_id, previous.version, extra=previous.extra)
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a commit does besides writing rows."""
+    """What a commit does besides the queued intents."""
 
     register: bool = False
     """Make the session's types known, and new schemas that can read all that is stored."""
@@ -125,38 +120,37 @@ class Draft:
 
     rows: Mapping[TypeId, Sequence[Row]]
     versions: Mapping[TypeId, int]
+    """The schema version of each type."""
     registered: Sequence[Registered]
-    order: "Order"
+    order: Order
     metadata: Mapping[str, Any]
     runtime_id: str
     intents: int
     outbox: Sequence[Document] = ()
-    placed: FileEntry | None = None
-    """The file of a bulk, which is there already,"""
-    mark: str | None = None
-    """and the attempt that it was written for."""
+    bulk_file: FileEntry | None = None
+    """The data file of a bulk, which was written before, under the key of ``attempt``."""
+    attempt: str | None = None
 
 
 def draw(draft: Draft, ledger: Ledger, types: Mapping[TypeId, TypeInfo], ambient: Ambient) -> Attempt:
-    """An attempt at the commit after ``ledger``. Blocking: it writes Parquet."""
-    commit_id, mark = ledger.commit_id + 1, draft.mark or ambient.ids.attempt()
+    """An attempt at the commit after ``ledger``. Blocking: it encodes Parquet."""
+    commit_id, attempt = ledger.commit_id + 1, draft.attempt or ambient.ids.attempt()
     data: dict[str, bytes] = {}
     files: list[FileEntry] = []
     for type_id, rows in sorted(draft.rows.items()):
         version_id = draft.versions[type_id]
         body = encode(types[type_id], rows, commit_id, version_id)
-        key = layout.data_key(commit_id, mark, type_id.kind, type_id.name)
+        key = layout.data_key(commit_id, attempt, *type_id)
         data[key] = body
         stats = stats_of(body, key=key)
-        files.append(FileEntry(type_id, key, len(rows), version_id, hashlib.sha256(body).hexdigest(), stats))
-    if draft.placed is not None:
-        files = sorted([*files, draft.placed], key=lambda entry: entry.type_id)
+        files.append(FileEntry(*type_id, key, len(rows), version_id, hashlib.sha256(body).hexdigest(), stats))
+    if draft.bulk_file is not None:
+        files = sorted([*files, draft.bulk_file], key=lambda entry: entry.type_id)
     bulk = draft.order.bulk
     sinks = {} if bulk is None or bulk.source is None else {bulk.source: Position(bulk.batch, commit_id)}
-    refs = [FileRef(commit_id, entry.type_id, entry.path) for entry in files]
-    # Times along the chain never run backwards, whatever the clocks of its writers say.
+    # Times never run backwards along the chain, whatever the clocks of its writers say.
     created_ns = max(ambient.clock.wall_ns(), ledger.created_ns + 1_000)
-    place, redact = Place(commit_id, layout.manifest_key(commit_id, mark)), draft.order.redact
+    place, redact = Place(commit_id, layout.manifest_key(commit_id, attempt)), draft.order.redact
     manifest = Manifest(
         commit_id=commit_id,
         path=place.path,
@@ -168,7 +162,7 @@ def draw(draft: Draft, ledger: Ledger, types: Mapping[TypeId, TypeInfo], ambient
         registered=tuple(draft.registered),
         summary=next_summary(
             ledger,
-            refs,
+            [FileRef(commit_id, entry.type_id, entry.path) for entry in files],
             ambient.ids.unique(),
             draft.registered,
             draft.order.drop,

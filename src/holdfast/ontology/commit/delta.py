@@ -1,10 +1,10 @@
-"""Intents against what is current: the rows that a commit must write. Pure.
+"""The delta: the rows that a commit must write so that its intents hold. Pure.
 
-An intent says how an identity should be. Of several intents for one identity in one commit the last one wins, and gives
-one row at most. Where nothing would change there is no row; without rows there is no commit.
+An intent says how an identity should be. Of several intents for one identity in one commit the last one wins, and at
+most one row is written. An intent that changes nothing needs no row; without rows there is no commit.
 
-An expectation is about the committed state that the commit rests on, never about other intents. One that does not hold
-is a ``Conflict``, and nothing is written: the application has read something that is no longer so.
+An expectation is about the committed state that the commit is based on, never about other intents. If it does not hold,
+that is a ``Conflict`` and nothing is written: what the application has read is out of date.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,32 +29,39 @@ States = Mapping[TypeId, Known]
 
 
 def delta(intents: Iterable[Intent], states: States) -> Delta:
-    """The rows that must be written so that every intent holds."""
+    """The changes of each type that has any."""
     last: dict[TypeId, dict[Identity, Intent]] = {}
     for intent in intents:
         current = states[intent.type_id].get(intent.identity)
         if intent.expect is not None and not _holds(intent.expect, current):
             raise Conflict(_unexpected(intent, current))
         wanted = last.setdefault(intent.type_id, {})
-        wanted.pop(intent.identity, None)
+        wanted.pop(intent.identity, None)  # so that the order is that of the last intents
         wanted[intent.identity] = intent
-    found = {type_id: _changes(wanted, states[type_id]) for type_id, wanted in last.items()}
-    return {type_id: changes for type_id, changes in found.items() if changes}
+    found: dict[TypeId, list[Change]] = {}
+    for type_id, wanted in last.items():
+        changes = [
+            Change(identity, intent.fields_json)
+            for identity, intent in wanted.items()
+            if _changes_anything(intent.fields_json, states[type_id].get(identity))
+        ]
+        if changes:
+            found[type_id] = changes
+    return found
 
 
 def check_ends(
     changes: Delta, intents: Iterable[Intent], states: States, ends: Mapping[TypeId, tuple[TypeId, TypeId]]
 ) -> None:
-    """``Refused`` for a relation that would be written while one of its ends does not exist, even then."""
+    """``Refused`` for a relation that is written while one of its ends neither exists nor is written."""
     wanted = {(intent.type_id, intent.identity): intent.fields_json is not None for intent in intents}
     for relation, (left, right) in ends.items():
         for change in changes.get(relation, ()):
             if change.fields_json is None:
                 continue
             for end, key in ((left, change.identity[0]), (right, change.identity[1])):
-                known = states.get(end)
-                current = known.get((key,)) if known is not None else None
-                live = current is not None and not current.retracted
+                state = states.get(end)
+                live = _live(state.get((key,)) if state is not None else None) is not None
                 if not wanted.get((end, (key,)), live):
                     raise Refused(
                         f"{relation.name} {'/'.join(change.identity[:2])!r}: there is no {end.name} {key!r}",
@@ -62,36 +69,33 @@ def check_ends(
                     )
 
 
-def _changes(wanted: Mapping[Identity, Intent], state: Known) -> list[Change]:
-    return [
-        Change(identity, intent.fields_json)
-        for identity, intent in wanted.items()
-        if _changes_anything(intent.fields_json, state.get(identity))
-    ]
+def _live(current: Current | None) -> Current | None:
+    return current if current is not None and not current.retracted else None
 
 
 def _changes_anything(fields_json: str | None, current: Current | None) -> bool:
-    live = current is not None and not current.retracted
+    live = _live(current)
     if fields_json is None:
-        return live
-    return not live or current is None or not current.says(digest(fields_json))
+        return live is not None
+    return live is None or not live.has_fields(digest(fields_json))
 
 
 def _holds(expect: Expectation, current: Current | None) -> bool:
-    live = current if current is not None and not current.retracted else None
+    live = _live(current)
     match expect:
         case Absent():
             return live is None
         case AtCommit(commit_id):
             return live is not None and live.commit_id == commit_id
         case Equal(expected):
-            return live is not None and live.says(expected)
+            return live is not None and live.has_fields(expected)
 
 
 def _unexpected(intent: Intent, current: Current | None) -> str:
     name = f"{intent.type_id.name} {'/'.join(part for part in intent.identity if part)!r}"
-    if current is None or current.retracted:
+    live = _live(current)
+    if live is None:
         return f"{name} does not exist, and it was expected to"
     if isinstance(intent.expect, Absent):
-        return f"{name} exists since commit {current.commit_id}, and it was expected not to"
-    return f"{name} was changed by commit {current.commit_id}, and it was expected to be as before"
+        return f"{name} exists since commit {live.commit_id}, and it was expected not to"
+    return f"{name} was changed by commit {live.commit_id}, and it was expected to be as before"

@@ -20,7 +20,7 @@ MANY_FILES = 100
 class TypeFiles:
     type_id: TypeId
     files: int
-    """Files that a reader has to read: snapshots, and files of commits that no snapshot covers."""
+    """Files that a reader reads: snapshots, and files of commits that no snapshot covers."""
     last_commit: int
     schema_version_id: int | None
     index_lag: int
@@ -52,21 +52,15 @@ async def read_info(store: Store, ambient: Ambient, chain: Chain, *, last_index_
     warning = last_index_warning
     for type_id in sorted({*ledger.heads, *ledger.schemas}):
         index = await read_index(store, type_id)
-        ref, its_head = ledger.schemas.get(type_id), ledger.head_of(type_id)
+        ref, type_head = ledger.schemas.get(type_id), ledger.head_of(type_id)
         lag = max(0, ledger.commit_id - index.watermark)
         version_id = ref.version_id if ref is not None else None
-        doubt = index_warning(index, ledger)
-        files = its_head.files if doubt is not None else len(index.entries)
-        types.append(TypeFiles(type_id, files, its_head.commit_id, version_id, lag))
-        warning = warning or doubt
-    return Info(
-        head.commit_id,
-        head.manifest_path,
-        head.updated_at,
-        tuple(types),
-        await lock.show(store, ambient),
-        warning,
-    )
+        fault = index_warning(index, ledger)
+        files = type_head.files if fault is not None else len(index.entries)
+        types.append(TypeFiles(type_id, files, type_head.commit_id, version_id, lag))
+        warning = warning or fault
+    held = await lock.show(store, ambient)
+    return Info(head.commit_id, head.manifest_path, head.updated_at, tuple(types), held, warning)
 
 
 def index_warning(index: Index, ledger: Ledger) -> str | None:

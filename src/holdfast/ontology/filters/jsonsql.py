@@ -1,7 +1,7 @@
-"""Values inside JSON, in SQL: the counterpart of ``types/readings.py``, line by line. Pure.
+"""Values inside JSON in SQL: ``types/readings.py`` for DuckDB. Pure.
 
-``JsonPlace`` is a place in a JSON document, ``KeyPlace`` a text of identity. ``test(reading, of)`` asks ``of`` about
-the value that is read there, and is NULL where there is none. All casts are TRY_CAST: no row may fail a query.
+``JsonPlace`` is a place in a JSON document, ``KeyPlace`` a text of identity. ``test(reading, of)`` applies ``of`` to
+the value that is read there, and is NULL if there is none. All casts are TRY_CAST: no row may fail a query.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ _YEARS = (
 
 
 def let(value: Sql, name: str, body: Callable[[Sql], Sql]) -> Sql:
-    """The body with a name for the value, which is then computed once and written once."""
+    """The body with a name for the value, which is then computed and written once."""
     return fill(f"list_transform([{{}}], lambda {name}: {{}})[1]", value, body(Sql(name)))
 
 
@@ -36,7 +36,7 @@ def key_of(text: Sql) -> Sql:
         fraction = fill("regexp_extract({}, '[.]([0-9]*)', 1)", number)
         exponent = fill("coalesce(TRY_CAST(regexp_extract({}, '[eE]([+-]?[0-9]+)$', 1) AS BIGINT), 0)", number)
         digits = fill("ltrim({} || {}, '0')", whole, fraction)
-        # Of the first digit that is not zero: what stands right of it, before the exponent counts.
+        # The exponent of the first digit that is not zero.
         adjusted = fill("length({}) - 1 - length({}) + {}", digits, fraction, exponent)
         return fill(
             "struct_pack(negative := starts_with({}, '-'), digits := rtrim({}, '0'), adjusted := {})",
@@ -60,7 +60,7 @@ def key_of(text: Sql) -> Sql:
 
 
 def _cast(text: Sql, domain: Domain) -> Operand:
-    """A text that has the right form, as a value."""
+    """The value of a text that has the right form."""
     match domain:
         case "whole":
             return Operand(fill("TRY_CAST({} AS HUGEINT)", text), domain)
@@ -100,7 +100,7 @@ _TEXT_FORMS: dict[Reading, tuple[str, Domain]] = {
 
 
 def json_path(steps: Sequence[str]) -> str:
-    """As DuckDB reads it, whatever the names hold."""
+    """A path as DuckDB reads it. Names may contain anything."""
     return "$" + "".join(f'."{_escaped(step)}"' for step in steps)
 
 
@@ -120,7 +120,7 @@ class JsonPlace:
 
     @property
     def type(self) -> Sql:
-        """NULL if nothing is there; 'NULL' if null is."""
+        """NULL if there is no value; 'NULL' if it is null."""
         return self._with_path("json_type", self._path)
 
     @property
@@ -129,7 +129,7 @@ class JsonPlace:
 
     @property
     def document_part(self) -> Sql:
-        """The JSON of what is there."""
+        """The value as JSON."""
         return self._with_path("json_extract", self._path)
 
     @property
@@ -154,17 +154,17 @@ class JsonPlace:
             case "number" | "real":
                 return self._number(of, special=reading == "real")
             case "float":
-                taken = fill(f"({{}} IN {NUMBERS} OR ({{}} = 'VARCHAR' AND {{}} IN {SPECIAL}))", kind, kind, text)
-                return fill("CASE WHEN {} THEN {} END", taken, of(_cast(text, "double")))
+                matching = fill(f"({{}} IN {NUMBERS} OR ({{}} = 'VARCHAR' AND {{}} IN {SPECIAL}))", kind, kind, text)
+                return fill("CASE WHEN {} THEN {} END", matching, of(_cast(text, "double")))
         pattern, domain = _TEXT_FORMS[reading]
-        taken = fill("{} = 'VARCHAR' AND {}", kind, matches(text, pattern))
+        matching = fill("{} = 'VARCHAR' AND {}", kind, matches(text, pattern))
         if reading == "decimal":
             whole = fill(f"{{}} IN {NUMBERS} AND {{}}", kind, matches(text, forms.WHOLE))
-            taken = fill("(({}) OR ({}))", taken, whole)
-        return fill("CASE WHEN {} THEN {} END", taken, of(_cast(text, domain)))
+            matching = fill("(({}) OR ({}))", matching, whole)
+        return fill("CASE WHEN {} THEN {} END", matching, of(_cast(text, domain)))
 
     def _number(self, of: Test, *, special: bool) -> Sql:
-        """Whole numbers of 64 bits, longer ones, and doubles: each in its own domain, so that nothing is rounded."""
+        """Whole numbers of 64 bits, longer ones, and doubles. Each has its own domain, so that nothing is rounded."""
         kind, text = self.type, self.text
         parts = [
             fill("WHEN {} IN ('UBIGINT', 'BIGINT') THEN {}", kind, of(_cast(text, "whole"))),

@@ -1,18 +1,17 @@
-"""Values in SQL, where the compilers find them, and how they are compared with a bound value. Pure.
+"""Pieces of SQL: where the compilers find values, and how a value is compared with a parameter. Pure.
 
 A query reads up to three tables: the rows themselves, and the entities at the two ends of a relation. Each is a
-``Source``: the SQL of its ``fields_json``, and the typed columns that can be relied on. The caller decides which those
-are, file by file; a column that is not named is not used. Where an end does not exist, all columns of its source are
-NULL.
+``Source``: the SQL of its ``fields_json``, and its typed columns. The caller decides, file by file, which typed columns
+are usable. If an end does not exist, all columns of its source are NULL.
 
     scope = {"own": Source('r."fields_json"', {"age": TypedColumn('r."age"', "int", complete=True)})}
     compile_where(predicate, scope) -> Sql(text, params)
 
-An ``Operand`` is a piece of SQL and its domain; the domain knows which values it can be compared with, and how they are
-bound. A comparison is NULL where the operand is.
+An ``Operand`` is a piece of SQL and its domain. The domain decides which values it can be compared with, and how they
+are bound. A comparison is NULL if the operand is.
 
-Engines compare a whole number with a double as two doubles, and so find 2**53 + 1 equal to 2.0**53. Python does not. A
-``Grid`` therefore moves the bound value to the nearest number that the column can hold, and the operator with it:
+SQL engines compare a whole number with a double as two doubles, and so find 2**53 + 1 equal to 2.0**53. Python does
+not. So a ``Grid`` moves the value to the nearest number that the column can hold, and adjusts the operator:
 
     age < 2.5           over whole numbers    age <= 2
     score > 2**53 + 1   over doubles          score >= 9007199254740994.0
@@ -27,14 +26,13 @@ from decimal import Decimal, localcontext
 from typing import Any, Literal, NamedTuple
 
 from holdfast.ontology.types.expressions.ast import End, Operator, TextOperator
-from holdfast.ontology.types.expressions.fitting import fold, pattern_text
+from holdfast.ontology.types.expressions.fitting import pattern_text
 from holdfast.ontology.types.readings import decimal_key
 from holdfast.ontology.types.typespec import Form, ListOf, Node, form_of, without_null
 
 
 class Sql(NamedTuple):
-    """A piece of SQL and the values of its ``?``, in order. No value and no name of a user is ever part of ``text``
-    without being quoted."""
+    """A piece of SQL and the values of its ``?``, in order. Values of users are parameters, and names are quoted."""
 
     text: str
     params: tuple[Any, ...] = ()
@@ -42,11 +40,10 @@ class Sql(NamedTuple):
 
 @dataclass(frozen=True)
 class TypedColumn:
-    """One column, quoted.
+    """A typed column, quoted.
 
-    ``complete``: NULL there means null in ``fields_json``, for every row in scope. It is false if a file lacks the
-    column, has it in another form, or names it as partial; then ``fields_json`` is asked where the column is NULL, and
-    whatever is not NULL must still be of this form. ``items`` is the form of the items of a list.
+    If it is ``complete``, NULL means null in ``fields_json``, for every row in scope. Otherwise some files lack it, and
+    ``fields_json`` is read where the column is NULL. ``items`` is the form of the items of a list.
     """
 
     sql: str
@@ -57,7 +54,7 @@ class TypedColumn:
 
 @dataclass(frozen=True)
 class Source:
-    """One table. Without typed columns everything is read from ``fields_json``."""
+    """A table. Fields without a typed column are read from ``fields_json``."""
 
     fields_json: str
     columns: Mapping[str, TypedColumn] = field(default_factory=dict)
@@ -79,14 +76,14 @@ def typed_column(sql: str, node: Node, *, complete: bool) -> TypedColumn:
 
 
 class Bound(NamedTuple):
-    """The comparison to make instead."""
+    """A comparison with a number of a grid."""
 
     operator: Operator
     value: Any
 
 
 Near = Callable[[Any], Any]
-"""The nearest number of the grid on one side, the number itself included; None if there is none."""
+"""The nearest number of the grid on one side of a number, or the number itself; None if there is none."""
 
 
 class Grid(NamedTuple):
@@ -94,7 +91,7 @@ class Grid(NamedTuple):
     above: Near
 
     def bound(self, operator: Operator, value: Any) -> Bound | None:
-        """None: it holds for no number at all. ``!=`` is left to the caller."""
+        """An equal comparison; None if it holds for no number. Not for ``!=``."""
         if isinstance(value, float) and math.isnan(value):
             return None
         low, high = self.below(value), self.above(value)
@@ -123,7 +120,7 @@ def _whole(least: int, most: int) -> Grid:
 
 
 def _double_near(value: int | float, direction: float) -> float:
-    """The nearest double on the side of ``direction``. All doubles compare exactly with whole numbers, in Python."""
+    """The nearest double in this direction. Python compares doubles and whole numbers exactly."""
     if isinstance(value, float):
         return value
     try:
@@ -134,7 +131,7 @@ def _double_near(value: int | float, direction: float) -> float:
     return math.nextafter(near, direction) if wrong else near
 
 
-# Arithmetic would round to the context's precision; what is written out and ``copy_...`` does not.
+# Written out, because arithmetic would round to the precision of the context.
 _STEP = Decimal("0." + "0" * 17 + "1")
 _MOST = Decimal("9" * 20 + "." + "9" * 18)
 
@@ -151,7 +148,7 @@ def _fixed(rounding: str, outside: Callable[[Decimal], Decimal | None]) -> Near:
 
 INT64 = _whole(-(2**63), 2**63 - 1)
 INT100 = _whole(-(2**100), 2**100)
-"""For whole numbers of 64 bits, with or without a sign: this far beyond them all bounds are alike."""
+"""For whole numbers of 64 bits, with or without a sign. Bounds beyond are equivalent to these."""
 DOUBLE = Grid(lambda value: _double_near(value, -math.inf), lambda value: _double_near(value, math.inf))
 DECIMAL_38_18 = Grid(
     _fixed("ROUND_FLOOR", lambda value: _MOST if value > 0 else None),
@@ -189,7 +186,7 @@ def fill(template: str, *parts: Sql) -> Sql:
 
 
 def pieces(text: str, mark: str) -> list[str]:
-    """The text between the marks that stand neither in a quoted name nor in a literal: names may hold anything."""
+    """The text between the marks. Marks in quoted names and in literals do not count."""
     if '"' not in text and "'" not in text:
         return text.split(mark)
     found, begin = [], 0
@@ -205,7 +202,7 @@ def joined(separator: str, parts: Sequence[Sql]) -> Sql:
 
 
 def bound(value: Any, kind: str) -> Sql:
-    """A parameter."""
+    """A parameter of an SQL type."""
     return Sql(f"CAST(? AS {kind})", (value,))
 
 
@@ -220,14 +217,14 @@ class Operand(NamedTuple):
             return NEVER
         test = fill(f"{{}} {_SQL_OPERATORS[found.operator]} {{}}", self.sql, self._bound(found.value))
         if self.domain == "double" and found.operator in (">", ">="):
-            # NaN is greater than all numbers there, and in Python than none.
+            # NaN is greater than all numbers in DuckDB, and greater than none in Python.
             return fill("({} AND {} <= CAST('Infinity' AS DOUBLE))", test, self.sql)
         return test
 
     def differs(self, value: Any) -> Sql | None:
-        """``!=``, where one expression can say it; never NULL."""
+        """``!=`` as one expression that is never NULL; None if there is none."""
         found = self._found("==", value)
-        # Not IS DISTINCT FROM: beside OR, DuckDB (1.5.5) takes it for false in row groups that are all null.
+        # Not IS DISTINCT FROM: beside OR, DuckDB (1.5.5) treats it as false in row groups that are all null.
         return None if found is None else fill("({} = {}) IS NOT TRUE", self.sql, self._bound(found.value))
 
     def among(self, values: Sequence[Any]) -> Sql:
@@ -236,21 +233,20 @@ class Operand(NamedTuple):
             return NEVER
         return fill("{} IN ({})", self.sql, joined(", ", [self._bound(value) for value in found]))
 
-    def between(self, low: Any, high: Any) -> Sql:
-        return fill("({} AND {})", self.compare(">=", low), self.compare("<=", high))
-
     def text(self, operator: TextOperator, value: str, *, folded: bool) -> Sql:
         if operator == "matches":
             return fill("regexp_matches({}, {})", self.sql, bound(pattern_text(value, folded=folded), "VARCHAR"))
-        subject = fill("lower({})", self.sql) if folded else self.sql
-        test = fill(_TEXT_TESTS[operator], subject, bound(fold(value) if folded else value, "VARCHAR"))
+        sides = [self.sql, bound(value, "VARCHAR")]
+        if folded:
+            sides = [fill("lower({})", side) for side in sides]
+        test = fill(_TEXT_TESTS[operator], *sides)
         if operator == "startswith" and not folded and (after := _after(value)) is not None:
-            # As a range too, which statistics of files can refute.
+            # DuckDB prunes row groups by the range, and not by starts_with.
             return fill("({} AND {} AND {})", self.compare(">=", value), self.compare("<", after), test)
         return test
 
     def _found(self, operator: Operator, value: Any) -> Bound | None:
-        """The comparison that this domain can make; None if it holds for nothing."""
+        """The comparison in this domain; None if it holds for no value."""
         if self.domain == "key":
             key = _key(value)
             return None if key is None else Bound(operator, key)
@@ -277,14 +273,14 @@ _LAST, _SURROGATES = 0x10FFFF, range(0xD800, 0xE000)
 
 
 def _key(value: int | float | Decimal) -> str | None:
-    """The key of a bound value, with places for the infinities on both sides of all others."""
+    """The key of a value. Those of the infinities are less and greater than all others."""
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else "3" if value > 0 else ""
     return decimal_key(Decimal(value))
 
 
 def _after(prefix: str) -> str | None:
-    """The least text that is greater than all that start so; None if there is none."""
+    """The least text that is greater than all texts with this prefix; None if there is none."""
     stem = prefix.rstrip(chr(_LAST))
     if not stem:
         return None

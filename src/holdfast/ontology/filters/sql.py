@@ -1,11 +1,11 @@
 """Predicates and orderings in SQL for DuckDB. Pure: values are parameters, and names are quoted by the scope.
 
-A field is read from its typed column where the scope has one of the right form. If that column is complete the
-predicate is the plain comparison, which statistics of files and row groups can refute; otherwise ``fields_json`` is
-read wherever the column is NULL.
+A field is read from its typed column if the scope has one of the right form. If that column is complete, the predicate
+is a plain comparison, so statistics of files and row groups can prune. Otherwise ``fields_json`` is read where the
+column is NULL.
 
-SQL has three truth values, and this language has two. NULL counts as false, so as a filter a condition may be NULL.
-Below ``NOT`` it may not: there ``strict`` turns it into false.
+SQL has three truth values, and this language has two. NULL counts as false, so a condition may be NULL as a filter.
+Below ``NOT`` it may not: there ``strict`` turns NULL into false.
 """
 
 from dataclasses import dataclass
@@ -27,11 +27,9 @@ from holdfast.ontology.filters.operand import (
 from holdfast.ontology.types import readings as forms
 from holdfast.ontology.types.expressions.ast import (
     And,
-    Between,
     Comparison,
     FieldPath,
     In,
-    IsNotNull,
     IsNull,
     Length,
     Not,
@@ -54,25 +52,25 @@ _READ_FROM: dict[Reading, tuple[Form, Domain]] = {
     "date": ("date", "date"),
     "bytes": ("blob", "blob"),
 }
-"""The form of column that answers for a reading, and its domain there."""
+"""The form of column that can be used for a reading, and its domain."""
 _ITEM = "item"
 _NOTHING = "CAST(NULL AS JSON)"
 
 
 def compile_where(predicate: Predicate, scope: Scope) -> Sql:
-    """A condition for WHERE or FILTER: true exactly for the rows for which the predicate holds, else false or NULL."""
+    """A condition for WHERE or FILTER: true for the rows for which the predicate holds, otherwise false or NULL."""
     return _Compiler(scope).holds(predicate, strict=False)
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where the value of a path is found: in a typed column, in JSON, or in both."""
+    """Where the value of a path is: in a typed column, in JSON, or in both."""
 
     json: JsonPlace | KeyPlace
     column: TypedColumn | None = None
 
     def typed(self, reading: Reading) -> Operand | None:
-        """The typed column as an operand, if it answers for this reading."""
+        """The typed column as an operand, if it can be used for this reading."""
         form, domain = _READ_FROM.get(reading, (None, None))
         if self.column is None or domain is None or self.column.form != form:
             return None
@@ -83,14 +81,14 @@ class Place:
         return self.column is not None and self.column.complete
 
     def test(self, reading: Reading, of: Test) -> Sql:
-        """What ``of`` says of the value; NULL where there is none."""
+        """``of`` applied to the value; NULL if there is none."""
         operand = self.typed(reading)
         if operand is None:
             return self.json.test(reading, of)
         return self.either(of(operand), self.json.test(reading, of))
 
     def either(self, typed: Sql, otherwise: Sql) -> Sql:
-        """By the column where it has a value, else by JSON."""
+        """The first if the column has a value, otherwise the second."""
         if self.column is None:
             return otherwise
         if self.column.complete:
@@ -125,8 +123,6 @@ class _Compiler:
                 return fill("(NOT {})", self.holds(term, strict=True))
             case IsNull(path=path):
                 return self._is_null(path)
-            case IsNotNull(path=path):
-                return fill("(NOT {})", self._is_null(path))
             case Comparison(operator="!="):
                 return self._differs(predicate)
             case Length(path=path, operator="!=", value=value):
@@ -143,15 +139,13 @@ class _Compiler:
     def _strictly(condition: Sql, strict: bool) -> Sql:
         return fill("coalesce({}, false)", condition) if strict else fill("({})", condition)
 
-    def _atom(self, predicate: Comparison | In | Between | Text | Length | Quantified) -> Sql:
+    def _atom(self, predicate: Comparison | In | Text | Length | Quantified) -> Sql:
         place = place_of(predicate.path, self._scope)
         match predicate:
             case Comparison(operator=operator, value=value, reading=reading):
                 return place.test(reading, lambda operand: operand.compare(operator, value))
             case In(values=values, reading=reading):
                 return place.test(reading, lambda operand: operand.among(values))
-            case Between(low=low, high=high, reading=reading):
-                return place.test(reading, lambda operand: operand.between(low, high))
             case Text(operator=text_operator, value=text, fold=folded):
                 return place.test("text", lambda operand: operand.text(text_operator, text, folded=folded))
             case Length():
@@ -160,7 +154,7 @@ class _Compiler:
                 return self._quantified(predicate, place)
 
     def _differs(self, predicate: Comparison) -> Sql:
-        """Not equal: null and unlike values included."""
+        """Not equal, which null and unlike values are."""
         place = place_of(predicate.path, self._scope)
         operand = place.typed(predicate.reading) if place.complete else None
         plain = None if operand is None else operand.differs(predicate.value)
@@ -211,7 +205,7 @@ class _Compiler:
 
 
 _EXACT = 2**53
-"""Up to here every whole number is a double."""
+"""All whole numbers up to this one are doubles."""
 
 
 def compile_order(order: Order, scope: Scope) -> Sql:
@@ -221,7 +215,7 @@ def compile_order(order: Order, scope: Scope) -> Sql:
 
 
 def sort_values(order: Order, scope: Scope) -> list[Sql]:
-    """What to sort by; NULL for null and for what is unlike."""
+    """The values to sort by; NULL for null and unlike values."""
     place = place_of(order.path, scope)
     if order.reading is not None and place.complete and (typed := place.typed(order.reading)) is not None:
         return [typed.sql]
@@ -248,15 +242,15 @@ def _any(place: JsonPlace) -> list[Sql]:
 
 
 def _numbers(place: JsonPlace, *, special: bool) -> list[Sql]:
-    taken = fill(f"{{}} IN {NUMBERS}", place.type)
+    matching = fill(f"{{}} IN {NUMBERS}", place.type)
     if special:
-        taken = fill(f"({{}} OR ({{}} = 'VARCHAR' AND {{}} IN {SPECIAL}))", taken, place.type, place.text)
-    text = fill("CASE WHEN {} THEN {} END", taken, place.text)
+        matching = fill(f"({{}} OR ({{}} = 'VARCHAR' AND {{}} IN {SPECIAL}))", matching, place.type, place.text)
+    text = fill("CASE WHEN {} THEN {} END", matching, place.text)
     return [fill("TRY_CAST({} AS DOUBLE)", text), let(text, "found", _tie)]
 
 
 def _tie(text: Sql) -> Sql:
-    """Tells numbers apart whose doubles are equal; the infinities lie beyond all others."""
+    """Orders numbers whose doubles are equal. The infinities are less and greater than all others."""
     double = fill("TRY_CAST({} AS DOUBLE)", text)
     return fill(
         f"CASE WHEN isnan({{}}) OR abs({{}}) < {_EXACT} THEN NULL WHEN {{}} THEN {{}} "

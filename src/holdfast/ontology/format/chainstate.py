@@ -1,19 +1,19 @@
-"""Ledger: all that the chain says as of one commit and that the next manifest must say again. Pure.
+"""Ledger: everything that the chain says as of one commit and that the next manifest must repeat. Pure.
 
-It comes from one manifest of ours (and the ``base`` that it names), goes forward over later manifests, plain ones
-included, and gives the ``Summary`` of the next manifest. So a session that has a ledger composes a manifest without
+It is read from one manifest of ours (and the ``base`` that it names), brought forward over later manifests, including
+plain ones, and gives the ``Summary`` of the next manifest. So a session with a ledger composes a manifest without
 reading anything, whatever the length of the history.
 
 Manifests of a plain writer have no lives and no schema map. Its drops and migrations are commits too:
 
 * A drop is a commit without files. ``dropped.json`` then names the type, the commit and whether its rows are purged,
-  until the type is registered again. The writer's own note in the manifest stays: ``{"operation": "schema_drop",
-  "affected_types": "[{kind, type_name}, ...]"}``. A drop that ``dropped.json`` does not have (it was cleared, or is not
-  written yet) counts as a purge, because this writer drops types with rows only so.
+  until the type is registered again. The manifest keeps the writer's own note: ``{"operation": "schema_drop",
+  "affected_types": "[{kind, type_name}, ...]"}``. A drop that ``dropped.json`` lacks (it was cleared, or is not written
+  yet) counts as a purge, because this writer drops types with rows only with a purge.
 * A migration is a commit whose files, or whose note ``{"kind": "migration", "migrated_types": [...]}``, have a later
-  version than the chain knows of. The schema itself is in ``versions/``, which is written after the head.
+  version than the chain knows. The schema itself is in ``versions/``, which is written after the head.
 
-Both count from their commit on, like those of our own manifests.
+Both apply from their commit on, like those of our own manifests.
 """
 
 import json
@@ -58,7 +58,7 @@ class Ledger:
     recent: tuple[FileRef, ...] = ()
     """The files of all commits after ``base``."""
     stats: Mapping[str, FileStats] = field(default_factory=dict)
-    """Their statistics, by path."""
+    """Statistics of ``recent``, by path."""
     heads: Mapping[TypeId, TypeHead] = field(default_factory=dict)
     schemas: Mapping[TypeId, SchemaRef] = field(default_factory=dict)
     lives: Mapping[TypeId, tuple[Life, ...]] = field(default_factory=dict)
@@ -87,28 +87,28 @@ class Ledger:
         return ref.generation if ref is not None else ended[-1].end + 1 if ended else 0
 
     def life_at(self, type_id: TypeId, commit_id: int) -> Life | None:
-        """The life that the type had then, if it has ended since."""
+        """The life that the type had at a commit, if it has ended since."""
         ended = self.lives.get(type_id, ())
         return next((life for life in ended if life.generation <= commit_id < life.end), None)
 
     def purged(self, type_id: TypeId, commit_id: int) -> bool:
-        """Whether the rows that the type had then were purged."""
+        """Whether the rows that the type had at a commit were purged."""
         life = self.life_at(type_id, commit_id)
         return life is not None and life.purged
 
 
 def fate(ledger: Ledger, name: str) -> NotFound | None:
-    """Why a type that existed has no rows now; None if it never existed or still does."""
+    """The error for a type that was dropped; None if it never existed, or exists."""
     ended = {each: lives[-1] for each, lives in ledger.lives.items() if lives and name in (each.name, each.label)}
     if not ended or any(name in (each.name, each.label) for each in (*ledger.heads, *ledger.schemas)):
         return None
     type_id, life = max(ended.items(), key=lambda item: item[1].end)
     if life.purged:
-        said = f"commit {life.end} dropped {type_id.name}, and its rows were purged from all of history"
-        return NotFound(said, remedy="who and why is in the commit that ordered it: see holdfast onto commits")
+        message = f"commit {life.end} dropped {type_id.name}, and its rows were purged from all of history"
+        return NotFound(message, remedy="holdfast onto commits shows the commit, with its author and reason")
     return NotFound(
         f"commit {life.end} dropped {type_id.name}",
-        remedy=f"ask as of an earlier moment, such as commit {life.end - 1}",
+        remedy=f"read it as of an earlier moment, such as commit {life.end - 1}",
     )
 
 
@@ -116,7 +116,7 @@ EMPTY = Ledger()
 
 
 def opened(manifest: Manifest, base: Manifest | None) -> Ledger:
-    """The ledger as of a manifest of ours; ``base`` is the manifest that it names, unless it is full itself."""
+    """The ledger as of a manifest of ours. ``base`` is the manifest that it names; a full one needs none."""
     summary = manifest.summary
     check(summary is not None, f"{manifest.path}: a plain manifest has no summary")
     if summary is None or summary.full:
@@ -131,7 +131,7 @@ def opened(manifest: Manifest, base: Manifest | None) -> Ledger:
 
 
 def followed(ledger: Ledger, manifest: Manifest, dropped: Dropped = NOTHING_DROPPED) -> Ledger:
-    """The ledger one commit later, ours or a plain writer's; ``dropped`` has the types that plain writers dropped."""
+    """The ledger after one more commit, ours or a plain writer's. ``dropped``: the types that plain writers dropped."""
     check(manifest.parent == ledger.place, f"{manifest.path}: its parent is not {ledger.place}")
     if manifest.summary is not None:
         return _overlaid(ledger, manifest)
@@ -168,7 +168,7 @@ def next_summary(
     redacted: Place | None = None,
     sinks: Mapping[str, Position] | None = None,
 ) -> Summary:
-    """Our fields of the next manifest, for these files and ``dropped`` types (and whether they are purged)."""
+    """Our fields of the next manifest, with these files and ``dropped`` types (and whether each is purged)."""
     commit_id = ledger.commit_id + 1
     heads: dict[TypeId, TypeHead | None] = dict(ledger.heads)
     schemas: dict[TypeId, SchemaRef | None] = dict(ledger.schemas)
@@ -190,7 +190,8 @@ def next_summary(
     since = 0 if ledger.base is None else ledger.base.commit_id
     positions = {**ledger.sinks, **(sinks or {})}
     emptied = {ref.path for ref in ledger.recent if (dropped or {}).get(ref.type_id)}
-    known = {path: each for path, each in ledger.stats.items() if path not in emptied}  # keys are among them
+    known = {path: each for path, each in ledger.stats.items() if path not in emptied}  # they contain keys
+    known |= {path: each.short() for path, each in (stats or {}).items()}
     full = commit_id % FULL_EVERY == 0 or ledger.foreign or len(recent) > RECENT_LIMIT
     return Summary(
         attempt_id=attempt_id,
@@ -198,7 +199,7 @@ def next_summary(
         base=ledger.base,
         skips=ledger.spine,
         recent=recent,
-        stats={**known, **{path: each.short() for path, each in (stats or {}).items()}},
+        recent_stats=tuple(known.get(ref.path) for ref in recent),
         type_heads=_live(heads) if full else {each: heads.get(each) for each in changed},
         schemas=_live(schemas) if full else {each: schemas.get(each) for each in changed},
         outbox_before=ledger.outbox,
@@ -209,7 +210,7 @@ def next_summary(
 
 
 def ended(ledger: Ledger, type_id: TypeId, *, purged: bool) -> tuple[Life, ...]:
-    """The lives of a type after the next commit drops it. With ``purged`` the earlier ones are purged too."""
+    """The lives of a type after the next commit drops it. With ``purged`` earlier lives are purged, too."""
     before, ref = ledger.lives.get(type_id, ()), ledger.schemas.get(type_id)
     version_id = ref.version_id if ref is not None else before[-1].version_id if before else 0
     live = ref is not None or ledger.head_of(type_id).files > 0
@@ -218,7 +219,7 @@ def ended(ledger: Ledger, type_id: TypeId, *, purged: bool) -> tuple[Life, ...]:
 
 
 def next_spine(spine: Iterable[Place], latest: Place) -> tuple[Place, ...]:
-    """Of every power of two the latest commit up to ``latest`` that it divides, newest first."""
+    """For every power of two the latest commit up to ``latest`` that it divides, newest first."""
     known = {place.commit_id: place for place in (*spine, latest)}
     found: dict[int, Place] = {}
     step = 1
@@ -231,7 +232,7 @@ def next_spine(spine: Iterable[Place], latest: Place) -> tuple[Place, ...]:
 
 
 def nearest(manifest: Manifest, commit_id: int) -> Place | None:
-    """The earliest manifest that this one points to and that is not before ``commit_id``."""
+    """The earliest manifest that this one points to, from ``commit_id`` on."""
     skips = manifest.summary.skips if manifest.summary is not None else ()
     parent = () if manifest.parent is None else (manifest.parent,)
     return min((place for place in (*skips, *parent) if place.commit_id >= commit_id), default=None)
@@ -276,8 +277,8 @@ def _overlaid(below: Ledger, manifest: Manifest) -> Ledger:
 
 
 def dropped_types(manifest: Manifest, dropped: Dropped) -> Mapping[TypeId, bool]:
-    """The types that a plain writer's commit ends, and whether they are purged."""
-    found = dict.fromkeys(_noted_drops(manifest), True)
+    """The types that a plain writer's commit drops, and whether they are purged."""
+    found = dict.fromkeys(_drops_in_note(manifest), True)
     for kind, types in dropped.types.items():
         for name, record in types.items():
             if record.commit_id == manifest.commit_id:
@@ -286,9 +287,12 @@ def dropped_types(manifest: Manifest, dropped: Dropped) -> Mapping[TypeId, bool]
 
 
 def migrated_types(manifest: Manifest, schemas: Mapping[TypeId, SchemaRef]) -> Mapping[TypeId, SchemaRef]:
-    """The types of ``schemas`` that have a later version by a plain writer's commit."""
+    """The types of ``schemas`` that a plain writer's commit migrates, with their new version."""
     versions: dict[TypeId, int] = {}
-    for each, version in (*((entry.type_id, entry.schema_version_id) for entry in manifest.files), *_noted(manifest)):
+    for each, version in (
+        *((entry.type_id, entry.schema_version_id) for entry in manifest.files),
+        *_versions_in_note(manifest),
+    ):
         versions[each] = max(version, versions.get(each, 0))
     return {
         each: ref._replace(version_id=versions[each], hash="", since=manifest.commit_id)
@@ -297,7 +301,7 @@ def migrated_types(manifest: Manifest, schemas: Mapping[TypeId, SchemaRef]) -> M
     }
 
 
-def _noted_drops(manifest: Manifest) -> Iterator[TypeId]:
+def _drops_in_note(manifest: Manifest) -> Iterator[TypeId]:
     if manifest.files or manifest.metadata.get("operation") != "schema_drop":
         return
     try:
@@ -309,7 +313,7 @@ def _noted_drops(manifest: Manifest) -> Iterator[TypeId]:
             yield checked_type_id(each["kind"], str(each.get("type_name")))
 
 
-def _noted(manifest: Manifest) -> Iterator[tuple[TypeId, int]]:
+def _versions_in_note(manifest: Manifest) -> Iterator[tuple[TypeId, int]]:
     if manifest.metadata.get("kind") != "migration":
         return
     for each in _documents(manifest.metadata.get("migrated_types")):

@@ -1,43 +1,47 @@
 """Manifests as documents: parse, compose, invariants. Pure.
 
-A manifest has the fields of the specification. Ours carry more, so that readers need not walk a long chain:
+A manifest has the fields of the specification. Ours have more (``Summary``), so that readers need not walk a long
+chain:
 
 * ``attempt_id``   128 bits: distinguishes two writers that drew the same eight characters for their key;
-* ``skips``        ``[[commit_id, path], ...]``: of every power of two, the latest earlier commit that it divides. Any
-  ancestor is reached in O(log n) reads;
+* ``skips``        ``[[commit_id, path], ...]``: for every power of two the latest earlier commit that it divides, so
+  that any ancestor is reached in O(log n) reads;
 * ``base``         the latest earlier manifest that is ``full``, or null;
 * ``recent``       ``[[commit_id, kind, type, path], ...]``: the files of all commits after ``base``, this one included;
 * ``recent_stats`` rows, bytes and key range of each of them, or null; ``files`` have the same and more, as ``stats``;
-* ``type_heads``   per type ``[last commit, files, digest]``; the digest folds the type's whole list of files, so a list
-  from an index or a checkpoint, which may lie, is proved or refuted without another read;
+* ``type_heads``   per type ``[last commit, files, digest]``; the digest folds the list of all files of the type, so a
+  list from an index or a checkpoint is proved or refuted without another read;
 * ``schemas``      per kind and type ``[schema_version_id, hash, generation, since]``, as of this commit;
 * ``registered``   the schema documents that this commit introduces;
 * ``outbox``       messages to send once this commit is on the chain, as documents that are not interpreted here;
-* ``outbox_before``  the latest earlier manifest that has one;
+* ``outbox_before``  the latest earlier manifest that has an outbox;
 * ``lives``        per kind and type ``[[generation, end, purged, schema_version_id], ...]``: its lives that have ended;
-* ``redacts``      of a commit that destroys payload: of which type, which identity, up to which commit;
-* ``redacted``     the latest commit of that sort, this one included;
-* ``sinks``        per source of batches ``[last batch, commit]``: a batch that comes again is known by it.
+* ``redacts``      the payload that this commit orders to be destroyed: a type, an identity, a span of commits;
+* ``redacted``     the latest commit with ``redacts``, this one included;
+* ``sinks``        per source of batches ``[last batch, commit]``, so that a repeated batch is recognized.
 
-A ``full`` manifest has the whole of ``type_heads``, ``schemas``, ``lives`` and ``sinks``, any other only what changed
-since ``base`` (null: gone). The manifest of a plain writer has none of these; a reader walks past it to the next that
-does.
+A ``full`` manifest has all of ``type_heads``, ``schemas``, ``lives`` and ``sinks``, any other what changed since
+``base`` (null: removed). A plain writer's manifest has none of these fields.
 
-A generation is the commit that gave a type its present life: files of earlier commits are not this type's any more.
+A generation is the commit that began a type's present life. Files of earlier commits do not belong to this life.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Strict
 
 from holdfast.base import codec
 from holdfast.base.clock import parse_iso
-from holdfast.base.codec import Document
+from holdfast.base.codec import MALFORMED, Document
 from holdfast.base.errors import Corrupt
-from holdfast.ontology.format.stats import FileStats, parse_stats
+from holdfast.base.record import UNLESS_EMPTY, ControlRecord, Record
+from holdfast.ontology.format.stats import FileStats, Stats
 from holdfast.ontology.types.refs import (
     KINDS,
     FileRef,
+    Kind,
     Life,
     Place,
     Position,
@@ -47,94 +51,131 @@ from holdfast.ontology.types.refs import (
     file_refs,
     file_row,
     type_id,
-    whole,
 )
 
-FORMAT = "holdfast.ontology.manifest"
-VERSION = 1
+V = TypeVar("V")
+REDACTS = "redacts"
+
+Text = Annotated[str, BeforeValidator(lambda value: "" if value is None else str(value))]
+"""Text that a plain writer may leave out."""
 
 
-@dataclass(frozen=True, slots=True)
-class FileEntry:
+def _checked_time(text: str) -> str:
+    if text:
+        parse_iso(text)
+    return text
+
+
+def _file_refs(rows: Any) -> tuple[FileRef, ...]:
+    try:
+        return file_refs(rows)
+    except MALFORMED as error:
+        raise ValueError("not a list of files") from error
+
+
+def _by_type(value: Any) -> Any:
+    """``{"entity/Customer": x}`` or ``{"entity": {"Customer": x}}`` as ``{TypeId: x}``."""
+    try:
+        if all("/" in label for label in value):
+            return {type_id(*label.split("/", 1)): each for label, each in value.items()}
+        return {type_id(kind, name): each for kind, types in value.items() for name, each in types.items()}
+    except MALFORMED as error:
+        raise ValueError("not a mapping by types") from error
+
+
+def _by_label(found: Mapping[TypeId, V]) -> dict[str, V]:
+    return {each.label: value for each, value in found.items()}
+
+
+def _by_kind(found: Mapping[TypeId, V]) -> dict[str, dict[str, V]]:
+    return {kind: {each.name: value for each, value in found.items() if each.kind == kind} for kind in KINDS}
+
+
+@dataclass(frozen=True)
+class FileEntry(Record):
     """One data file, as a manifest describes it."""
 
-    type_id: TypeId
+    kind: Kind
+    type_name: str
     path: str
-    row_count: int
+    row_count: int = 0
+    schema_version_id: Annotated[int, BeforeValidator(lambda value: value or 1)] = 1
+    content_sha256: Text = ""
+    stats: Annotated[Stats, UNLESS_EMPTY] = None
+
+    @property
+    def type_id(self) -> TypeId:
+        return TypeId(self.kind, self.type_name)
+
+
+@dataclass(frozen=True)
+class Registered(Record):
+    """A schema that a commit introduces, as a whole: all schema objects can be derived from the chain."""
+
+    kind: Kind
+    type_name: str
     schema_version_id: int
-    content_sha256: str
-    stats: FileStats | None = None
-
-    def document(self) -> Document:
-        document: Document = {
-            "kind": self.type_id.kind,
-            "type_name": self.type_id.name,
-            "path": self.path,
-            "row_count": self.row_count,
-            "schema_version_id": self.schema_version_id,
-            "content_sha256": self.content_sha256,
-        }
-        if self.stats is not None:
-            document["stats"] = self.stats.document()
-        return document
-
-
-@dataclass(frozen=True, slots=True)
-class Registered:
-    """A schema that a commit introduces: the whole document, so that everything else can be derived from the chain."""
-
-    type_id: TypeId
-    ref: SchemaRef
+    schema_hash: str
+    generation: int
+    since: int
     schema: Document
-    reason: str = "register"
+    reason: Text = "register"
 
-    def document(self) -> Document:
-        return {
-            "kind": self.type_id.kind,
-            "type_name": self.type_id.name,
-            "schema_version_id": self.ref.version_id,
-            "schema_hash": self.ref.hash,
-            "generation": self.ref.generation,
-            "since": self.ref.since,
-            "schema": self.schema,
-            "reason": self.reason,
-        }
+    @property
+    def type_id(self) -> TypeId:
+        return TypeId(self.kind, self.type_name)
+
+    @property
+    def ref(self) -> SchemaRef:
+        return SchemaRef(self.schema_version_id, self.schema_hash, self.generation, self.since)
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
+@dataclass(frozen=True)
+class Summary(ControlRecord):
     """The fields that our manifests have beyond the specification."""
 
+    WHAT = "a manifest"
+    FORMAT = "holdfast.ontology.manifest"
     attempt_id: str
     full: bool
     base: Place | None
     skips: tuple[Place, ...]
-    recent: tuple[FileRef, ...]
-    type_heads: Mapping[TypeId, TypeHead | None]
-    schemas: Mapping[TypeId, SchemaRef | None]
-    stats: Mapping[str, FileStats] = field(default_factory=dict)
-    """Of the recent files, by path; without columns."""
-    outbox_before: Place | None = None
-    lives: Mapping[TypeId, tuple[Life, ...]] = field(default_factory=dict)
-    redacted: Place | None = None
-    sinks: Mapping[str, Position] = field(default_factory=dict)
+    recent: Annotated[
+        tuple[FileRef, ...], BeforeValidator(_file_refs), PlainSerializer(lambda refs: list(map(file_row, refs)))
+    ]
+    type_heads: Annotated[Mapping[TypeId, TypeHead | None], BeforeValidator(_by_type), PlainSerializer(_by_label)]
+    schemas: Annotated[Mapping[TypeId, SchemaRef | None], BeforeValidator(_by_type), PlainSerializer(_by_kind)]
+    recent_stats: tuple[Stats, ...] = ()
+    """Of the recent files, in their order; without columns."""
+    outbox_before: Annotated[Place | None, UNLESS_EMPTY] = None
+    lives: Annotated[
+        Mapping[TypeId, tuple[Life, ...]], BeforeValidator(_by_type), PlainSerializer(_by_kind), UNLESS_EMPTY
+    ] = field(default_factory=dict)
+    redacted: Annotated[Place | None, UNLESS_EMPTY] = None
+    sinks: Annotated[Mapping[str, Position], UNLESS_EMPTY] = field(default_factory=dict)
+
+    @property
+    def stats(self) -> dict[str, FileStats]:
+        """The statistics of recent files, by path."""
+        pairs = zip(self.recent, self.recent_stats, strict=False)
+        return {ref.path: each for ref, each in pairs if each is not None}
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    commit_id: int
-    path: str
-    parent: Place | None
-    created_at: str
+@dataclass(frozen=True)
+class Manifest(Record):
+    WHAT = "a manifest"
+    commit_id: Annotated[int, Strict()]
+    path: Annotated[str, Field(exclude=True)]
+    parent: Annotated[Place | None, Field(exclude=True)]
+    created_at: Annotated[Text, AfterValidator(_checked_time)]
     """Empty if a plain writer has left it out."""
-    runtime_id: str
-    metadata: Mapping[str, Any]
+    runtime_id: Text
+    metadata: Annotated[Mapping[str, Any], BeforeValidator(lambda value: value if isinstance(value, Mapping) else {})]
     files: tuple[FileEntry, ...]
-    registered: tuple[Registered, ...] = ()
-    summary: Summary | None = None
+    registered: Annotated[tuple[Registered, ...], UNLESS_EMPTY] = ()
+    summary: Annotated[Summary | None, Field(exclude=True)] = None
     """None for a plain writer's."""
-    extra: Mapping[str, Any] = field(default_factory=dict)
-    outbox: tuple[Document, ...] = ()
+    outbox: Annotated[tuple[Document, ...], UNLESS_EMPTY] = ()
 
     @property
     def place(self) -> Place:
@@ -146,7 +187,7 @@ class Manifest:
 
     @property
     def created_ns(self) -> int:
-        """0 where the manifest does not say."""
+        """0 if the manifest does not say."""
         return parse_iso(self.created_at) if self.created_at else 0
 
     @property
@@ -155,30 +196,37 @@ class Manifest:
 
 
 def well_formed(manifest: Manifest) -> str | None:
-    """What is wrong with a manifest, in a few words; None if nothing is."""
+    """What is wrong with a manifest; None if nothing is."""
     if manifest.commit_id < 1:
         return f"commit id {manifest.commit_id} is not positive"
     if manifest.parent is None and manifest.commit_id != 1:
         return f"commit {manifest.commit_id} has no parent"
     if manifest.parent is not None and manifest.parent.commit_id != manifest.commit_id - 1:
         return f"the parent of commit {manifest.commit_id} is {manifest.parent.commit_id}"
-    if len(types := [entry.type_id for entry in manifest.files]) != len(set(types)):
+    if len(manifest.touched) != len(manifest.files):
         return "a type has two files"
     summary = manifest.summary
     if summary is not None:
-        behind = (*summary.skips, *(each for each in (summary.base, summary.outbox_before) if each is not None))
-        if any(place.commit_id >= manifest.commit_id for place in behind):
+        earlier: Iterable[Place | None] = (*summary.skips, summary.base, summary.outbox_before)
+        if any(place is not None and place.commit_id >= manifest.commit_id for place in earlier):
             return "it points forward"
     return None
 
 
 def parse(body: bytes, path: str) -> Manifest:
-    """The manifest under ``path``; ``Corrupt`` if it is none."""
-    document = codec.decode(body, key=path)
-    try:
-        manifest = _parse(document, path)
-    except codec.MALFORMED as error:
-        raise Corrupt(f"{path}: not a manifest ({error!r})") from error
+    """The manifest under ``path``; ``Corrupt`` if it is not a manifest."""
+    document, summary = codec.decode(body, key=path), None
+    if document.get("format") == Summary.FORMAT:
+        codec.expect(document, format_name=Summary.FORMAT, newest=Summary.VERSION, key=path)
+        summary = Summary.parse(document, key=path)
+        document, summary = summary.extra, replace(summary, extra={})
+    written = {"created_at": "", "runtime_id": "", "metadata": {}, **document}
+    parent_id, parent_path = (written.pop(name, None) for name in ("parent_commit_id", "parent_manifest_path"))
+    for name in ("format", "version"):
+        written.pop(name, None)
+    # A plain writer's first commit may name commit 0 as its parent, which has no manifest.
+    parent = None if parent_path is None else (parent_id, parent_path)
+    manifest = replace(Manifest.parse({**written, "path": path, "parent": parent}, key=path), summary=summary)
     if (fault := well_formed(manifest)) is not None:
         raise Corrupt(f"{path}: {fault}")
     return manifest
@@ -187,162 +235,11 @@ def parse(body: bytes, path: str) -> Manifest:
 def compose(manifest: Manifest) -> bytes:
     if (fault := well_formed(manifest)) is not None:
         raise Corrupt(f"{manifest.path}: {fault}")
-    parent = manifest.parent
-    document: Document = {
-        **manifest.extra,
-        "commit_id": manifest.commit_id,
-        "parent_commit_id": parent.commit_id if parent is not None else None,
-        "parent_manifest_path": parent.path if parent is not None else None,
-        "created_at": manifest.created_at,
-        "runtime_id": manifest.runtime_id,
-        "metadata": dict(manifest.metadata),
-        "files": [entry.document() for entry in manifest.files],
-    }
-    if manifest.registered:
-        document["registered"] = [each.document() for each in manifest.registered]
-    if manifest.outbox:
-        document["outbox"] = list(manifest.outbox)
-    if manifest.summary is not None:
-        document |= _summary_document(manifest.summary)
+    parent, summary = manifest.parent, manifest.summary
+    document = manifest.document(
+        parent_commit_id=parent.commit_id if parent is not None else None,
+        parent_manifest_path=parent.path if parent is not None else None,
+    )
+    if summary is not None:
+        document |= summary.document(format=summary.FORMAT, version=summary.VERSION)
     return codec.encode(document)
-
-
-_KNOWN = {
-    "commit_id",
-    "parent_commit_id",
-    "parent_manifest_path",
-    "created_at",
-    "runtime_id",
-    "metadata",
-    "files",
-    "registered",
-    "format",
-    "version",
-    "attempt_id",
-    "full",
-    "base",
-    "skips",
-    "recent",
-    "recent_stats",
-    "type_heads",
-    "schemas",
-    "outbox",
-    "outbox_before",
-    "lives",
-    "redacted",
-    "sinks",
-}
-REDACTS = "redacts"
-
-
-def _parse(document: Document, path: str) -> Manifest:
-    commit_id = whole(document["commit_id"])
-    parent_path = document.get("parent_manifest_path")
-    parent_id = document.get("parent_commit_id")
-    created_at = document.get("created_at") or ""
-    metadata = document.get("metadata") or {}
-    if created_at:
-        parse_iso(created_at)
-    return Manifest(
-        commit_id=commit_id,
-        path=path,
-        # A plain writer's first commit may name commit 0 as its parent, which has no manifest.
-        parent=Place(whole(parent_id), str(parent_path)) if parent_path is not None else None,
-        created_at=created_at,
-        runtime_id=str(document.get("runtime_id", "")),
-        metadata=metadata if isinstance(metadata, Mapping) else {},
-        files=tuple(map(_parse_file, document["files"])),
-        registered=tuple(map(_parse_registered, document.get("registered", ()))),
-        summary=_parse_summary(document, path),
-        extra={name: value for name, value in document.items() if name not in _KNOWN},
-        outbox=tuple(document.get("outbox", ())),
-    )
-
-
-def _parse_file(entry: Document) -> FileEntry:
-    return FileEntry(
-        type_id=type_id(entry["kind"], entry["type_name"]),
-        path=str(entry["path"]),
-        row_count=int(entry.get("row_count", 0)),
-        schema_version_id=int(entry.get("schema_version_id") or 1),
-        content_sha256=str(entry.get("content_sha256", "")),
-        stats=parse_stats(entry.get("stats")),
-    )
-
-
-def _parse_registered(each: Document) -> Registered:
-    ref = _parse_ref([each[name] for name in ("schema_version_id", "schema_hash", "generation", "since")])
-    return Registered(type_id(each["kind"], each["type_name"]), ref, dict(each["schema"]), str(each.get("reason", "")))
-
-
-def _parse_summary(document: Document, path: str) -> Summary | None:
-    if document.get("format") != FORMAT:
-        return None
-    codec.expect(document, format_name=FORMAT, newest=VERSION, key=path)
-    base, outbox_before = document["base"], document.get("outbox_before")
-    schemas = document["schemas"]
-    recent = file_refs(document["recent"])
-    stats = zip(recent, map(parse_stats, document.get("recent_stats") or ()), strict=False)
-    return Summary(
-        attempt_id=str(document["attempt_id"]),
-        full=bool(document["full"]),
-        base=_parse_place(base),
-        skips=tuple(Place(int(number), str(at)) for number, at in document["skips"]),
-        recent=recent,
-        stats={ref.path: each for ref, each in stats if each is not None},
-        type_heads={
-            type_id(*label.split("/", 1)): TypeHead(int(value[0]), int(value[1]), str(value[2])) if value else None
-            for label, value in document["type_heads"].items()
-        },
-        schemas={
-            type_id(kind, name): _parse_ref(value) if value else None
-            for kind, types in schemas.items()
-            for name, value in types.items()
-        },
-        outbox_before=Place(int(outbox_before[0]), str(outbox_before[1])) if outbox_before is not None else None,
-        lives={
-            type_id(kind, name): tuple(Life(int(a), int(b), bool(c), int(d)) for a, b, c, d in listed)
-            for kind, types in document.get("lives", {}).items()
-            for name, listed in types.items()
-        },
-        redacted=_parse_place(document.get("redacted")),
-        sinks={str(name): Position(int(a), int(b)) for name, (a, b) in document.get("sinks", {}).items()},
-    )
-
-
-def _parse_place(value: list[Any] | None) -> Place | None:
-    return Place(int(value[0]), str(value[1])) if value is not None else None
-
-
-def _parse_ref(value: list[Any]) -> SchemaRef:
-    version_id, digest, generation, since = value
-    return SchemaRef(int(version_id), str(digest), int(generation), int(since))
-
-
-def _summary_document(summary: Summary) -> Document:
-    schemas: dict[str, dict[str, list[Any] | None]] = {kind: {} for kind in KINDS}
-    for each, ref in summary.schemas.items():
-        schemas[each.kind][each.name] = list(ref) if ref is not None else None
-    lives: dict[str, dict[str, list[Any]]] = {}
-    for each, listed in summary.lives.items():
-        lives.setdefault(each.kind, {})[each.name] = [list(life) for life in listed]
-    return {
-        "format": FORMAT,
-        "version": VERSION,
-        "attempt_id": summary.attempt_id,
-        "full": summary.full,
-        "base": list(summary.base) if summary.base is not None else None,
-        "skips": [list(place) for place in summary.skips],
-        "recent": [file_row(ref) for ref in summary.recent],
-        "recent_stats": [
-            summary.stats[ref.path].document() if ref.path in summary.stats else None for ref in summary.recent
-        ],
-        "type_heads": {
-            each.label: list(head) if head is not None else None for each, head in summary.type_heads.items()
-        },
-        "schemas": schemas,
-        **({} if summary.outbox_before is None else {"outbox_before": list(summary.outbox_before)}),
-        **({"lives": lives} if lives else {}),
-        **({"redacted": list(summary.redacted)} if summary.redacted is not None else {}),
-        **({"sinks": {name: list(each) for name, each in sorted(summary.sinks.items())}} if summary.sinks else {}),
-    }

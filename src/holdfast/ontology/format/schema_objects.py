@@ -26,7 +26,7 @@ class Types(Record):
     relations: Names = frozenset()
     updated_at: str = ""
     schemas_commit: Annotated[Any, Field(exclude_if=lambda value: value is None)] = None
-    """Our field: the last commit up to which the schema objects were derived from the chain."""
+    """Our field: the commit up to which the schema objects were derived from the chain."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def _in_order(listed: list[SchemaVersion]) -> list[SchemaVersion]:
 
 @dataclass(frozen=True)
 class Versions(Record):
-    """``meta/schema/versions/{kind}/{Type}.json``: every schema that a type ever had, oldest first."""
+    """``meta/schema/versions/{kind}/{Type}.json``: all schemas of a type, oldest first."""
 
     WHAT = "a list of schema versions"
     kind: Annotated[str, Field(alias="type_kind")] = ""
@@ -99,16 +99,16 @@ class DroppedType(Record):
     updated_at: str = ""
 
 
-Gone = Mapping[str, Annotated[DroppedType, *_part(DroppedType)]]
+DroppedByName = Mapping[str, Annotated[DroppedType, *_part(DroppedType)]]
 
 
 @dataclass(frozen=True)
 class Dropped(Record):
-    """``meta/schema/dropped.json``: types that are gone, since which commit, and whether their rows are."""
+    """``meta/schema/dropped.json``: dropped types, the commits that dropped them, and whether they were purged."""
 
     WHAT = "a list of dropped types"
-    entity: Gone = field(default_factory=dict)
-    relation: Gone = field(default_factory=dict)
+    entity: DroppedByName = field(default_factory=dict)
+    relation: DroppedByName = field(default_factory=dict)
     updated_at: str = ""
 
     @property

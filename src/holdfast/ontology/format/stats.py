@@ -1,100 +1,86 @@
 """Statistics of a data file: rows, bytes, ranges of keys and of some columns, and a sketch of the keys. Pure.
 
-Kept beside a file's name in manifests and indexes, so that files without matching rows are not fetched. ``footer``
-takes them from the file when it is written. A bound that is None is unknown. Texts are cut short: a lower bound stays
-one when it is cut, an upper bound does not, and is left out. What is missing or malformed counts as unknown: statistics
-only save work.
+They are kept beside a file's name in manifests and indexes, so that files without matching rows are not fetched.
+``footer`` takes them from the file when it is written. A bound that is None is unknown. Long texts are cut: a lower
+bound remains one when it is cut, an upper bound does not, and is left out. Missing and malformed statistics count as
+unknown, since statistics only save work.
 
-Commits touch keys at random, so ranges of keys exclude few of many small files. A sketch does: a Bloom filter of one
-byte per row that never denies a key that is there, and has about 2 % false positives. Files of more than ``ROWS_MAX``
-rows have none: they are few, and most keys are in them. The bits of a key come from the first 8 bytes of its BLAKE2b
-digest, little endian: with the low half ``a`` and the high half ``b`` (made odd), bit ``(a + i * b) mod 2^32 mod size``
-for i from 0 to 4; bit n is bit ``n mod 8`` of byte ``n // 8``.
+Commits touch keys at random, so ranges of keys exclude few of many small files. A sketch excludes most: a Bloom filter
+of one byte per row with about 2 % false positives. Files of more than ``ROWS_MAX`` rows have none: they are few, and
+most keys are in them. The bits of a key come from the first 8 bytes of its BLAKE2b digest, little endian: with the low
+half ``a`` and the high half ``b`` (made odd), bit ``(a + i * b) mod 2^32 mod size`` for i from 0 to 4; bit n is bit
+``n mod 8`` of byte ``n // 8``.
 """
 
 import base64
+import binascii
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
+from pydantic import BeforeValidator, Field, PlainSerializer, ValidationError, WrapValidator
 
-from holdfast.base import codec
-from holdfast.base.codec import Document
+from holdfast.base.record import UNLESS_EMPTY, Record
 
 Bound = str | int | float | bool | None
-_PLAIN = (str, int, float, type(None))
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """The least and the greatest value of a column, and how many of its rows are null."""
 
     low: Bound
     high: Bound
     nulls: int | None = None
 
-    def document(self) -> list[Any]:
-        return [self.low, self.high] if self.nulls is None else [self.low, self.high, self.nulls]
+
+def _from_base64(value: Any) -> bytes:
+    try:
+        return value if isinstance(value, bytes) else base64.b64decode(value, validate=True)
+    except (TypeError, binascii.Error) as error:
+        raise ValueError("not base64") from error
 
 
-@dataclass(frozen=True, slots=True)
-class FileStats:
+Sketch = Annotated[
+    bytes, BeforeValidator(_from_base64), PlainSerializer(lambda sketch: base64.b64encode(sketch).decode())
+]
+KeyBounds = Annotated[Span, PlainSerializer(lambda span: [span.low, span.high])]
+Bounds = Annotated[Span, PlainSerializer(lambda span: list(span) if span.nulls is not None else [span.low, span.high])]
+
+
+@dataclass(frozen=True)
+class FileStats(Record):
+    WHAT = "statistics"
     rows: int
-    size: int
+    size: Annotated[int, Field(alias="bytes")]
     unique: bool
-    """No identity has two rows in it."""
-    keys: tuple[Span, ...] = ()
-    """Of the identity's columns, in their order."""
-    columns: Mapping[str, Span] = field(default_factory=dict, hash=False)
-    sketches: tuple[bytes, ...] = ()
-    """Of the same columns as ``keys``, which keys they may hold (``sketch_of``); empty for unknown."""
-
-    redacted: int = 0
-    """The latest commit that destroyed payload in it."""
+    """No identity has two rows in the file."""
+    keys: tuple[KeyBounds, ...] = ()
+    """Of the columns of the identity, in their order."""
+    columns: Annotated[Mapping[str, Bounds], UNLESS_EMPTY] = field(default_factory=dict, hash=False)
+    sketches: Annotated[tuple[Sketch, ...], UNLESS_EMPTY] = ()
+    """The keys in the same columns as ``keys`` (``sketch_of``); empty if unknown."""
+    redacted: Annotated[int, UNLESS_EMPTY] = 0
+    """The latest commit that destroyed payload in the file."""
 
     def short(self) -> "FileStats":
         return replace(self, columns={}, sketches=())
 
     def of_keys(self) -> "FileStats":
-        """What is known of the keys alone."""
+        """The statistics of keys alone."""
         return replace(self, columns={})
 
-    def document(self) -> Document:
-        document: Document = {"rows": self.rows, "bytes": self.size, "unique": self.unique}
-        document["keys"] = [[span.low, span.high] for span in self.keys]
-        if any(self.sketches):
-            document["sketches"] = [base64.b64encode(each).decode() for each in self.sketches]
-        if self.columns:
-            document["columns"] = {name: span.document() for name, span in self.columns.items()}
-        if self.redacted:
-            document["redacted"] = self.redacted
-        return document
 
-
-def parse_stats(document: Any) -> FileStats | None:
-    """None if there is nothing, or nothing that can be understood."""
+def _or_unknown(value: Any, validate: Callable[[Any], FileStats | None]) -> FileStats | None:
     try:
-        return FileStats(
-            int(document["rows"]),
-            int(document["bytes"]),
-            document["unique"] is True,
-            tuple(Span(*_bounds(each)) for each in document["keys"]),
-            {str(name): Span(*_bounds(each)) for name, each in document.get("columns", {}).items()},
-            tuple(base64.b64decode(each, validate=True) for each in document.get("sketches", ())),
-            int(document.get("redacted", 0)),
-        )
-    except codec.MALFORMED:
+        return validate(value)
+    except ValidationError:
         return None
 
 
-def _bounds(each: Any) -> list[Any]:
-    low, high, *rest = each
-    plain = isinstance(low, _PLAIN) and isinstance(high, _PLAIN) and (not rest or isinstance(rest[0], _PLAIN))
-    if not plain or len(rest) > 1:
-        raise ValueError("not bounds")
-    return [low, high, *rest]
+Stats = Annotated[FileStats | None, WrapValidator(_or_unknown)]
+"""Statistics in a document; None if there are none, or if they are malformed."""
 
 
 ROWS_MAX = 4096

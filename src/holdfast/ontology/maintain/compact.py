@@ -1,63 +1,57 @@
 """Compaction: many small files of a type into few, beside writers, readers and other compactors.
 
 Plan (pure, from a list of files that the chain proves), merge, write under a key of its own, publish through the index.
-An index is changed in one step, if-match on what was read, and only if the whole list can still be proved. So whatever
-happens in between, a reader either finds the old entries or the new one, and both hold the same rows.
+An index is changed in one write over the version that was read, and only if the whole list can still be proved. So a
+reader finds either the old entries or the new one, and both have the same rows.
 
-* A snapshot never covers the head: the specification's reader would show the head's rows twice.
-* Files of commits are never removed. A superseded snapshot is, when what covers it has stood for ``GRACE_NS`` by the
-  store's own clock; a reader that misses it resolves again.
-* While a redaction of the type is under way nothing is merged: its files have payload that must go, some still. A merge
-  that one overtakes is planned anew.
+* A snapshot never covers the head: the specification's reader would return the head's rows twice.
+* Files of commits are never removed. A superseded snapshot is removed when its replacement has existed for
+  ``GRACE_NS`` by the store's clock; a reader that misses it resolves the type's files again.
+* While a redaction of the type is unfinished nothing is merged, because some files still have payload that must go. A
+  merge that a redaction overtakes is planned again.
 * Damaged inputs end the compaction of their type with ``Corrupt``; nothing is published.
 """
 
 import hashlib
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from holdfast.base.aio import blocking, map_bounded, stream_bounded
 from holdfast.base.codec import Document
-from holdfast.base.errors import Ambiguous, Conflict, Corrupt, NotFound
+from holdfast.base.errors import Conflict, Corrupt, NotFound
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import CREATE, Lost, Store
 from holdfast.ontology.chain import catalog
 from holdfast.ontology.chain.chain import Chain
-from holdfast.ontology.chain.redaction_fence import RedactionFence, retry_overtaken
+from holdfast.ontology.chain.redaction_fence import RedactionFence, fence_of, retry_overtaken
 from holdfast.ontology.chain.resolve import resolve
 from holdfast.ontology.chain.state import see_file
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import Ledger
 from holdfast.ontology.format.data.footer import stats_of
 from holdfast.ontology.format.head import read_head
-from holdfast.ontology.format.index import Entry, entry_of, folded, read_index, sealed_attempt
-from holdfast.ontology.format.redactions import finished, redaction_of
-from holdfast.ontology.maintain import leftovers
+from holdfast.ontology.format.index import Entry, Index, folded, read_index, sealed_attempt
 from holdfast.ontology.maintain.merge import Merged, Source, merge
-from holdfast.ontology.maintain.reindex import brought_forward, write_index
-from holdfast.ontology.maintain.tiers import FAN, LIMIT, Piece, following, pieces_of, plan
+from holdfast.ontology.maintain.reindex import brought_forward, update_index
+from holdfast.ontology.maintain.tiers import FAN, LIMIT, Piece, pieces_of, plan
 from holdfast.ontology.maintain.verify.files import check_data
 from holdfast.ontology.types import refs
-from holdfast.ontology.types.refs import FileRef, Place, TypeHead, TypeId
+from holdfast.ontology.types.refs import FileRef, Place, TypeId
 from holdfast.ontology.types.typeinfo import TypeInfo, of_schema
 
 PARALLEL = 16
-TRIES = 16
 GRACE_NS = 3600 * 10**9
-"""How long a superseded snapshot stays; half of it is how long a compactor may take from writing to publishing."""
+"""How long a superseded snapshot is kept."""
 ORPHAN_NS = 24 * GRACE_NS
-"""How long one stays that was never published."""
+"""How long a snapshot is kept that was never published."""
 
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Neighbours in the list of a type's files that are to become one."""
+    """Neighbours in the list of a type's files that become one snapshot."""
 
     type_id: TypeId
     pieces: tuple[Piece, ...]
-    later: tuple[Piece, ...] = ()
-    """Those that come next: they end rows of the snapshot, and it says so."""
 
     @property
     def first(self) -> int:
@@ -81,7 +75,7 @@ class Compacted:
     rows: int
     size: int
     published: bool
-    """False if another compactor was faster, or the type has another life by now."""
+    """False if another compactor was faster, or if the type has a new life since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +89,12 @@ class Outlook:
 
     @property
     def bytes_to_write(self) -> int:
-        """The approximate input, in bytes."""
+        """The approximate size of the inputs."""
         return sum(merge.size for merge in self.merges)
 
 
 Watch = Callable[[TypeId, int, int], None]
-"""Called with a type, how many files were read, and of how many."""
+"""Called with a type, the number of files that were read, and of all files."""
 
 
 class Compactor:
@@ -114,9 +108,9 @@ class Compactor:
         limit: int = LIMIT,
         reads: int = PARALLEL,
         whole: bool = False,
-        later: bool = True,
         watch: Watch | None = None,
     ) -> None:
+        """``whole`` merges whatever the tiers say."""
         self._store = store
         self._ambient = ambient
         self._chain = chain if chain is not None else Chain(store)
@@ -124,15 +118,9 @@ class Compactor:
         self._limit = limit
         self._reads = reads
         self._whole = whole
-        self._later = later
         self._watch = watch
-        self._redacted: Place | None = None
-        """The latest redaction when the files were read."""
-        self._began_ns = 0
-        self._settled: Place | None = None
-        """A redaction that was finished, with all before it."""
-        self._without_payload: set[str] = set()
-        """Snapshots that no index names, and that were looked into."""
+        self._fence = RedactionFence()
+        """The redactions when ``begin`` was called."""
         self.bytes_read = 0
         self.bytes_written = 0
 
@@ -142,8 +130,7 @@ class Compactor:
     async def outlook(self, type_id: TypeId) -> Outlook:
         """The merges to make now. Requests sizes of files, and reads none."""
         ledger = await self._ledger()
-        resolved = await resolve(self._store, self._chain, ledger, type_id)
-        pieces = pieces_of(resolved.entries, type_id)
+        pieces = await self._pieces(type_id, ledger)
         while True:
             groups = plan(pieces, below=ledger.commit_id, fan=self._fan, limit=self._limit, whole=self._whole)
             unknown = [piece for group in groups for piece in group if piece.size is None]
@@ -151,9 +138,19 @@ class Compactor:
                 break
             sizes = dict(zip(unknown, await map_bounded(unknown, self._size, limit=self._reads), strict=True))
             pieces = [replace(piece, size=sizes[piece]) if piece in sizes else piece for piece in pieces]
-        merges = tuple(Merge(type_id, group, following(pieces, group) if self._later else ()) for group in groups)
+        merges = tuple(Merge(type_id, group) for group in groups)
         after = len(pieces) - sum(len(each.pieces) - 1 for each in merges)
         return Outlook(type_id, len(pieces), after, merges)
+
+    async def merge_of(self, type_id: TypeId, first: int, last: int) -> Merge | None:
+        """The merge of the files that cover these commits; None if others have merged some of them meanwhile."""
+        pieces = await self._pieces(type_id, await self._ledger())
+        group = tuple(piece for piece in pieces if first <= piece.entry.first and piece.entry.last <= last)
+        covered = (group[0].entry.first, group[-1].entry.last) if len(group) > 1 else None
+        return Merge(type_id, group) if covered == (first, last) else None
+
+    async def _pieces(self, type_id: TypeId, ledger: Ledger) -> list[Piece]:
+        return pieces_of((await resolve(self._store, self._chain, ledger, type_id)).entries, type_id)
 
     async def _size(self, piece: Piece) -> int:
         try:
@@ -177,41 +174,34 @@ class Compactor:
         return done
 
     async def begin(self, types: Iterable[TypeId]) -> None:
-        """Before anything is read: a redaction that is ordered from now on prevents the publication."""
-        self._began_ns = self._ambient.clock.monotonic_ns()
-        self._redacted = (await self._ledger()).redacted
+        """Call this before files are read. A redaction that is ordered after it prevents the publication.
+
+        ``Conflict`` while a redaction of one of the types is unfinished.
+        """
+        self._fence = await fence_of(self._store, self._chain, await self._ledger())
         for type_id in types:
-            await self._check_redactions(type_id)
+            self._check_pending(type_id)
+
+    def _check_pending(self, type_id: TypeId) -> None:
+        for each in self._fence.pending:
+            if each.redaction.type_id == type_id:
+                raise Conflict(
+                    f"{type_id.label}: commit {each.place.commit_id} ordered payload to be destroyed, and that is not "
+                    "done",
+                    remedy="try again later; if the process that does it was killed, holdfast onto erase --resume",
+                )
 
     async def snapshot(self, wanted: Merge) -> Compacted:
-        """Merge, check and write; not published yet."""
-        made = await self._merged(wanted, RedactionFence(0 if self._redacted is None else self._redacted.commit_id))
+        """Merge, check and write. Nothing names the snapshot yet."""
+        made = await self._merged(wanted)
         entry = self._entry(wanted, made)
-        # The key was drawn for this file alone: whatever is under it is ours, also if the answer was lost.
         if isinstance(await self._store.put(entry.path, made.body, CREATE), Lost):
-            raise Conflict(f"{entry.path}: another compactor has drawn the same key")
+            raise Conflict(f"{entry.path}: another compactor has drawn the same key", remedy="try again")
         self.bytes_written += len(made.body)
         return Compacted(wanted, entry, made.rows, len(made.body), published=False)
 
-    async def _check_redactions(self, type_id: TypeId) -> None:
-        """While payload is being destroyed some files still have it: what is read then must not be published."""
-        place, all_done = self._redacted, True
-        while place is not None and place != self._settled:
-            manifest = await self._chain.manifest(place)
-            redaction = redaction_of(manifest)
-            done = await finished(self._store, place)
-            if not done and redaction is not None and redaction.type_id == type_id:
-                raise Conflict(
-                    f"{type_id.label}: commit {place.commit_id} orders payload to be destroyed, and that is not done",
-                    remedy="try again later; if the process that does it was killed, holdfast onto erase --resume",
-                )
-            all_done = all_done and done
-            place = (await self._chain.ledger_of(manifest.parent)).redacted
-        if all_done:
-            self._settled = self._redacted
-
-    async def _merged(self, wanted: Merge, fence: RedactionFence) -> Merged:
-        sources = [source async for source in self._sources(wanted, fence)]
+    async def _merged(self, wanted: Merge) -> Merged:
+        sources = [source async for source in self._sources(wanted)]
         target = await self._target(wanted.type_id)
         origin: Document = {
             "type": wanted.type_id.label,
@@ -220,19 +210,13 @@ class Compactor:
             "before": list(wanted.pieces[0].before),
             "after": list(wanted.pieces[-1].after),
         }
-        if wanted.later:
-            origin["known"] = list(wanted.later[-1].after)
-        later = await map_bounded(
-            wanted.later, lambda piece: self._source(wanted.type_id, piece, fence), limit=self._reads
-        )
-        self.bytes_read += sum(len(source.body) for source in later)
-        return await blocking(merge, sources, target, origin, later)
+        return await blocking(merge, sources, target, origin)
 
-    async def _sources(self, wanted: Merge, fence: RedactionFence) -> AsyncIterator[Source]:
+    async def _sources(self, wanted: Merge) -> AsyncIterator[Source]:
         done = 0
 
         async def read(piece: Piece) -> Source:
-            return await self._source(wanted.type_id, piece, fence)
+            return await self._source(wanted.type_id, piece)
 
         async for source in stream_bounded(wanted.pieces, read, limit=self._reads):
             self.bytes_read += len(source.body)
@@ -241,9 +225,10 @@ class Compactor:
                 self._watch(wanted.type_id, done, len(wanted.pieces))
             yield source
 
-    async def _source(self, type_id: TypeId, piece: Piece, fence: RedactionFence) -> Source:
+    async def _source(self, type_id: TypeId, piece: Piece) -> Source:
+        """A file, checked against its manifest."""
         entry = piece.entry
-        body = await see_file(self._store, FileRef(entry.last, type_id, entry.path), fence)
+        body = await see_file(self._store, FileRef(entry.last, type_id, entry.path), self._fence)
         if entry.snapshot:
             rows = entry.stats.rows if entry.stats is not None else None
             return Source(entry.path, body, entry.first, entry.last, rows, ours=True)
@@ -253,85 +238,78 @@ class Compactor:
         if named is None:
             raise Corrupt(f"{manifest.path}: it does not name {entry.path}, which the chain does")
         if named.stats is not None:
-            fence.check(named.stats.redacted, entry.path)  # the file was read before, its manifest after
-        if hashlib.sha256(body).hexdigest() != named.content_sha256:  # another, or a plain writer's without one
+            self._fence.check(named.stats.redacted, entry.path)  # the manifest was read after the file
+        if hashlib.sha256(body).hexdigest() != named.content_sha256:  # damaged, or by a plain writer without hashes
             findings, _ = await blocking(check_data, body, named, entry.last)
-            # Wrong statistics hide rows; the snapshot has right ones, which corrects that.
-            if damaged := [each for each in findings if each.kind != "stats_wrong"]:
-                raise Corrupt(f"{entry.path}: {damaged[0].message}", remedy=damaged[0].remedy)
+            # Wrong statistics do not matter here: the snapshot gets statistics of its own.
+            if damaged := [each for each in findings if each.rule.name != "stats_wrong"]:
+                raise Corrupt(f"{entry.path}: {damaged[0].message}", remedy=damaged[0].rule.remedy)
         return Source(entry.path, body, entry.first, entry.last, named.row_count, ours=manifest.summary is not None)
 
     async def _target(self, type_id: TypeId) -> TypeInfo:
-        ledger = await self._ledger()
-        stored = await catalog.schema_at(self._chain, ledger, type_id)
+        stored = await catalog.schema_at(self._chain, await self._ledger(), type_id)
         if stored is None:
             return of_schema(type_id, {})
         return of_schema(type_id, stored.schema, version_id=stored.ref.version_id)
 
     def _entry(self, wanted: Merge, made: Merged) -> Entry:
         before, after = wanted.pieces[0].before, wanted.pieces[-1].after
-        mark = sealed_attempt(self._ambient.ids.attempt(), wanted.type_id, wanted.first, before, after)
-        path = layout.snapshot_key(*wanted.type_id, wanted.first, wanted.last, mark)
-        stats = stats_of(made.body, key=path, unique=False)
-        return Entry(wanted.first, wanted.last, path, after, stats)
+        attempt = sealed_attempt(self._ambient.ids.attempt(), wanted.type_id, wanted.first, before, after)
+        path = layout.snapshot_key(*wanted.type_id, wanted.first, wanted.last, attempt)
+        return Entry(wanted.first, wanted.last, path, after, stats_of(made.body, key=path, unique=False))
 
     # --- the index ---
 
     async def publish(self, made: Sequence[Compacted]) -> list[Compacted]:
-        """Put snapshots of one type in the place of what they stand for, in one write of its index.
+        """Replace files of one type by snapshots, in one write of its index.
 
-        One that has no place any more is removed. ``Ambiguous`` if an index that names one may still appear: then the
-        files must stay.
+        A snapshot whose span was taken meanwhile is deleted. ``Ambiguous`` if the outcome of the write is unknown; then
+        all snapshots are kept, since an index may name them.
         """
         if not made:
             return []
-        in_time = self._ambient.clock.monotonic_ns() - self._began_ns < GRACE_NS // 2
-        placed = await self._placed(made[0].merge.type_id, [each.entry for each in made]) if in_time else set[str]()
+        placed = await self._place(made[0].merge.type_id, [each.entry for each in made])
         await self._store.delete_many([each.entry.path for each in made if each.entry.path not in placed])
         return [replace(each, published=each.entry.path in placed) for each in made]
 
-    async def _placed(self, type_id: TypeId, snapshots: Sequence[Entry]) -> set[str]:
-        """The paths of those that the index names afterwards."""
-        doubt: Ambiguous | None = None
-        for _ in range(TRIES):
-            index = await read_index(self._store, type_id)
-            ledger = await self._ledger()  # after the index, so that it knows no less
-            there = {each.path for each in index.entries} & {each.path for each in snapshots}
-            if len(there) == len(snapshots):
-                return there
+    async def _place(self, type_id: TypeId, snapshots: Sequence[Entry]) -> Collection[str]:
+        """The paths of the snapshots that the index names afterwards."""
+        placed: set[str] = set()
+
+        async def change(index: Index) -> Index | None:
+            nonlocal placed
+            ledger = await self._ledger()  # read after the index, so it is not older
+            named = {each.path for each in index.entries}
+            placed = {each.path for each in snapshots if each.path in named}
+            redacted = 0 if ledger.redacted is None else ledger.redacted.commit_id
+            if redacted != self._fence.number:
+                return None  # the files may have been redacted after they were read
             whole = await brought_forward(self._chain, ledger, index)
-            entries, placed = whole.entries, set(there)
+            entries, added = whole.entries, set[str]()
             for entry in snapshots:
-                made = replaced(entries, entry) if self._has_place(type_id, entry, ledger) else None
-                if entry.path not in there and made is not None:
-                    entries, placed = made, {*placed, entry.path}
-            # What was read may have been redacted since; and what cannot be proved is not published.
-            if ledger.redacted != self._redacted or folded(entries, (), type_id) != ledger.head_of(type_id):
-                placed = there
-            if placed == there:
-                if doubt is not None:
-                    raise doubt
-                return there
-            try:
-                if await write_index(self._store, self._ambient, replace(whole, entries=entries)):
-                    return placed
-                doubt = None  # its base version is gone: no earlier try can land any more
-            except Ambiguous as error:
-                doubt = error  # the next read of the index decides
-        raise Conflict(f"{layout.index_key(*type_id)}: others keep writing it")
+                after = replaced(entries, entry) if self._has_place(type_id, entry, ledger) else None
+                if entry.path not in named and after is not None:
+                    entries, added = after, {*added, entry.path}
+            if not added or folded(entries, (), type_id) != ledger.head_of(type_id):
+                return None
+            placed |= added
+            return replace(whole, entries=entries)
+
+        await update_index(self._store, self._ambient, type_id, change)
+        return placed
 
     @staticmethod
     def _has_place(type_id: TypeId, entry: Entry, ledger: Ledger) -> bool:
-        """Below the head, and in the type's present life."""
+        """Whether a snapshot ends before the head, and is of the type's present life."""
         return entry.last < ledger.commit_id and entry.first >= ledger.generation_of(type_id)
 
     async def _ledger(self) -> Ledger:
         return await self._chain.ledger((await read_head(self._store)).place)
 
-    # --- what is left over ---
+    # --- garbage ---
 
     async def sweep(self, types: Collection[TypeId]) -> list[str]:
-        """Remove snapshots that were superseded long ago or never published; returns their keys."""
+        """Delete snapshots that were superseded long ago or never published; returns their keys."""
         modified: dict[str, int] = {}
         async for page in self._store.list(layout.SNAPSHOTS):
             modified |= {entry.key: entry.modified_ns for entry in page.entries}
@@ -341,43 +319,30 @@ class Compactor:
                 now_ns = (await self._store.head(layout.index_key(*type_id))).modified_ns
             except NotFound:
                 continue
-            index = await read_index(self._store, type_id)  # after the listing: what was published since is in it
+            index = await read_index(self._store, type_id)  # read after the listing, so it names what was published
             gone += superseded(type_id, index.entries, modified, now_ns)
-            gone += await self._with_payload(type_id, index.entries, [key for key in modified if key not in gone])
         await self._store.delete_many(gone)
         return gone
 
-    async def _with_payload(self, type_id: TypeId, entries: Sequence[Entry], keys: Sequence[str]) -> list[str]:
-        """Snapshots that no index names and that hold erased payload, however young: their compactor was killed."""
-        named = {entry.path for entry in entries} | self._without_payload
-        loose = [key for key in keys if key not in named and leftovers.snapshot_span(key, type_id) is not None]
-        if not loose or (await self._ledger()).redacted is None:
-            return []
-        found = await leftovers.snapshots_with_payload(self._store, type_id, loose)
-        self._without_payload |= {*loose} - {*found}
-        return found
-
 
 def replaced(entries: Sequence[Entry], snapshot: Entry) -> tuple[Entry, ...] | None:
-    """The list with the snapshot in the place of the entries that it covers; None if that would gain nothing."""
+    """The entries with the snapshot in place of those that it covers; None if it does not fit, or covers only one."""
     inside = [entry for entry in entries if snapshot.first <= entry.first and entry.last <= snapshot.last]
-    if len(inside) < 2:
-        return None
     before = [entry for entry in entries if entry.last < snapshot.first]
     after = [entry for entry in entries if entry.first > snapshot.last]
-    if len(before) + len(inside) + len(after) != len(entries):
-        return None  # one of them reaches out of the span
+    if len(inside) < 2 or len(before) + len(inside) + len(after) != len(entries):
+        return None
     return (*before, snapshot, *after)
 
 
-def superseded(type_id: TypeId, entries: Sequence[Entry], modified: dict[str, int], now_ns: int) -> list[str]:
-    """The superseded snapshots of a type. ``now_ns`` is the store's own time, when the index was written."""
+def superseded(type_id: TypeId, entries: Sequence[Entry], modified: Mapping[str, int], now_ns: int) -> list[str]:
+    """The snapshots of a type to be deleted. ``now_ns`` is the current time by the store's clock."""
     named = {entry.path for entry in entries}
     found: list[str] = []
     for key, at_ns in modified.items():
         span = layout.commits_of_snapshot(key)
-        mark = layout.attempt_of_snapshot(key)
-        if key in named or span is None or not mark or key != layout.snapshot_key(*type_id, *span, mark):
+        attempt = layout.attempt_of_snapshot(key)
+        if key in named or span is None or not attempt or key != layout.snapshot_key(*type_id, *span, attempt):
             continue
         covers = (each for each in entries if each.snapshot and each.first <= span[0] and span[1] <= each.last)
         cover = next(covers, None)
@@ -387,37 +352,18 @@ def superseded(type_id: TypeId, entries: Sequence[Entry], modified: dict[str, in
     return found
 
 
-def merge_document(merge: Merge) -> Document:
-    return {"type": list(merge.type_id), "pieces": _documents(merge.pieces), "later": _documents(merge.later)}
-
-
-def _documents(pieces: Sequence[Piece]) -> list[Document]:
-    return [
-        {"entry": each.entry.document(), "before": list(each.before), "after": list(each.after), "size": each.size}
-        for each in pieces
-    ]
-
-
-def merge_of(document: Document) -> Merge:
-    return Merge(refs.type_id(*document["type"]), _pieces(document["pieces"]), _pieces(document["later"]))
-
-
-def _pieces(documents: Sequence[Document]) -> tuple[Piece, ...]:
-    return tuple(
-        Piece(entry_of(each["entry"]), _head(each["before"]), _head(each["after"]), each["size"]) for each in documents
-    )
-
-
-def _head(value: list[Any]) -> TypeHead:
-    return TypeHead(int(value[0]), int(value[1]), str(value[2]))
+# --- merges as tasks of their own ---
 
 
 async def snapshot_task(store: Store, ambient: Ambient, payload: Document) -> list[Document]:
-    """Make the snapshot of one merge, check it and write it. Nothing names it yet: a second one is garbage."""
+    """Make the snapshot of one merge. Nothing names it yet: if the task runs twice, one of them is garbage."""
     compactor = Compactor(store, ambient)
-    merge = merge_of(payload["merge"])
-    await compactor.begin([merge.type_id])
-    made = await compactor.snapshot(merge)
+    type_id, (first, last) = refs.type_id(*payload["type"]), payload["span"]
+    await compactor.begin([type_id])
+    wanted = await compactor.merge_of(type_id, first, last)
+    if wanted is None:
+        return []
+    made = await compactor.snapshot(wanted)
     return [
         {
             "number": payload["number"],
@@ -430,8 +376,8 @@ async def snapshot_task(store: Store, ambient: Ambient, payload: Document) -> li
 
 
 async def made_elsewhere(store: Store, merge: Merge, document: Document) -> Compacted:
-    """Check that the snapshot a task reports exists as reported."""
-    entry = entry_of(document["entry"])
+    """The snapshot that a task reports, after a check that it exists."""
+    entry = Entry.parse(document["entry"], key="a task of a compaction")
     found = await store.head(entry.path)
     if found.size != document["size"]:
         raise Corrupt(f"{entry.path}: it has {found.size} bytes, and {document['size']} were written")

@@ -1,10 +1,10 @@
 """Erase: destroy the payload of one identity in all of history, for privacy law.
 
-The commit writes a last row without payload, so that followers of the change feed see the end. Then every file that has
-rows of the identity is rewritten in place (see ``redact``): the rows stay, as retracted ones, with their key and
-``"_erased": true``. The object is then in no answer about any commit; history shows that it was erased.
+The commit writes a last row without payload, so that followers of the change feed learn of the end. Then every file
+with rows of the identity is rewritten in place (see ``redact``): the rows stay as retracted ones, with their key and
+``"_erased": true``. The object is then in no answer about any commit, and history shows that it was erased.
 
-The key stays: it is how the object is named. Relations that name the key are other identities and are not changed.
+The key stays, because the object is named by it. Relations that name the key are other identities and do not change.
 """
 
 from collections.abc import Iterable
@@ -18,17 +18,14 @@ from holdfast.ontology.chain.catalog import chained_schema, chained_type
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.chain.state import read_file
 from holdfast.ontology.commit.attempt import Order
-from holdfast.ontology.commit.commit import Commit
-from holdfast.ontology.commit.lock import Turn
 from holdfast.ontology.format.chainstate import Ledger
 from holdfast.ontology.format.data.batch import Identity, Row
 from holdfast.ontology.format.data.stored_rows import read_rows
-from holdfast.ontology.format.head import read_head
 from holdfast.ontology.format.redactions import Redaction, erased_text, is_erased
 from holdfast.ontology.maintain.drop import find_type
 from holdfast.ontology.maintain.leftovers import leftovers, remove
-from holdfast.ontology.maintain.plan import Pinned, Plan, Work, apply_plan, check_token, plan_at_head
-from holdfast.ontology.maintain.redact import Watch, perform, unfinished
+from holdfast.ontology.maintain.plan import Pinned, Plan, Work, apply, plan_at_head
+from holdfast.ontology.maintain.redact import finish_redactions
 from holdfast.ontology.types.refs import FileRef, TypeId
 from holdfast.ontology.types.schema import fields_of
 from holdfast.ontology.types.typeinfo import UNKEYED, TypeInfo
@@ -49,17 +46,25 @@ class Preview(Plan):
     last: str
     """``fields_json`` of the last row, which the commit writes."""
 
+    async def work(self, store: Store) -> Work:
+        redaction = Redaction(self.type_id, self.identity, 1, self.head, self.key_field)
+        record = {"type": self.type_id.label, "key": list(self.identity), "rows": self.rows}
+        if self.info is None:  # a plain writer's type, of which nothing can be written
+            return Work("erase", record, Order(redact=redaction.document()))
+        last = {self.type_id: [Row(self.identity, self.last, retracted=True)]}
+        return Work("erase", record, Order(redact=redaction.document(), write=last), {self.type_id: self.info})
+
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
     finished: list[int]
     """The commits whose redactions were completed."""
     removed: list[str]
-    """Keys of garbage objects that had payload to be destroyed."""
+    """Keys of unreferenced objects that held payload to be destroyed."""
 
 
 async def preview(store: Store, name: str, *key: str) -> Preview:
-    """What would be erased. ``NotFound`` if no row of this identity has any payload."""
+    """What would be erased. ``NotFound`` if no row of this identity has payload."""
 
     async def make(at: Pinned) -> Preview:
         chain, ledger, place = at.chain, at.ledger, at.head.place
@@ -86,6 +91,12 @@ async def preview(store: Store, name: str, *key: str) -> Preview:
     return await plan_at_head(store, make)
 
 
+async def resume(store: Store, ambient: Ambient) -> Resumed:
+    """Finish every purge and erasure that was committed, and remove unreferenced objects that have their payload."""
+    finished = await finish_redactions(store, ambient)
+    return Resumed(finished, await remove(store, await leftovers(store)))
+
+
 async def _payload(
     store: Store, files: Iterable[FileRef], type_id: TypeId, identity: Identity
 ) -> list[tuple[int, str]]:
@@ -98,39 +109,6 @@ async def _payload(
     wanted = [ref for ref in files if ref.type_id == type_id]
     rows = [row async for found in stream_bounded(wanted, read, limit=PARALLEL) for row in found]
     return [(commit_id, text) for commit_id, text in rows if not is_erased(text)]
-
-
-async def apply(
-    store: Store,
-    ambient: Ambient,
-    previewed: Preview,
-    token: str,
-    *,
-    turn: Turn | None = None,
-    by: str,
-    why: str,
-    watch: Watch | None = None,
-) -> Commit | None:
-    """Commit that it is erased, and erase it. ``watch`` is called with files done and files in all."""
-    check_token(previewed, token)
-    type_id, info = previewed.type_id, previewed.info
-    redaction = Redaction(type_id, previewed.identity, 1, previewed.head, previewed.key_field)
-    last = {type_id: [Row(previewed.identity, previewed.last, retracted=True)]} if info is not None else {}
-    work = Work(
-        {"erase": {"type": type_id.label, "key": list(previewed.identity), "rows": previewed.rows}},
-        Order(redact=redaction.document(), write=last),
-        {type_id: info} if info is not None else {},
-    )
-    return await apply_plan(store, ambient, previewed, work, turn=turn, by=by, why=why, watch=watch)
-
-
-async def resume(store: Store, ambient: Ambient) -> Resumed:
-    """Complete every purge and erasure that was committed and not finished, and remove garbage that has its payload."""
-    places = await unfinished(store, Chain(store), (await read_head(store)).place)
-    for place in places:
-        await perform(store, ambient, place)
-    removed = await remove(store, await leftovers(store))
-    return Resumed([place.commit_id for place in places], removed)
 
 
 def _identity(type_id: TypeId, key: tuple[str, ...]) -> Identity:
@@ -148,3 +126,6 @@ async def _key_field(chain: Chain, ledger: Ledger, type_id: TypeId) -> str | Non
         return None
     schema = (await chained_schema(chain, ledger, type_id, ref)).schema
     return next((name for name, field in fields_of(schema).items() if field.get("primary_key")), None)
+
+
+__all__ = ["Preview", "Resumed", "apply", "preview", "resume"]

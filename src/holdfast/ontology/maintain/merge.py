@@ -9,8 +9,7 @@ Typed columns follow the schema of now. A file of ours that was written under it
 those of plain writers, they are made from ``fields_json``, which decides. Where no schema is known, the flat columns
 that all files agree on stay, and the others are left out: a reader finds the values in ``fields_json``.
 
-Every row says until which commit it was the latest of its identity (``lifespans``), as far as the inputs show, and the
-files that follow it and are handed over for that alone.
+Every row gets the commit until which it was the latest of its identity among the inputs (``lifespans``).
 
 Before the bytes are handed out they are read back, and their rows compared with those that went in. ``Corrupt`` for an
 input that is not what its manifest or its index says: nothing is made of damaged files.
@@ -30,10 +29,10 @@ import pyarrow.parquet as pq
 
 from holdfast.base.codec import Document
 from holdfast.base.errors import Corrupt, check
-from holdfast.ontology.format.data.columns import arrow_type, typed_columns
+from holdfast.ontology.format.data.columns import arrow_type, complete_forms, forms_metadata, typed_columns
 from holdfast.ontology.format.data.footer import REDACTED
-from holdfast.ontology.format.data.lifespans import ORIGIN, Lasting, Lives, in_order, lives
-from holdfast.ontology.format.data.rows import ROW_GROUP, marks, partial_columns, repeats
+from holdfast.ontology.format.data.lifespans import ORIGIN, Lifespans, in_order, lifespans
+from holdfast.ontology.format.data.rows import ROW_GROUP, repeats
 from holdfast.ontology.format.data.stored_rows import mark_in
 from holdfast.ontology.types import names
 from holdfast.ontology.types.typeinfo import TypeInfo
@@ -64,18 +63,18 @@ class Merged:
     rows: int
 
 
-def merge(sources: Sequence[Source], target: TypeInfo, origin: Document, later: Sequence[Source] = ()) -> Merged:
+def merge(sources: Sequence[Source], target: TypeInfo, origin: Document) -> Merged:
     """Blocking.
 
     ``target`` is the type as the store has it now; without a version the columns are those of the files. ``origin``
-    goes into the file's metadata. ``later`` are files after these that end rows of theirs.
+    goes into the file's metadata.
     """
     files = [_opened(source) for source in sources]
     schemas = [each.schema for each in files]
     layout = _Layout.of(target, schemas)
     sink = pa.BufferOutputStream()
     going_in, rows = RowsDigest(target.type_id.kind), sum(sum(each.groups) for each in files)
-    found = _lives([*files, *map(_opened, later)], target, rows)
+    found = _lifespans(files, target)
     inputs = _Inputs(layout, _parts(files, found.order))
     plain = [name for name in layout.schema.names if name != "fields_json"]
     groups = (inputs.take(numbers, found.until) for numbers in _row_groups(found))
@@ -87,10 +86,9 @@ def merge(sources: Sequence[Source], target: TypeInfo, origin: Document, later: 
         for group in chain((first,) if first.num_rows else (), groups):
             going_in.add(group)
             writer.write_table(group, row_group_size=ROW_GROUP)
-        noted = {} if found.lasting is None else {"lasting": list(found.lasting)}
-        writer.add_key_value_metadata(layout.metadata({**origin, **noted}) | _redacted(schemas))
+        writer.add_key_value_metadata(layout.metadata(origin) | _redacted(schemas))
     body = bytes(sink.getvalue().to_pybytes())
-    _check(body, going_in, rows, found.lasting)
+    _check(body, going_in, rows)
     return Merged(body, rows)
 
 
@@ -136,10 +134,10 @@ def _opened(source: Source) -> _File:
     return _File(source, schema, groups, table)
 
 
-def _lives(files: Iterable[_File], target: TypeInfo, own: int) -> Lives:
+def _lifespans(files: Iterable[_File], target: TypeInfo) -> Lifespans:
     """From keys and commits alone."""
     keys = names.key_columns(target.type_id.kind)
-    return lives(pa.concat_tables(_identities(file, keys) for file in files), keys, own)
+    return lifespans(pa.concat_tables(_identities(file, keys) for file in files), keys)
 
 
 def _identities(file: _File, keys: Sequence[str]) -> pa.Table:
@@ -150,11 +148,10 @@ def _identities(file: _File, keys: Sequence[str]) -> pa.Table:
     return table
 
 
-def _row_groups(found: Lives) -> Iterator[np.ndarray]:
-    """The numbers of the rows of each: rows that last and rows that have ended share none, if there are several."""
-    order, first = found.order, len(found.order)
-    if found.lasting is not None and first > ROW_GROUP:
-        first = found.lasting.first
+def _row_groups(found: Lifespans) -> Iterator[np.ndarray]:
+    """The numbers of the rows of each row group. If there are several, rows with and without an end share none."""
+    order = found.order
+    first = found.lasting if len(order) > ROW_GROUP else len(order)
     for part in (order[:first], order[first:]):
         for start in range(0, len(part), ROW_GROUP):
             yield part[start : start + ROW_GROUP]
@@ -295,7 +292,7 @@ class _Layout:
         if self.target.version_id is None:
             return {name: self._fitted(file, name, kind) for name, kind in self.typed.items()}
         if source.ours and self._of_now(file):
-            self.partial |= partial_columns(file.schema)
+            self.partial |= self.typed.keys() - (complete_forms(file.schema.metadata) or {}).keys()
             return {name: file.column(name) for name in self.typed}
         made = typed_columns(self.target.columns, file.column("fields_json").to_pylist())
         self.partial |= {name for name, column in made.items() if column.partial}
@@ -319,7 +316,10 @@ class _Layout:
 
     def metadata(self, origin: Document) -> dict[bytes, bytes]:
         document = {**origin, "schema_version_id": self.target.version_id}
-        return {ORIGIN: json.dumps(document, sort_keys=True).encode(), **marks(self.target.columns, self.partial)}
+        return {
+            ORIGIN: json.dumps(document, sort_keys=True).encode(),
+            **forms_metadata(self.target.columns, self.partial),
+        }
 
 
 def _agreed(schemas: Sequence[pa.Schema]) -> dict[str, pa.DataType]:
@@ -368,16 +368,16 @@ class RowsDigest:
         return self._hash.hexdigest()
 
 
-def _check(body: bytes, going_in: RowsDigest, rows: int, lasting: Lasting | None) -> None:
+def _check(body: bytes, going_in: RowsDigest, rows: int) -> None:
     """Read the result back and compare it with the input."""
     coming_out = going_in.another()
-    commits, ended = [np.zeros(0, np.int64)], [np.zeros(0, bool)]
+    commits, until = [np.zeros(0, np.int64)], [pa.array([], pa.int64())]
     with pq.ParquetFile(pa.BufferReader(body)) as file:
         for number in range(file.num_row_groups):
             table = file.read_row_group(number, use_threads=False)
             commits.append(table.column("commit_id").to_numpy())
-            ended.append(table.column(names.UNTIL).is_valid().to_numpy())
+            until.append(table.column(names.UNTIL).combine_chunks())
             coming_out.add(table)
-    check(in_order(np.concatenate(commits), np.concatenate(ended), lasting), "a snapshot is not in order")
+    check(in_order(np.concatenate(commits), pa.concat_arrays(until)), "a snapshot is not in order")
     count = sum(map(len, commits))
     check(count == rows and coming_out.value == going_in.value, "a snapshot does not have the rows that went into it")

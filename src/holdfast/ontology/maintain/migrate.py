@@ -4,8 +4,8 @@ The preview says how each class differs and whether its rows must be rewritten, 
 current row. Its token is made from the head, the schemas and the upgraders. Nothing is visible before the commit, so a
 migration that was killed is applied again with the same token.
 
-Additive changes rewrite nothing. ``Refused`` for changes that no upgrader leads through, and for a changed identity.
-History keeps its rows as they are: they are upgraded when they are read, by the same functions.
+Additive changes rewrite nothing. ``Refused`` for changes that no upgrader covers, and for a changed identity. History
+keeps its rows as they are: they are upgraded when they are read, by the same functions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,19 +16,16 @@ import pyarrow as pa
 
 from holdfast.base.aio import blocking
 from holdfast.base.errors import Refused
-from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
 from holdfast.ontology.chain import catalog
 from holdfast.ontology.chain.redaction_fence import fence_of
 from holdfast.ontology.chain.resolve import Resolved, with_files
 from holdfast.ontology.chain.state import latest_versions
 from holdfast.ontology.commit.attempt import Order
-from holdfast.ontology.commit.commit import Commit
-from holdfast.ontology.commit.lock import Turn
 from holdfast.ontology.format.data.batch import Batch, Row
 from holdfast.ontology.format.data.rows import batched
 from holdfast.ontology.format.data.stored_rows import upgraded_rows
-from holdfast.ontology.maintain.plan import Pinned, Plan, Work, apply_plan, check_token, plan_at_head
+from holdfast.ontology.maintain.plan import Pinned, Plan, Work, apply, plan_at_head
 from holdfast.ontology.types.names import key_columns
 from holdfast.ontology.types.refs import TypeId
 from holdfast.ontology.types.schema import Drift
@@ -38,7 +35,7 @@ from holdfast.ontology.types.upgrade import fingerprint
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What migrating does to one type."""
+    """The migration of one type."""
 
     type_id: TypeId
     drift: Drift | None
@@ -78,9 +75,22 @@ class Preview(Plan):
     def __bool__(self) -> bool:
         return any(change.action != "nothing" for change in self.changes)
 
+    async def work(self, store: Store) -> Work | None:
+        if not self:
+            return None
+        wanted = {each.type_id: self.types[each.type_id] for each in self.changes if each.action != "nothing"}
+        rewritten = [self.types[each.type_id] for each in self.changes if each.rewrites]
+
+        async def read(at: Pinned) -> list[Batch]:
+            return [batch for batch in [_batch(info, await _upgraded(at, info)) for info in rewritten] if len(batch)]
+
+        record = {"types": [change.document() for change in self.changes]}
+        queue = await plan_at_head(store, read)
+        return Work("migrate", record, Order(migrate=frozenset(wanted)), wanted, queue)
+
 
 async def preview(store: Store, types: Mapping[TypeId, TypeInfo], *, count: bool = True) -> Preview:
-    """A preview of migrating to these classes. With ``count`` the upgraders are tried on every current row."""
+    """What migrating to these classes would do. With ``count`` the upgraders are tried on every current row."""
 
     async def make(at: Pinned) -> Preview:
         changes: list[Change] = []
@@ -99,31 +109,10 @@ async def preview(store: Store, types: Mapping[TypeId, TypeInfo], *, count: bool
     return await plan_at_head(store, make)
 
 
-async def apply(
-    store: Store, ambient: Ambient, previewed: Preview, token: str, *, turn: Turn | None = None, by: str, why: str
-) -> Commit | None:
-    """Make the commit; None if there is nothing to do."""
-    check_token(previewed, token)
-    if not previewed:
-        return None
-    wanted = {each.type_id: previewed.types[each.type_id] for each in previewed.changes if each.action != "nothing"}
-    rewritten = [previewed.types[each.type_id] for each in previewed.changes if each.rewrites]
-
-    async def read(at: Pinned) -> list[Batch]:
-        return [batch for batch in [_batch(info, await _upgraded(at, info)) for info in rewritten] if len(batch)]
-
-    record = {"types": [change.document() for change in previewed.changes]}
-    queue = await plan_at_head(store, read)
-    work = Work({"migrate": record}, Order(migrate=frozenset(wanted)), wanted, queue)
-    return await apply_plan(store, ambient, previewed, work, turn=turn, by=by, why=why)
-
-
 async def _change(at: Pinned, info: TypeInfo) -> Change:
-    chain, ledger, type_id = at.chain, at.ledger, info.type_id
-    known = ledger.schemas.get(type_id)
-    stored = (
-        await catalog.schema_at(chain, ledger, type_id) if known is not None or ledger.head_of(type_id).files else None
-    )
+    ledger, type_id = at.ledger, info.type_id
+    known = type_id in ledger.schemas or ledger.head_of(type_id).files
+    stored = await catalog.schema_at(at.chain, ledger, type_id) if known else None
     if stored is None:
         return Change(type_id, None, 0, 1, rewrites=False)
     version_id, drift = stored.ref.version_id, info.drift(stored.schema)
@@ -131,16 +120,15 @@ async def _change(at: Pinned, info: TypeInfo) -> Change:
         return Change(type_id, drift, version_id, version_id, rewrites=False)
     if drift.identity:
         raise Refused(str(drift), remedy=drift.remedy)
-    steps = info.upgraders
-    if not drift.additive and not any(step.to_version == version_id + 1 for step in steps):
+    upgradable = any(step.to_version == version_id + 1 for step in info.upgraders)
+    if not drift.additive and not upgradable:
         name = info.python.__name__
         raise Refused(
             f"{drift}; no upgrader leads to version {version_id + 1}",
             remedy=f"write one: @upgrader({name}, from_version={version_id}, to_version={version_id + 1})",
         )
-    # An upgrader of an additive change is wanted: it fills the new field.
-    rewrites = not drift.additive or any(step.to_version == version_id + 1 for step in steps)
-    return Change(type_id, drift, version_id, version_id + 1, rewrites)
+    # An upgrader of an additive change fills the new field, so rows are rewritten for it too.
+    return Change(type_id, drift, version_id, version_id + 1, rewrites=upgradable)
 
 
 async def _upgraded(at: Pinned, info: TypeInfo) -> list[Row]:
@@ -159,3 +147,6 @@ async def _upgraded(at: Pinned, info: TypeInfo) -> list[Row]:
 def _batch(info: TypeInfo, rows: Sequence[Row]) -> Batch:
     keys = [[row.identity[place] for row in rows] for place in range(len(key_columns(info.type_id.kind)))]
     return batched(info, keys, pa.array([row.fields_json for row in rows], pa.string()))
+
+
+__all__ = ["Change", "Preview", "apply", "preview"]

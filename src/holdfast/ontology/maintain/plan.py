@@ -1,15 +1,16 @@
-"""Plans: what migrate, drop, revert and erase have in common. A preview first, then one commit on the previewed head.
+"""Plans: migrate, drop, revert and erase work alike. First a preview, then one commit on the head of the preview.
 
-``plan_at_head`` reads the head and makes a plan from it without writing anything. A plan has a token, a digest of all
-that the plan was made from. ``apply_plan`` requires that token and commits on the previewed head (``if_head``), or not
-at all: what is done is what was shown. Who and why are recorded in the commit's metadata under the operation's name.
+``plan_at_head`` reads the head and makes a plan for it. Nothing is written. The plan has a token, a digest of all that
+it was made from. ``apply`` requires that token and commits on the head of the plan, or not at all, so that what is done
+is what was shown. Who and why are recorded in the metadata of the commit, under the name of the operation.
 
-Errors of ``apply_plan``: ``Refused`` for another token, ``Conflict`` if there are commits after the preview, and those
-of ``Committer.commit``. After the commit, objects that are derived from it are written; if that fails, the next session
-writes them. A redaction that fails is raised: the commit stands, and ``erase.resume`` continues it.
+Errors of ``apply``: ``Refused`` for another token, ``Conflict`` if there are commits after the preview, and those of
+``Committer.commit``. After the commit, objects that are derived from it are written; if that fails, the next session
+writes them. A redaction that fails raises: the commit stands, and ``erase.resume`` continues it.
 """
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -24,26 +25,43 @@ from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.chain.redaction_fence import retry_overtaken
 from holdfast.ontology.commit.attempt import PLAIN, Order
 from holdfast.ontology.commit.commit import Commit, Committer
-from holdfast.ontology.commit.lock import Turn
+from holdfast.ontology.commit.lock import CommitLock
 from holdfast.ontology.commit.view import View
 from holdfast.ontology.format.chainstate import Ledger
 from holdfast.ontology.format.data.batch import Batch, Intent
 from holdfast.ontology.format.head import Head, read_head
-from holdfast.ontology.maintain.redact import Watch, perform
+from holdfast.ontology.maintain.redact import Watch, finish_redactions
 from holdfast.ontology.maintain.reindex import repair_indexes
-from holdfast.ontology.types.refs import Place, TypeId
+from holdfast.ontology.types.refs import TypeId
 from holdfast.ontology.types.typeinfo import TypeInfo
 
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The contents of the commit that applies a plan."""
+
+    operation: str
+    record: Document
+    """What was done, for the metadata of the commit."""
+    order: Order = PLAIN
+    types: Mapping[TypeId, TypeInfo] = field(default_factory=dict)
+    """The types of the rows that are written."""
+    queue: Sequence[Intent | Batch] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(ABC):
     """The base of all previews."""
 
     head: int
     """The commit that the plan was made on."""
     token: str
+
+    @abstractmethod
+    async def work(self, store: Store) -> Work | None:
+        """The commit that applies the plan; None if there is nothing to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,20 +81,8 @@ class Pinned:
         return found.hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
-    """The contents of the commit that applies a plan."""
-
-    metadata: Document
-    """One entry, named after the operation; ``by`` and ``why`` are added to it."""
-    order: Order = PLAIN
-    types: Mapping[TypeId, TypeInfo] = field(default_factory=dict)
-    """The types of the rows that are written."""
-    queue: Sequence[Intent | Batch] = ()
-
-
 async def plan_at_head(store: Store, make: Callable[[Pinned], Awaitable[T]]) -> T:
-    """The plan that ``make`` returns for the current head; again if payload was destroyed while it read."""
+    """The plan that ``make`` returns for the current head; repeated if a redaction overtakes it."""
 
     async def once() -> T:
         chain = Chain(store)
@@ -86,39 +92,37 @@ async def plan_at_head(store: Store, make: Callable[[Pinned], Awaitable[T]]) -> 
     return await retry_overtaken(once)
 
 
-def check_token(plan: Plan, token: str) -> None:
-    """``Refused`` if the token is of another preview."""
+async def apply(
+    store: Store,
+    ambient: Ambient,
+    plan: Plan,
+    token: str,
+    *,
+    lock: CommitLock | None = None,
+    by: str,
+    why: str,
+    watch: Watch | None = None,
+) -> Commit | None:
+    """Make the commit; None if it would change nothing. ``watch`` is called while payload is destroyed."""
     if token != plan.token:
         raise Refused(
             "the token does not fit: the store, or what is to be done, has changed since the preview",
             remedy="look at the preview again, and use the token that it gives",
         )
-
-
-async def apply_plan(
-    store: Store,
-    ambient: Ambient,
-    plan: Plan,
-    work: Work,
-    *,
-    turn: Turn | None,
-    by: str,
-    why: str,
-    watch: Watch | None = None,
-) -> Commit | None:
-    """Make the commit; None if it would change nothing. The caller has checked the token."""
+    work = await plan.work(store)
+    if work is None:
+        return None
     view = View(store)
-    committer = Committer(store, ambient, view, work.types, runtime_id=by, turn=turn)
+    committer = Committer(store, ambient, view, work.types, runtime_id=by, lock=lock)
     committer.queue += work.queue
-    ((operation, record),) = work.metadata.items()
-    metadata = {operation: {**record, "by": by, "why": why}}
+    metadata = {work.operation: {**work.record, "by": by, "why": why}}
     commit = await committer.commit(metadata, if_head=plan.head, order=work.order)
     if commit is None:
         return None
-    with suppress(HoldfastError):  # derived objects: the next session writes what is missing, and verify names it
+    with suppress(HoldfastError):  # derived objects: the next session writes what is missing, and verify reports it
         await Catalog(store, ambient, by).sync(view.chain, view.ledger)
         if work.order.redact is None:
             await repair_indexes(store, ambient, apply=True, types=sorted(work.types))
     if work.order.redact is not None:
-        await perform(store, ambient, Place(commit.commit_id, commit.manifest_path), watch=watch)
+        await finish_redactions(store, ambient, watch=watch)
     return commit

@@ -1,18 +1,18 @@
-"""Computes an index as it should be: proved entries stay, the rest comes from the chain. Also repairs all types at
-once.
+"""Indexes as they should be: entries that are proved stay, the rest comes from the chain.
 
-Used by upkeep, by repair and by compaction, so that there is one answer to the question. Writes are if-match on the
-version that was read. ``Corrupt`` where the chain itself cannot say which files a type has: nothing is guessed.
+Upkeep, repair, compaction and redactions write indexes through ``update_index``, over the version that was read.
+``Corrupt`` where the chain itself cannot tell which files a type has: nothing is guessed.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.base.errors import Conflict, NotFound
 from holdfast.base.ids import Ambient
-from holdfast.objects.store import CREATE, IfMatch, Lost, Store
+from holdfast.objects.store import CREATE, IfMatch, Store, Written
 from holdfast.ontology.chain.catalog import Catalog
 from holdfast.ontology.chain.chain import Chain
+from holdfast.ontology.chain.edits import TRIES
 from holdfast.ontology.chain.resolve import believable, resolve_by_chain
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import Ledger
@@ -20,11 +20,9 @@ from holdfast.ontology.format.head import read_head
 from holdfast.ontology.format.index import Entry, Index, entries_of, folded, read_index
 from holdfast.ontology.types.refs import TypeId
 
-TRIES = 8
-
 
 async def brought_forward(chain: Chain, ledger: Ledger, index: Index) -> Index:
-    """The index as it should be at ``ledger``; the same if it is so already."""
+    """The index as it should be at the ledger's commit; an equal one if it is so already."""
     type_id, head = index.type_id, ledger.head_of(index.type_id)
     entries = believable(index, ledger, type_id)
     covered = entries[-1].last if entries else max(ledger.generation_of(type_id) - 1, 0)
@@ -34,6 +32,30 @@ async def brought_forward(chain: Chain, ledger: Ledger, index: Index) -> Index:
         return replace(index, watermark=ledger.commit_id, entries=(*entries, *entries_of(more, chain.stats)))
     resolved = await resolve_by_chain(chain, ledger, type_id)
     return replace(index, watermark=ledger.commit_id, entries=resolved.entries)
+
+
+async def update_index(
+    store: Store,
+    ambient: Ambient,
+    type_id: TypeId,
+    change: Callable[[Index], Awaitable[Index | None]],
+    known: Index | None = None,
+) -> Index:
+    """Write the index that ``change`` returns, or leave it if that is None. Returns the index as it is then.
+
+    ``known`` is an index that was read before and need not be read again. ``Ambiguous`` if the write may still land.
+    """
+    for _ in range(TRIES):
+        index = known if known is not None else await read_index(store, type_id)
+        known = None
+        after = await change(index)
+        if after is None:
+            return index
+        mode = CREATE if index.version is None else IfMatch(index.version)
+        outcome = await store.put(layout.index_key(*type_id), after.body(ambient.ids.write_id()), mode)
+        if isinstance(outcome, Written):
+            return replace(after, version=outcome.version)
+    raise Conflict(f"{layout.index_key(*type_id)}: other writers keep changing it", remedy="try again")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +77,9 @@ class Repair:
 async def repair_indexes(
     store: Store, ambient: Ambient, *, apply: bool, types: Iterable[TypeId] | None = None
 ) -> list[Repair]:
-    """Every index that is not as it should be; with ``apply``, it is afterwards. ``Corrupt`` for a broken chain.
+    """Repair, or plan to repair, every index that is not as it should be. ``Corrupt`` for a broken chain.
 
-    With ``apply`` and for all types, the schema objects are as they should be afterwards, too.
+    With ``apply`` and for all types, the schema objects are derived again too.
     """
     chain = Chain(store)
     ledger = await chain.ledger((await read_head(store)).place)
@@ -69,39 +91,31 @@ async def repair_indexes(
 
 
 async def _repair(store: Store, ambient: Ambient, chain: Chain, type_id: TypeId, *, apply: bool) -> Repair | None:
-    for _ in range(TRIES):
-        index = await read_index(store, type_id)
-        ledger = await chain.ledger((await read_head(store)).place)  # after the index, so that it knows no less
-        after = await brought_forward(chain, ledger, await without_missing(store, index))
+    repair: Repair | None = None
+
+    async def change(index: Index) -> Index | None:
+        nonlocal repair
+        ledger = await chain.ledger((await read_head(store)).place)  # read after the index, so it is not older
+        after = await brought_forward(chain, ledger, await _without_missing(store, index))
         if after == index and index.version is not None:
+            repair = None
             return None
-        repair = Repair(
-            type_id,
-            (index.watermark, after.watermark),
-            _without(after.entries, index.entries),
-            _without(index.entries, after.entries),
-            applied=apply,
-        )
-        if not apply or await write_index(store, ambient, after):
-            return repair
-    raise Conflict(f"{layout.index_key(*type_id)}: others keep writing it")
+        added, removed = _difference(after.entries, index.entries), _difference(index.entries, after.entries)
+        repair = Repair(type_id, (index.watermark, after.watermark), added, removed, applied=apply)
+        return after if apply else None
+
+    await update_index(store, ambient, type_id, change)
+    return repair
 
 
-def _without(entries: Sequence[Entry], others: Sequence[Entry]) -> list[Entry]:
-    """Those that name another file than the others do; statistics do not count."""
+def _difference(entries: Sequence[Entry], others: Sequence[Entry]) -> list[Entry]:
+    """Entries for files that the others do not name. Statistics do not count."""
     named = {(entry.first, entry.last, entry.path) for entry in others}
     return [entry for entry in entries if (entry.first, entry.last, entry.path) not in named]
 
 
-async def write_index(store: Store, ambient: Ambient, index: Index) -> bool:
-    """Over the version that it was read with; False if another writer was faster."""
-    mode = CREATE if index.version is None else IfMatch(index.version)
-    body = index.body(ambient.ids.write_id())
-    return not isinstance(await store.put(layout.index_key(*index.type_id), body, mode), Lost)
-
-
-async def without_missing(store: Store, index: Index) -> Index:
-    """The index up to its first snapshot that is not there. What follows is proved only together with it."""
+async def _without_missing(store: Store, index: Index) -> Index:
+    """The index up to its first missing snapshot: what follows is proved only together with that snapshot."""
     kept: list[Entry] = []
     for entry in index.entries:
         if entry.snapshot:

@@ -121,19 +121,6 @@ def _parts(group: Sequence[Piece], limit: int) -> list[tuple[Piece, ...]]:
     return [tuple(part) for part in parts]
 
 
-def following(pieces: Sequence[Piece], group: Sequence[Piece]) -> tuple[Piece, ...]:
-    """The files after a group that end rows of its snapshot; together no larger than the group itself."""
-    room = sum(piece.size or 0 for piece in group)
-    found: list[Piece] = []
-    for piece in pieces:
-        if piece.entry.first > group[-1].entry.last:
-            if piece.size is None or piece.size > room:
-                break
-            room -= piece.size
-            found.append(piece)
-    return tuple(found)
-
-
 def _tier(weight: int, fan: int) -> int:
     tier = 0
     while weight >= fan:

@@ -1,43 +1,43 @@
-"""Upkeep: objects derived from commits are written after the commit was answered, never on its path.
+"""Upkeep: objects that are derived from commits are written after the commit was answered, never on its path.
 
-Indexes of the types that were touched, when the session falls idle and every ``TOUCHED_EVERY`` commits; the watermarks
-of all types every ``ALL_EVERY`` commits, after ``ALL_AFTER_S`` and on close; checkpoints; the schema objects of the
-specification. Every write is if-match on the version that was read and changed, behind the lock's guard. A failure is
-kept as ``warning`` and logged: readers fall back to the chain, and the next flush, of any session, repairs it.
+Indexes of the types that were touched are written when the session is idle and every ``TOUCHED_EVERY`` commits; those
+of all types every ``ALL_EVERY`` commits, after ``ALL_AFTER_S``, and on close; besides these checkpoints, and the schema
+objects of the specification. Every write is over the version that was read, and behind the lock's guard. A failure is
+kept as ``warning`` and logged: readers use the chain instead, and the next flush of any session writes what is missing.
 
-A type whose index names ``FILES`` files is compacted, which is seen from the index that was just written, without a
-request. One compaction runs at a time in a session; ``close`` waits for it, so that a session of a single commit takes
-its share too. A failure is logged: readers do not need compaction, and a later session does it.
+A type whose index names ``FILES`` files is compacted. One compaction runs at a time in a session. ``close`` waits for
+it, so that sessions of a single commit compact too. A failure is logged: a later session compacts.
 
-A commit waits for upkeep that is running only if a new session would need ``MOST_READ`` requests or more for a question
-by now (``catch_up``): a writer that never pauses would leave it behind otherwise.
+A commit waits for upkeep that is running only if a new session would already need ``MOST_READ`` requests or more for a
+question (``catch_up``). Otherwise a writer that never pauses would leave upkeep behind.
 """
 
 import asyncio
-from dataclasses import replace
 
 from holdfast.base import telemetry
 from holdfast.base.aio import map_bounded
-from holdfast.base.errors import Conflict, HoldfastError
+from holdfast.base.errors import HoldfastError
 from holdfast.base.ids import Ambient
-from holdfast.objects.store import CREATE, IfMatch, Lost, Store
+from holdfast.objects.store import Store
 from holdfast.ontology.chain.catalog import Catalog
 from holdfast.ontology.chain.chain import Chain, checkpoint_span
-from holdfast.ontology.commit.lock import Turn
+from holdfast.ontology.commit.lock import CommitLock
 from holdfast.ontology.commit.view import View
-from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import Ledger
 from holdfast.ontology.format.head import read_head
-from holdfast.ontology.format.index import Index, read_index
+from holdfast.ontology.format.index import Index
 from holdfast.ontology.format.manifest import Manifest
 from holdfast.ontology.maintain.compact import Compactor
-from holdfast.ontology.maintain.reindex import brought_forward
+from holdfast.ontology.maintain.reindex import brought_forward, update_index
 from holdfast.ontology.maintain.tiers import pieces_of, plan
 from holdfast.ontology.types.refs import Place, TypeId
 
 log = telemetry.logger("ontology")
 
-
+TOUCHED_EVERY = 8
+ALL_EVERY = 64
+ALL_AFTER_S = 5.0
+PARALLEL = 8
 FILES = 10
 """A type with this many files is compacted, as far as its tiers have something to merge."""
 MOST_READ = 28
@@ -46,29 +46,29 @@ MOST_READ = 28
 
 class AutoCompaction:
     def __init__(self, store: Store, ambient: Ambient, chain: Chain) -> None:
-        # Commits go on: what a snapshot says of the files after it would be outdated before it is read.
-        self._compactor = Compactor(store, ambient, chain=chain, later=False)
+        self._compactor = Compactor(store, ambient, chain=chain)
         self._due: dict[TypeId, None] = {}
-        self._work: asyncio.Task[None] | None = None
         self._files: dict[TypeId, int] = {}
+        self.running: asyncio.Task[None] | None = None
 
-    def state(self) -> tuple[int, asyncio.Task[None] | None]:
-        """The number of files of the type that has most, and the compaction that runs."""
-        return max(self._files.values(), default=0), self._work
+    @property
+    def most_files(self) -> int:
+        """The number of files of the type that has most."""
+        return max(self._files.values(), default=0)
 
     def note(self, index: Index, ledger: Ledger) -> None:
-        """An index was written. Makes no request; begins a compaction in the background if the type has many files."""
+        """An index was written: compact the type in the background if it has many files. Makes no request."""
         self._files[index.type_id] = len(index.entries)
         if len(index.entries) < FILES or not plan(pieces_of(index.entries, index.type_id), below=ledger.commit_id):
             return
         self._due[index.type_id] = None
-        if self._work is None:
-            self._work = asyncio.ensure_future(self._compact())
+        if self.running is None:
+            self.running = asyncio.ensure_future(self._compact())
 
     async def close(self) -> None:
-        """Wait until all that is due was compacted."""
-        if self._work is not None:
-            await self._work
+        """Wait until everything that is due is compacted."""
+        if self.running is not None:
+            await self.running
 
     async def _compact(self) -> None:
         while self._due:
@@ -80,71 +80,69 @@ class AutoCompaction:
                     await self._compactor.sweep([type_id])
             except HoldfastError as error:
                 log.warning("%s was not compacted (%s); a later commit tries again", type_id.label, error)
-        self._work = None
-
-
-TOUCHED_EVERY = 8
-ALL_EVERY = 64
-ALL_AFTER_S = 5.0
-PARALLEL = 8
-TRIES = 4
+        self.running = None
 
 
 class Upkeep:
     def __init__(
-        self, store: Store, ambient: Ambient, view: View, turn: Turn, runtime_id: str, *, compaction: bool = False
+        self, store: Store, ambient: Ambient, view: View, lock: CommitLock, runtime_id: str, *, compaction: bool = False
     ) -> None:
         self._store = store
         self._ambient = ambient
         self._view = view
-        self._turn = turn
+        self._lock = lock
         self._catalog = Catalog(store, ambient, runtime_id)
         self._compaction = AutoCompaction(store, ambient, view.chain) if compaction else None
-        self._synced = False
+        self._schemas_due = True
+        """A commit changed a schema, or the session has not compared schema objects with the chain yet."""
         self._indexes: dict[TypeId, Index] = {}
+        """The indexes as this session wrote them."""
         self._touched: set[TypeId] = set()
-        self._registered = False
         self._checkpoints: list[Place] = []
         self._commits = 0
-        """Since the watermarks of all types were flushed."""
+        """Commits since the indexes of all types were written."""
         self._unindexed = 0
         """Commits since the last flush began."""
         self._timer: asyncio.Task[None] | None = None
         self._flushing: asyncio.Task[bool] | None = None
-        self._one = asyncio.Lock()
+        self._flush_lock = asyncio.Lock()
         self.warning: str | None = None
+        """Why the last flush failed."""
 
     def note(self, manifest: Manifest) -> None:
-        """Note that a commit of ours is on the chain. Makes no request."""
+        """A commit of this session is on the chain. Makes no request."""
         self._touched |= manifest.touched
         ends = manifest.summary is not None and any(ref is None for ref in manifest.summary.schemas.values())
-        self._registered |= bool(manifest.registered) or ends
+        self._schemas_due |= bool(manifest.registered) or ends
         self._commits += 1
         self._unindexed += 1
         if checkpoint_span(manifest.commit_id):
             self._checkpoints.append(manifest.place)
         if self._timer is None:
-            self._timer = asyncio.ensure_future(self._after(ALL_AFTER_S))
+            self._timer = asyncio.ensure_future(self._flush_later(ALL_AFTER_S))
         if self._commits % TOUCHED_EVERY == 0 and (self._flushing is None or self._flushing.done()):
             self._flushing = asyncio.ensure_future(self.flush(everything=self._commits >= ALL_EVERY))
 
     async def catch_up(self) -> None:
         """Wait for upkeep that runs and has fallen behind. Call it before a commit, without the lock."""
         for _ in range(2):  # a flush may begin a compaction
-            files, compacting = (0, None) if self._compaction is None else self._compaction.state()
+            files, compacting = 0, None
+            if self._compaction is not None:
+                files, compacting = self._compaction.most_files, self._compaction.running
             running = [task for task in (self._flushing, compacting) if task is not None and not task.done()]
             if not running or 3 + files + 2 * self._unindexed < MOST_READ:
                 return
             await asyncio.wait(running)
 
     async def idle(self) -> None:
-        """Called when the session is idle and still holds the lock."""
-        if self._touched or self._registered or self._checkpoints:
+        """The session is idle and still holds the lock."""
+        if self._touched or self._checkpoints or (self._commits and self._schemas_due):
             await self.flush(everything=False)
 
     async def close(self) -> None:
-        """The last flush, if anything is due and the lock is free: another holder flushes all types itself."""
-        self.stop()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if self._flushing is not None:
             await self._flushing
         if self._commits:
@@ -153,42 +151,39 @@ class Upkeep:
             await self._compaction.close()
 
     async def flush(self, *, everything: bool) -> bool:
-        """Write what is due, if the lock is free: another holder flushes all types itself. False if it was not
-        done; what could not be written is in ``warning``.
+        """Write what is due; with ``everything`` the indexes of all types. False if that failed, see ``warning``.
+
+        False too, without a warning, if another session holds the lock: it writes all indexes itself.
         """
-        async with self._one:
-            self._turn.keep(+1)
+        async with self._flush_lock:
             try:
-                if not await self._turn.try_take():
-                    return False
-                self._turn.guard()
-                await self._write_schemas()
-                await self._write_indexes(everything=everything)
-                while self._checkpoints:
-                    await self._view.chain.write_checkpoint(self._checkpoints[0])
-                    del self._checkpoints[0]
+                with self._lock.in_use():
+                    if not await self._lock.try_acquire():
+                        return False
+                    self._lock.guard()
+                    await self._write(everything=everything)
             except HoldfastError as error:
-                self._warn(error)
+                self.warning = str(error)
+                log.warning("indexes lag behind (%s); readers use the chain, the next flush corrects it", error)
                 return False
-            finally:
-                self._turn.keep(-1)
             self.warning = None
             return True
 
-    # --- schemas ---
+    async def _write(self, *, everything: bool) -> None:
+        if self._schemas_due:
+            await self._write_schemas()
+        await self._write_indexes(everything=everything)
+        while self._checkpoints:
+            await self._view.chain.write_checkpoint(self._checkpoints[0])
+            del self._checkpoints[0]
 
     async def _write_schemas(self) -> None:
-        if self._synced and not self._registered:
-            return
-        self._registered = False
+        self._schemas_due = False  # set before the write, because a commit during it may set it again
         try:
             await self._catalog.sync(self._view.chain, self._view.ledger)
         except BaseException:
-            self._registered = True
+            self._schemas_due = True
             raise
-        self._synced = True
-
-    # --- indexes ---
 
     async def _write_indexes(self, *, everything: bool) -> None:
         ledger, commits, self._unindexed = self._view.ledger, self._commits, 0
@@ -203,45 +198,21 @@ class Upkeep:
             self._commits -= commits
 
     async def _write_index(self, type_id: TypeId, ledger: Ledger) -> None:
-        index = self._indexes.pop(type_id, None)
-        for _ in range(TRIES):
-            if index is None:
-                index = await read_index(self._store, type_id)
-            after = await self._brought_forward(index, ledger)
-            if after is None or after == index:
-                self._indexes[type_id] = index
-                return
-            mode = CREATE if index.version is None else IfMatch(index.version)
-            self._turn.guard()
-            body = after.body(self._ambient.ids.write_id())
-            outcome = await self._store.put(layout.index_key(*type_id), body, mode)
-            if not isinstance(outcome, Lost):
-                self._indexes[type_id] = replace(after, version=outcome.version)
-                if self._compaction is not None:
-                    self._compaction.note(after, ledger)
-                return
-            index = None
-        raise Conflict(f"{layout.index_key(*type_id)}: others keep writing it")
+        async def change(index: Index) -> Index | None:
+            if index.watermark > ledger.commit_id and index.watermark <= (await read_head(self._store)).commit_id:
+                return None  # a session that knows a later head has written it
+            after = await brought_forward(self._view.chain, ledger, index)
+            self._lock.guard()
+            return None if after == index else after
 
-    async def _brought_forward(self, index: Index, ledger: Ledger) -> Index | None:
-        """The index as it should be; None if a session that knows a later head has written it."""
-        if index.watermark > ledger.commit_id and index.watermark <= (await read_head(self._store)).commit_id:
-            return None
-        return await brought_forward(self._view.chain, ledger, index)
+        known = self._indexes.pop(type_id, None)
+        index = await update_index(self._store, self._ambient, type_id, change, known)
+        self._indexes[type_id] = index
+        if self._compaction is not None and (known is None or index.version != known.version):
+            self._compaction.note(index, ledger)
 
-    # --- when ---
-
-    async def _after(self, seconds: float) -> None:
+    async def _flush_later(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
         self._timer = None
         if self._commits:
             await self.flush(everything=True)
-
-    def stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _warn(self, error: HoldfastError) -> None:
-        self.warning = str(error)
-        log.warning("indexes lag behind (%s); readers use the chain, the next flush corrects it", error)

@@ -1,19 +1,15 @@
-"""Aggregates over the rows of a query, or over groups of them.
+"""Figures (aggregates) over the rows of a query, or over groups of them.
 
     await onto.query(Customer).agg(n=count(), oldest=Customer.age.max())
     await onto.query(Customer).group_by(Customer.tier).having(lambda group: group["n"] > 5).agg(n=count())
 
-Groups come ordered by their keys, null last. Moments, conditions and the ends of relations apply as to all queries.
+Groups are ordered by their keys, null last. Nulls and unlike values form one group, and figures leave them out. A
+complete typed column is grouped and aggregated by DuckDB as it is. Values in JSON are grouped by their sort values,
+which are equal only for equal values of any size; a group shows one of the texts of its value.
 
-A complete typed column is grouped as it is. Elsewhere values are grouped by what orders them, which differs exactly
-where values are not equal, whatever their size; and a group is shown as one of its values is written. Null and unlike
-values are one group.
-
-Nulls and unlike values are left out of figures. The sum of whole numbers is exact, of any size; with a float among them
-it is a float. Decimals are added exactly, to ten thousand digits. ``min``, ``max`` and ``quantile`` follow the order of
-``compile_order``, where NaN is greatest; ``count_distinct`` counts all NaN as one value. Complete typed columns are
-aggregated by DuckDB alone. Over JSON it adds what it can add exactly, and returns the few numbers that none of its
-types holds.
+The sum of whole numbers is exact, of any size; with a float among them it is a float. Decimals are added exactly, to
+ten thousand digits. Over JSON DuckDB adds what it can add exactly, and returns the few other numbers. ``min``, ``max``
+and ``quantile`` follow the order of ``compile_order``, where NaN is greatest; for ``count_distinct`` all NaN are equal.
 """
 
 import json
@@ -32,11 +28,11 @@ from holdfast.ontology.filters.jsonsql import KeyPlace, matches
 from holdfast.ontology.filters.operand import Domain, Operand, Scope, Sql, bound, fill, joined, quoted
 from holdfast.ontology.filters.sql import compile_where, place_of, sort_values
 from holdfast.ontology.query.cache.prune import paths
-from holdfast.ontology.query.engine import Engine, Snapshot
+from holdfast.ontology.query.engine import Snapshot
 from holdfast.ontology.query.statement import Ask, Rows, types_of
 from holdfast.ontology.types.expressions.ast import Aggregate, AggregateTerm, AvgLen, Count, FieldPath, Order
 from holdfast.ontology.types.expressions.fitting import reading_of
-from holdfast.ontology.types.expressions.terms import Figure, RowTerm
+from holdfast.ontology.types.expressions.terms import FieldExpr, Figure
 from holdfast.ontology.types.model import Mixin
 from holdfast.ontology.types.readings import Reading, read
 
@@ -81,7 +77,7 @@ _SCALE = 10**18
 
 
 class FigureSql(NamedTuple):
-    """A column, and the figure from what it answers."""
+    """A column of the result, and how its values become the figure."""
 
     sql: Sql
     decode: Decode
@@ -121,7 +117,7 @@ def _typed(term: Aggregate, operand: Operand) -> FigureSql:
     value = operand.sql
     match term.function:
         case "sum" | "avg" if operand.domain == "decimal":
-            # Two sums of whole numbers, since one of DECIMAL(38, 18) would overflow beyond twenty digits.
+            # Two sums of whole numbers, because a sum of DECIMAL(38, 18) overflows beyond twenty digits.
             whole = fill("CAST(trunc({}) AS HUGEINT)", value)
             part = fill(f"CAST(({{}} - trunc({{}})) * {_SCALE} AS HUGEINT)", value, value)
             parts = fill("struct_pack(n := count({}), whole := sum({}), part := sum({}))", value, whole, part)
@@ -139,7 +135,7 @@ def _typed(term: Aggregate, operand: Operand) -> FigureSql:
 
 
 def _decimals(found: Any) -> list[Decimal]:
-    """Added digit by digit, since arithmetic would round."""
+    """Whole and fraction, made from text because arithmetic would round."""
     return [Decimal(found["whole"] or 0), Decimal(f"{found['part'] or 0}E-18")]
 
 
@@ -153,7 +149,7 @@ def _added(term: Aggregate, values: list[Any], found: Any) -> Any:
 def _decoded(value: Sql, domain: Domain) -> FigureSql:
     if domain != "timestamp":
         return FigureSql(value, _same)
-    # As a number, since the zone of a session has no part in it.
+    # As a number, because the time zone of the session must not matter.
     micros = fill("epoch_us({})", value)
     return FigureSql(micros, lambda found: None if found is None else _EPOCH + timedelta(microseconds=found))
 
@@ -168,62 +164,69 @@ def _share(term: Aggregate) -> Sql:
 def _json(term: Aggregate, scope: Scope) -> FigureSql:
     keys = sort_values(Order(term.path, term.reading), scope)
     named = joined(", ", [fill(f"k{number} := {{}}", key) for number, key in enumerate(keys)])
-    there = fill("FILTER (WHERE {} IS NOT NULL)", keys[0])
+    present = fill("{} IS NOT NULL", keys[0])
     if term.function == "count_distinct":
-        return FigureSql(fill("count(DISTINCT struct_pack({})) {}", named, there), _same)
-    place = place_of(term.path, scope).json
-    text = fill("to_json({})", Sql(place.column)) if isinstance(place, KeyPlace) else place.document_part
+        return FigureSql(_filtered(fill("count(DISTINCT struct_pack({}))", named), present), _same)
+    text = fill("CAST({} AS VARCHAR)", _json_text(term.path, scope))
     if term.function in ("sum", "avg"):
-        return _summed(term, text, there)
-    ranked = fill("struct_pack({}, shown := CAST({} AS VARCHAR))", named, text)
+        return _summed(term, text, present)
+    ranked = fill("struct_pack({}, shown := {})", named, text)
     chosen = (
-        fill("quantile_disc({}, {}) {}", ranked, _share(term), there)
+        fill("quantile_disc({}, {})", ranked, _share(term))
         if term.function == "quantile"
-        else fill(f"{term.function}({{}}) {{}}", ranked, there)
+        else fill(f"{term.function}({{}})", ranked)
     )
-    return FigureSql(fill("({}).shown", chosen), lambda found: None if found is None else _read(found, term))
+    return FigureSql(fill("({}).shown", _filtered(chosen, present)), lambda found: _value(found, term.reading))
 
 
-def _read(text: str, term: Aggregate) -> Any:
-    value = json.loads(text)
-    return read(int(value) if term.reading == "number" and isinstance(value, str) else value, term.reading)
+def _json_text(path: FieldPath, scope: Scope) -> Sql:
+    place = place_of(path, scope).json
+    return fill("to_json({})", Sql(place.column)) if isinstance(place, KeyPlace) else place.document_part
 
 
-def _summed(term: Aggregate, text: Sql, there: Sql) -> FigureSql:
-    """Whole numbers of 64 bits are added up by the engine, all others one by one: there are few of them, or none."""
-    shown = fill("CAST({} AS VARCHAR)", text)
-    small = matches(shown, r"-?[0-9]{1,18}")
-    condition = Sql(there.text.removesuffix(")"), there.params)
+def _filtered(aggregate: Sql, *conditions: Sql) -> Sql:
+    return fill("{} FILTER (WHERE {})", aggregate, joined(" AND ", conditions))
+
+
+def _value(text: str | None, reading: Reading | None) -> Any:
+    """The value of a JSON text. Whole numbers of a key are texts in JSON."""
+    value = None if text is None else json.loads(text)
+    if reading is None:
+        return value
+    return read(int(value) if reading == "number" and isinstance(value, str) else value, reading)
+
+
+def _summed(term: Aggregate, text: Sql, present: Sql) -> FigureSql:
+    """DuckDB adds whole numbers of up to 18 digits. The others, usually few or none, are added in Python."""
     if term.reading == "float":
-        return _floats(term, shown, condition)
+        number = fill("TRY_CAST(trim({}, {}) AS DOUBLE)", text, bound('"', "VARCHAR"))
+        parts = fill(
+            "struct_pack(n := {}, whole := {})",
+            _filtered(Sql("count(*)"), present),
+            _filtered(fill("sum({})", number), present),
+        )
+        return FigureSql(parts, lambda found: _added(term, [found["whole"]], found))
+    small = matches(text, r"-?[0-9]{1,18}")
     parts = fill(
-        "struct_pack(n := count(*) {}), whole := sum(TRY_CAST({} AS HUGEINT)) {} AND {}), "
-        "others := list({}) {} AND NOT {}))",
-        condition,
-        shown,
-        condition,
-        small,
-        shown,
-        condition,
-        small,
+        "struct_pack(n := {}, whole := {}, others := {})",
+        _filtered(Sql("count(*)"), present),
+        _filtered(fill("sum(TRY_CAST({} AS HUGEINT))", text), present, small),
+        _filtered(fill("list({})", text), present, fill("NOT {}", small)),
     )
 
     def decode(found: Any) -> Any:
         whole = read(found["whole"] or 0, term.reading)
-        return _added(term, [whole, *(_read(other, term) for other in found["others"] or [])], found)
+        return _added(term, [whole, *(_value(other, term.reading) for other in found["others"] or [])], found)
 
     return FigureSql(parts, decode)
 
 
-def _floats(term: Aggregate, shown: Sql, condition: Sql) -> FigureSql:
-    value = fill("TRY_CAST(trim({}, {}) AS DOUBLE)", shown, bound('"', "VARCHAR"))
-    parts = fill("struct_pack(n := count(*) {}), whole := sum({}) {}))", condition, value, condition)
-    return FigureSql(parts, lambda found: _added(term, [found["whole"]], found))
+# --- groups ---
 
 
 @dataclass(frozen=True)
 class Key:
-    """What rows are grouped by; ``reading`` is None where it may be anything."""
+    """A key of groups. ``reading`` is None if the field may have values of several types."""
 
     name: str
     path: FieldPath
@@ -231,7 +234,7 @@ class Key:
 
 
 class Grouping(NamedTuple):
-    """A key in SQL: what is equal within a group, and what shows it."""
+    """A key in SQL: the values that are equal within a group, and a text or value that shows them."""
 
     values: list[Sql]
     shown: Sql
@@ -239,7 +242,7 @@ class Grouping(NamedTuple):
 
 
 def touched(term: AggregateTerm) -> list[FieldPath]:
-    """The fields that a figure is about."""
+    """The fields that a figure uses."""
     if isinstance(term, Count):
         return [] if term.where is None else list(paths(term.where))
     return [term.path]
@@ -251,22 +254,13 @@ def grouping(key: Key, scope: Scope) -> Grouping:
     if typed is not None:
         return Grouping([typed.sql], typed.sql, python_value)
     values = sort_values(Order(key.path, reading), scope)
-    stored = place.json
-    text = fill("to_json({})", Sql(stored.column)) if isinstance(stored, KeyPlace) else stored.document_part
-    # Of several ways to write one number always the same one.
-    shown = fill("min(CAST({} AS VARCHAR)) FILTER (WHERE {} IS NOT NULL)", text, values[0])
-    return Grouping(values, shown, lambda found: None if found is None else _value(found, reading))
-
-
-def _value(text: str, reading: Reading | None) -> Any:
-    value = json.loads(text)
-    if reading is None:
-        return value
-    return read(int(value) if reading == "number" and isinstance(value, str) else value, reading)
+    # A number can be written in several ways: always show the same one.
+    shown = _filtered(fill("min(CAST({} AS VARCHAR))", _json_text(key.path, scope)), fill("{} IS NOT NULL", values[0]))
+    return Grouping(values, shown, lambda found: _value(found, reading))
 
 
 def python_value(found: Any) -> Any:
-    """Whole numbers of more than 64 bits come as decimals from Arrow."""
+    """Whole numbers of more than 64 bits are decimals in Arrow."""
     if isinstance(found, Decimal):
         return int(found) if found.as_tuple().exponent == 0 else found
     return {name: python_value(one) for name, one in found.items()} if isinstance(found, dict) else found
@@ -279,7 +273,7 @@ Group = dict[str, Any]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Grouped(Generic[M]):
-    """Rows in groups; ``agg`` gives one dictionary for each."""
+    """A query whose rows are grouped. ``agg`` returns one dictionary for each group."""
 
     query: "Query[M]"
     keys: tuple[Key, ...]
@@ -289,7 +283,7 @@ class Grouped(Generic[M]):
         return f"<Groups by {', '.join(key.name for key in self.keys)} of {self.query!r}>"
 
     def having(self, *tests: Callable[[Group], bool]) -> "Grouped[M]":
-        """Only groups that pass all tests: functions of the group's dictionary."""
+        """Only groups for which all tests are true. A test is a function of the group's dictionary."""
         return replace(self, filters=(*self.filters, *tests))
 
     async def agg(self, **figures: Figure) -> list[Group]:
@@ -298,10 +292,10 @@ class Grouped(Generic[M]):
 
 
 def group_key(term: Any, python: type) -> Key:
-    if not isinstance(term, RowTerm):
+    if not isinstance(term, FieldExpr):
         raise Invalid(f"{term!r} is not a field to group by", remedy="write a field, as in Customer.tier")
-    if term._root is not python:
-        raise Invalid(f"the query is about {python.__name__}, and {term} is a field of {term._root.__name__}")
+    if term.owner is not python:
+        raise Invalid(f"the query is about {python.__name__}, and {term} is a field of {term.owner.__name__}")
     reading = reading_of(term._node, str(term), "grouped by")
     path = term._path
     name = ".".join((*(() if path.end == "own" else (path.end,)), path.field, *path.steps))
@@ -309,24 +303,19 @@ def group_key(term: Any, python: type) -> Key:
 
 
 async def figures_of(query: "Query[Any]", keys: tuple[Key, ...], figures: Mapping[str, Figure]) -> list[Group]:
+    """The figures of each group, or of all rows if there are no keys."""
     for name, each in figures.items():
         if not isinstance(each, Figure):
             raise Invalid(f"{name} is not a figure", remedy="write count(), or Customer.age.sum()")
         if each.root is not None and each.root is not query.info.python:
             raise Invalid(f"{name} is a figure of {each.root.__name__}, not of {query.info.python.__name__}")
-    return await worked_out(query.engine, query.ask, keys, {name: each.term for name, each in figures.items()})
-
-
-async def worked_out(
-    engine: Engine, ask: Ask, keys: tuple[Key, ...], figures: Mapping[str, AggregateTerm]
-) -> list[Group]:
-    """The figures of each group, or of all rows where there are no keys."""
-    _check(ask, keys, figures)
-    fields = tuple(path for each in figures.values() for path in touched(each))
-    asked = replace(ask, touching=(*fields, *(key.path for key in keys)))
+    engine, terms = query.engine, {name: each.term for name, each in figures.items()}
+    _check(query.ask, keys, terms)
+    fields = tuple(path for each in terms.values() for path in touched(each))
+    asked = replace(query.ask, touching=(*fields, *(key.path for key in keys)))
 
     async def question(snapshot: Snapshot) -> tuple[dict[str, Decode], pa.Table]:
-        sql, values, decoders = _statement(await snapshot.rows(asked), keys, figures)
+        sql, values, decoders = _statement(await snapshot.rows(asked), keys, terms)
         found = await engine.table(sql)
         return decoders, found.select(range(values, found.num_columns))
 
@@ -337,7 +326,7 @@ async def worked_out(
 def _statement(
     rows: Rows, keys: tuple[Key, ...], figures: Mapping[str, AggregateTerm]
 ) -> tuple[Sql, int, dict[str, Decode]]:
-    """The statement, how many columns come before those that are shown, and how these are read."""
+    """The statement, the number of columns before those of the result, and how these are decoded."""
     groups = {key.name: grouping(key, rows.scope) for key in keys}
     compiled = {name: compile_figure(each, rows.scope) for name, each in figures.items()}
     values = [each for one in groups.values() for each in one.values]
@@ -355,7 +344,7 @@ def _statement(
 
 def _check(ask: Ask, keys: tuple[Key, ...], figures: Mapping[str, AggregateTerm]) -> None:
     if not figures and not keys:
-        raise Invalid("there is nothing to work out", remedy="name a figure, as in agg(n=count())")
+        raise Invalid("no figure is given", remedy="name a figure, as in agg(n=count())")
     if ask.limit is not None or ask.offset:
         raise Invalid("figures are over all rows", remedy="leave out limit and offset")
     names = [*(key.name for key in keys), *figures]

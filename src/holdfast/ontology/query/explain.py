@@ -1,27 +1,23 @@
-"""Explains a query: files chosen and pruned, conditions pushed down, requests.
+"""Describes queries as text, and explains which files a query reads and what that costs.
 
-The files that the query needs are fetched, as they would be for the query itself, and stay warm for it. With a profile
-the query is run as well.
+Explaining fetches the files that the query needs, and they stay in the session. With a profile the query runs, too.
 """
 
 import json
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
-from holdfast.ontology.chain.history import When
+from holdfast.ontology.chain.history import When, Window
 from holdfast.ontology.filters.operand import Sql
-from holdfast.ontology.query.cache.prune import paths, split
+from holdfast.ontology.query.cache.prune import Choice
 from holdfast.ontology.query.engine import Engine, Planned, Snapshot
 from holdfast.ontology.query.statement import Ask
-from holdfast.ontology.query.type_table import Table
 from holdfast.ontology.types.expressions.ast import (
     And,
-    Between,
     Comparison,
     FieldPath,
     In,
-    IsNotNull,
     IsNull,
     Length,
     Not,
@@ -35,6 +31,7 @@ from holdfast.ontology.types.expressions.ast import (
 
 
 def described(ask: Ask) -> str:
+    """A query as text, for its ``repr``."""
     parts = [ask.shape.type_id.name]
     if ask.origin is not None:
         hop = ask.origin
@@ -65,7 +62,6 @@ def _order(order: Order) -> str:
 
 
 def shown(predicate: Predicate) -> str:
-    """A predicate for people: in ``repr`` of a query and in its explanation."""
     match predicate:
         case And(terms=terms):
             return " and ".join(map(_grouped, terms)) or "true"
@@ -81,14 +77,10 @@ def shown(predicate: Predicate) -> str:
             return f"{_path(path)} {operator} {_value(value)}"
         case In(path=path, values=values):
             return f"{_path(path)} in [{', '.join(map(_value, values))}]"
-        case Between(path=path, low=low, high=high):
-            return f"{_path(path)} between {_value(low)} and {_value(high)}"
         case Text(path=path, operator=test, value=text, fold=fold):
             return f"{_path(path)} {test} {_value(text)}{' in any case' if fold else ''}"
         case IsNull(path=path):
             return f"{_path(path)} is null"
-        case IsNotNull(path=path):
-            return f"{_path(path)} is not null"
 
 
 def _grouped(term: Predicate) -> str:
@@ -104,146 +96,89 @@ def _value(value: Value) -> str:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else str(value)
 
 
-SHOWN = 8
-"""Files of a table that the text names one by one."""
-
-
-@dataclass(frozen=True)
-class FileUse:
-    path: str
-    commits: tuple[int, int]
-    use: str
-    """rows: it may hold rows of the result. shadow: only newer rows that hide others. pruned: not read."""
-    reason: str
-    """Why it is pruned, or a shadow: commits, keys or columns."""
+FILES_SHOWN = 8
+"""Files of a table that the text of an explanation lists."""
 
 
 @dataclass(frozen=True)
 class TableUse:
-    type_name: str
-    files: tuple[FileUse, ...]
-    by_index: bool
-    """The index named the files; else the chain did."""
-    from_json: tuple[str, ...]
-    """Fields that some file does not have in a typed column as it is now: fields_json is asked."""
-    fetched: int
-    """Files that the session did not have yet."""
-    conditions: tuple[str, ...] = ()
-    """What is asked of its rows, and where: on keys as they are read, on typed columns, or on JSON."""
+    """How one type is read."""
 
-    @property
-    def counts(self) -> Counter[str]:
-        return Counter(each.use for each in self.files)
+    type_name: str
+    files: tuple[Choice, ...]
+    """All files of the type, and whether each is read."""
+    by_index: bool
+    """Whether the index named the files; otherwise the chain did."""
+    from_json: tuple[str, ...]
+    """Fields that are read from ``fields_json``, because a file has no complete typed column of them."""
+    fetched: int
+    """Files that the session had not read before."""
+
+    def lines(self) -> Iterator[str]:
+        used = [each for each in self.files if each.use != "pruned"]
+        source = "index" if self.by_index else "chain"
+        yield f"{self.type_name}: {len(used)} of {len(self.files)} files by the {source}, {self.fetched} fetched"
+        reasons = Counter(f"{each.use} by {each.reason}" for each in self.files if each.reason)
+        yield from (f"  {count} {reason}" for reason, count in sorted(reasons.items()))
+        yield from (f"  {each.use}: {each.entry.path}" for each in used[:FILES_SHOWN])
+        if self.from_json:
+            yield f"  read from fields_json: {', '.join(self.from_json)}"
 
 
 @dataclass(frozen=True)
 class Explanation:
     head: int
-    commits: tuple[int, int]
-    """The first and the last commit that the query is about."""
-    history: bool
+    window: Window
     tables: tuple[TableUse, ...]
     requests: int | None
-    """That explaining cost, and so the query would have; None where the store does not count."""
+    """Requests that the explanation took, as the query would have; None if the store does not count them."""
     received_bytes: int | None
     sql: str
     plan: str
-    """DuckDB's, in full. The text leaves it out: it is long, and says little of what a query costs in a bucket."""
-    profile: str | None = None
-    """The plan with the time that each part of it took."""
+    """DuckDB's plan; with a profile it has the time that each part took."""
+    profiled: bool
 
     def __str__(self) -> str:
-        first, last = self.commits
-        lines = [f"{'history' if self.history else 'state'}, commits {first} to {last} of {self.head}"]
+        window = self.window
+        mode = "history" if window.history else "state"
+        lines = [f"{mode}, commits {window.lower + 1} to {window.upper} of {self.head}"]
         if self.requests is not None:
             lines.append(f"{self.requests} requests, {self.received_bytes} bytes received")
-        for table in self.tables:
-            counts = table.counts
-            read = counts["rows"] + counts["shadow"]
-            source = "index" if table.by_index else "chain"
-            lines.append(
-                f"{table.type_name}: {read} of {len(table.files)} files by the {source}, {table.fetched} fetched"
-            )
-            reasons = Counter(f"{each.use} by {each.reason}" for each in table.files if each.reason)
-            lines += [f"  {count} {reason}" for reason, count in sorted(reasons.items())]
-            lines += [f"  {each.use}: {each.path}" for each in table.files if each.use != "pruned"][:SHOWN]
-            lines += [f"  {condition}" for condition in table.conditions]
-            if table.from_json:
-                lines.append(f"  read from fields_json: {', '.join(table.from_json)}")
-        if self.profile is not None:
-            lines += ["", self.profile]
-        return "\n".join(lines)
+        lines += [line for table in self.tables for line in table.lines()]
+        return "\n".join([*lines, "", self.plan] if self.profiled else lines)
 
 
 async def explain(engine: Engine, ask: Ask, *, profile: bool) -> Explanation:
     before = _usage(engine)
 
-    async def question(snapshot: Snapshot) -> tuple[Snapshot, Sql, Any]:
+    async def question(snapshot: Snapshot) -> tuple[Snapshot, Sql, Window]:
         rows = await snapshot.rows(ask)
         return snapshot, await engine.filled(rows.select(rows.stored)), rows.window
 
     snapshot, sql, window = await engine.ask(question)
     after = _usage(engine)
-    plan = await _plan(engine, "EXPLAIN", sql)
+    verb = "EXPLAIN ANALYZE" if profile else "EXPLAIN"
+    plan = await engine.table(Sql(f"{verb} {sql.text}", sql.params))
     return Explanation(
         snapshot.ledger.commit_id,
-        (window.lower + 1, window.upper),
-        window.history,
-        tuple(_table_use(each) for each in snapshot.planned),
+        window,
+        tuple(map(_table_use, snapshot.planned)),
         None if before is None or after is None else after[0] - before[0],
         None if before is None or after is None else after[1] - before[1],
         sql.text,
-        plan,
-        await _plan(engine, "EXPLAIN ANALYZE", sql) if profile else None,
+        "\n".join(str(text).rstrip() for text in plan.column("explain_value").to_pylist()),
+        profile,
     )
-
-
-async def _plan(engine: Engine, verb: str, sql: Sql) -> str:
-    found = await engine.table(Sql(f"{verb} {sql.text}", sql.params))
-    return "\n".join(str(text).rstrip() for text in found.column("explain_value").to_pylist())
 
 
 def _table_use(planned: Planned) -> TableUse:
     table = planned.table
-    files = tuple(
-        FileUse(each.entry.path, (each.entry.first, each.entry.last), each.use, each.reason) for each in planned.choices
-    )
-    return TableUse(
-        table.shape.type_id.name,
-        files,
-        planned.resolved.by_index,
-        tuple(sorted(table.lacking)),
-        len(planned.fetched),
-        _conditions(planned),
-    )
-
-
-def _conditions(planned: Planned) -> tuple[str, ...]:
-    """The conditions on one table's own fields. Those on ends stand with the tables of the ends, as far as these can
-    be narrowed by them.
-    """
-    table, found = planned.table, []
-    parts = split(planned.predicate, table.shape)
-    for term in (*parts.keys.terms, *parts.rest.terms):
-        fields = list(paths(term))
-        if any(path.end != "own" for path in fields):
-            continue
-        if term in parts.keys.terms:
-            where = "condition on keys, pushed into the scan"
-        elif all(_is_typed(table, path) for path in fields):
-            where = "condition on typed columns"
-        else:
-            where = "condition on JSON"
-        found.append(f"{where}: {shown(term)}")
-    return tuple(found)
-
-
-def _is_typed(table: Table, path: FieldPath) -> bool:
-    shape = table.shape
-    return path.field in shape.payload and path.field not in table.lacking and shape.forms[path.field] != "json"
+    lacking = tuple(sorted(table.lacking))
+    return TableUse(table.shape.name, tuple(planned.choices), planned.by_index, lacking, planned.fetched)
 
 
 def _usage(engine: Engine) -> tuple[int, int] | None:
+    """The requests and received bytes so far."""
     usage = getattr(engine.store, "usage", None)
     if usage is None:
         return None

@@ -1,15 +1,16 @@
-"""Queries: what users write, and what they get.
+"""Queries: how users ask for objects, and how they get the answer.
 
     await onto.query(Customer).where(Customer.tier == "Gold").order_by(Customer.age.desc()).limit(20).all()
 
-A query is a value: every method but those that are awaited gives a new one. Nothing is read before it is awaited; each
-time it is, one head is pinned for all of it. Without ``order_by`` rows come ordered by key, in history by commit first.
+A query is a value: methods that are not awaited return a new query. Nothing is read before a result is awaited. Each
+result pins one head, for all types that it reads. Without ``order_by`` rows are ordered by key, in history by commit
+first.
 
-**Pages** are a long result in pieces that fit together. A cursor names the commit that the first page saw, so that all
-pages are of one state whatever is committed meanwhile; and the row that the page before ended with, by its identity
-alone: where rows are ordered by other fields, these are looked up again. It also knows of which query it is, because
-another one would silently skip rows. Erasing is all that changes what a commit says. Pages by key, and history by
-commit, go on after it; where rows are ordered by fields, some may have moved, and the next page is ``Conflict``.
+**Pages** divide a long result. A cursor names the commit that the first page has read, so all pages are of one state;
+and the identity of the last row of the page before. If rows are ordered by fields, the next page looks up their values
+of that row, so a cursor holds no payload. A cursor also has a digest of its query, because another query would skip
+rows. Only erasing changes the rows of a commit: pages in the order of keys continue after it, pages in another order
+raise ``Conflict``.
 """
 
 import base64
@@ -33,10 +34,10 @@ from holdfast.ontology.query.cache.prune import paths
 from holdfast.ontology.query.engine import Engine, Snapshot
 from holdfast.ontology.query.explain import Explanation, described, explain
 from holdfast.ontology.query.results import Linked, ends, meta, objects, one_of, typed_table
-from holdfast.ontology.query.statement import ENDS, MOST, Ask, Origin, Place, Rows, types_of
+from holdfast.ontology.query.statement import ENDS, MAX_LIMIT, Ask, Origin, RowId, Rows, types_of
 from holdfast.ontology.types.errors import unknown
 from holdfast.ontology.types.expressions.ast import TRUE, And, Comparison, FieldPath, Order, Predicate
-from holdfast.ontology.types.expressions.terms import Condition, Figure, Ordering, RowTerm
+from holdfast.ontology.types.expressions.terms import Condition, FieldExpr, Figure, Ordering
 from holdfast.ontology.types.model import Entity, Mixin, Relation
 from holdfast.ontology.types.typeinfo import TypeInfo, type_info
 from holdfast.sql.duck import OutOfMemory
@@ -53,60 +54,45 @@ M = TypeVar("M", bound=Mixin)
 class Page(Generic[M]):
     rows: list[M]
     cursor: str | None
-    """Where the next page begins; None after the last."""
+    """For the next page; None after the last page."""
     commit_id: int
-    """The commit that all pages are as of."""
-
-
-class Piece(NamedTuple):
-    """A page as the database has it."""
-
-    found: pa.Table
-    cursor: str | None
-    window: Window
+    """The commit as of which all pages are."""
 
 
 async def page_of(query: "Query[M]", size: int, after: str | None) -> Page[M]:
-    piece = await piece_of(query.engine, query.ask, size, after, lambda rows: rows.stored)
-    return Page(await blocking(objects, query.info, piece.found), piece.cursor, piece.window.upper)
-
-
-async def piece_of(
-    engine: Engine, ask: Ask, size: int, after: str | None, columns: Callable[[Rows], list[str]]
-) -> Piece:
-    """The next rows of a question. ``columns`` are those of the answer, identity and commit among them."""
+    engine, ask = query.engine, query.ask
     if type(size) is not int or size < 1:
         raise Invalid(f"{size!r} is not the size of a page", remedy="give a whole number from 1 on")
     if ask.limit is not None or ask.offset:
         raise Invalid("a query with a limit has no pages", remedy="leave out limit and offset")
-    digest, history = _digest(ask), ask.when.mode == "history"
-    size = min(size, MOST - 1)
-    asked, begun = replace(ask, limit=size + 1), None
+    digest, history, keys = _digest(ask), ask.when.mode == "history", ask.shape.keys
+    size = min(size, MAX_LIMIT - 1)
+    asked, start = replace(ask, limit=size + 1), None
     if after is not None:
-        begun = _opened(after, digest, len(ask.shape.keys), history=history)
-        when = When(ask.when.mode, after=begun.after if history else None, last=begun.commit)
-        asked = replace(asked, when=when, beyond=begun.place)
+        start = _decoded(after, digest, len(keys), history=history)
+        when = When(ask.when.mode, after=start.after if history else None, last=start.commit)
+        asked = replace(asked, when=when, beyond=start.row)
 
     async def question(snapshot: Snapshot) -> tuple[Window, int, pa.Table]:
         erased = 0 if snapshot.ledger.redacted is None else snapshot.ledger.redacted.commit_id
-        if begun is not None and ask.order and begun.erased != erased:
-            raise Conflict("rows were erased since the page before, so that others moved up", remedy="begin again")
+        if start is not None and ask.order and start.erased != erased:
+            raise Conflict("rows were erased since the page before, and others moved up", remedy="begin again")
         rows = await snapshot.rows(asked)
-        return rows.window, erased, await engine.table(rows.select(columns(rows)))
+        return rows.window, erased, await engine.table(rows.select(rows.stored))
 
     window, erased, found = await engine.ask(question, partial(types_of, asked))
-    if begun is not None and ask.order and not found.num_rows:
-        raise Conflict("the row that the page before ended with is not there", remedy="begin again")
+    if start is not None and ask.order and not found.num_rows:
+        raise Conflict("the last row of the page before does not exist", remedy="begin again")
     kept, cursor = found.slice(0, size), None
     if found.num_rows > size:
-        last = {name: kept.column(name)[size - 1].as_py() for name in ("commit_id", *ask.shape.keys)}
-        said = {"commit": window.upper, "of": digest, "erased": erased, "key": [last[name] for name in ask.shape.keys]}
-        cursor = _closed({**said, **({"at": last["commit_id"], "after": window.lower} if history else {})})
-    return Piece(kept, cursor, window)
+        last = {name: kept.column(name)[size - 1].as_py() for name in ("commit_id", *keys)}
+        fields = {"commit": window.upper, "of": digest, "erased": erased, "key": [last[name] for name in keys]}
+        cursor = _encoded({**fields, **({"at": last["commit_id"], "after": window.lower} if history else {})})
+    return Page(await blocking(objects, query.info, kept), cursor, window.upper)
 
 
 def _digest(ask: Ask) -> str:
-    """A digest of everything that decides the rows and their order; the moment is in the cursor itself."""
+    """A digest of everything that decides the rows and their order, except the moment, which is in the cursor."""
     origins: list[tuple[Any, ...]] = []
     origin = ask.origin
     while origin is not None:
@@ -118,54 +104,37 @@ def _digest(ask: Ask) -> str:
     return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
 
-def _closed(said: dict[str, Any]) -> str:
-    return base64.urlsafe_b64encode(json.dumps(said, separators=(",", ":")).encode()).decode()
+def _encoded(fields: dict[str, Any]) -> str:
+    return base64.urlsafe_b64encode(json.dumps(fields, separators=(",", ":")).encode()).decode()
 
 
-class _Begun(NamedTuple):
-    """The contents of a cursor."""
-
+class _Cursor(NamedTuple):
     commit: int
-    place: Place
+    row: RowId
+    """The last row of the page before."""
     erased: int
     """The latest commit that erased payload."""
     after: int = 0
-    """Of history: the commit that it begins after."""
+    """Of history: the commit after which it begins."""
 
 
-def _opened(cursor: str, digest: str, parts: int, *, history: bool) -> _Begun:
-    """``parts``: of how many the key is that it must name."""
-    said = _said(cursor)
-    if said["of"] != digest:
-        raise Invalid("this cursor is of another query", remedy="ask with the same conditions and order for all pages")
-    key = said.get("key")
-    if not isinstance(key, list) or len(key) != parts or not all(map(_is_text, key)):
-        raise _no_cursor()
-    counts = [said.get(name, 0) for name in ("erased", "after", "at")]
-    if not all(map(_is_count, counts)):
-        raise _no_cursor()
-    erased, after, at = counts
-    return _Begun(said["commit"], (at, *key) if history else tuple(key), erased, after)
-
-
-def _said(cursor: str) -> dict[str, Any]:
+def _decoded(cursor: str, digest: str, key_parts: int, *, history: bool) -> _Cursor:
     try:
-        said = json.loads(base64.urlsafe_b64decode(cursor.encode()))
-        known = isinstance(said["of"], str) and _is_count(said["commit"])
+        fields = json.loads(base64.urlsafe_b64decode(cursor.encode()))
+        commit, of, key = fields["commit"], fields["of"], fields["key"]
+        erased, after, at = (fields.get(name, 0) for name in ("erased", "after", "at"))
+        texts = [part.encode().decode() for part in key]  # a half of a surrogate pair is not UTF-8
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _no_cursor() from error
-    if not known:
+    if of != digest and isinstance(of, str):
+        raise Invalid("this cursor is of another query", remedy="ask with the same conditions and order for all pages")
+    if of != digest or len(texts) != key_parts or not all(map(_is_count, (commit, erased, after, at))):
         raise _no_cursor()
-    return said  # type: ignore[no-any-return]  # a document, as above
+    return _Cursor(commit, (at, *texts) if history else tuple(texts), erased, after)
 
 
 def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 <= value <= MOST
-
-
-def _is_text(value: Any) -> bool:
-    """Without halves of surrogate pairs, which no key has."""
-    return isinstance(value, str) and value.encode(errors="replace").decode() == value
+    return type(value) is int and 0 <= value <= MAX_LIMIT
 
 
 def _no_cursor() -> Invalid:
@@ -175,33 +144,30 @@ def _no_cursor() -> Invalid:
 L = TypeVar("L", bound=Entity)
 R = TypeVar("R", bound=Entity)
 MAX_DEPTH = 2**31 - 1
-"""Steps that SQL counts."""
+"""The largest INTEGER of SQL."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Query(Generic[M]):
-    """A question about one type."""
-
     engine: Engine
     ask: Ask
     columns: tuple[str, ...] = ()
 
     @property
     def info(self) -> TypeInfo:
-        """The type that it is about."""
         return self.ask.shape
 
     def __repr__(self) -> str:
         return f"<Query {described(self.ask)}>"
 
-    # --- what is asked for ---
+    # --- conditions and order ---
 
     def where(self, *conditions: Condition) -> "Query[M]":
         """Only rows for which all of the conditions hold."""
         found = [_predicate(condition, self.info.python) for condition in conditions]
         return self._asking(where=And((*_terms(self.ask.where), *found)))
 
-    def order_by(self, *terms: "Ordering | RowTerm[Any]") -> "Query[M]":
+    def order_by(self, *terms: "Ordering | FieldExpr[Any]") -> "Query[M]":
         return self._asking(order=tuple(_order(term, self.info.python) for term in terms))
 
     def limit(self, rows: int) -> "Query[M]":
@@ -210,8 +176,8 @@ class Query(Generic[M]):
     def offset(self, rows: int) -> "Query[M]":
         return self._asking(offset=_count(rows, "an offset"))
 
-    def select(self, *names: "str | RowTerm[Any]") -> "Query[M]":
-        """The columns of tables and dictionaries; all, if none is named."""
+    def select(self, *names: "str | FieldExpr[Any]") -> "Query[M]":
+        """Choose the columns of tables and dictionaries. Without names all of them."""
         wanted = tuple(name if isinstance(name, str) else name._path.field for name in names)
         known = self.ask.shape.shown
         for name in wanted:
@@ -247,10 +213,10 @@ class Query(Generic[M]):
         reverse: bool = False,
         depth: int | tuple[int, int | None] = 1,
     ) -> "Query[Any]":
-        """The entities that these lead to along a relation: a query about them, with conditions of its own.
+        """Query the entities at the other end of a relation. Conditions that follow are about those entities.
 
-        ``where`` is about the relation. ``reverse`` follows it from right to left, which goes without saying where only
-        that fits. ``depth`` is how often it is followed: 2, or (1, 3), or (1, None) for as often as it leads on.
+        ``where`` is about the relation. ``reverse`` follows it from right to left; it is implied where only that is
+        possible. ``depth`` is how often it is followed: 2, or (1, 3), or (1, None) for any number of times.
         """
         via = _relation(relation)
         forward = _direction(self.info, via, reverse=reverse)
@@ -264,12 +230,12 @@ class Query(Generic[M]):
         origin = Origin(self.ask, via, _about_relation(relation, where), forward, least, most)
         return replace(self, ask=Ask(target, {}, when=self.ask.when, origin=origin), columns=())
 
-    # --- when ---
+    # --- time ---
 
     def as_of(self, moment: Moment, *, strict: bool = False) -> "Query[M]":
-        """The state after a commit, or at a time; of history, nothing after it.
+        """The state after a commit or at a time; with history, the rows up to it.
 
-        Beyond the head means the head; with ``strict`` it is an error.
+        A moment after the head means the head, or is an error with ``strict``.
         """
         return self._asking(when=self.ask.when.until(moment, strict=strict))
 
@@ -288,20 +254,16 @@ class Query(Generic[M]):
     # --- results ---
 
     async def all(self) -> list[M]:
-        """Every object. If sorting takes more than DuckDB's memory, they are sorted by key here."""
-
-        async def question(snapshot: Snapshot) -> pa.Table:
-            rows = await snapshot.rows(self.ask)
-            return await self.engine.table(rows.select(rows.stored))
-
+        """Every object. If DuckDB has too little memory to sort them by key, they are sorted here."""
         try:
-            return await blocking(objects, self.info, await self.engine.ask(question, partial(types_of, self.ask)))
+            found = await self.engine.answer(self.ask, lambda rows: rows.select(rows.stored))
+            return await blocking(objects, self.info, found)
         except OutOfMemory:
             if self.ask.order or self.ask.limit is not None or self.ask.offset:
                 raise
-            found = [one async for one in self._streamed(ordered=False)]
+            unsorted = [one async for one in self._streamed(ordered=False)]
             history = self.ask.when.mode == "history"
-            return sorted(found, key=lambda one: (meta(one).commit_id if history else 0, meta(one).key))
+            return sorted(unsorted, key=lambda one: (meta(one).commit_id if history else 0, meta(one).key))
 
     async def first(self) -> M | None:
         """The first object; None if there is none."""
@@ -309,27 +271,24 @@ class Query(Generic[M]):
         return found[0] if found else None
 
     async def one(self) -> M:
-        """The only object; an error if there is none, or more than one."""
+        """The only object. ``NoResult`` if there is none, ``SeveralResults`` if there are several."""
         found = await self._asking(limit=min(self.ask.limit, 2) if self.ask.limit is not None else 2).all()
         return one_of(found, self.info.name)
 
     async def count(self) -> int:
         """How many rows there are."""
 
-        async def question(snapshot: Snapshot) -> pa.Table:
-            rows = await snapshot.rows(self.ask)
+        def statement(rows: Rows) -> Sql:
             if rows.limited:
-                return await self.engine.table(
-                    fill("SELECT count(*) AS n FROM ({})", rows.select(["1"], ordered=False))
-                )
-            return await self.engine.table(rows.select(["count(*) AS n"], ordered=False))
+                return fill("SELECT count(*) AS n FROM ({})", rows.select(["1"], ordered=False))
+            return rows.select(["count(*) AS n"], ordered=False)
 
-        return int((await self.engine.ask(question, partial(types_of, self.ask))).column("n")[0].as_py())
+        return int((await self.engine.answer(self.ask, statement)).column("n")[0].as_py())
 
     async def arrow(self) -> pa.Table:
         """One column per field, of the field's Arrow type; in history also ``commit_id`` and ``retracted``.
 
-        A number that its column cannot hold (rows of another writer have such) is an error that names it.
+        ``Invalid`` for a number of another writer that its column cannot hold.
         """
         names = tuple(dict.fromkeys(self.columns)) or self.info.shown
 
@@ -342,19 +301,19 @@ class Query(Generic[M]):
         return (await self.arrow()).to_pandas()  # type: ignore[no-any-return]  # pyarrow has no types
 
     async def polars(self) -> "pl.DataFrame":
-        import polars as pl  # noqa: PLC0415  # only who asks for it pays for it
+        import polars as pl  # noqa: PLC0415  # an optional dependency
 
         return pl.DataFrame(await self.arrow())
 
     async def dicts(self) -> list[dict[str, Any]]:
-        """The values of each object by the names of its fields, and the keys of its ends."""
+        """The values of each object by the name of the field, and the keys of its ends."""
         wanted = self.columns
         return [{name: vars(one)[name] for name in wanted or vars(one)} for one in await self.all()]
 
     async def stream(self) -> AsyncIterator[M]:
-        """Objects one by one, however many there are: only a few thousand of them are in memory.
+        """Objects one by one, of which only a few thousand are in memory.
 
-        A state comes in no order unless ``order_by`` says one: sorting takes memory, and this is for what has no end.
+        A state comes in no order without ``order_by``, because sorting takes memory.
         """
 
         async for one in self._streamed(ordered=bool(self.ask.order) or self.ask.when.mode == "history"):
@@ -371,35 +330,28 @@ class Query(Generic[M]):
                 yield one
 
     async def linked(self) -> list[Linked[M]]:
-        """Relations with the entities at their ends, in one query."""
+        """Relations together with the entities at their ends."""
         if self.info.ends is None:
             raise Invalid(f"{self.info.name} is not a relation: it has no ends", remedy="await all()")
-
-        async def question(snapshot: Snapshot) -> pa.Table:
-            rows = await snapshot.rows(replace(self.ask, hydrate=True))
-            return await self.engine.table(rows.select(rows.stored))
-
-        found = await self.engine.ask(question)
+        found = await self.engine.answer(replace(self.ask, hydrate=True), lambda rows: rows.select(rows.stored))
         return await blocking(self._linked, found)
 
-    def group_by(self, *terms: "RowTerm[Any]") -> Grouped[M]:
-        """Rows in groups of equal values; ``await q.group_by(Customer.tier).agg(n=count())``."""
+    def group_by(self, *terms: "FieldExpr[Any]") -> Grouped[M]:
+        """Groups of rows with equal values: ``await q.group_by(Customer.tier).agg(n=count())``."""
         return Grouped(self, tuple(group_key(term, self.info.python) for term in terms))
 
     async def agg(self, **figures: Figure) -> dict[str, Any]:
-        """Figures over all rows, by name: ``await q.agg(n=count(), most=Customer.age.max())``."""
+        """Figures over all rows: ``await q.agg(n=count(), most=Customer.age.max())``."""
         (found,) = await figures_of(self, (), figures)
         return found
 
     async def page(self, size: int, after: str | None = None) -> Page[M]:
-        """The next rows after a cursor, and the cursor after them. All pages are of the head that the first one saw."""
+        """The rows after a cursor, and the next cursor. All pages are as of the head that the first page has read."""
         return await page_of(self, size, after)
 
     async def explain(self, *, profile: bool = False) -> Explanation:
-        """Files chosen and pruned, conditions pushed down, requests, bytes, DuckDB's plan; print it."""
+        """Which files the query reads, with requests, bytes and DuckDB's plan. Print it."""
         return await explain(self.engine, self.ask, profile=profile)
-
-    # --- parts ---
 
     def _asking(self, **changes: Any) -> "Query[M]":
         return replace(self, ask=replace(self.ask, **changes))
@@ -414,7 +366,6 @@ class Query(Generic[M]):
 
 
 def ask_about(info: TypeInfo) -> Ask:
-    """All objects of a type."""
     return Ask(info, dict(zip(ENDS, info.ends or (), strict=False)))
 
 
@@ -437,7 +388,7 @@ def _predicate(condition: Any, python: type) -> Predicate:
 
 
 def _order(term: Any, python: type) -> Order:
-    ordering = term.asc() if isinstance(term, RowTerm) else term
+    ordering = term.asc() if isinstance(term, FieldExpr) else term
     if not isinstance(ordering, Ordering):
         raise Invalid(f"{term!r} is not an order", remedy="write Customer.age or Customer.age.desc()")
     _check_root(ordering.root, python)
@@ -462,10 +413,10 @@ def _count(value: Any, what: str) -> int:
 
 
 def as_table(rows: Rows, names: Sequence[str]) -> tuple[Sql, Callable[[pa.Table], pa.Table]]:
-    """A statement for these columns of the rows in their order, and what makes the table of its result.
+    """A statement for these columns of the rows in their order, and a function that makes a table of its result.
 
-    Files of one commit are in the order of keys, and DuckDB keeps the order of a file: there the order is checked
-    afterwards, which takes a tenth of the time of sorting.
+    A file of one commit is in the order of keys, and DuckDB keeps the order of a file. If there is only one, its order
+    is checked afterwards, which takes a tenth of the time of sorting.
     """
     info = rows.ask.shape
     payload = [name for name in names if name in info.payload]
@@ -474,7 +425,7 @@ def as_table(rows: Rows, names: Sequence[str]) -> tuple[Sql, Callable[[pa.Table]
     columns += rows.keys if info.ends is not None else []
     columns += ["r.commit_id", "r._retracted"] if rows.window.history else []
     columns += ["r.fields_json"] if len(typed) < len(payload) else []
-    key = rows.key_among(columns) if rows.one_load else None
+    key = rows.key_among(columns) if rows.in_one_file else None
 
     def made(found: pa.Table) -> pa.Table:
         in_order = found if key is None else _in_order_of(key, found)
@@ -501,7 +452,7 @@ def _relation(relation: type[Mixin]) -> TypeInfo:
 
 
 def _direction(info: TypeInfo, via: TypeInfo, *, reverse: bool) -> bool:
-    """Whether it is followed from left to right."""
+    """Whether the relation is followed from left to right."""
     here = info.type_id
     fits = [end.type_id == here for end in via.ends or ()]
     if not any(fits):

@@ -1,7 +1,7 @@
-"""What a query returns: objects that know where they come from, and tables.
+"""Results of queries: objects with their commit and key, and tables.
 
-``meta(obj)`` is the commit and the key of an object that a query made. It is kept beside the object, not in it: two
-objects with equal fields are equal wherever they come from.
+``meta(obj)`` is the commit and the key of an object that a query has made. It is kept outside of the object, so objects
+with equal fields are equal wherever they come from.
 """
 
 import json
@@ -25,21 +25,19 @@ M = TypeVar("M", bound=Mixin)
 
 @dataclass(frozen=True, slots=True)
 class Meta:
-    """Where an object comes from."""
-
     commit_id: int
-    """The commit that wrote this state of it."""
+    """The commit that wrote this state of the object."""
     key: Identity
     """The key of an entity; left, right and instance key of a relation."""
     retracted: bool = False
-    """It is the last state of an object that this commit retracted. Only queries for history give such objects."""
+    """This commit retracted the object; the fields are its last state. Only in history."""
     erased: bool = False
-    """Its payload was erased: all fields but the key are None, whatever their types say."""
+    """Its payload was erased: all fields except the key are None, whatever their types are."""
 
 
 @dataclass(frozen=True, slots=True)
 class Linked(Generic[M]):
-    """A relation and the entities at its ends; None where there is none (yet)."""
+    """A relation and the entities at its ends; None for an entity that does not exist."""
 
     relation: M
     left: Any
@@ -47,17 +45,17 @@ class Linked(Generic[M]):
 
 
 class NoResult(NotFound):
-    """One object was asked for, and there is none."""
+    """``one()`` found no object."""
 
 
 class SeveralResults(Conflict):
-    """One object was asked for, and there are several."""
+    """``one()`` found several objects."""
 
-    default_remedy = "ask for first(), or say in where() which one is meant"
+    default_remedy = "use first(), or more conditions in where()"
 
 
 _metas: dict[int, tuple["weakref.ref[Any]", Meta]] = {}
-"""By the identity of objects that live: they have no hash, so that no weak dictionary can hold them."""
+"""By ``id`` of living objects. They have no hash, so they cannot be keys of a weak dictionary."""
 
 
 def meta(obj: Mixin) -> Meta:
@@ -68,13 +66,13 @@ def meta(obj: Mixin) -> Meta:
     return found[1]
 
 
-def attach(obj: Any, known: Meta) -> None:
+def attach(obj: Any, made: Meta) -> None:
     number = id(obj)
-    _metas[number] = (weakref.ref(obj, lambda _: _metas.pop(number, None)), known)
+    _metas[number] = (weakref.ref(obj, lambda _: _metas.pop(number, None)), made)
 
 
 def objects(info: TypeInfo, found: pa.Table | pa.RecordBatch) -> list[Any]:
-    """The objects of a result with the columns of identity, commit_id, fields_json and _retracted. Blocking."""
+    """The objects of a result with the columns ``Rows.stored``. Blocking."""
     stored = rows.from_table(pa.table(found) if isinstance(found, pa.RecordBatch) else found)
     made = rows.read(info, stored)
     for obj, row, commit_id in zip(made, stored, found.column("commit_id").to_pylist(), strict=True):
@@ -83,7 +81,7 @@ def objects(info: TypeInfo, found: pa.Table | pa.RecordBatch) -> list[Any]:
 
 
 def ends(info: TypeInfo, keys: Sequence[str], bodies: Sequence[str | None], commits: Sequence[Any]) -> list[Any]:
-    """The entities at one end of relations, by their keys; None where there is no body. Each is made once."""
+    """The entity at one end of each relation; None without a body. Each entity is made once."""
     made: dict[str, Any] = {}
     wanted = {key: (body, commit) for key, body, commit in zip(keys, bodies, commits, strict=True) if body is not None}
     stored = [Row((key,), body) for key, (body, _) in wanted.items()]
@@ -94,9 +92,9 @@ def ends(info: TypeInfo, keys: Sequence[str], bodies: Sequence[str | None], comm
 
 
 def typed_table(shape: TypeInfo, found: pa.Table, names: Sequence[str], *, history: bool) -> pa.Table:
-    """One column per field, of the field's Arrow type.
+    """One column per field, of the field's Arrow type. Fields without a typed column are read from ``fields_json``.
 
-    What DuckDB did not give typed is read from fields_json. ``Invalid`` if a column cannot hold one of its values.
+    ``Invalid`` if a column cannot hold one of its values.
     """
     lacking = [name for name in names if name in shape.payload and name not in found.column_names]
     read = _from_bodies(shape, lacking, found.column("fields_json").to_pylist()) if lacking else {}
@@ -132,7 +130,6 @@ def _from_bodies(shape: TypeInfo, names: Sequence[str], bodies: Sequence[str]) -
 
 
 def does_not_hold(place: str, kind: str, value: str) -> Invalid:
-    """A value of another writer: ours are checked before they are written."""
     return Invalid(
         f"{place}: {kind} cannot hold {value}",
         remedy="leave the column out, read the object with get(), or write it again with a value that fits",
@@ -142,7 +139,7 @@ def does_not_hold(place: str, kind: str, value: str) -> Invalid:
 def one_of(found: Iterable[M], label: str) -> M:
     listed = list(found)
     if not listed:
-        raise NoResult(f"no {label} matches", remedy="ask for first() where there may be none")
+        raise NoResult(f"no {label} matches", remedy="use first() if there may be none")
     if len(listed) > 1:
         raise SeveralResults(f"more than one {label} matches")
     return listed[0]

@@ -1,13 +1,13 @@
-"""Types as tables of DuckDB's SQL, without their classes: for the command line.
+"""Types as tables of DuckDB's SQL, without their classes: for the command line and Spark.
 
     Customer                 the state at the head (or as of the session's moment)
     Customer__history        every row that was ever written, with ``retracted``
     Customer__as_of_12       the state after commit 12
 
-Columns are the fields, the keys of a relation's ends, and ``commit_id``. A field of no simple type is JSON. One head is
-pinned for each statement. Statements only read: one that would write, or would read anything but these tables, is
-refused before it runs; the database's sandbox would refuse most of them as well. Users' statements run in a database of
-their own, which holds nothing but views of these tables over local files; our own statements never run there.
+Columns are the fields, the keys of a relation's ends, and ``commit_id``. A field of no simple type is JSON. Each
+statement pins one head. Statements only read these tables: any other statement is refused before it runs, and the
+sandbox of the database would refuse most of them, too. Users' statements run in a database of their own, which has
+nothing but views of these tables over local files. Our statements never run there.
 """
 
 import asyncio
@@ -44,17 +44,16 @@ from holdfast.sql.duck import Duck, MalformedJson, SqlFailed
 FUNCTIONS = frozenset({"range", "generate_series", "unnest", "json_each", "json_tree", "repeat_row"})
 """Table functions that read nothing but their arguments."""
 _NOT_HELD = re.compile(r"holdfast-not-held:(?P<place>.*?)\|(?P<kind>[^|]*)\|(?P<value>.*)", re.DOTALL)
-"""In DuckDB's message for a value that its column cannot hold (``shown_columns``)."""
+"""In DuckDB's message for a value that a column cannot hold (``shown_columns``)."""
 _NAME = re.compile(r"(?P<type>\w+?)(?:__(?:(?P<history>history)|as_of_(?P<commit>\d+)))?")
 _SHOW = re.compile(r"(?:show\s+(?:all\s+)?tables|(?:describe|desc|show)\s+(?P<name>\"?\w+\"?))\s*;?\s*", re.IGNORECASE)
 _EXPLAIN = re.compile(r"explain(?:\s+analyze)?\s+", re.IGNORECASE)
 
 
 class SqlTables:
-    """A session of SQL on one store."""
+    """A session of SQL on one store. ``when`` is the moment of tables without a moment of their own."""
 
     def __init__(self, store: Store, *, memory_limit: str = "256MB", when: When = LATEST) -> None:
-        self._store = store
         self._warm = Warm(store, memory_limit, files_only=True)
         self._database: Duck | None = None
         self._opening = asyncio.Lock()
@@ -79,14 +78,14 @@ class SqlTables:
                 self._database = await session.database()
             return self._database
 
-    # --- what there is ---
+    # --- tables ---
 
-    async def tables(self, when: When | None = None) -> dict[str, TypeInfo]:
+    async def tables(self) -> dict[str, TypeInfo]:
         """The types, by the name of their table."""
-        return await self._tables(await self.engine.pinned(), when if when is not None else self._when)
+        return await self._tables(await self.engine.pinned(), self._when)
 
     async def _tables(self, ledger: Ledger, when: When) -> dict[str, TypeInfo]:
-        """Of now, and those that there were at the moment that is asked about, unless they were purged."""
+        """The types at the head, and types that were dropped after ``when`` and not purged."""
         chain, then, gone = self.engine.chain, ledger, set[TypeId]()
         if when.last is not None and ledger.lives:
             upper = await commit_at(when.last, chain, ledger)
@@ -95,18 +94,18 @@ class SqlTables:
             gone = {each for each, life in ended.items() if life is not None and not life.purged}
         found: dict[str, TypeInfo] = {}
         for type_id in sorted({*ledger.heads, *ledger.schemas, *gone}):
-            shape = await self.shape(then if type_id in gone else ledger, type_id)
-            # A relation and an entity of one name: the relation's table says so.
+            shape = await self._shape(then if type_id in gone else ledger, type_id)
+            # An entity and a relation may have the same name.
             name = type_id.name if type_id.name not in found else f"{type_id.name}__relation"
             found[name] = shape
         return found
 
     async def pinned(self, when: When) -> tuple[Ledger, dict[str, TypeInfo]]:
-        """The head of now, and the types by the name of their table, as of a moment."""
+        """The current head, and the types as of a moment by the name of their table."""
         ledger = await self.engine.pinned()
         return ledger, await self._tables(ledger, when)
 
-    async def shape(self, ledger: Ledger, type_id: TypeId) -> TypeInfo:
+    async def _shape(self, ledger: Ledger, type_id: TypeId) -> TypeInfo:
         ref = ledger.schemas.get(type_id)
         key = (type_id, ref.since if ref is not None else -1)
         if key not in self._shapes:
@@ -121,7 +120,7 @@ class SqlTables:
         return (await self.run_all(text))[-1]
 
     async def run_all(self, text: str) -> list[pa.Table]:
-        """The result of each statement. All of them are looked at before the first is run."""
+        """The result of each statement. All statements are checked before the first one runs."""
         try:
             return await self._run(text)
         except RecursionError as error:
@@ -170,7 +169,7 @@ class SqlTables:
                     raise unfit from error
                 if used is None or isinstance(error, MalformedJson):
                     raise
-            # Views have only the columns that the statement names; with all of them, DuckDB's error lists candidates.
+            # The views had only the named columns. With all of them, DuckDB's error lists candidates.
             for name in dict.fromkeys(wanted):
                 await self._make_view(duck, name, tables, snapshot, None)
             return await duck.table(text)
@@ -204,16 +203,11 @@ class SqlTables:
         body = f"CREATE OR REPLACE VIEW main.{quoted(name)} AS SELECT {shown} FROM ({text}) r"
         await blocking(duck.execute, body)
 
-    async def columns(self, name: str) -> list[str]:
-        """For completion."""
-        shape = (await self.tables()).get(name)
-        return [] if shape is None else [*shape.keys, *shape.nodes, "commit_id"]
-
 
 def _references(duck: Duck, text: str) -> tuple[list[str], frozenset[str] | None]:
-    """The tables that a statement reads, and the columns that it names anywhere, in lower case; None for all.
+    """The tables that a statement reads, and all columns that it names, in lower case; None for every column.
 
-    ``Refused`` if it calls what could read anything else.
+    ``Refused`` if it calls a function that could read anything else.
     """
     inner = _EXPLAIN.sub("", text, count=1) if _EXPLAIN.match(text) else text
     found = duck.fetch("SELECT json_serialize_sql(?::VARCHAR) AS tree", [inner])
@@ -244,7 +238,7 @@ def _references(duck: Duck, text: str) -> tuple[list[str], frozenset[str] | None
             used |= {str(part).lower() for part in using}
         if node.get("ref_type") == "NATURAL":
             everything = True
-    # The name of a table in the place of a column is a row with all columns.
+    # The name of a table, used as a column, is a row with all columns.
     everything = everything or bool(used & whole)
     return names, None if everything else frozenset(used)
 
@@ -257,14 +251,14 @@ def _check_function(name: str) -> None:
 
 
 def _nodes(tree: Any, defined: frozenset[str]) -> Iterator[tuple[dict[str, Any], frozenset[str]]]:
-    """Every part of a statement, and the names that WITH defines for it, in lower case."""
+    """Every part of a statement, with the names that WITH defines for it, in lower case."""
     if isinstance(tree, list):
         for value in tree:
             yield from _nodes(value, defined)
     elif isinstance(tree, dict):
         entries = (tree.get("cte_map") or {}).get("map", ())
         for entry in entries:
-            # What is defined is not known to itself, unless it is recursive: there its name is that of a table.
+            # A definition does not see its own name, unless it is recursive.
             name = str(entry["key"]).lower()
             body = entry["value"]["query"]["node"]
             recursive = body.get("type") == "RECURSIVE_CTE_NODE"
@@ -277,14 +271,14 @@ def _nodes(tree: Any, defined: frozenset[str]) -> Iterator[tuple[dict[str, Any],
 
 
 def not_held(error: SqlFailed) -> Invalid | None:
-    """What a statement over ``shown_columns`` says of a value that its column cannot hold."""
+    """The error of a statement over ``shown_columns`` for a value that its column cannot hold."""
     found = _NOT_HELD.search(str(error))
     return None if found is None else does_not_hold(found["place"], found["kind"], found["value"])
 
 
 def shown_columns(table: Table) -> Iterator[tuple[str, str]]:
-    """The columns of a type's view: their names, and the SQL of each. A value that its column cannot hold fails the
-    statement (``not_held``).
+    """The columns of a type's view, with the SQL of each. A value that a column cannot hold fails the statement
+    (``not_held``).
     """
     shape = table.shape
     if shape.ends is not None:
@@ -324,8 +318,8 @@ def _column(table: Table, name: str) -> str:
 
 
 def _read_as(text: str, kind: pa.DataType) -> str:
-    """The text of a JSON value as a column has it: bytes are base64 there, also in lists. NULL for a number that the
-    cast would round.
+    """The text of a JSON value as a value of a column. Bytes are base64 in JSON, also in lists. NULL for a number that
+    the cast would round.
     """
     if kind == pa.int64():
         return f"CASE WHEN regexp_full_match({text}, '{WHOLE}') THEN TRY_CAST({text} AS BIGINT) END"
@@ -347,14 +341,14 @@ def _decoded(value: str, kind: pa.DataType, depth: int) -> str:
 
 
 def _inlined(sql: Sql) -> str:
-    """A view has no parameters. Ours are numbers of commits and files, and paths that we made ourselves."""
+    """A view has no parameters. Those of our statements are commits, row numbers, and paths of the session."""
     values = [_literal(value) for value in sql.params]
     return "".join(piece for pair in zip(pieces(sql.text, "?"), [*values, ""], strict=True) for piece in pair)
 
 
 def _literal(value: Any) -> str:
     if isinstance(value, bool) or value is None or not isinstance(value, int | str | PurePath | Sequence):
-        raise Invalid(f"{value!r} has no place in a view")
+        raise Invalid(f"{value!r} cannot be part of a view")
     if isinstance(value, int):
         return str(value)
     if isinstance(value, str | PurePath):

@@ -1,13 +1,12 @@
-"""From a question to the tables that it needs, and from these tables to one SQL statement. Pure.
+"""Plans the tables that a query needs, and makes one SQL statement over them. Pure.
 
-A relation's ends are joined, not looked up: ``LEFT JOIN`` of the state of the entity type at the end of the window, so
-that any boolean combination of own and end fields is one condition. In a query for history the ends are those of the
-window's last commit; so is what a traversal reaches.
+The ends of a relation are joined: ``LEFT JOIN`` of the state of the entity type at the end of the window, so any
+combination of own fields and fields of the ends is one condition. In a query for history the ends, and the entities
+that a hop reaches, are those of the window's last commit.
 
-A page begins after a row, which is named by its identity, in history by its commit too. The values that it is ordered
-by are looked up in the same statement, at the commit of all pages: so a cursor carries no payload, and no value has to
-survive a conversion to text. Rows that are equal in all terms continue by identity; nulls stand where the order has
-them.
+A page begins after a row, which is given by its identity, in history with its commit. If rows are ordered by fields,
+the same statement looks up their values of that row, as of the commit of all pages. Rows with equal values continue by
+identity.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +20,6 @@ from holdfast.ontology.query.type_table import Table
 from holdfast.ontology.types.expressions.ast import (
     TRUE,
     And,
-    Between,
     Comparison,
     End,
     FieldPath,
@@ -33,54 +31,55 @@ from holdfast.ontology.types.expressions.ast import (
 from holdfast.ontology.types.refs import TypeId
 from holdfast.ontology.types.typeinfo import TypeInfo
 
-Place = tuple[int | str, ...]
+RowId = tuple[int | str, ...]
 """The identity of a row; in history its commit comes first."""
 
 ENDS: tuple[End, End] = ("left", "right")
-MOST = 2**63 - 1
-"""The largest LIMIT of SQL; a larger one means all rows."""
+MAX_LIMIT = 2**63 - 1
+"""The largest LIMIT of SQL. A larger one means all rows."""
 ALIASES: dict[End, str] = {"own": "r", "left": "le", "right": "ri"}
 
 
 @dataclass(frozen=True)
 class Ask:
-    """A question about one type."""
+    """A query about one type, as data."""
 
     shape: TypeInfo
     ends: Mapping[End, TypeInfo]
-    """Of a relation: the shapes of its ends."""
+    """The types of the ends of a relation."""
     where: Predicate = TRUE
     order: tuple[Order, ...] = ()
     limit: int | None = None
     offset: int = 0
     when: When = LATEST
     hydrate: bool = False
-    beyond: Place | None = None
-    """Where a page begins: after this row, in the order of the question."""
+    """The answer has the entities at the ends, too."""
+    beyond: RowId | None = None
+    """The row after which a page begins."""
     touching: tuple[FieldPath, ...] = ()
-    """Fields that the answer is made of, so that their ends are joined."""
+    """Fields of the answer. Their ends are joined."""
     origin: "Origin | None" = None
-    """Only entities that are reached from those of another question."""
+    """Restricts the entities to those that a hop reaches."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """One hop: from the entities of a question, along a relation."""
+    """A hop from the entities of a query along a relation."""
 
     ask: Ask
     relation: TypeInfo
     where: Predicate
-    """Of the relation; its ends are not looked at."""
+    """About the relation's own fields."""
     forward: bool
     """From left to right."""
     least: int = 1
     most: int | None = 1
-    """How often the relation is followed; None for as often as it leads on."""
+    """How often the relation is followed; None for any number of times."""
 
 
 @dataclass(frozen=True, eq=False)
 class Need:
-    """A table that a question needs: the rows of a type in a window for which a condition may hold."""
+    """A table that a query needs: the rows of a type in a window for which a condition may hold."""
 
     shape: TypeInfo
     span: Window
@@ -89,13 +88,13 @@ class Need:
 
 @dataclass(frozen=True)
 class Plan:
-    """The tables of a question in a window of commits. Ends, and what a hop leads from, are as of its last commit."""
+    """The tables of a query in a window of commits. Ends and hops are as of its last commit."""
 
     ask: Ask
     window: Window
     own: Need
     ends: Mapping[End, Need]
-    """Of the ends that are looked at."""
+    """Of the ends that the query uses."""
     hop: "HopPlan | None" = None
 
     @property
@@ -107,10 +106,10 @@ class Plan:
 class HopPlan:
     origin: Origin
     start: Plan
-    """Of the question that the hop leads from."""
+    """Of the query from which the hop starts."""
     edges: Need
     passed: Need | None
-    """The entities that a walk of several steps goes through."""
+    """The entities between the steps of a walk of several steps."""
 
     @property
     def needs(self) -> list[Need]:
@@ -122,17 +121,17 @@ Tables = Mapping[Need, Table]
 
 @dataclass(frozen=True)
 class Rows:
-    """The FROM and WHERE of a question; a statement adds what it selects and the order."""
+    """The FROM and WHERE of a query. A statement adds columns and order."""
 
     ask: Ask
     window: Window
     table: Table
     scope: Scope
     joined: Mapping[End, Table]
-    """The states of the ends, where they are needed."""
+    """The states of the ends that the query uses."""
     conditions: tuple[Sql, ...]
     last: Sql | None = None
-    """Of a page in an order of its own: what the row before it is ordered by, for the conditions."""
+    """For a page ordered by fields: the values of the last row of the page before."""
 
     @property
     def keys(self) -> list[str]:
@@ -140,39 +139,39 @@ class Rows:
 
     @property
     def identity(self) -> list[str]:
-        """The columns that identify a row; they order rows where nothing else does."""
+        """The columns that identify a row. They are the last terms of every order."""
         return [*(["r.commit_id"] if self.window.history else []), *self.keys]
 
     @property
     def limited(self) -> bool:
-        """Whether the order decides which rows there are."""
+        """Whether the order decides which rows the answer has."""
         return self.ask.limit is not None or self.ask.offset > 0
 
     @property
     def order(self) -> Sql:
-        """The order of the question, then identity, so that it is total."""
+        """The order of the query, then the identity, so that the order is total."""
         terms = [compile_order(order, self.scope) for order in self.ask.order]
         return joined(", ", [*terms, *map(Sql, self.identity)])
 
     def key_among(self, columns: Sequence[str]) -> str | None:
-        """Of an entity's state: the field that is its key, if its column is read anyway and is the very same text."""
+        """The key field of an entity, if its column is among these and has the same text as the key."""
         shape, field = self.ask.shape, self.ask.shape.key_field
         if self.window.history or shape.ends is not None or field is None or field in self.table.lacking:
             return None
         return field if shape.forms.get(field) == "text" and f"r.{quoted(field)}" in columns else None
 
     @property
-    def one_load(self) -> bool:
-        """Whether all rows are in one file of one commit, and are wanted in the order of keys.
+    def in_one_file(self) -> bool:
+        """Whether all rows are in one file of one commit and are asked for in the order of keys.
 
-        Such a file is in that order unless a plain writer wrote it, and DuckDB keeps the order of a file.
+        Such a file has that order unless a plain writer wrote it.
         """
         plain = not self.ask.order and not self.limited and not self.joined and self.ask.origin is None
         files = self.table.files
         return plain and len(files) == 1 and files[0].path is not None and files[0].entry.first == files[0].entry.last
 
     def source(self, using: str) -> Sql:
-        """FROM and WHERE, for a statement that uses the columns named in this SQL."""
+        """FROM and WHERE of a statement that uses the columns in this SQL."""
         text = " ".join([using, *(each.text for each in self.conditions)])
         found = fill("FROM ({}) r", self.table.only(text, "r").wanted())
         for end, other in self.joined.items():
@@ -185,7 +184,7 @@ class Rows:
 
     @property
     def at_most_one(self) -> bool:
-        """Whether there is at most one row: a state, and a condition that fixes its text key."""
+        """Whether a condition on the key allows one row of a state at most."""
         return not self.window.history and any(
             isinstance(term, Comparison)
             and (term.operator, term.reading) == ("==", "text")
@@ -194,23 +193,23 @@ class Rows:
         )
 
     def select(self, columns: Sequence[str], *, ordered: bool = True) -> Sql:
-        ordered = ordered and not self.at_most_one  # to sort one row takes as long as to find it
+        ordered = ordered and not self.at_most_one  # sorting one row takes DuckDB as long as finding it
         order = self.order if ordered else Sql("")
         if ordered and not self.ask.order and not self.limited and (key := self.key_among(columns)) is not None:
-            order = Sql(f"r.{quoted(key)}")  # another column less to read
+            order = Sql(f"r.{quoted(key)}")  # one column less to read
         used = " ".join([*columns, order.text])
         found = fill(f"SELECT {', '.join(columns)} {{}}", self.source(used))
         if ordered:
             found = fill("{} ORDER BY {}", found, order)
         if self.ask.limit is not None:
-            found = fill("{} LIMIT {}", found, Sql("CAST(? AS BIGINT)", (min(self.ask.limit, MOST),)))
+            found = fill("{} LIMIT {}", found, Sql("CAST(? AS BIGINT)", (min(self.ask.limit, MAX_LIMIT),)))
         if self.ask.offset:
-            found = fill("{} OFFSET {}", found, Sql("CAST(? AS BIGINT)", (min(self.ask.offset, MOST),)))
+            found = fill("{} OFFSET {}", found, Sql("CAST(? AS BIGINT)", (min(self.ask.offset, MAX_LIMIT),)))
         return found
 
     @property
     def stored(self) -> list[str]:
-        """The columns from which objects are made."""
+        """The columns that objects are made from."""
         columns = [*self.keys, "r.commit_id", "r.fields_json", "r._retracted"]
         if self.ask.hydrate:
             for end in ENDS:
@@ -222,8 +221,8 @@ class Rows:
 def plan(ask: Ask, window: Window) -> Plan:
     state = Window(0, window.upper, history=False)
     touched = {path.end for path in (*paths(ask.where), *(order.path for order in ask.order), *ask.touching)}
-    looked_at = [end for end in ENDS if end in ask.ends and (ask.hydrate or end in touched)]
-    predicates = {end: TRUE if ask.hydrate else end_predicate(ask.where, end) for end in looked_at}
+    used = [end for end in ENDS if end in ask.ends and (ask.hydrate or end in touched)]
+    predicates = {end: TRUE if ask.hydrate else end_predicate(ask.where, end) for end in used}
     ends = {end: Need(ask.ends[end], state, predicate) for end, predicate in predicates.items()}
     hop = None
     if (origin := ask.origin) is not None:
@@ -233,12 +232,11 @@ def plan(ask: Ask, window: Window) -> Plan:
 
 
 def types_of(ask: Ask) -> list[TypeId]:
-    """The types that a question needs."""
+    """The types that a query reads."""
     return list(dict.fromkeys(need.shape.type_id for need in plan(ask, Window(0, 0, history=False)).needs))
 
 
 def rows_of(plan: Plan, tables: Tables) -> Rows:
-    """The rows that a question is about."""
     ask, table = plan.ask, tables[plan.own]
     others = {end: tables[need] for end, need in plan.ends.items()}
     scope: dict[End, Source] = {"own": table.source("r")}
@@ -290,26 +288,26 @@ def _reached(hop: HopPlan, tables: Tables) -> Sql:
 
 
 def end_predicate(where: Predicate, end: str) -> Predicate:
-    """What must hold of the entity at an end, and is false where there is none: so that its files can be pruned."""
+    """Conditions on the entity at an end that are false without an entity. They can prune its files."""
     found: list[Predicate] = []
     for term in conjuncts(where):
-        plain = isinstance(term, In | Between | Text) or (isinstance(term, Comparison) and term.operator != "!=")
-        if plain and isinstance(term, Comparison | In | Between | Text) and term.path.end == end:
+        plain = isinstance(term, In | Text) or (isinstance(term, Comparison) and term.operator != "!=")
+        if plain and isinstance(term, Comparison | In | Text) and term.path.end == end:
             found.append(replace(term, path=FieldPath("own", term.path.field, term.path.steps)))
     return And(tuple(found))
 
 
-def beyond(rows: "Rows", place: Place) -> "Rows":
-    """Only those that come after this row."""
+def beyond(rows: Rows, row: RowId) -> Rows:
+    """The rows that come after this one."""
     names = rows.identity
-    listed, marks = ", ".join(names), ", ".join(["?"] * len(place))
+    listed, marks = ", ".join(names), ", ".join(["?"] * len(row))
     if not rows.ask.order:
-        return replace(rows, conditions=(*rows.conditions, Sql(f"({listed}) > ({marks})", place)))
+        return replace(rows, conditions=(*rows.conditions, Sql(f"({listed}) > ({marks})", row)))
     terms = [(order, value) for order in rows.ask.order for value in sort_values(order, rows.scope)]
     columns = [fill(f"{{}} AS v{number}", value) for number, (_, value) in enumerate(terms)]
     columns += [Sql(f"{name} AS i{number}") for number, name in enumerate(names)]
     shown = joined(", ", columns)
-    itself = replace(rows, conditions=(Sql(f"({listed}) = ({marks})", place),))
+    itself = replace(rows, conditions=(Sql(f"({listed}) = ({marks})", row),))
     last = fill("SELECT {} {}", shown, itself.source(shown.text))
     later = Sql(f"({listed}) > ({', '.join(f'mark.i{number}' for number in range(len(names)))})")
     return replace(rows, last=last, conditions=(*rows.conditions, _later(terms, later)))

@@ -1,16 +1,16 @@
 """SQL of one type's rows: its history, or its state at a commit. Pure.
 
-The rows come from parts: the type's table, which has small files, and large files that are scanned where they lie. In
+The rows come from parts: the table of the type, which has small files, and large files that are scanned in place. In
 every part a row says until when it was the latest of its identity there, so the state of a part at a commit is
 
     commit_id <= c AND (_until IS NULL OR _until > c)
 
-and the state of the type is the state of each part without the identities that another part has a later row of:
+and the state of the type is the state of each part without the identities of which another part has a later row:
 
     SELECT ... FROM file WHERE ... ANTI JOIN (SELECT key FROM table WHERE commit_id <= c) USING (key)  UNION ALL  ...
 
-Where commits or key ranges show that a part has no later row, or a snapshot names the ends that it brought, nothing is
-joined. Files whose rows do not say when they ended are one part, grouped by identity to find the latest.
+Nothing is joined where commits or key ranges show that no other part has a later row. Files whose rows have no ends are
+one part, which is grouped by identity to find the latest rows.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,11 +26,11 @@ from holdfast.ontology.query.cache.loaded import (
     NUMBER,
     SYSTEM,
     Loaded,
-    alike,
     duck_type,
     listed_columns,
+    literal_path,
     reading,
-    written,
+    scan_signature,
 )
 from holdfast.ontology.query.cache.prune import may_overlap
 from holdfast.ontology.query.cache.warm import Held
@@ -38,15 +38,15 @@ from holdfast.ontology.types.expressions.ast import And
 from holdfast.ontology.types.typeinfo import TypeInfo
 
 EVERYTHING = And(())
-APART = 8
-"""Files that are parts of their own, at most: more of them, each joined with the others, take longer than grouping."""
+SINGLE_FILE_PARTS = 8
+"""The maximum number of files that are parts of their own. Joining more of them takes longer than grouping."""
 SMALL_BYTES = 256 * 1024
-"""So do smaller ones."""
+"""Files up to this size are grouped together, too."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """Some of the files of a table; without a ``table`` they are scanned."""
+    """Some of the files of a type: in a DuckDB ``table``, or scanned."""
 
     files: tuple[Loaded, ...]
     table: str | None = None
@@ -61,13 +61,13 @@ class Part:
 
     @property
     def alone(self) -> bool:
-        """Whether it is one file whose rows say until when they were the latest."""
+        """Whether it is one file whose rows have ends, or which has one row of each identity."""
         return self.table is None and len(self.files) == 1 and self.files[0].single
 
     @property
     def through(self) -> int:
-        """No row of another part that is up to this commit is later than a row of this one, or it says so itself."""
-        return max(self.last, self.files[0].through) if self.alone else self.first
+        """Rows of another part up to this commit do not replace rows of this part that are the latest in it."""
+        return self.last if self.alone else self.first
 
     def replaced_by(self, other: "Part") -> bool:
         """Whether the other part may have later rows of its identities."""
@@ -78,15 +78,14 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """The rows of a type in a window, of these files, as far as ``keys`` (a condition on keys alone) holds."""
+    """The rows of a type in a window, from these files, that satisfy ``keys``, conditions on keys alone."""
 
     shape: TypeInfo
     held: Held
     window: Window
     keys: And = EVERYTHING
     needed: frozenset[str] | None = None
-    """The fields that are read, and ``fields_json``, besides keys and commits; None for all. DuckDB would read all: it
-    does not look for unused columns below a union."""
+    """The columns to read besides keys and commits; None for all. DuckDB does not find unused columns below a union."""
 
     @property
     def files(self) -> Sequence[Loaded]:
@@ -94,12 +93,12 @@ class Table:
 
     @cached_property
     def lacking(self) -> frozenset[str]:
-        """Fields whose typed column does not tell all."""
+        """Fields whose typed column is incomplete."""
         tabled = self.held.lacking if any(each.path is None for each in self.files) else frozenset()
         return tabled.union(*(each.lacking for each in self.files))
 
     def source(self, alias: str) -> Source:
-        """Where the filters find the fields of a row, when the table is called ``alias``."""
+        """Where conditions find the fields of a row, if the alias of the table is ``alias``."""
         prefix = f"{alias}." if alias else ""
         return Source(f"{prefix}fields_json", self._columns(prefix))
 
@@ -116,7 +115,7 @@ class Table:
         return found
 
     def only(self, text: str, alias: str) -> "Table":
-        """The same table, with no more columns than this SQL names."""
+        """The same table with only the columns that this SQL names."""
         prefix = f"{alias}." if alias else ""
         names = {name for name in self.shape.payload if f"{prefix}{quoted(name)}" in text}
         if f"{prefix}fields_json" in text:
@@ -129,7 +128,7 @@ class Table:
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
-        """The columns that are read: of the system, then of fields."""
+        """The columns to read: system columns, then fields."""
         system, payload = SYSTEM, self.shape.payload
         if self.needed is None:
             return (*system, *payload)
@@ -145,7 +144,7 @@ class Table:
     @cached_property
     def _parts(self) -> Sequence[Part]:
         scanned = sorted((each for each in self.files if each.path is not None), key=lambda each: -each.size)
-        apart = [each for each in scanned if each.single and each.size > SMALL_BYTES][:APART]
+        apart = [each for each in scanned if each.single and each.size > SMALL_BYTES][:SINGLE_FILE_PARTS]
         loose = tuple(each for each in scanned if each not in apart)
         tabled = tuple(each for each in self.files if each.path is None)
         parts = [*(Part((each,)) for each in apart), *([Part(loose)] if loose else [])]
@@ -180,9 +179,9 @@ class Table:
         return fill(f"SELECT r.* FROM ({{}}) r ANTI JOIN ({{}}) n ON {same}", rows, later)
 
     def rows_of(self, part: Part, *, latest: bool) -> Sql:
-        """The rows of a part in the window; the latest of them, as far as each row says when it ended."""
+        """The rows of a part in the window; with ``latest`` those that have not ended."""
         if part.table is None:
-            found = [self._scan(files, latest=latest) for files in _alike(part.files)]
+            found = [self._scan(files, latest=latest) for files in _scans(part.files)]
         else:
             found = [self._of_table(part.table, latest=latest)]
         conditions: list[Sql] = []
@@ -199,7 +198,7 @@ class Table:
     def _of_table(self, table: str, *, latest: bool) -> Sql:
         upper = self.window.upper
         conditions = [f"(_until IS NULL OR _until > {upper:d})"] if latest else []
-        # A scanned file has all rows of its commits. The table may have some of them, from other files.
+        # The table may have rows of commits that a scanned snapshot covers.
         conditions += [
             f"commit_id NOT BETWEEN {each.entry.first:d} AND {each.entry.last:d}"
             for each in self.files
@@ -208,33 +207,32 @@ class Table:
         return Sql(f"SELECT {self.listed} FROM {table}{_where(*conditions)}")
 
     def _scan(self, files: Sequence[Loaded], *, latest: bool) -> Sql:
-        """Files that are alike."""
+        """A scan of files with equal signatures."""
         shape, one = self.shape, files[0]
         listed = ", ".join(listed_columns(shape, one, self.columns))
-        # Paths of files of which only parts are here are bound, so that their readings go with them.
-        paths = ", ".join("?::VARCHAR" if each.partly else written(each.path or "") for each in files)
+        # Paths of files that are fetched in part are parameters, which declare what is read of them.
+        paths = ", ".join("?::VARCHAR" if each.partly else literal_path(each.path or "") for each in files)
         params = tuple(reading(shape, each, self.columns) for each in files if each.partly)
         ended = ""
-        if latest and one.until:
-            upper = min(self.window.upper, one.through) if one.beyond else self.window.upper
-            ended = f"(_until IS NULL OR _until > {upper:d})"
-        elif one.doubled:
-            ended = "_until IS DISTINCT FROM commit_id"
+        if one.until:
+            # Ends after the last commit of a snapshot do not count; older versions have written such ends.
+            upper = min(self.window.upper, one.entry.last)
+            ended = f"(_until IS NULL OR _until > {upper:d})" if latest else "_until IS DISTINCT FROM commit_id"
         options = f", {NUMBER} = true" if one.within else ""
         options += ", union_by_name = true" if len(files) > 1 else ""
-        # By bounds of row numbers DuckDB skips row groups; by several of them in an OR it may not.
+        # DuckDB skips row groups outside of one range of row numbers, but not outside of several joined by OR.
         runs = [f"{NUMBER} BETWEEN {first:d} AND {last:d}" for first, last in one.within] or [""]
         scans = [f"SELECT {listed} FROM read_parquet([{paths}]{options}){_where(run, ended)}" for run in runs]
         return Sql(" UNION ALL ".join(scans), params * len(scans))
 
     def live(self) -> Sql:
-        """What there is at the window's end."""
+        """The state without retracted rows."""
         if not any(each.retracts for each in self.files):
             return self.state()
         return fill("SELECT * FROM ({}) WHERE NOT _retracted", self.state())
 
     def malformed(self) -> Sql:
-        """Some of the rows whose fields are not JSON: their keys and commits."""
+        """Keys and commits of some rows whose fields are not JSON."""
         keys = ", ".join(map(quoted, self.shape.keys))
         rows = self.only("fields_json", "").rows()
         return fill(f"SELECT {keys}, commit_id FROM ({{}}) WHERE NOT json_valid(fields_json) LIMIT 3", rows)
@@ -259,10 +257,10 @@ def _where(*conditions: str) -> str:
     return f" WHERE {some}" if some else ""
 
 
-def _alike(files: Sequence[Loaded]) -> list[list[Loaded]]:
-    """Files that one scan can read."""
+def _scans(files: Sequence[Loaded]) -> list[list[Loaded]]:
+    """Groups of files that one scan can read."""
 
     def signature(each: Loaded) -> str:
-        return repr(alike(each))
+        return repr(scan_signature(each))
 
     return [list(group) for _, group in groupby(sorted(files, key=signature), key=signature)]

@@ -1,18 +1,20 @@
-"""Errors of the ontology: a class that cannot be a type, a value that does not fit, a schema that has moved on.
+"""Errors of the ontology.
 
 Invalid
-├── InvalidType             the class statement is wrong
+├── InvalidType             a class cannot be a type
 │   ├── MissingKey              an entity without a primary key
 │   ├── TooManyKeys             two primary keys, or two instance keys
-│   ├── UnfitKey                a key that is optional, constant, or of a type that has no key form
+│   ├── UnfitKey                a key that is optional, constant, or of a type without a key form
 │   ├── ReservedName            a field or type name that the store uses itself
-│   ├── UnsupportedAnnotation   an annotation whose values could not be read back from JSON
+│   ├── UnsupportedAnnotation   an annotation whose values cannot be read back from JSON
 │   └── NotAnEntity             a relation whose ends are not two entities
-└── InvalidValue            an object, a row or a column does not fit its type
+├── InvalidValue            an object, a row or a column does not fit its type
+└── InvalidQuery            a query names an unknown field, or compares values of different types
 Conflict
-├── SnapshotGone            a snapshot was superseded and removed: resolve again
+├── BulkOutdated            the type was committed to since a bulk of rows was decided
+├── SnapshotGone            a snapshot was superseded and removed: resolve the files again
 ├── SchemaPending           another program has migrated a type and not written the schema yet: try again
-└── Overtaken               payload was destroyed while it was read: read again at the head of now
+└── Overtaken               payload was destroyed while it was read: read again at the current head
 Incompatible
 ├── SchemaDrift             the class differs from the schema in the store
 ├── TypeDropped             the type was dropped while the session was open
@@ -38,7 +40,7 @@ class MissingKey(InvalidType):
 
 
 class TooManyKeys(InvalidType):
-    """A type has more keys than one."""
+    """A type has several keys."""
 
 
 class UnfitKey(InvalidType):
@@ -46,19 +48,19 @@ class UnfitKey(InvalidType):
 
 
 class ReservedName(InvalidType):
-    """A name that the store uses itself, or that differs from another one only in case."""
+    """A name that the store uses itself, or that differs from another field only in case."""
 
 
 class UnsupportedAnnotation(InvalidType):
-    """An annotation whose values cannot be written down and read back as they were."""
+    """Values of an annotation cannot be written as JSON and read back unchanged."""
 
 
 class NotAnEntity(InvalidType):
-    """A relation must name two entity types as its ends."""
+    """An end of a relation is not an entity type."""
 
 
 class InvalidValue(Invalid):
-    """A value does not fit its type. ``field`` and ``row`` say where, as far as that is known."""
+    """A value does not fit its type. ``field`` and ``row`` are set if they are known."""
 
     def __init__(
         self,
@@ -76,11 +78,11 @@ class InvalidValue(Invalid):
 
 
 class SchemaPending(Conflict):
-    """The chain has rows of a version whose schema another program still has to write."""
+    """The chain has rows of a schema version that another program has not written yet."""
 
 
 class SchemaDrift(Incompatible):
-    """The class in the code and the schema in the store are not the same; ``drift`` lists the differences."""
+    """The class differs from the schema in the store. ``drift`` lists the differences."""
 
     def __init__(self, drift: "Drift") -> None:
         super().__init__(str(drift), remedy=drift.remedy)
@@ -88,29 +90,29 @@ class SchemaDrift(Incompatible):
 
 
 class TypeDropped(Incompatible):
-    """Another session dropped a type while this one was open. Nothing was written; the intents stay queued."""
+    """Another session dropped a type while this session was open. Nothing was written; the intents stay queued."""
 
     default_remedy = "discard() the intents; a new session begins the type anew, without its old rows"
 
 
 class UnreadableRow(Incompatible):
-    """A row in the store does not fit the class that should hold it."""
+    """A row in the store does not fit the class that reads it."""
 
     default_remedy = "use the class that the row was written with, or migrate the type"
 
 
 class BulkOutdated(Conflict):
-    """A commit to the type since a bulk of rows was decided makes the decision invalid."""
+    """The type was committed to since a bulk of rows was decided."""
 
-    default_remedy = "decide again on what is there now"
+    default_remedy = "decide again, on the current rows"
 
 
 class SnapshotGone(Conflict):
-    """A snapshot that an index named is not there; the files of its commits are. Resolve again, at the same commit."""
+    """A snapshot that an index names was removed. Resolve the files again at the same commit: the rows are the same."""
 
 
 class Overtaken(Conflict):
-    """A file has lost payload by the order of a commit that is later than the head of the read."""
+    """A file has lost payload by a commit that is later than the head of the read."""
 
     default_remedy = (
         "read again; if it stays so, the head is older than the files, as after a restored backup: holdfast onto verify"
@@ -118,11 +120,11 @@ class Overtaken(Conflict):
 
 
 class InvalidQuery(Invalid):
-    """A query names an unknown field, or compares values of different kinds. Raised when it is built."""
+    """A query names an unknown field, or compares values of different types. Raised when it is built."""
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> InvalidQuery:
-    """``name`` is not a field of ``what``; with a suggestion among the known names."""
+    """``name`` is not a field of ``what``. Suggests a known name."""
     names = list(known)
     close = difflib.get_close_matches(name, names, n=1)
     remedy = f"did you mean {close[0]}?" if close else f"there are {', '.join(names)}" if names else None

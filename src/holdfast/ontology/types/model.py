@@ -1,4 +1,4 @@
-"""``Entity`` and ``Relation``: what users derive their types from, and the checks that a class statement must pass.
+"""``Entity`` and ``Relation``, the base classes of users' types, and the checks of a class statement.
 
     class Customer(Entity):
         id: Field[str] = Field(primary_key=True)
@@ -8,8 +8,8 @@
     class Subscription(Relation[Customer, Product]):
         seats: Field[int] = Field(default=1)
 
-Objects are validated when they are made and when a field is assigned. They are compared by their fields, and since
-they can change they have no hash. The bases have no public names of their own, so that a field may have any name.
+Objects are validated when they are made and when a field is assigned. They are compared by their fields, and have no
+hash because they can change. The base classes have no public names, so a field may have any name.
 
 A class statement that cannot be a type raises a subclass of ``InvalidType``, which names the field and what to write
 instead.
@@ -54,12 +54,12 @@ from holdfast.ontology.types.typespec import Choice, Node, Primitive, analyse, w
 _KEY_TYPES = (str, int, UUID, date, datetime)
 
 
-# --- what a class statement declares ---
+# --- class statements ---
 
 
 def _collect(python: type, frame: FrameType | None) -> dict[str, Field[Any]]:
-    """The fields of a class, its bases' first. Those of the class itself get their descriptors here."""
-    python.__own_fields__ = _own_fields(python, frame)  # type: ignore[attr-defined]  # for the classes derived from it
+    """The fields of a class, those of its bases first. Sets the descriptors of its own fields."""
+    python.__own_fields__ = _own_fields(python, frame)  # type: ignore[attr-defined]  # for derived classes
     found: dict[str, Field[Any]] = {}
     for base in reversed(python.__mro__):
         found.update(vars(base).get("__own_fields__", {}))
@@ -81,8 +81,8 @@ def _own_fields(python: type, frame: FrameType | None) -> dict[str, Field[Any]]:
                 f"{python.__name__}.{name}: fields are annotated as Field[...], this one is not",
                 remedy=f"write {name}: Field[{getattr(hint, '__name__', hint)}], or ClassVar[...] if it is not a field",
             )
-        given = vars(python).get(name, MISSING)
-        each = given if isinstance(given, Field) else Field() if given is MISSING else Field(default=given)
+        value = vars(python).get(name, MISSING)
+        each = value if isinstance(value, Field) else Field() if value is MISSING else Field(default=value)
         each.name = name
         each.annotation = get_args(hint)[0]
         own[name] = each
@@ -97,13 +97,13 @@ def _own_fields(python: type, frame: FrameType | None) -> dict[str, Field[Any]]:
 
 
 def _hints(python: type, frame: FrameType | None) -> dict[str, Any]:
-    """The annotations of this class alone. Names are looked up where the class statement stands, then in its module."""
+    """The annotations of this class, without its bases. Names are resolved where the class statement is."""
     own = inspect.get_annotations(python)
     if not any(isinstance(hint, str | ForwardRef) or "ForwardRef(" in repr(hint) for hint in own.values()):
         return own
     module = vars(sys.modules[python.__module__]) if python.__module__ in sys.modules else {}
     local = {**(frame.f_locals if frame is not None else {}), python.__name__: python}
-    # A class of its own: get_type_hints would look into the bases as well.
+    # Another class, because get_type_hints would also evaluate the bases.
     holder = type(python.__name__, (), {"__annotations__": own, "__module__": python.__module__})
     try:
         return get_type_hints(holder, globalns=dict(module), localns=local, include_extras=True)
@@ -117,7 +117,7 @@ def _hints(python: type, frame: FrameType | None) -> dict[str, Any]:
 def _declare(
     python: type, kind: Kind, name: str, fields: Mapping[str, Field[Any]], ends: tuple[Any, Any] | None = None
 ) -> TypeInfo:
-    """What is known of a concrete type, once it has passed every check."""
+    """The type of a class, after all checks."""
     names.check_type_name(name)
     reserved = names.SYSTEM_COLUMNS | names.ENDS if kind == "relation" else names.SYSTEM_COLUMNS
     names.check_field_names(name, fields, reserved=reserved)
@@ -155,7 +155,7 @@ def _check_keys(kind: Kind, name: str, fields: Mapping[str, Field[Any]]) -> None
 
 
 def _key_node(name: str, each: Field[Any], node: Node) -> Node:
-    """The node, if it can be a key's; a text must not be empty, which stands for "no instance key"."""
+    """The node of a key. A text must not be empty, because the empty text means "no instance key"."""
     plain, optional = without_null(node)
     fits = (isinstance(plain, Primitive) and plain.python in _KEY_TYPES) or isinstance(plain, Choice)
     if optional or not fits:
@@ -172,7 +172,7 @@ def _key_node(name: str, each: Field[Any], node: Node) -> Node:
 
 
 def _check_defaults(made: TypeInfo) -> None:
-    validator = made.validator  # also checks that pydantic takes all annotations
+    validator = made.validator  # this checks all annotations, too
     for name, each in made.fields.items():
         if each.default is MISSING:
             continue
@@ -202,7 +202,7 @@ def _declared_ends(name: str, ends: tuple[Any, Any]) -> tuple[TypeInfo, TypeInfo
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(Field,))
 class Mixin:
-    """Fields for several types: derive from it, and name it among the bases of an entity or a relation."""
+    """A base class with fields for several entities and relations."""
 
     __kind__: ClassVar[Kind | None] = None
     __type_info__: ClassVar[TypeInfo | None] = None
@@ -219,11 +219,11 @@ class Mixin:
             ends = _ends(cls) if kind == "relation" else None
             cls.__type_info__ = _declare(cls, kind, name or cls.__name__, fields, ends)
 
-    if not TYPE_CHECKING:  # checkers derive the constructor from the fields, and know which names can be assigned
+    if not TYPE_CHECKING:  # type checkers derive the constructor and assignable names from the fields
 
         def __init__(self, **values: Any) -> None:
             info = type_info(type(self))
-            keys = _taken_ends(info, values) if info.ends is not None else {}
+            keys = _pop_ends(info, values) if info.ends is not None else {}
             self.__dict__.update(keys)
             self.__dict__.update(info.validator.all(info.completed(values)))
 
@@ -261,10 +261,10 @@ R = TypeVar("R", bound=Entity)
 
 
 class Relation(Mixin, Generic[L, R], abstract=True):
-    """A directed relation between two entities, which need not exist (yet).
+    """A directed relation between two entities, which need not exist.
 
-    ``left_key`` and ``right_key`` are the keys of its ends; the constructor also takes the entities themselves. Without
-    an instance key there is at most one relation of a type between the same two ends.
+    ``left_key`` and ``right_key`` are the keys of its ends; the constructor also takes the entities. Without an
+    instance key there is at most one relation of a type between the same two ends.
     """
 
     __kind__: ClassVar[Kind | None] = "relation"
@@ -274,18 +274,18 @@ class Relation(Mixin, Generic[L, R], abstract=True):
 
 
 def derived_class(info: TypeInfo) -> type[Mixin]:
-    """A class for a type of which only the schema in the store is known: it checks rows as the user's own would."""
+    """A class for a type of which only the schema in the store is known, to validate rows."""
 
     class Made(Mixin, abstract=True):
-        """A type that the store knows."""
+        """A type from a schema in the store."""
 
     Made.__name__ = Made.__qualname__ = info.name
     Made.__type_info__ = replace(info, python=Made)
     return Made
 
 
-def _taken_ends(info: TypeInfo, values: dict[str, Any]) -> dict[str, str]:
-    """The keys of both ends, taken out of the values."""
+def _pop_ends(info: TypeInfo, values: dict[str, Any]) -> dict[str, str]:
+    """Removes the ends from the values, and returns their keys."""
     if missing := [name for name in ENDS if name not in values]:
         raise InvalidValue(
             f"{info.name}.{missing[0]} is missing",
@@ -300,7 +300,7 @@ def _taken_ends(info: TypeInfo, values: dict[str, Any]) -> dict[str, str]:
 
 
 def _ends(python: type) -> tuple[Any, Any]:
-    """The two classes of ``Relation[...]``, also where a generic base stands in between."""
+    """The two classes of ``Relation[...]``, also through a generic base."""
     for base in getattr(python, "__orig_bases__", ()):
         origin = get_origin(base)
         if origin is Relation:
@@ -314,11 +314,11 @@ def _ends(python: type) -> tuple[Any, Any]:
         if issubclass(parent, Relation) and parent is not Relation:
             return _ends(parent)
     raise NotAnEntity(
-        f"{python.__name__} does not say what it relates",
+        f"{python.__name__} does not declare its ends",
         remedy=f"write class {python.__name__}(Relation[Left, Right]) with two entity classes",
     )
 
 
-def _suggestion(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {close[0]}?" if close else f"its fields are {', '.join(known)}"
+def _suggestion(name: str, fields: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, fields, n=1)
+    return f"did you mean {close[0]}?" if close else f"its fields are {', '.join(fields)}"

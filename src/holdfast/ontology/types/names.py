@@ -1,6 +1,6 @@
-"""Names that users may give, and those that the store keeps for itself.
+"""Names of types and fields: which are allowed, and which are reserved.
 
-Columns of a file are found without regard to case by SQL engines, so names that differ only in case are the same name.
+SQL engines ignore the case of column names, so names that differ only in case are the same name.
 """
 
 import keyword
@@ -10,7 +10,7 @@ from holdfast.ontology.types.errors import ReservedName
 
 RETRACTED = "_retracted"
 UNTIL = "_until"
-"""Of snapshots alone: see ``lifespans``."""
+"""In snapshots only: see ``lifespans``."""
 ENTITY_KEYS = ("entity_key",)
 RELATION_KEYS = ("left_key", "right_key", "instance_key")
 
@@ -34,11 +34,11 @@ def key_columns(kind: str) -> tuple[str, ...]:
 
 
 ENDS = frozenset({"left", "right"})
-"""Of a relation, and so not for its fields."""
+"""Reserved in relations, besides."""
 
 
 def check_type_name(name: str) -> str:
-    """The name, if it can be a part of keys, of paths and of SQL."""
+    """The name, if it can be used in keys, paths and SQL."""
     if not name.isidentifier() or not name.isascii() or keyword.iskeyword(name):
         raise ReservedName(
             f"{name!r} cannot be the name of a type", remedy="use ASCII letters, digits and underscores, as in Customer"
@@ -52,16 +52,17 @@ def check_field_names(type_name: str, names: Iterable[str], *, reserved: frozens
         lowered = name.lower()
         if lowered in reserved:
             raise ReservedName(
-                f"{type_name}.{name}: the store has a column of this name itself", remedy="give the field another name"
+                f"{type_name}.{name}: this is the name of a system column",
+                remedy="give the field another name",
             )
         if name.startswith("_"):
             raise ReservedName(
-                f"{type_name}.{name}: names with a leading underscore belong to the store",
-                remedy="give the field a name without it",
+                f"{type_name}.{name}: names with a leading underscore are reserved",
+                remedy="give the field another name",
             )
         if lowered in seen:
             raise ReservedName(
-                f"{type_name}.{name} and {type_name}.{seen[lowered]} differ only in case, which SQL does not see",
+                f"{type_name}.{name} and {type_name}.{seen[lowered]} differ only in case, which SQL ignores",
                 remedy="give one of them another name",
             )
         seen[lowered] = name

@@ -1,23 +1,21 @@
-"""How a stored JSON value is read as a value of a kind. Pure, and the reference for the SQL in ``filters/jsonsql.py``.
+"""How stored JSON values are read as values of a type. Pure. ``filters/jsonsql.py`` does the same in SQL.
 
-``read`` gives None for null and for a value of another kind. Accepted texts are fixed by regular expressions that mean
-the same in RE2 and in Python; every text that this library writes is accepted.
+``read`` returns None for null and for a value of another type. Texts are accepted by regular expressions that have the
+same meaning in RE2 and in Python; every text that this library writes is accepted.
 
-``decimal_key`` maps decimal numbers to texts that are ordered as the numbers are, whatever their size: SQL engines have
-no decimal type that would hold them all.
+``decimal_key`` maps decimal numbers of any size to texts with the same order, because SQL engines have no decimal type
+for all of them.
 """
 
 import base64
 import re
 from collections.abc import Callable
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any, Literal
 
-from holdfast.ontology.types.codecs import in_utc
-
 Reading = Literal["text", "number", "real", "float", "decimal", "bool", "datetime", "date", "bytes"]
-"""How a stored JSON value is understood.
+"""How a stored JSON value is read.
 
     text      a string (also UUIDs, and enums of strings)
     number    a number, whole or not, exactly (int fields, enums of numbers, fields of any type)
@@ -40,21 +38,21 @@ DATETIME_UTC = rf"{_CLOCK}(?:Z|\+00:00)"
 BASE64 = r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?"
 """Only canonical spellings: unused bits are zero."""
 SPECIAL = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
-"""How floats are written that JSON has no number for."""
+"""The texts of floats without a JSON number."""
 
 MIDDLE = 4 * 10**17
-"""Added to exponents in keys, so that they are never negative; and as wide as they get."""
+"""Added to exponents in keys, so that they are not negative; and their number of digits."""
 WIDTH = 18
 DIGITS, COMPLEMENTS, AFTER_DIGITS = "0123456789", "9876543210", "~"
 
 
 def read(value: Any, reading: Reading) -> Any:
-    """The value, or None if it is null or of another kind."""
+    """The value; None if it is null or of another type."""
     return _READERS[reading](value)
 
 
 def decimal_key(number: Decimal) -> str:
-    """Ordered as the numbers are; equal if they are equal, as 1.0 and 1.00 are."""
+    """A text with the order of the number. Equal numbers, such as 1.0 and 1.00, have equal texts."""
     negative, digits, exponent = number.as_tuple()
     text = "".join(map(str, digits)).lstrip("0")
     significant = text.rstrip("0")
@@ -84,7 +82,7 @@ def _float(value: Any) -> float | None:
     number = _real(value)
     try:
         return None if number is None else float(number)
-    except OverflowError:  # a whole number beyond all doubles: it rounds to infinity, as any decoder of doubles says
+    except OverflowError:  # a whole number beyond all doubles rounds to infinity, as decoders of doubles do
         return float("inf") if value > 0 else float("-inf")
 
 
@@ -94,12 +92,28 @@ def _decimal(value: Any) -> Decimal | None:
     return Decimal(value) if type(value) is str and _DECIMAL(value) else None
 
 
-def _datetime(value: Any) -> datetime | None:
-    if type(value) is not str or not _DATETIME(value):
-        return None
+def in_utc(value: datetime) -> datetime:
+    """A time without a zone is taken as UTC. One of another library becomes Python's own."""
+    if type(value) is not datetime:
+        if getattr(value, "nanosecond", 0):
+            raise ValueError("is finer than a microsecond")
+        value = datetime.combine(value.date(), value.timetz())
+    return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+def moment(value: Any) -> datetime | None:
+    """A datetime as it was written, perhaps without a zone."""
     try:
-        return in_utc(datetime.fromisoformat(value))
-    except (ValueError, OverflowError):  # a 30th of February, or outside of the years 1 to 9999
+        return datetime.fromisoformat(value) if type(value) is str and _DATETIME(value) else None
+    except ValueError:  # a 30th of February
+        return None
+
+
+def _datetime(value: Any) -> datetime | None:
+    found = moment(value)
+    try:
+        return None if found is None else in_utc(found)
+    except OverflowError:  # outside of the years 1 to 9999
         return None
 
 

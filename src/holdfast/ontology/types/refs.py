@@ -1,6 +1,6 @@
-"""What manifests and indexes speak of: types, places on the chain, files, a type's head and its lives. Pure.
+"""Values in manifests and indexes: types, commits, files, and the head and the lives of a type. Pure.
 
-The head of a type folds its list of files into a digest, so that a list from anywhere is proved or refuted by it.
+The head of a type has a digest of its list of files, so a list from any source can be proved or refuted.
 """
 
 import hashlib
@@ -23,14 +23,14 @@ class TypeId(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A manifest on the chain."""
+    """A commit on the chain, and the key of its manifest."""
 
     commit_id: int
     path: str
 
 
 class FileRef(NamedTuple):
-    """Where rows of one type are, written by one commit."""
+    """The file with the rows of one type that one commit wrote."""
 
     commit_id: int
     type_id: TypeId
@@ -38,7 +38,7 @@ class FileRef(NamedTuple):
 
 
 class TypeHead(NamedTuple):
-    """What the chain says of one type's files, as of one commit."""
+    """The files of a type as of its last commit: their number, and a digest of their list."""
 
     commit_id: int
     files: int
@@ -50,28 +50,28 @@ class SchemaRef(NamedTuple):
     hash: str
     generation: int
     since: int = 0
-    """The commit whose manifest has the document, under ``registered``."""
+    """The commit whose manifest has the document under ``registered``."""
 
     @property
     def plain(self) -> bool:
-        """A plain writer's commit has introduced it: the document is in the specification's list of versions."""
+        """Whether a plain writer's commit introduced it: the document is in the specification's list of versions."""
         return not self.hash
 
 
 class Life(NamedTuple):
-    """A life of a type that has ended: its rows are those of the commits from ``generation`` on, before ``end``."""
+    """An ended life of a type. Its rows are in the commits from ``generation`` to before ``end``."""
 
     generation: int
     end: int
     """The commit that dropped the type."""
     purged: bool
-    """Its rows are shown nowhere any more, and their payload was destroyed."""
+    """Its rows are not shown any more, and their payload was destroyed."""
     version_id: int
-    """The last version of its schema: the next life counts on from there."""
+    """The last version of its schema. Versions of the next life continue from it."""
 
 
 class Position(NamedTuple):
-    """How far a source of batches has come: the last of its batches that is committed, and by which commit."""
+    """The last committed batch of a source, and its commit."""
 
     batch: int
     commit_id: int
@@ -81,7 +81,7 @@ UNTOUCHED = TypeHead(0, 0, _NO_DIGEST)
 
 
 def fold(head: TypeHead, files: Iterable[FileRef]) -> TypeHead:
-    """``head`` after more files of the type, in the order of their commits."""
+    """The head after more files of the type."""
     for commit_id, _, path in sorted(files, key=lambda ref: (ref.commit_id, ref.path)):
         text = f"{head.digest} {commit_id} {path}"
         digest = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
@@ -94,15 +94,15 @@ def file_row(ref: FileRef) -> list[Any]:
 
 
 def file_refs(rows: Iterable[Iterable[Any]]) -> tuple[FileRef, ...]:
-    """What ``file_row`` makes rows of. Their types are few, and each is made once."""
+    """The files of rows that ``file_row`` has made. Each type is made once."""
     types: dict[tuple[str, str], TypeId] = {}
     found: list[FileRef] = []
     for commit_id, kind, name, path in rows:
-        known = types.get((kind, name))
-        if known is None:
-            known = types[kind, name] = type_id(kind, name)
+        of_type = types.get((kind, name))
+        if of_type is None:
+            of_type = types[kind, name] = type_id(kind, name)
         number = commit_id if type(commit_id) is int else whole(commit_id)
-        found.append(FileRef(number, known, path if type(path) is str else str(path)))
+        found.append(FileRef(number, of_type, path if type(path) is str else str(path)))
     return tuple(found)
 
 

@@ -1,15 +1,15 @@
-"""Schema documents: what the store says of a type; and how such a document differs from the one in the code. Pure.
+"""Schema documents: the description of a type in the store, and the differences between two of them. Pure.
 
     entity    {"entity_name", "fields": {name: {"primary_key", "index", "type", "type_spec"}}}
     relation  {"relation_name", "left_type", "right_type", "instance_key_field",
                "fields": {name: {"index", "type", "type_spec"}}}
 
-The hash covers the whole document. Two documents of different hash may still mean the same type (``type`` is a Python
-string, and writers spell it differently): ``diff`` compares two documents field by field.
+The hash covers the whole document. Two documents with different hashes may still describe the same type (``type`` is a
+Python string, which writers spell differently), so ``diff`` compares two documents field by field.
 
 A difference is additive if every stored row can still be read: a new field that may be empty or has a default, a type
-that takes more than before, an index. It needs a new version of the schema and no rewrite. Any other difference needs a
-migration, because rows would be lost or misread.
+that allows more than before, an index. It needs a new version of the schema and no rewrite. Any other difference needs
+a migration, because rows would be lost or misread.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ from holdfast.ontology.types.typespec import (
 
 
 def plain_schema(schema: Document) -> Document:
-    """The document as the specification's writer spells it: for the objects that it reads. Manifests have all of it."""
+    """The document as the specification's writer spells it, for the objects that it reads. Manifests have more."""
     fields = {
         name: {**field, "type_spec": plain_spec(field["type_spec"])} if "type_spec" in field else field
         for name, field in fields_of(schema).items()
@@ -47,7 +47,7 @@ def plain_schema(schema: Document) -> Document:
 
 
 def schema_json(schema: Document) -> str:
-    """The text that is hashed, and kept as ``schema_json`` in a version."""
+    """The text that is hashed, and stored as ``schema_json`` of a version."""
     return json.dumps(plain_schema(schema), sort_keys=True, separators=(",", ":"))
 
 
@@ -65,7 +65,7 @@ def fields_of(schema: Any) -> dict[str, Document]:
 
 @dataclass(frozen=True)
 class Change:
-    """One difference. ``field`` is None where it concerns the type as a whole."""
+    """One difference. ``field`` is None for a difference of the type as a whole."""
 
     field: str | None
     what: str
@@ -82,7 +82,7 @@ class Drift:
     removed: tuple[Change, ...] = ()
     changed: tuple[Change, ...] = ()
     identity: tuple[Change, ...] = ()
-    """Changes of what identifies an object: its key field, the ends of a relation."""
+    """Changes of the identity of objects: the key field, the ends of a relation."""
 
     @property
     def changes(self) -> tuple[Change, ...]:
@@ -102,7 +102,7 @@ class Drift:
         if self.additive:
             return "register the new schema: every stored row can be read with it"
         if self.identity:
-            return "make a new type: objects that are identified otherwise are other objects"
+            return "make a new type: with another key objects are other objects"
         return "write an upgrader and migrate the type (holdfast onto migrate), or use the class that the store knows"
 
     def __str__(self) -> str:
@@ -111,9 +111,9 @@ class Drift:
 
 
 def diff(old: Document, new: Document, *, with_default: Collection[str] = ()) -> Drift:
-    """From the schema in the store to the one in the code.
+    """The differences from the schema in the store to the one in the code.
 
-    ``with_default`` names the fields of the class that have a default, which no document says.
+    ``with_default`` names the fields of the class with a default, which documents do not record.
     """
     before, after = fields_of(old), fields_of(new)
     name = str(new.get("entity_name") or new.get("relation_name") or old.get("entity_name") or old.get("relation_name"))
@@ -160,7 +160,7 @@ def _key(schema: Document) -> str | None:
 
 
 def node_of(field: Mapping[str, Any]) -> Node:
-    """What a document says of a field's type; older ones have the ``type`` string alone."""
+    """The type of a field in a document. Older documents have only the ``type`` string."""
     if "type_spec" in field:
         return from_spec(field["type_spec"])
     return from_text(str(field.get("type", "typing.Any")))
@@ -200,7 +200,7 @@ def _covers(wide: Node, narrow: Node) -> bool:
 
 
 def _record_covers(wide: Node, narrow: Node) -> bool:
-    """Records by their fields. Where only a name is known (a ref, or a class as other writers note it), by name."""
+    """Compares records by their fields, or by name if only a name is known (a ref, or a class of another writer)."""
     if not isinstance(wide, Record) or not isinstance(narrow, Record) or not wide.fields or not narrow.fields:
         return _name(wide) == _name(narrow)
     if wide.fields.keys() - wide.optional - narrow.fields.keys() or narrow.fields.keys() - wide.fields.keys():

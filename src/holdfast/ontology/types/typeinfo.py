@@ -1,8 +1,8 @@
-"""All that is known of one type: what sessions, commits, queries and compaction ask instead of the class itself.
+"""``TypeInfo``: one type, for sessions, commits, queries and compaction.
 
-It comes from a class (``model``), or from a schema document of the store (``of_schema``): then there is
-no class to make objects of, and what no document says (defaults, constraints, upgraders) is not known. ``type_info``
-finds that of a class.
+It is made from a class (``model``) or from a schema document of the store (``of_schema``). The latter has no class to
+make objects of, and nothing that documents do not record: defaults, constraints, upgraders. ``type_info`` returns that
+of a class.
 """
 
 import copy
@@ -16,11 +16,12 @@ from typing import Any
 from uuid import UUID
 
 from pydantic import StringConstraints
+from pydantic_core import SchemaValidator
 
 from holdfast.base.codec import Document
 from holdfast.base.errors import Invalid
 from holdfast.ontology.types import names
-from holdfast.ontology.types.codecs import Codec, codec
+from holdfast.ontology.types.codecs import Codec, rows_reader
 from holdfast.ontology.types.errors import InvalidQuery, InvalidValue, unknown
 from holdfast.ontology.types.expressions.ast import End
 from holdfast.ontology.types.fields import MISSING, Field
@@ -31,35 +32,35 @@ from holdfast.ontology.types.upgrade import Step
 from holdfast.ontology.types.validation import Validator
 
 _SHARED = (str, int, float, bool, bytes, type(None), Decimal, UUID, date, datetime, Enum)
-"""Defaults of these types need not be copied for each object."""
+"""Immutable types. Defaults of these types are shared by all objects."""
 
 NOT_EMPTY = StringConstraints(min_length=1)
-"""Constraint of a key that is a text: the empty text stands for "no instance key"."""
+"""Constraint of a text key: the empty text means "no instance key"."""
 
 UNKEYED = ""
 """The instance key of a relation that has none."""
 ENDS = ("left_key", "right_key")
-"""Of a relation: the keys of its ends, which are text."""
+"""The fields of a relation with the keys of its ends, as text."""
 
 
 @dataclass(eq=False)
 class TypeInfo:
-    """One type. Keys and columns are named after ``type_id.name``, which is the class's unless it says otherwise."""
+    """One type. Its name is that of the class, unless the class declares another."""
 
     type_id: TypeId
     fields: Mapping[str, Field[Any]]
     nodes: Mapping[str, Node]
-    """The types of all fields, the key included."""
+    """The types of all fields, including the key."""
     ends: "tuple[TypeInfo, TypeInfo] | None" = None
-    """Of a relation."""
+    """The two entity types of a relation."""
     python: Any = None
-    """The class; None where only the store's schema is known."""
+    """The class; None if only the store's schema is known."""
     stored: Document | None = None
-    """The schema document that it was made from."""
+    """The schema document that it was made from, if any."""
     version_id: int | None = None
-    """The version of that document in the store; None for a class, and where the store has no document."""
+    """The version of that document in the store; None for a class, and if the store has no document."""
     upgraders: tuple[Step, ...] = field(default=(), init=False)
-    """What is done to rows of older versions when they are read; declared after the class."""
+    """How rows of older versions are upgraded when they are read. Declared after the class."""
 
     # --- names ---
 
@@ -78,7 +79,7 @@ class TypeInfo:
 
     @cached_property
     def key_field(self) -> str | None:
-        """The primary key of an entity; the instance key of a relation that has one."""
+        """The primary key of an entity, or the instance key of a relation, if it has one."""
         return next((name for name, each in self.fields.items() if each.is_key), None)
 
     @cached_property
@@ -87,31 +88,31 @@ class TypeInfo:
 
     @property
     def key_text(self) -> str | None:
-        """The field of an entity that is its key as it is: a text, which nothing changes when rows are read."""
+        """The key field of an entity, if its values are exactly the texts of the key column."""
         return self.key_field if self.kind == "entity" and self.key_is_text and not self.upgraders else None
 
     @cached_property
     def payload(self) -> tuple[str, ...]:
-        """The fields of ``fields_json`` that have a typed column, sorted. An instance key has a column of its own."""
+        """The fields in ``fields_json``, sorted. They have typed columns. An instance key has a system column."""
         left_out = {self.key_field if self.kind == "relation" else None, *names.SYSTEM_COLUMNS}
         return tuple(sorted(name for name in self.nodes if name not in left_out))
 
     @cached_property
     def columns(self) -> Mapping[str, Node]:
-        """The types of the fields that have a typed column."""
+        """The types of the fields with a typed column."""
         return {name: self.nodes[name] for name in self.payload}
 
     @cached_property
     def forms(self) -> Mapping[str, Form]:
-        """What each typed column holds."""
+        """The form of each typed column."""
         return {name: form_of(node) for name, node in self.columns.items()}
 
     @property
     def shown(self) -> tuple[str, ...]:
-        """The columns of a table of this type, as users see it."""
+        """The columns of a table of this type, as users see them."""
         return (*(() if self.ends is None else ENDS), *self.nodes)
 
-    # --- the terms of queries ---
+    # --- queries ---
 
     def at_end(self, end: End) -> "TypeInfo":
         """This type, or the entity type at an end of the relation."""
@@ -122,26 +123,31 @@ class TypeInfo:
         return self.ends[0 if end == "left" else 1]
 
     def node_of(self, end: End, name: str) -> Node:
-        """The type of a field; ``InvalidQuery`` with a suggestion if there is none of this name."""
-        whose = self.at_end(end)
-        if name in ENDS and whose.ends is not None:
+        """The type of a field; ``InvalidQuery`` with a suggestion if there is no such field."""
+        owner = self.at_end(end)
+        if name in ENDS and owner.ends is not None:
             return Primitive(str)
-        if name not in whose.nodes:
-            raise unknown(whose.name, name, [*whose.nodes, *(ENDS if whose.ends is not None else ())])
-        return whose.nodes[name]
+        if name not in owner.nodes:
+            raise unknown(owner.name, name, [*owner.nodes, *(ENDS if owner.ends is not None else ())])
+        return owner.nodes[name]
 
     # --- values ---
 
     @cached_property
     def codecs(self) -> Mapping[str, Codec]:
-        return {name: codec(node) for name, node in self.nodes.items()}
+        return {name: Codec(node) for name, node in self.nodes.items()}
+
+    @cached_property
+    def reader(self) -> SchemaValidator:
+        """Reads ``fields_json``."""
+        return rows_reader({name: self.nodes[name] for name in self.fields if name in self.payload})
 
     @cached_property
     def validator(self) -> Validator:
         return Validator(self.name, self.nodes)
 
     def completed(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """The values, and defaults for what is not among them."""
+        """The values, and the defaults of fields without a value."""
         whole = {**self._constants, **values}
         for name in self._made:
             if name not in whole:
@@ -149,12 +155,12 @@ class TypeInfo:
         return whole
 
     def default_of(self, name: str) -> Any:
-        """A default that no other object shares, validated."""
+        """A validated default, which no other object shares."""
         return self.validator.one(name, self._default(name))
 
     @cached_property
     def _constants(self) -> Mapping[str, Any]:
-        """Immutable defaults, which all objects share."""
+        """Defaults that all objects share."""
         return {
             name: each.default
             for name, each in self.fields.items()
@@ -163,7 +169,7 @@ class TypeInfo:
 
     @cached_property
     def _made(self) -> tuple[str, ...]:
-        """Fields whose default is made for each object."""
+        """Fields with a default that is made for each object."""
         return tuple(name for name, each in self.fields.items() if each.has_default and name not in self._constants)
 
     def _default(self, name: str) -> Any:
@@ -174,7 +180,7 @@ class TypeInfo:
 
     @cached_property
     def schema(self) -> Document:
-        """The document of the store, or of the class."""
+        """The document in the store, or that of the class."""
         if self.stored is not None:
             return self.stored
         described = {name: self._described(name) for name in self.fields}
@@ -199,17 +205,17 @@ class TypeInfo:
         return schema_hash(self.schema)
 
     def drift(self, stored: Document) -> Drift:
-        """How it differs from a schema in the store. False if it does not, whatever the hashes say."""
+        """The differences from a schema in the store. False if there are none, even if the hashes differ."""
         defaults = [name for name, each in self.fields.items() if each.has_default]
         return diff(stored, self.schema, with_default=defaults)
 
 
 def type_info(python: type) -> TypeInfo:
-    """What is known of a class; ``Invalid`` if it is not a concrete type."""
+    """The type of a class; ``Invalid`` if it is not a concrete type."""
     if not isinstance(python, type):
         raise Invalid(
-            f"a {type(python).__name__} where an entity or relation type is wanted: {python!r:.80}",
-            remedy="give the types themselves, one after the other, such as hf.ontology(Customer, Order)",
+            f"an entity or relation type was expected, found a {type(python).__name__}: {python!r:.80}",
+            remedy="give the types themselves as arguments, as in hf.ontology(Customer, Order)",
         )
     found = getattr(python, "__type_info__", None)  # every subclass has its own, if only None
     if isinstance(found, TypeInfo):
@@ -230,8 +236,8 @@ def of_schema(
     *,
     version_id: int | None = None,
 ) -> TypeInfo:
-    """From a schema document, ours or a plain writer's. ``ends`` has those of the entities that a relation relates, as
-    far as they are known. A field that may be empty may be left out of an object; every other must be given.
+    """A type from a schema document, ours or a plain writer's. ``ends`` has the known documents of the entities at the
+    ends of a relation. A field that may be empty is optional; every other is required.
     """
     described = fields_of(schema)
     nodes = {name: node_of(each) for name, each in described.items()}
@@ -246,7 +252,7 @@ def of_schema(
         )
     else:
         key = next((name for name, each in described.items() if each.get("primary_key")), None)
-        if key is not None:  # a document is sorted by name; people look for the key first
+        if key is not None:  # documents are sorted by name; the key comes first in tables
             nodes = {key: nodes[key], **nodes}
     if key in nodes and nodes[key] == Primitive(str):
         nodes[key] = replace(nodes[key], metadata=(NOT_EMPTY,))
@@ -268,7 +274,7 @@ def _field(name: str, node: Node, *, key: Kind | None, index: bool) -> Field[Any
 
 
 _KEYED: Document = {"fields": {"id": {"primary_key": True, "type_spec": {"kind": "primitive", "name": "str"}}}}
-"""An entity of which nothing is known but that it has a key."""
+"""An entity of which only the key is known."""
 
 
 # --- keys ---

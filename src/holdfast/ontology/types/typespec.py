@@ -1,24 +1,25 @@
-"""Python annotations as nodes, and what the store says of them: ``type_spec`` trees, ``type`` strings. Pure.
+"""The types of fields as trees of nodes: from Python annotations, and to and from schema documents. Pure.
 
-``analyse`` turns an annotation into a ``Node``, or refuses it by name; everything else (validation, JSON, Arrow) is
-derived from nodes. Supported is every type whose values can be written as JSON and read back unchanged: the primitives,
-enums and literals of one kind, lists, dictionaries with string keys, TypedDicts, dataclasses, pydantic models, ``Any``
-for JSON values, and unions whose members have different JSON forms. ``str | UUID`` is refused: both are strings in
-JSON, and a row does not say which of them it holds.
+``analyse`` turns an annotation into a ``Node``, or refuses it by name; validation, JSON and columns are derived from
+nodes. Supported is every type whose values can be written as JSON and read back unchanged: the primitives, enums and
+literals of one kind, lists, dictionaries with string keys, TypedDicts, dataclasses, pydantic models, ``Any`` for JSON
+values, and unions whose members have different JSON forms. ``str | UUID`` is refused: both are strings in JSON, and a
+row could not be read back as it was.
 
-``to_spec`` and ``to_text`` give the two forms that schema documents carry, ``from_spec`` and
-``from_text`` read them back, those of other writers included. A tree has the kinds primitive, list, dict, union,
-typed_dict and ref:
+A schema document describes a type twice. ``to_spec`` writes a tree and ``to_text`` a string; ``from_spec`` and
+``from_text`` read them, also as other writers spell them. A tree has the kinds primitive, list, dict, union, typed_dict
+and ref:
 
     {"kind": "primitive", "name": "str"}                     also NoneType, any; enums add "enum": [values]
     {"kind": "list", "item": ...}   {"kind": "dict", "key": ..., "value": ...}
     {"kind": "union", "members": [...]}                      sorted by their JSON
     {"kind": "typed_dict", "name": ..., "total": true, "fields": {...}}
-    {"kind": "ref", "name": ...}                             a typed_dict further up
+    {"kind": "ref", "name": ...}                             an enclosing typed_dict
 
 Dataclasses and pydantic models are typed_dict as well: what counts for the store is their shape. Keys that may be
 absent are listed under "optional" ("required" where ``total`` is false). The specification's writer prints some types
-instead, such as ``str | None``: manifests have the tree and that "text", the specification's objects the text alone.
+instead, such as ``str | None``. Our manifests have the tree with that "text"; the specification's objects have the text
+alone.
 """
 
 import ast
@@ -36,6 +37,7 @@ from typing import (
     Annotated,
     Any,
     Literal,
+    NamedTuple,
     NewType,
     NotRequired,
     Required,
@@ -49,22 +51,41 @@ from pydantic import BaseModel
 from typing_extensions import is_typeddict
 
 from holdfast.ontology.types.errors import UnsupportedAnnotation
+from holdfast.ontology.types.readings import Reading
 
 Spec = dict[str, Any]
 
-PRIMITIVES: dict[type, str] = {
-    str: "str",
-    int: "int",
-    float: "float",
-    bool: "bool",
-    datetime: "datetime",
-    date: "date",
-    Decimal: "Decimal",
-    bytes: "bytes",
-    UUID: "UUID",
-    type(None): "NoneType",
+Form = Literal["text", "int", "float", "bool", "timestamp", "date", "decimal", "blob", "json", "list", "key"]
+"""What the typed column of a field holds.
+
+"json" is the canonical JSON of a field that has no type of its own; "list" is a list of any of the others. "key" is a
+text of identity (``entity_key``, ``left_key``, ``instance_key``), from which values are read as the field is declared.
+"""
+JsonForm = Literal["string", "whole number", "number", "boolean", "null", "array", "object"]
+
+
+class Scalar(NamedTuple):
+    """A primitive type: its name in documents, its typed column, its JSON, and how queries read that."""
+
+    name: str
+    form: Form
+    json: JsonForm
+    reading: Reading | None
+
+
+PRIMITIVES: dict[type, Scalar] = {
+    str: Scalar("str", "text", "string", "text"),
+    int: Scalar("int", "int", "whole number", "number"),
+    float: Scalar("float", "float", "number", "float"),
+    bool: Scalar("bool", "bool", "boolean", "bool"),
+    datetime: Scalar("datetime", "timestamp", "string", "datetime"),
+    date: Scalar("date", "date", "string", "date"),
+    Decimal: Scalar("Decimal", "decimal", "string", "decimal"),
+    bytes: Scalar("bytes", "blob", "string", "bytes"),
+    UUID: Scalar("UUID", "text", "string", "text"),
+    type(None): Scalar("NoneType", "json", "null", None),
 }
-BY_NAME: dict[str, type] = {name: python for python, name in PRIMITIVES.items()}
+_BY_NAME: dict[str, type] = {scalar.name: python for python, scalar in PRIMITIVES.items()}
 _ALIASES = {"none": "NoneType", "None": "NoneType", "Any": "any", "List": "list", "Dict": "dict"}
 
 Flavour = Literal["typed_dict", "dataclass", "model"]
@@ -73,11 +94,11 @@ Flavour = Literal["typed_dict", "dataclass", "model"]
 @dataclass(frozen=True, kw_only=True)
 class Node:
     metadata: tuple[Any, ...] = field(default=(), compare=False)
-    """What ``Annotated`` says beyond the type: constraints, for the validator."""
+    """Constraints from ``Annotated``, for the validator."""
     text: str | None = field(default=None, compare=False)
-    """How a union, a literal or a bare container was written, as Python prints it."""
+    """The annotation of a union, a literal or a bare container, as Python prints it."""
     flat: bool = field(default=False, compare=False)
-    """The specification's writer has the text in place of a tree."""
+    """The specification's writer stores the text instead of a tree."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +107,7 @@ class Primitive(Node):
 
     @property
     def name(self) -> str:
-        return PRIMITIVES[self.python]
+        return PRIMITIVES[self.python].name
 
 
 @dataclass(frozen=True)
@@ -96,7 +117,7 @@ class Anything(Node):
 
 @dataclass(frozen=True)
 class Choice(Node):
-    """An enum, or a ``Literal`` (then ``python`` is None): strings or whole numbers, never both."""
+    """An enum, or a ``Literal`` (then ``python`` is None), of strings or of whole numbers."""
 
     name: str
     values: tuple[str, ...] | tuple[int, ...]
@@ -139,7 +160,7 @@ class Record(Node):
 
 @dataclass(frozen=True)
 class Ref(Node):
-    """A record that contains itself, seen from inside."""
+    """An enclosing record, inside a record that contains itself."""
 
     name: str
     python: Any = None
@@ -150,7 +171,7 @@ NULL = Primitive(type(None))
 
 
 def without_null(node: Node) -> tuple[Node, bool]:
-    """The node as it is when there is a value, and whether there may be none."""
+    """The node without None, and whether None is allowed."""
     if isinstance(node, Anything) or node == NULL:
         return node, True
     if not isinstance(node, OneOf) or NULL not in node.members:
@@ -159,45 +180,28 @@ def without_null(node: Node) -> tuple[Node, bool]:
     return (rest[0] if len(rest) == 1 else OneOf(rest, metadata=node.metadata)), True
 
 
-def tags(record: Record) -> Iterator[tuple[str, frozenset[Any]]]:
-    """The fields that say which record this is, with the values that they may have."""
-    for name, node in record.fields.items():
-        if isinstance(node, Choice):
-            yield name, frozenset(node.values)
-
-
-# --- typed columns ---
-
-Form = Literal["text", "int", "float", "bool", "timestamp", "date", "decimal", "blob", "json", "list", "key"]
-"""What the typed column of a field holds.
-
-"json" is the canonical JSON of a field that has no type of its own; "list" is a list of any of the others. "key" is a
-text of identity (``entity_key``, ``left_key``, ``instance_key``), from which values are read as the field is declared.
-"""
-
-_FORMS: dict[type, Form] = {
-    str: "text",
-    UUID: "text",
-    int: "int",
-    float: "float",
-    bool: "bool",
-    datetime: "timestamp",
-    date: "date",
-    Decimal: "decimal",
-    bytes: "blob",
-}
-
-
 def form_of(node: Node) -> Form:
     """The form of the typed column of a field of this type."""
     match without_null(node)[0]:
         case Primitive(python=python):
-            return _FORMS.get(python, "json")
+            return PRIMITIVES[python].form
         case Choice() as choice:
             return "text" if choice.stored is str else "int"
         case ListOf(item=item):
             return "json" if form_of(item) == "json" else "list"
     return "json"
+
+
+def json_form(node: Node) -> JsonForm:
+    """What a value of this node is in JSON."""
+    match node:
+        case Primitive(python=python):
+            return PRIMITIVES[python].json
+        case Choice() as choice:
+            return PRIMITIVES[choice.stored].json
+        case ListOf():
+            return "array"
+    return "object"
 
 
 # --- nodes to documents ---
@@ -208,7 +212,7 @@ def to_spec(node: Node) -> Spec:
 
 
 def plain_spec(spec: Any) -> Any:
-    """The tree as the specification's writer makes it: it prints some types, and has less of others."""
+    """The tree as the specification's writer makes it, with text for some types and without our additions."""
     if not isinstance(spec, Mapping):
         return spec
     if "text" in spec:
@@ -297,7 +301,7 @@ def _class_text(python: Any, *, inner: bool) -> str:
 
 
 def from_spec(spec: Any) -> Node:
-    """The node of a type tree, ours or a plain writer's. What is missing or cannot be read allows any value."""
+    """The node of a type tree, ours or a plain writer's. A missing or unreadable tree allows any value."""
     if not isinstance(spec, Mapping):
         return Anything()
     if "text" in spec:
@@ -322,7 +326,7 @@ def from_spec(spec: Any) -> Node:
 def _from_union(members: Any) -> Node:
     if not isinstance(members, list):
         return Anything()
-    # As people write it: None comes last.
+    # None comes last, as people write it.
     return OneOf(tuple(sorted(map(from_spec, members), key=lambda member: member == NULL)))
 
 
@@ -337,22 +341,22 @@ def _from_record(spec: Mapping[str, Any]) -> Node:
 
 
 def _from_name(name: str, values: Any) -> Node:
-    if isinstance(values, list) and values and len({type(value) for value in values}) == 1:
+    if isinstance(values, list) and {type(value) for value in values} in ({str}, {int}):
         return Choice(name, tuple(values))
-    known = _known(name)
-    # The specification's writer puts the text of a whole annotation here, such as "str | None".
-    return known if known is not None else replace(from_text(name), text=name, flat=True)
+    found = _known(name)
+    # The specification's writer stores the text of a whole annotation as the name, such as "str | None".
+    return found if found is not None else replace(from_text(name), text=name, flat=True)
 
 
 def _known(name: str) -> Node | None:
     name = _ALIASES.get(name, name)
     if name == "any":
         return Anything()
-    return Primitive(BY_NAME[name]) if name in BY_NAME else None
+    return Primitive(_BY_NAME[name]) if name in _BY_NAME else None
 
 
 def from_text(text: str) -> Node:
-    """The node of a ``type`` string, for documents without a tree; a class that is not ours is a record by name."""
+    """The node of a ``type`` string, for documents without a tree. An unknown class is a record without fields."""
     found = re.fullmatch(r"<(?:class|enum) '([\w.<>]+)'>", text)
     try:
         tree = ast.parse(found[1].rpartition(".")[2] if found is not None else text, mode="eval")
@@ -409,8 +413,6 @@ def _union(*members: Node) -> Node:
 
 # --- from Python annotations ---
 
-_STRING = "string"
-_JSON_FORMS = {str: _STRING, int: "whole number", float: "number", bool: "boolean", type(None): "null"}
 _SUPPORTED = (
     "str, int, float, bool, datetime, date, Decimal, bytes, UUID, enums, lists, dicts, models, unions with None"
 )
@@ -424,8 +426,8 @@ def analyse(annotation: Any, where: str) -> Node:
 class _Analysis:
     def __init__(self, where: str) -> None:
         self._where = where
-        self._open: list[Any] = []
-        """The records that enclose the current node."""
+        self._enclosing: list[Any] = []
+        """The classes of the records around the current node."""
 
     def node(self, annotation: Any) -> Node:
         if annotation is None:
@@ -510,11 +512,11 @@ class _Analysis:
     def _record(
         self, python: Any, flavour: Flavour, hints: Callable[[], dict[str, Any]], required: Callable[[str], bool]
     ) -> Node:
-        if python in self._open:
+        if python in self._enclosing:
             return Ref(python.__name__, python)
-        self._open.append(python)
+        self._enclosing.append(python)
         fields = {name: self.node(hint) for name, hint in hints().items()}
-        self._open.pop()
+        self._enclosing.pop()
         return Record(
             python.__name__, fields, frozenset(name for name in fields if not required(name)), flavour, python
         )
@@ -541,11 +543,11 @@ class _Analysis:
     def _union(self, members: tuple[Node, ...]) -> Node:
         if any(isinstance(member, Anything) for member in members):
             return Anything()
-        taken: dict[str, Node] = {}
+        by_form: dict[str, Node] = {}
         for member in members:
-            form = _form(member)
-            other = taken.setdefault(form, member)
-            if other is not member and not _told_apart(other, member):
+            form = json_form(member)
+            other = by_form.setdefault(form, member)
+            if other is not member and not _distinguishable(other, member):
                 raise UnsupportedAnnotation(
                     f"{self._where}: {_name(other)} and {_name(member)} in one union both become a JSON {form}, "
                     "so a row could not be read back as it was",
@@ -564,24 +566,19 @@ def _has_default(described: "dataclasses.Field[Any]") -> bool:
     return described.default is not dataclasses.MISSING or described.default_factory is not dataclasses.MISSING
 
 
-def _form(node: Node) -> str:
-    """What a value of this node is in JSON."""
-    match node:
-        case Primitive(python=python):
-            return _JSON_FORMS.get(python, _STRING)
-        case Choice():
-            return _JSON_FORMS[node.stored]
-        case ListOf():
-            return "array"
-    return "object"
+def _tags(record: Record) -> Iterator[tuple[str, frozenset[Any]]]:
+    """The Literal and enum fields of a record, with their values."""
+    for name, node in record.fields.items():
+        if isinstance(node, Choice):
+            yield name, frozenset(node.values)
 
 
-def _told_apart(one: Node, other: Node) -> bool:
-    """Whether two records have a Literal field each, of one name and without a value in common."""
+def _distinguishable(one: Node, other: Node) -> bool:
+    """Whether two records have a Literal field of the same name without common values."""
     if not isinstance(one, Record) or not isinstance(other, Record):
         return False
-    mine, theirs = dict(tags(one)), dict(tags(other))
-    return any(not mine[name] & theirs[name] for name in mine.keys() & theirs.keys())
+    first, second = dict(_tags(one)), dict(_tags(other))
+    return any(not first[name] & second[name] for name in first.keys() & second.keys())
 
 
 def _name(node: Node) -> str:

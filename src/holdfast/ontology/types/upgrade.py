@@ -5,10 +5,9 @@
         first, _, last = fields.pop("name").partition(" ")
         return {**fields, "first": first, "last": last}
 
-The same functions migrate a type and read rows of older versions. They get and give fields as the store has them: what
-JSON has, so that a datetime is a text. Between versions that no upgrader names nothing had to be changed: the schema
-grew by what may be empty. An upgrader must give the same result each time: rows that were never rewritten are upgraded
-whenever they are read.
+The same functions migrate a type and read rows of older versions. Their argument and result are the fields as JSON
+values, so a datetime is a text. Versions without an upgrader differ only by optional fields. An upgrader must return
+the same result each time, because rows that were not rewritten are upgraded whenever they are read.
 """
 
 import hashlib
@@ -40,9 +39,7 @@ class Step:
 
 
 def upgrader(of: "type[Mixin]", *, from_version: int, to_version: int) -> Callable[[U], U]:
-    """Declare how rows of one version of a type's schema become rows of another. A class that inherits from this one
-    has versions of its own.
-    """
+    """Declare how rows of one version of a type become rows of another. A derived class has its own versions."""
     info: TypeInfo | None = of.__type_info__
     if info is None or info.python is not of:
         raise Invalid(f"{of.__name__} is not an entity or relation type, so it has no versions")
@@ -65,7 +62,7 @@ def upgrader(of: "type[Mixin]", *, from_version: int, to_version: int) -> Callab
 
 
 def fingerprint(steps: Sequence[Step]) -> str:
-    """Changes when an upgrader does."""
+    """A digest of the upgraders' code."""
     found = hashlib.blake2b(digest_size=8)
     for step in steps:
         code = getattr(step.function, "__code__", None)
@@ -75,7 +72,7 @@ def fingerprint(steps: Sequence[Step]) -> str:
 
 
 def concerned(info: "TypeInfo", version_id: int) -> bool:
-    """Whether rows of this version are upgraded when they are read."""
+    """Whether rows of this version are upgraded."""
     return any(step.from_version >= version_id for step in info.upgraders)
 
 

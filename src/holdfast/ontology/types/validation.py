@@ -1,7 +1,7 @@
-"""Validation by pydantic, of whole objects and of single fields, from nodes.
+"""Validation by pydantic, of whole objects and of single fields.
 
-What pydantic is given is made from the nodes, so that both see the same type: a time without a zone is taken as UTC,
-and a TypedDict is accepted wherever it comes from. Its errors become ``InvalidValue``, which names type and field.
+The types that pydantic validates are made from nodes: a time without a zone is taken as UTC, and any TypedDict is
+accepted. Its errors become ``InvalidValue``, which names type and field.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -13,8 +13,9 @@ from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 from typing_extensions import TypedDict
 
-from holdfast.ontology.types.codecs import in_utc
+from holdfast.ontology.types.codecs import place_text, shown
 from holdfast.ontology.types.errors import InvalidValue, UnsupportedAnnotation
+from holdfast.ontology.types.readings import in_utc
 from holdfast.ontology.types.typespec import Anything, Choice, DictOf, ListOf, Node, OneOf, Primitive, Record, Ref
 
 SHOWN = 3
@@ -37,7 +38,7 @@ class Validator:
         self._many: dict[str, Callable[[Any], Any]] = {}
 
     def all(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Every field of an object, as its type wants it."""
+        """All fields of an object."""
         try:
             return self._whole(values)  # type: ignore[no-any-return]  # a TypedDict is a dict
         except ValidationError as error:
@@ -54,7 +55,7 @@ class Validator:
             raise self._invalid(error, name) from error
 
     def many(self, name: str, values: list[Any]) -> list[Any]:
-        """One field of many objects, in one go."""
+        """One field of many objects."""
         validate = self._many.get(name)
         if validate is None:
             annotation: Any = list[self._annotations[name]]  # type: ignore[name-defined]  # known at run time only
@@ -64,8 +65,8 @@ class Validator:
         except ValidationError as error:
             first = error.errors(include_url=False, include_context=False)[0]
             row = int(first["loc"][0])
-            place = _place((name, *first["loc"][1:]))
-            message = f"{self._type_name}.{place}, row {row}: {first['msg']}, found {_shown(first['input'])}"
+            place = place_text((name, *first["loc"][1:]))
+            message = f"{self._type_name}.{place}, row {row}: {first['msg']}, found {shown(first['input'])}"
             raise InvalidValue(message, type_name=self._type_name, field=name, row=row) from error
 
     def _invalid(self, error: ValidationError, name: str | None = None) -> InvalidValue:
@@ -82,7 +83,7 @@ class Validator:
         )
 
     def _suggestion(self, unknown: list[tuple[Any, ...]]) -> str | None:
-        """For fields of the object itself that it does not have."""
+        """A remedy for fields that the type does not have."""
         names = [str(place[0]) for place in unknown if len(place) == 1]
         close = [near for name in names for near in get_close_matches(name, self._annotations, n=1)]
         if close:
@@ -91,22 +92,13 @@ class Validator:
 
 
 def _described(type_name: str, kind: str, place: Iterable[Any], error: Any) -> str:
-    where = f"{type_name}.{_place(place)}"
+    where = f"{type_name}.{place_text(place)}"
     match kind:
         case "missing":
             return f"{where} is missing"
         case "extra_forbidden":
-            return f"{type_name} has no field {_place(place)}"
-    return f"{where}: {error['msg']}, found {_shown(error['input'])}"
-
-
-def _place(location: Iterable[Any]) -> str:
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).lstrip(".")
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+            return f"{type_name} has no field {place_text(place)}"
+    return f"{where}: {error['msg']}, found {shown(error['input'])}"
 
 
 def pydantic_type(node: Node) -> Any:
@@ -146,7 +138,7 @@ class _Types:
         raise TypeError(f"{node!r} is not a node")
 
     def _typed_dict(self, node: Record) -> Any:
-        """The same TypedDict anew: before Python 3.12 pydantic does not take those of ``typing``."""
+        """A copy of the TypedDict: before Python 3.12 pydantic does not accept those of ``typing``."""
         made = self._made[node.python] = _typed_dict(node.name)
         _fill(made, {name: self.of(field) for name, field in node.fields.items()}, node.optional)
         return made
@@ -160,7 +152,7 @@ def _typed_dict(name: str) -> Any:
 
 
 def _fill(made: Any, hints: Mapping[str, Any], optional: frozenset[str] = frozenset()) -> None:
-    """Give a TypedDict its fields afterwards, so that they can refer to it."""
+    """Set the fields of a TypedDict after it was made, so that they can refer to it."""
     made.__annotations__ = {name: NotRequired[hint] if name in optional else hint for name, hint in hints.items()}
     made.__required_keys__ = frozenset(hints) - optional
     made.__optional_keys__ = optional

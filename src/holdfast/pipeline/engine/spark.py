@@ -26,7 +26,7 @@ import pyarrow as pa
 from holdfast.base.aio import blocking
 from holdfast.base.telemetry import logger
 from holdfast.objects.client import Client
-from holdfast.objects.open import carried, open_store
+from holdfast.objects.open import carried, check_exists, open_store
 from holdfast.objects.store import Store
 from holdfast.objects.uri import StoreSpec
 from holdfast.pipeline.engine.protocol import Kernel, Progress, Query, Spread, unwatched
@@ -74,6 +74,7 @@ class InTask:
 
 
 async def _opened(spec: StoreSpec) -> Client:
+    check_exists(spec, "every executor needs the directory that the driver has: use a shared filesystem, or a bucket")
     return await open_store(spec)
 
 

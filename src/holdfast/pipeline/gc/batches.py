@@ -27,13 +27,13 @@ from holdfast.pipeline.gc.options import Ask
 from holdfast.pipeline.gc.orphans import remove_record
 from holdfast.pipeline.gc.record import Sweep
 from holdfast.pipeline.publish.close import Closing
-from holdfast.pipeline.units import decoded
 from holdfast.telemetry.accept import expired, layout, references
 from holdfast.telemetry.accept.conflicts import Resolutions, conflicts_of
 from holdfast.telemetry.accept.expired import Expired
 from holdfast.telemetry.accept.manifest import AcceptedManifest, ConflictManifest
 from holdfast.telemetry.accept.reconcile import shares
-from holdfast.telemetry.discover import Stray, follow
+from holdfast.telemetry.batches import decode_checked
+from holdfast.telemetry.discover import NoBatch, follow
 from holdfast.telemetry.frame import FrameInvalid, Limits
 from holdfast.telemetry.rollup.layout import hour_start_ns
 
@@ -105,7 +105,7 @@ async def _old(store: Store, ambient: Ambient, entry: Entry, ask: Ask, out: Swee
     except (NotFound, Corrupt, Incompatible, Invalid):
         out.keep(UNREADABLE, entry.key)
         return True
-    if isinstance(manifest, Stray):
+    if isinstance(manifest, NoBatch):
         out.keep(STRAY, entry.key)
         return False
     age_ns = _age_ns(manifest, ask)
@@ -123,7 +123,7 @@ async def _old(store: Store, ambient: Ambient, entry: Entry, ask: Ask, out: Swee
         return True
     try:
         body = (await store.get(manifest.raw_blob_key)).body
-        batch = await blocking(decoded, body, manifest.frame_sha256, Limits(frame_bytes=max(1, len(body))))
+        batch = await blocking(decode_checked, body, manifest.frame_sha256, Limits(frame_bytes=max(1, len(body))))
     except (NotFound, FrameInvalid, Corrupt, Invalid):
         out.keep(UNREADABLE, manifest.key)
         return True

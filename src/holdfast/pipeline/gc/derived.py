@@ -11,7 +11,7 @@ after it give their new units other names. So what was listed before the fence, 
 again, and may go at any time, twice.
 
 Readers may hold an older generation: what they use is left for ``grace_ns`` after it was superseded, by the store's
-clock, and a reader that comes later still finds it missing and begins anew (``telemetry.query.known.resolved``).
+clock, and a reader that comes later still finds it missing and begins anew (``query.sources.retry_superseded``).
 
 A unit or chunk of a kind that has no generation in its hour is never touched: nothing could fence its driver. Listings
 of batches are never deleted: plans rest on that.
@@ -26,7 +26,7 @@ from holdfast.objects.store import CREATE, Entry, Lost, Store
 from holdfast.pipeline.gc.options import Ask
 from holdfast.pipeline.gc.record import Sweep
 from holdfast.telemetry.rollup import layout
-from holdfast.telemetry.rollup.manifest import Generation, Kind, UnitManifest, current
+from holdfast.telemetry.rollup.manifest import Generation, Kind, UnitManifest, current_generations
 
 SUPERSEDED = "a later generation has taken its place"
 UNNAMED = "no generation names it"
@@ -102,7 +102,7 @@ async def _standing(store: Store, hour: int) -> Standing:
     keys = [key async for key in store.keys(layout.manifest_folder(hour))]
     found: Standing = {}
     for kind in Kind:
-        key = current(keys, kind).get(hour)
+        key = current_generations(keys, kind).get(hour)
         stored = await store.find(key) if key is not None else None
         if stored is not None:
             found[kind] = (Generation.read(stored), stored.modified_ns)

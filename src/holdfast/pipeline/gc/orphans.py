@@ -12,7 +12,6 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.store import Entry, Store
 from holdfast.pipeline.gc.record import Sweep
 from holdfast.telemetry.accept import layout, references
-from holdfast.telemetry.accept.accept import Inspect, inspect_frame
 from holdfast.telemetry.accept.authority import read_authority
 from holdfast.telemetry.accept.conflicts import Holds, Resolutions
 from holdfast.telemetry.accept.manifest import ConflictManifest
@@ -26,7 +25,7 @@ RESOLVED = "the record of a conflict that is resolved"
 YOUNG = "younger than the retry horizon when the last audit began"
 
 
-async def keeper(store: Store, ambient: Ambient, inspect: Inspect = inspect_frame) -> Keeper:
+async def keeper(store: Store, ambient: Ambient) -> Keeper:
     """Two GETs, once for a task."""
     holds = Holds(store, ambient)
     await holds.refresh()
@@ -34,7 +33,6 @@ async def keeper(store: Store, ambient: Ambient, inspect: Inspect = inspect_fram
     return OrphanKeeper(
         store,
         ambient,
-        inspect,
         collector_id=COLLECTOR,
         authority_id=None if authority is None else authority.authority_id,
         may_go=Resolutions(store, ambient).may_go,
@@ -83,6 +81,6 @@ async def remove_record(conflict: ConflictManifest, out: Sweep) -> None:
 
 async def _settle(keeper: Keeper, judged: Judged, store: Store) -> None:
     """Write the references of an adopted batch, so that it is found by time like any other."""
-    treated = await keeper.settle(judged)
-    if judged.fate is Fate.ADOPT and treated.accepted is not None:
-        await references.refer(store, treated.accepted, (await store.head(treated.accepted.key)).modified_ns)
+    accepted = await keeper.settle(judged)
+    if judged.fate is Fate.ADOPT and accepted is not None:
+        await references.refer(store, accepted, (await store.head(accepted.key)).modified_ns)

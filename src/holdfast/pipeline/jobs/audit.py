@@ -53,11 +53,9 @@ BLINDING = {
     Scope.ONTOLOGY: (
         "ontology_head_unreadable",
         "ontology_head_missing",
-        "ontology_head_without_manifest",
         "ontology_manifest_missing",
         "ontology_manifest_unreadable",
         "ontology_chain_break",
-        "ontology_chain_cycle",
     ),
 }
 """If one of these cannot be read, it is unknown which objects must exist."""

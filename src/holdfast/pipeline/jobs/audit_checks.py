@@ -8,21 +8,20 @@ Errors: whatever is wrong with one object is a finding about it; only a store th
 
 import hashlib
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 
 from holdfast.base import codec
 from holdfast.base.aio import map_bounded, stream_bounded
-from holdfast.base.audit import WEIGHT, Finding, Look, Rule, Severity, Tally
+from holdfast.base.audit import WEIGHT, Finding, Look, Tally
 from holdfast.base.codec import Document
 from holdfast.base.errors import Corrupt, Incompatible, check
 from holdfast.base.ids import Ambient
 from holdfast.bus import layout as bus
 from holdfast.bus.audit import NamespaceCheck
 from holdfast.objects.store import OVERWRITE, Entry, Store
-from holdfast.ontology.maintain.verify.findings import Finding as OntologyFinding
 from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.pipeline.jobs.audit_hours import Desk, Hours, check_day, check_listed
 from holdfast.pipeline.jobs.audited import list_key
@@ -295,9 +294,8 @@ async def _foreign(key: str, tally: Tally) -> None:
     tally.find(RULES["foreign_object"], key, "its name is none of ours")
 
 
-def _of_ontology(found: OntologyFinding) -> Finding:
-    severity = Severity(found.severity.value)
-    return Finding(Rule(f"ontology_{found.kind}", severity, found.kind, found.remedy), found.key, found.message)
+def _of_ontology(found: Finding) -> Finding:
+    return replace(found, rule=replace(found.rule, name=f"ontology_{found.rule.name}"))
 
 
 def _row(found: Finding) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from holdfast.base.aio import blocking
 from holdfast.base.audit import Look, Tally
 from holdfast.base.errors import Corrupt, HoldfastError, Incompatible, NotFound
 from holdfast.objects.store import Store
-from holdfast.pipeline.layout import hour_name
 from holdfast.pipeline.units import Made, Planned, derive
 from holdfast.telemetry.accept.manifest import AcceptedManifest
 from holdfast.telemetry.accept.reconcile import shares
@@ -17,7 +16,7 @@ from holdfast.telemetry.frame import Batch, Limits
 from holdfast.telemetry.rollup import chunk, index, layout, listing
 from holdfast.telemetry.rollup.audit import RULES, Hour, HourCheck
 from holdfast.telemetry.rollup.kernel import Chunk, version_of
-from holdfast.telemetry.rollup.layout import Windows
+from holdfast.telemetry.rollup.layout import Windows, hour_name
 from holdfast.telemetry.rollup.manifest import ChunkRef, Kind, Table, UnitManifest, read_generation
 
 HOURS_KEPT = 16
@@ -121,7 +120,7 @@ async def _again(desk: Desk, found: Hour, manifest: UnitManifest, windows: Windo
 async def _differs(store: Store, ref: ChunkRef, made: Chunk | None) -> str:
     if made is None:
         return "deriving its batches gives no such chunk"
-    if ref.crc32 == made.ref.crc32 and ref.bytes == made.ref.bytes:
+    if ref.crc32 == made.ref.crc32 and ref.size == made.ref.size:
         return ""
     try:
         there = (await store.get(ref.key)).body

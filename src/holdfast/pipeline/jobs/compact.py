@@ -13,14 +13,7 @@ from holdfast.base.errors import NotFound
 from holdfast.objects.client import ambient_of
 from holdfast.objects.store import Store
 from holdfast.ontology.maintain import leftovers
-from holdfast.ontology.maintain.compact import (
-    Compacted,
-    Compactor,
-    Outlook,
-    made_elsewhere,
-    merge_document,
-    snapshot_task,
-)
+from holdfast.ontology.maintain.compact import Compacted, Compactor, Outlook, made_elsewhere, snapshot_task
 from holdfast.ontology.types.refs import TypeId
 from holdfast.pipeline.engine import Engine
 from holdfast.pipeline.write.rows import run_tasks
@@ -58,7 +51,10 @@ async def compact(
         return Compaction(outlooks)
     await compactor.begin(each.type_id for each in outlooks if each.merges)
     merges = [merge for outlook in outlooks for merge in outlook.merges]
-    work = [{"number": number, "merge": merge_document(merge)} for number, merge in enumerate(merges)]
+    work = [
+        {"number": number, "type": list(merge.type_id), "span": [merge.first, merge.last]}
+        for number, merge in enumerate(merges)
+    ]
     rows = await run_tasks(store, engine, "compact", snapshot_task, work, lambda _, n, total: say("merge", n, total))
     made = [await made_elsewhere(store, merges[int(row["number"])], row) for row in rows]
     done: list[Compacted] = []

@@ -36,6 +36,7 @@ from holdfast.pipeline.units import DAY_HOURS, DayPlan, HourPlan, Place, Size, p
 from holdfast.telemetry.accept.reconcile import Finding, Problem
 from holdfast.telemetry.rollup import layout as derived
 from holdfast.telemetry.rollup.kernel import version_of
+from holdfast.telemetry.rollup.layout import hour_name
 from holdfast.telemetry.rollup.manifest import Generation, Kind, read_generation
 
 AT_ONCE = 8
@@ -112,7 +113,7 @@ class Derive:
         await ctx.step("end", self._end, ctx.run_id)
         counts = {name: made[name] + made_days[name] for name in made if name not in ("hours", "published")}
         more = len(hours) > HOURS_AT_ONCE or len(days) > HOURS_AT_ONCE
-        names = [layout.hour_name(hour) for hour in made["hours"]]
+        names = [hour_name(hour) for hour in made["hours"]]
         return {**counts, "published": len(names), "days": len(made_days["hours"]), "hours": names, "more": more}
 
     async def _hours(self, hours: Sequence[int], run_id: str) -> Document:
@@ -221,9 +222,7 @@ class Derive:
         lost = await work.rows(f"SELECT DISTINCT key FROM units WHERE outcome = 'lost' ORDER BY key {first}")
         found = [Problem(Finding.MISSING_BLOB, row["key"], detail) for row in lost]
         for row in await work.rows(f"SELECT * FROM late ORDER BY key, hour {first}"):
-            detail = (
-                f"{row['records']} records of {layout.hour_name(row['hour'])}, which is closed: they are not counted"
-            )
+            detail = f"{row['records']} records of {hour_name(row['hour'])}, which is closed: they are not counted"
             found.append(Problem(Finding.TOO_LATE, row["key"], detail))
         broken = await work.rows(BROKEN)
         found += [problems.of_hour(Kind.ROLLUP, row["hour"], row["error"]) for row in broken]

@@ -15,14 +15,15 @@ from holdfast.base.codec import Document
 from holdfast.objects.client import ambient_of
 from holdfast.objects.store import Store
 from holdfast.pipeline import due
-from holdfast.pipeline.units import DayPlan, Known, Made, Place, loader, make, make_day, plan_unit
+from holdfast.pipeline.units import DayPlan, Known, Made, Place, make, make_day, plan_unit
 from holdfast.telemetry.accept import layout
+from holdfast.telemetry.batches import BatchReader
 from holdfast.telemetry.frame import Limits
 from holdfast.telemetry.rollup import layout as derived
-from holdfast.telemetry.rollup.counted import hours_of, identity_of_row, links, overlap
 from holdfast.telemetry.rollup.layout import Windows
 from holdfast.telemetry.rollup.listing import Listed
 from holdfast.telemetry.rollup.manifest import Input, Kind, Unit, UnitManifest, read_generation
+from holdfast.telemetry.rollup.shared_numbers import find_other_hours, hours_of
 
 NUMBERS = (
     *("made", "inputs", "records", "repeated", "doubtful", "unreadable", "chunks", "rows", "read_bytes", "wrote_bytes"),
@@ -63,13 +64,13 @@ class MakeUnits:
             if first["unit_id"] is not None:
                 known = Known(first["unit_id"], first["unit_epoch"], first["unreadable"])
             batches = [_listed(row) for row in own]
-            found = await links(store, place.hour, batches, loader(store, self.limits))
+            found = await find_other_hours(store, place.hour, batches, BatchReader(store, self.limits).load_row)
             planned = await plan_unit(store, place, first["bucket"], batches, known, found)
-            made = Made(UnitManifest(planned.unit, ()))
+            made = Made(UnitManifest(planned.unit))
             if not planned.is_current:
                 made = await make(store, planned, self.windows, self.limits)
             lost = set(made.manifest.unreadable) if made.made else set()
-            keys = [layout.accepted_key(identity_of_row(row)) for row in batches if row.manifest_id in lost]
+            keys = [layout.accepted_key(row.identity) for row in batches if row.manifest_id in lost]
             rows = [_row(made, skipped=planned.is_current), *(_row(made, lost=key) for key in keys)]
             yield pa.RecordBatch.from_pylist(rows, UNITS)
 
@@ -114,15 +115,15 @@ class TooLate:
             for row in late:
                 await self._mark_others(store, hour, row, batches)
             rows = [
-                {"hour": hour, "key": layout.accepted_key(identity_of_row(row)), "records": row.records}
+                {"hour": hour, "key": layout.accepted_key(row.identity), "records": row.records}
                 for row in late
                 if row.records
             ]
             yield pa.RecordBatch.from_pylist(rows, LATE)
 
     async def _mark_others(self, store: Store, hour: int, late: Listed, batches: Sequence[Listed]) -> None:
-        load = loader(store, self.limits)
-        partners = [row for row in batches if overlap(late, row)]
+        load = BatchReader(store, self.limits).load_row
+        partners = [row for row in batches if late.identity.overlaps(row.identity)]
         hours = {each for row in partners for each in await hours_of(store, row, load)} - {hour}
         ident = hashlib.sha256(f"too late {hour} {late.manifest_id}".encode()).hexdigest()
         for each in sorted(hours):

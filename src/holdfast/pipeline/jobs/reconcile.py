@@ -28,7 +28,7 @@ from holdfast.base.aio import map_bounded
 from holdfast.base.codec import Document
 from holdfast.base.telemetry import logger
 from holdfast.bus import Bus
-from holdfast.pipeline import layout, problems
+from holdfast.pipeline import problems
 from holdfast.pipeline.checkpoint import Checkpoint, Checkpoints, position_document, read_position
 from holdfast.pipeline.engine import staged
 from holdfast.pipeline.engine.protocol import Spread
@@ -54,7 +54,8 @@ from holdfast.pipeline.options import Env
 from holdfast.pipeline.tables.batches import referred
 from holdfast.pipeline.tables.objects import OBJECTS, ObjectsTable, Span, entries
 from holdfast.telemetry.accept import layout as ingest
-from holdfast.telemetry.discover import Position, Rule, look, read_ids, reference_id, resolved
+from holdfast.telemetry.discover import Position, Rule, read_ids, reference_id, resolve_all, scan
+from holdfast.telemetry.rollup.layout import hour_name
 
 log = logger("pipeline")
 
@@ -123,14 +124,14 @@ class Reconcile:
             return await self._has_anything(before)
         now_ns = self._ambient.clock.wall_ns()
         deep = self._wants_deep(before, position, now_ns)
-        found = await look(self._store, self._ambient.clock, self._rule, position, deep=deep, limit=MOST_WAITING)
+        found = await scan(self._store, self._ambient.clock, self._rule, position, deep=deep, limit=MOST_WAITING)
         if found.end.more:
             return True
-        for start in range(0, len(found.fresh), AT_ONCE):  # usually the first of them leads to a batch
-            batches, _, unreadable = await resolved(self._store, found.fresh[start : start + AT_ONCE])
-            if batches or unreadable:
+        for start in range(0, len(found.new), AT_ONCE):  # usually the first of them leads to a batch
+            resolved = await resolve_all(self._store, found.new[start : start + AT_ONCE])
+            if resolved.batches or resolved.unreadable:
                 return True
-        end = found.end.without(each.id for each in found.fresh)
+        end = found.end.without(each.id for each in found.new)
         await self._checkpoints.advance(self._ambient.ids.unique(), self._to(before, end, now_ns, deep))
         return False
 
@@ -164,7 +165,7 @@ class Reconcile:
             return keys + len(set(request["keys"]))
         if _by_position(request) and position is not None:
             deep = self._wants_deep(before, position, self._ambient.clock.wall_ns())
-            return keys + len((await look(self._store, self._ambient.clock, self._rule, position, deep=deep)).fresh)
+            return keys + len((await scan(self._store, self._ambient.clock, self._rule, position, deep=deep)).new)
         for span in self._spans(request):
             async for page in entries(self._store, span):
                 keys += len(page)
@@ -202,8 +203,8 @@ class Reconcile:
             elif _by_position(request) and position is not None:
                 now_ns = self._ambient.clock.wall_ns()
                 deep, limit = self._wants_deep(before, position, now_ns), self._options.batches_at_once
-                looked = await look(self._store, self._ambient.clock, self._rule, position, deep=deep, limit=limit)
-                keys, listed = await self._put(work, "found", [each.reference for each in looked.fresh]), looked.count
+                looked = await scan(self._store, self._ambient.clock, self._rule, position, deep=deep, limit=limit)
+                keys, listed = await self._put(work, "found", [each.full_key for each in looked.new]), looked.count
                 to, ids, more = self._to(before, looked.end, now_ns, deep), looked.end.recent, bool(looked.end.more)
             else:
                 if position is None and (_by_position(request) or _whole(request)):
@@ -347,14 +348,14 @@ class Reconcile:
         """Publish an event for each listing, then move the checkpoint."""
         bus = Bus(self._store, self._ambient, NAMESPACE)
         for hour, key in listed["listings"]:
-            payload = {"hour": layout.hour_name(hour), "listing": key}
+            payload = {"hour": hour_name(hour), "listing": key}
             await bus.publish_raw(HOUR_CHANGED, payload, key=key)
         if plan["checkpoint"] is not None:
             stands = await self._checkpoints.advance(run_id, await self._reached(plan, listed))
             await self._checkpoints.drop_recent(stands.recent)
         if plan["full_at_unix_ns"] is not None:
             await self._checkpoints.scanned(run_id, plan["full_at_unix_ns"])
-        return {"hours": sorted({layout.hour_name(hour) for hour, _ in listed["listings"]})}
+        return {"hours": sorted({hour_name(hour) for hour, _ in listed["listings"]})}
 
     async def _reached(self, plan: Document, listed: Document) -> Checkpoint:
         """References that led to no batch do not count as given out: the next look reads them again. References of

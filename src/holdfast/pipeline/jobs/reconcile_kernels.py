@@ -37,7 +37,7 @@ from holdfast.telemetry.accept import references
 from holdfast.telemetry.accept.expired import find_expired
 from holdfast.telemetry.accept.manifest import AcceptedManifest, ConflictManifest
 from holdfast.telemetry.accept.reconcile import BROKEN, Coverage, Finding, Problem, Share, neighbours_after, shares
-from holdfast.telemetry.discover import Stray, reference_id, resolve
+from holdfast.telemetry.discover import NoBatch, reference_id, resolve
 from holdfast.telemetry.frame import Batch, FrameInvalid, Limits, decode
 from holdfast.telemetry.identity import BatchIdentity
 from holdfast.telemetry.rollup import layout as derived
@@ -203,11 +203,11 @@ class Examiner:
         try:
             found = await resolve(self._store, row.key)
         except NotFound:
-            found = Stray.NO_MANIFEST
+            found = NoBatch.NO_MANIFEST
         except (Corrupt, Incompatible) as error:
             key = await self._named(row.key)
             raise _Found(_finding(error, Finding.CORRUPT_MANIFEST), key, str(error)) from error
-        if isinstance(found, Stray):
+        if isinstance(found, NoBatch):
             row.waiting = True
             return
         await self._look(row, found.manifest, found.written_ns)
@@ -533,9 +533,9 @@ class WriteListings:
         async for hour, rows in grouped(given, "hour", most=MOST_LISTED):
             fresh = [_listed(row) for row in rows if row["listing"] is None]
             if fresh:
-                key = await listing.write(store, hour, fresh)
-                await mark_all(store, hour, listing.id_in(key))
-                yield rows_of(WRITTEN, [{"hour": hour, "key": key}])
+                ident = await listing.write(store, hour, fresh)
+                await mark_all(store, hour, ident)
+                yield rows_of(WRITTEN, [{"hour": hour, "key": derived.batches_key(hour, ident)}])
             await self._mark_again(store, hour, {row["listing"] for row in rows} - {None})
 
     async def _mark_again(self, store: Store, hour: int, holding: set[str]) -> None:

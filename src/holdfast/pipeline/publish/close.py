@@ -30,8 +30,7 @@ from holdfast.pipeline.checkpoint import Checkpoints
 from holdfast.pipeline.units import HourPlan, Place, plan_hour
 from holdfast.telemetry.frame import Limits
 from holdfast.telemetry.rollup import kernel, layout
-from holdfast.telemetry.rollup.counted import overlap
-from holdfast.telemetry.rollup.manifest import Current, Generation, Kind, Ranges, UnitManifest, read_generation
+from holdfast.telemetry.rollup.manifest import Generation, Kind, Ranges, UnitManifest, UnitRef, read_generation
 
 READS = 16
 NOT_DERIVED = "one of its hours is not derived"
@@ -124,11 +123,11 @@ class Closing:
 
     async def _linked(self, plan: HourPlan) -> bool:
         """Whether every other hour of batches that share numbers is closed, or counts these batches."""
-        shared = [row for row in plan.rows if row.manifest_id in plan.links.hours]
+        shared = [row for row in plan.rows if row.manifest_id in plan.other_hours.hours]
         for row in shared:
-            partners = {each.manifest_id for each in shared if overlap(row, each)}
-            for hour in plan.links.hours[row.manifest_id]:
-                other = plan.links.generations.get(hour)
+            partners = {each.manifest_id for each in shared if row.identity.overlaps(each.identity)}
+            for hour in plan.other_hours.hours[row.manifest_id]:
+                other = plan.other_hours.generations.get(hour)
                 if other is None or not (other.is_closed or partners <= await self._inputs(other)):
                     return False
         return True
@@ -137,11 +136,11 @@ class Closing:
         made = [await self._manifest(generation, unit) for unit in generation.units]
         return {each.id for manifest in made if manifest is not None for each in manifest.unit.inputs}
 
-    async def _manifest(self, generation: Generation, unit: Current) -> UnitManifest | None:
+    async def _manifest(self, generation: Generation, unit: UnitRef) -> UnitManifest | None:
         found = await self.store.find(layout.unit_key(generation.hour, unit.unit_id))
         return None if found is None else UnitManifest.read(found)
 
-    async def _is_whole(self, unit: Current) -> bool:
+    async def _is_whole(self, unit: UnitRef) -> bool:
         """Whether every chunk has the bytes that were written. Reads them all, once in the life of an hour."""
 
         async def sound(number: int) -> bool:

@@ -12,7 +12,7 @@ from holdfast.base.errors import check
 from holdfast.objects.store import CREATE, Lost, Store
 from holdfast.pipeline.units import Place
 from holdfast.telemetry.rollup import layout
-from holdfast.telemetry.rollup.manifest import Current, Generation, UnitManifest, read_generation
+from holdfast.telemetry.rollup.manifest import Generation, UnitManifest, UnitRef, read_generation
 
 AT_ONCE = 4
 """Manifests of units that are held at a time: each names all of its inputs."""
@@ -58,12 +58,12 @@ async def compose(store: Store, draft: Draft, base: Generation | None) -> Genera
     place = draft.place
     known = {each.unit_id: each for each in base.units} if base is not None else {}
 
-    async def one(unit_id: str) -> Current | None:
+    async def one(unit_id: str) -> UnitRef | None:
         if unit_id in known:
             return known[unit_id]
         found = await store.find(layout.unit_key(place.hour, unit_id))
-        made = None if found is None else Current.of_manifest(UnitManifest.read(found))
-        return made if made is None or base is None else base.kept(made)
+        made = None if found is None else UnitRef.of_manifest(UnitManifest.read(found))
+        return made if made is None or base is None else base.without_expired(made)
 
     units = await map_bounded(draft.units, one, limit=AT_ONCE)
     if None in units:

@@ -20,7 +20,7 @@ from holdfast.pipeline.tables.objects import Span, entries, past
 from holdfast.pipeline.tables.table import LAST_NS, TIMESTAMP, Tables, Wanted, groups, microseconds, rows_read
 from holdfast.telemetry.accept import layout
 from holdfast.telemetry.accept.manifest import AcceptedManifest, ConflictManifest
-from holdfast.telemetry.discover import Stray, resolve
+from holdfast.telemetry.discover import NoBatch, resolve
 from holdfast.telemetry.rollup import layout as derived
 from holdfast.telemetry.rollup import listing
 from holdfast.telemetry.rollup.manifest import slot_of
@@ -179,7 +179,7 @@ async def read_manifest(store: Store, key: str, unreadable: Unreadable) -> Accep
         if not key.startswith(layout.ACCEPTED_BY_TIME):
             return AcceptedManifest.read(await store.get(key))
         found = await resolve(store, key)
-        return None if isinstance(found, Stray) else found.manifest
+        return None if isinstance(found, NoBatch) else found.manifest
     except (Corrupt, Incompatible, Invalid, NotFound) as error:
         unreadable.handle(key, error)
         return None
@@ -281,14 +281,14 @@ class ListedTable:
             return await blocking(_rows, hour, key, body)
 
         async for rows in stream_bounded(
-            [key for key in keys if listing.is_listing(key, hour)], one, limit=LISTINGS_AT_ONCE
+            [key for key in keys if derived.listing_in(key) is not None], one, limit=LISTINGS_AT_ONCE
         ):
             for batch in rows.select(list(wanted.columns)).to_batches():
                 yield batch
 
 
 def _rows(hour: int, key: str, body: bytes) -> pa.Table:
-    ident = listing.id_in(key)
+    ident = derived.listing_in(key)
     try:
         rows = listing.table(body, key)
     except Corrupt as error:

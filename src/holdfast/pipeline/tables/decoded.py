@@ -16,6 +16,8 @@ import pyarrow as pa
 from holdfast.pipeline.tables.table import TIMESTAMP
 from holdfast.telemetry.accept.record_times import TimeLimits
 from holdfast.telemetry.frame import Batch, Histograms, Samples
+from holdfast.telemetry.identity import BatchIdentity
+from holdfast.telemetry.overlaps import repeated_numbers
 from holdfast.telemetry.records import Kind, State
 from holdfast.telemetry.rollup.chunk import LABELS, label_maps
 
@@ -76,38 +78,18 @@ def rows(
     cluster: Sequence[Accepted],
     span: Span,
     metrics: Callable[[str], bool],
-    given: frozenset[tuple[str, str, int, int]] | None = None,
+    given: frozenset[BatchIdentity] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of batches that may share numbers. With ``given``, only those of the batches with these identities: the
     others stand by to take away what is theirs."""
     ordered = sorted(cluster, key=lambda each: (not each.before, each.batch.identity))
-    seqs = [_seqs(each.batch) for each in ordered]
-    dropped = _dropped(seqs) if len(ordered) > 1 else [None] * len(ordered)
+    dropped = repeated_numbers([each.batch.seqs for each in ordered]) if len(ordered) > 1 else [None] * len(ordered)
     for each, gone in zip(ordered, dropped, strict=True):
-        own = each.batch.identity
-        if given is not None and (own.agent_id, own.boot_id, own.seq_start, own.seq_end) not in given:
+        if given is not None and each.batch.identity not in given:
             continue
         for batch in _MAKERS[table](each.batch, _Chosen(each, gone, span), metrics):
             if batch.num_rows:
                 yield batch
-
-
-def _seqs(batch: Batch) -> Ints:
-    return np.concatenate([batch.samples.seq, batch.histograms.samples.seq, batch.logs.seq, batch.alerts.seq])
-
-
-def _dropped(seqs: Sequence[Ints]) -> list[Ints | None]:
-    """Of each batch, the numbers that one before it has."""
-    everything = np.concatenate(seqs)
-    again = np.ones(len(everything), np.bool_)
-    again[np.unique(everything, return_index=True)[1]] = False
-    found: list[Ints | None] = []
-    end = 0
-    for own in seqs:
-        begin, end = end, end + len(own)
-        gone = own[again[begin:end]]
-        found.append(gone if len(gone) else None)
-    return found
 
 
 @dataclass(frozen=True)
@@ -174,11 +156,8 @@ def _sampled(
 
 
 def _counts(histograms: Histograms, at: Ints) -> list[list[int]]:
-    row = np.zeros(len(histograms), np.int64)
-    for number in range(len(histograms.layouts)):
-        own = histograms.layout == number
-        row[own] = np.arange(int(own.sum()))
-    return [histograms.counts[int(histograms.layout[each])][int(row[each])].tolist() for each in at.tolist()]
+    rows = histograms.rows
+    return [histograms.counts[int(histograms.layout[each])][int(rows[each])].tolist() for each in at.tolist()]
 
 
 def _logs(batch: Batch, chosen: _Chosen, metrics: Callable[[str], bool]) -> Iterator[pa.RecordBatch]:

@@ -12,7 +12,6 @@ are listed, and of the few that overlap the reference is looked at.
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 
 import pyarrow as pa
 
@@ -29,11 +28,13 @@ from holdfast.telemetry.accept import layout
 from holdfast.telemetry.accept.manifest import AcceptedManifest
 from holdfast.telemetry.accept.reconcile import neighbours_after, overlapping
 from holdfast.telemetry.accept.references import is_in_time
-from holdfast.telemetry.discover import Position, Seen
+from holdfast.telemetry.batches import BatchReader
+from holdfast.telemetry.discover import ListedReference, Position
 from holdfast.telemetry.frame import Limits
 from holdfast.telemetry.identity import BatchIdentity
-from holdfast.telemetry.query.fresh import Batches, Memory, fresh_manifests, is_reconciled, neighbour_keys
+from holdfast.telemetry.overlaps import overlapping_groups
 from holdfast.telemetry.query.question import moment_ns
+from holdfast.telemetry.query.unlisted import is_reconciled, overlapping_keys, unlisted_manifests
 from holdfast.telemetry.rollup import layout as derived
 from holdfast.telemetry.rollup import listing
 
@@ -48,10 +49,7 @@ REFERENCES_AT_ONCE = 32
 class BatchRef:
     """A batch that is to be read: by the key of its manifest, or at once, where it is known what that says."""
 
-    agent: str
-    boot: str
-    seq_start: int
-    seq_end: int
+    identity: BatchIdentity
     key: str
     blob_key: str | None = None
     frame_sha256: str = ""
@@ -62,16 +60,11 @@ class BatchRef:
     @classmethod
     def of_key(cls, key: str) -> "BatchRef | None":
         identity = layout.identity_in(key)
-        return None if identity is None else cls(*_parts(identity), key)
+        return None if identity is None else cls(identity, key)
 
     @classmethod
     def of_manifest(cls, found: AcceptedManifest) -> "BatchRef":
-        own = found.identity
-        return cls(*_parts(own), found.key, found.raw_blob_key, found.frame_sha256, found.accepted_at_unix_ns)
-
-    @property
-    def identity(self) -> tuple[str, str, int, int]:
-        return self.agent, self.boot, self.seq_start, self.seq_end
+        return cls(found.identity, found.key, found.raw_blob_key, found.frame_sha256, found.accepted_at_unix_ns)
 
 
 @dataclass(frozen=True)
@@ -79,37 +72,21 @@ class RecordsPart:
     clusters: tuple[tuple[BatchRef, ...], ...]
     """Batches that may share numbers, together."""
     span: Span
-    given: frozenset[tuple[str, str, int, int]] | None = None
+    given: frozenset[BatchIdentity] | None = None
     """The batches whose rows are wanted; None for all."""
-
-
-def _parts(identity: BatchIdentity) -> tuple[str, str, int, int]:
-    return identity.agent_id, identity.boot_id, identity.seq_start, identity.seq_end
 
 
 def clusters(refs: Iterable[BatchRef]) -> list[tuple[BatchRef, ...]]:
     """Batches of one agent and boot whose ranges overlap, together; the same batch once."""
     unique = {each.identity: each for each in sorted(refs)}
-    found: list[tuple[BatchRef, ...]] = []
-    for _, own in groupby(sorted(unique.values()), key=lambda each: (each.agent, each.boot)):
-        cluster: list[BatchRef] = []
-        reach = -1
-        for each in own:
-            if cluster and each.seq_start > reach:
-                found.append(tuple(cluster))
-                cluster = []
-            cluster.append(each)
-            reach = max(reach, each.seq_end) if len(cluster) > 1 else each.seq_end
-        if cluster:
-            found.append(tuple(cluster))
-    return found
+    return [tuple(group) for group in overlapping_groups(unique.values(), lambda ref: ref.identity)]
 
 
 def in_parts(
     together: Sequence[tuple[BatchRef, ...]],
     span: Span,
     most: int | None,
-    given: frozenset[tuple[str, str, int, int]] | None = None,
+    given: frozenset[BatchIdentity] | None = None,
 ) -> list[RecordsPart]:
     total = sum(map(len, together))
     worth = BATCHES_AT_ONCE if most is None else max(1, -(-total // most))
@@ -165,21 +142,19 @@ class RecordsTable:
         hours = derived.hours_between(since, until)
         keys = [key async for key in _listings(store, hours)]
         listed = [
-            BatchRef(
-                row.agent, row.boot, row.seq_start, row.seq_end, "", row.blob_key, row.frame_sha256, row.accepted_at_ns
-            )
+            BatchRef(row.identity, "", row.blob_key, row.frame_sha256, row.accepted_at_ns)
             for row in await listing.read(store, keys)
         ]
-        return [each for each in (*listed, *fresh) if agents(each.agent) and boots(each.boot)]
+        return [each for each in (*listed, *fresh) if agents(each.identity.agent_id) and boots(each.identity.boot_id)]
 
     async def _fresh(self, store: Store, since_ns: int) -> list[BatchRef]:
-        found = await fresh_manifests(store, since_ns, Unreadable(skip=self.skip).handle)
-        others = await neighbour_keys(store, [each.identity for each in found])
+        found = await unlisted_manifests(store, since_ns, Unreadable(skip=self.skip).handle)
+        others = await overlapping_keys(store, [each.identity for each in found])
         return [*map(BatchRef.of_manifest, found), *_of_keys(others)]
 
     async def read(self, store: Store, part: RecordsPart, wanted: Wanted) -> AsyncIterator[pa.RecordBatch]:
         unreadable = Unreadable(skip=self.skip)
-        batches = Batches(store, Limits(), memory=Memory(most_bytes=0))
+        batches = BatchReader(store, Limits())
         metrics = wanted.conditions.allows("metric")
 
         async def one(cluster: tuple[BatchRef, ...]) -> list[Accepted]:
@@ -195,7 +170,7 @@ def _of_keys(keys: Iterable[str]) -> list[BatchRef]:
     return [ref for key in keys if (ref := BatchRef.of_key(key)) is not None]
 
 
-async def _load(store: Store, batches: Batches, ref: BatchRef, unreadable: Unreadable) -> Accepted | None:
+async def _load(store: Store, batches: BatchReader, ref: BatchRef, unreadable: Unreadable) -> Accepted | None:
     before = ref.before
     if ref.blob_key is None:
         manifest = await read_manifest(store, ref.key, unreadable)
@@ -203,9 +178,8 @@ async def _load(store: Store, batches: Batches, ref: BatchRef, unreadable: Unrea
             return None
         ref = BatchRef.of_manifest(manifest)
     blob = ref.blob_key or ""
-    identity = BatchIdentity(ref.agent, ref.boot, ref.seq_start, ref.seq_end)
-    batch = await batches.load(identity, blob, ref.frame_sha256)
-    if batch is None and identity.manifest_id in batches.expired:
+    batch = await batches.load(ref.identity, blob, ref.frame_sha256)
+    if batch is None and ref.identity.manifest_id in batches.expired:
         return None
     if batch is None:
         unreadable.handle(blob, Corrupt("missing, or not a frame that this version can read"))
@@ -227,7 +201,7 @@ async def _listings(store: Store, hours: range) -> AsyncIterator[str]:
 
 async def clusters_between(
     store: Store, start: Position, keys: Sequence[str], unreadable: Unreadable
-) -> tuple[list[tuple[BatchRef, ...]], frozenset[tuple[str, str, int, int]]]:
+) -> tuple[list[tuple[BatchRef, ...]], frozenset[BatchIdentity]]:
     """The batches that these references name, with all that may share numbers with them; and which are theirs."""
 
     async def one(key: str) -> AcceptedManifest | None:
@@ -236,8 +210,7 @@ async def clusters_between(
     found = [each for each in await map_bounded(keys, one, limit=REFERENCES_AT_ONCE) if each is not None]
     own = {each.identity: BatchRef.of_manifest(each) for each in found}
     before = await _given_before(store, start, own, unreadable)
-    given = frozenset(each.identity for each in own.values())
-    return clusters([*own.values(), *before]), given
+    return clusters([*own.values(), *before]), frozenset(own)
 
 
 async def _given_before(
@@ -280,8 +253,8 @@ async def _given_before(
             reference = await store.head(key)
         except NotFound:
             return None
-        seen = Seen(key.removeprefix(layout.ACCEPTED_BY_TIME), reference.modified_ns)
-        before = start.has(seen) and is_in_time(reference, found.modified_ns)
+        listed = ListedReference(key.removeprefix(layout.ACCEPTED_BY_TIME), reference.modified_ns)
+        before = start.delivered(listed) and is_in_time(reference, found.modified_ns)
         return replace(BatchRef.of_manifest(manifest), before=True) if before else None
 
     found = await map_bounded(sorted(near), looked, limit=REFERENCES_AT_ONCE)

@@ -4,11 +4,11 @@ Where a chunk was made from all that is known of its agents and its hour, it is 
 from the batches themselves, by the same functions. A condition on ``metric`` or ``agent``, a range of time, and
 conditions on labels (``where``, such as ``cpu=0,mode!=idle``) leave out chunks before anything is read.
 
-Each boot of a series has a window in one row (``query.answer`` says how boots are put together).
+Each boot of a series has a window in one row (``query.statements`` says how boots are put together).
 
 A query may run for longer than garbage collection leaves superseded chunks in their place. A task that misses one looks
 up the current generation of the hour. Its inputs contain those of every earlier one, so it has all that is missed; of
-what it says, the rows of the bucket of agents that was planned are taken, however the hour is divided by then.
+what it says, the rows of the bucket of agents that was planned are excluded, however the hour is divided by then.
 ``Corrupt`` for a chunk that is current and missing, or not what was written.
 """
 
@@ -28,14 +28,11 @@ from holdfast.pipeline.tables.decoded import Span
 from holdfast.pipeline.tables.given import Given
 from holdfast.pipeline.tables.records import span_of
 from holdfast.pipeline.tables.table import LAST_NS, Tables, Wanted
+from holdfast.telemetry.batches import BatchReader
 from holdfast.telemetry.frame import Limits
-from holdfast.telemetry.query.fresh import Batches, Memory
-from holdfast.telemetry.query.known import Hour, Looked
-from holdfast.telemetry.query.metrics import agent_test, matchers_of
-from holdfast.telemetry.rollup import chunk, rollup
-from holdfast.telemetry.rollup.counted import NOTHING, Taken
-from holdfast.telemetry.rollup.extract import telemetry_of
-from holdfast.telemetry.rollup.kernel import is_current, rolled
+from holdfast.telemetry.query.sources import HourSources, Sources, is_usable
+from holdfast.telemetry.rollup import chunk
+from holdfast.telemetry.rollup.kernel import rolled
 from holdfast.telemetry.rollup.layout import (
     DAY_NS,
     DEFAULT_WINDOWS,
@@ -47,9 +44,18 @@ from holdfast.telemetry.rollup.layout import (
     window_of,
 )
 from holdfast.telemetry.rollup.listing import Listed
-from holdfast.telemetry.rollup.manifest import MAKE_ANEW, ChunkRef, Generation, Kind, Table, bucket_of, read_generation
-from holdfast.telemetry.rollup.matchers import AGENT, Matcher, chosen, may_match
-from holdfast.telemetry.rollup.rollup import Rows
+from holdfast.telemetry.rollup.manifest import (
+    ChunkRef,
+    Generation,
+    Kind,
+    Table,
+    bucket_of,
+    derive_again,
+    read_generation,
+)
+from holdfast.telemetry.rollup.matchers import AGENT, AgentFilter, Matcher, matchers_of, matching, may_match
+from holdfast.telemetry.rollup.points import NO_EXCLUSIONS, Exclusions, telemetry_of
+from holdfast.telemetry.rollup.rows import Rows, join_rows, merge_rows
 
 PART_BYTES = 8 << 20
 READS = 8
@@ -72,7 +78,7 @@ class Pieces:
 
     @property
     def bytes(self) -> int:
-        return sum(ref.bytes for ref in self.refs)
+        return sum(ref.size for ref in self.refs)
 
     @property
     def kind(self) -> Kind:
@@ -115,7 +121,8 @@ async def _resolved(store: Store, pieces: Pieces, refs: tuple[ChunkRef, ...]) ->
     except NotFound:  # it was superseded between two looks
         return refs
     if found == refs:
-        raise Corrupt(f"{refs[0].key}: a chunk that is current is missing, it or one beside it", remedy=MAKE_ANEW)
+        detail = f"{refs[0].key}: a chunk that is current is missing, it or one beside it"
+        raise Corrupt(detail, remedy=derive_again(refs[0].key))
     if not found:
         detail = f"{pieces.refs[0].key}: removed, and the hour has no such window any more"
         raise Corrupt(detail, remedy="read the table again")
@@ -144,7 +151,7 @@ class Raw:
 
     hour: int
     rows: tuple[Listed, ...]
-    taken: Taken = NOTHING
+    excluded: Exclusions = NO_EXCLUSIONS
     """What closed hours have counted of them."""
 
 
@@ -178,23 +185,14 @@ class RollupTable:
             since, until = since // DAY_NS * DAY_NS, -(-until // DAY_NS) * DAY_NS
         if until <= since:
             return []
-        agents = wanted.conditions.values(AGENT)
-        named = wanted.conditions.allows(AGENT)
-        meant = agent_test(self.matchers)
-        looked = Looked(store, Batches(store, Limits(), memory=Memory(most_bytes=0)))
-        hours = await looked.hours(
-            Kind.ROLLUP,
-            since,
-            until,
-            wants_agent=lambda agent: named(agent) and meant(agent),
-            wants_bucket=lambda bucket, buckets: (
-                agents is None or any(bucket_of(str(each), buckets) == bucket for each in agents)
-            ),
-            usable=self._usable,
-            by_day=self.daily,
+        allowed, wants = wanted.conditions.allows(AGENT), AgentFilter.of(self.matchers).wants
+        names = wanted.conditions.values(AGENT)
+        agents = AgentFilter(
+            lambda agent: allowed(agent) and wants(agent), None if names is None else [str(each) for each in names]
         )
-        lost = sorted({each for hour in hours for unit in hour.units for each in unit.unreadable})
-        for each in (*lost, *sorted(looked.batches.unreadable)):
+        sources = Sources(store, Limits())
+        hours = await sources.hours(since, until, agents, usable=self._usable, by_day=self.daily)
+        for each in sources.finished().unreadable:
             Unreadable(skip=self.skip).handle(each, Corrupt("its bytes are missing, or no frame that can be read"))
         return self._divided(hours, span, wanted)
 
@@ -209,7 +207,7 @@ class RollupTable:
         return Span(since, until)
 
     def _usable(self, generation: Generation) -> bool:
-        if not is_current(generation.version) and not generation.is_closed:
+        if not is_usable(generation):
             return False
         windows = {ref.window_ns for unit in generation.units for ref in unit.chunks if ref.table is Table.ROLLUP}
         needed = HOUR_NS if self.daily and generation.kind is not Kind.DAILY else self.window_ns
@@ -221,7 +219,7 @@ class RollupTable:
             )
         return not windows or needed in windows
 
-    def _divided(self, hours: Iterable[Hour], span: Span, wanted: Wanted) -> list[RollupPart]:
+    def _divided(self, hours: Iterable[HourSources], span: Span, wanted: Wanted) -> list[RollupPart]:
         metrics = wanted.conditions.allows("metric")
         whole: _Joint = ([], [])
         days: dict[int, _Joint] = defaultdict(lambda: ([], []))
@@ -239,7 +237,7 @@ class RollupTable:
                 joint[0].append(Pieces(hour.hour, hour.buckets, bucket, metric, window_ns, tuple(own)))
             for each in hour.raw:
                 joint = day or whole
-                joint[1].append(Raw(hour.hour, tuple(each.rows), each.taken))
+                joint[1].append(Raw(hour.hour, tuple(each.rows), each.excluded))
         parts = [RollupPart(chunks=group, span=span) for group in _by_bytes(whole[0], wanted.partitions)]
         parts += [RollupPart(raw=(each,), span=span) for each in whole[1]]
         parts += [RollupPart(tuple(some), tuple(raw), HOUR_NS, span) for some, raw in days.values() if some or raw]
@@ -285,14 +283,14 @@ class RollupTable:
                 yield chunk.table_of(each)
 
     async def _rolled(self, store: Store, raw: Raw, window_ns: int) -> list[Rows]:
-        batches = Batches(store, Limits(), memory=Memory(most_bytes=0))
-        found = await batches.all(raw.rows)
+        batches = BatchReader(store, Limits())
+        found = await batches.load_rows(raw.rows)
         for each in sorted(batches.unreadable):
             Unreadable(skip=self.skip).handle(each, Corrupt("its bytes are missing, or no frame that can be read"))
         start_ns = hour_start_ns(raw.hour)
-        telemetry = await blocking(telemetry_of, found, start_ns, start_ns + HOUR_NS, raw.taken)
+        telemetry = await blocking(telemetry_of, found, start_ns, start_ns + HOUR_NS, raw.excluded)
         steps = _steps(window_ns)
-        made = await blocking(lambda: list(rolled(telemetry.points, telemetry.histograms, steps)))
+        made = await blocking(lambda: list(rolled(telemetry, steps)))
         return [each for each in made if each.window_ns == window_ns]
 
     def _chosen(self, table: pa.Table, span: Span, wanted: Wanted) -> pa.Table:
@@ -310,7 +308,7 @@ class RollupTable:
         kept = table.filter(keep)
         if self.matchers and kept.num_rows:
             labels = [dict(each) for each in kept.column("labels").to_pylist()]
-            fits = chosen(kept.column(AGENT).to_pylist(), labels, self.matchers)
+            fits = matching(kept.column(AGENT).to_pylist(), labels, self.matchers)
             kept = kept.take(pa.array(np.flatnonzero(fits)))
         return kept
 
@@ -323,8 +321,8 @@ def _steps(window_ns: int) -> Sequence[int]:
 
 def _joined(rows: Sequence[Rows], joins_ns: int, window_ns: int) -> list[Rows]:
     plain, histograms = ([each for each in rows if (each.buckets is None) == flat] for flat in (True, False))
-    once = [rollup.joined(each, joins_ns) for each in (plain, histograms) if any(map(len, each))]
-    return once if joins_ns == window_ns else [rollup.merge(each, window_ns) for each in once]
+    once = [join_rows(each, joins_ns) for each in (plain, histograms) if any(map(len, each))]
+    return once if joins_ns == window_ns else [merge_rows(each, window_ns) for each in once]
 
 
 def _by_bytes(refs: Sequence[Pieces], count: int | None) -> list[tuple[Pieces, ...]]:

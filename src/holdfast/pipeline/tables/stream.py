@@ -31,7 +31,15 @@ from holdfast.pipeline.tables.given import Given
 from holdfast.pipeline.tables.records import RecordsTable, clusters_between, in_parts
 from holdfast.pipeline.tables.table import Table, Wanted, groups
 from holdfast.pipeline.tables.types import moment_of
-from holdfast.telemetry.discover import Position, Rule, given_between, latest, look, new_since
+from holdfast.telemetry.discover import (
+    Position,
+    Rule,
+    delivered_between,
+    listed_references,
+    position_now,
+    resolve_all,
+    scan,
+)
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -156,7 +164,7 @@ class ReferencesStream(TableStream):
         if text == "earliest":
             return Position().document()
         if text == "latest":
-            return (await latest(store, self._clock, self._rule)).document()
+            return (await position_now(store, self._clock, self._rule)).document()
         try:
             time_ns = parse_iso(text)
         except ValueError as error:
@@ -166,14 +174,14 @@ class ReferencesStream(TableStream):
         return Position((("", time_ns),), newest_ns=time_ns, regular_ns=time_ns, deep_ns=time_ns).document()
 
     async def _latest(self, store: Store, start: Offset, most: int | None) -> Offset:
-        position = Position.of(start)
+        position = Position.of_offset(start)
         if self._bounded and self._target is None:
-            self._target = (await look(store, self._clock, self._rule, position, deep=True)).end
+            self._target = (await scan(store, self._clock, self._rule, position, deep=True)).end
         now_ns = self._clock.monotonic_ns()
         first = self._deep_at_ns is None and not position.more
         due = self._deep_at_ns is None or now_ns - self._deep_at_ns >= DEEP_EVERY_NS
         deep = self._bounded or first or (self._rule.deep(position) and due)
-        found = await new_since(
+        found = await scan(
             store,
             self._clock,
             self._rule,
@@ -184,11 +192,15 @@ class ReferencesStream(TableStream):
         )
         if deep and not found.end.more:
             self._deep_at_ns = now_ns
-        return found.end.document() if found.batches or found.unreadable or found.end.more else start
+        resolved = await resolve_all(store, found.new)
+        if not (resolved.batches or resolved.unreadable or found.end.more):
+            return start
+        return found.end.without(each.id for each in resolved.waiting).document()
 
     async def _parts(self, store: Store, start: Offset, end: Offset) -> list[Any]:
-        before, after = Position.of(start), Position.of(end)
-        keys = [] if start == end else [each.reference for each in await given_between(store, before, after)]
+        before, after = Position.of_offset(start), Position.of_offset(end)
+        listed = [] if start == end else [each async for each in listed_references(store, after.begin)]
+        keys = [each.full_key for each in delivered_between(before, after, listed)]
         if isinstance(self._table, AcceptedTable):
             return groups(keys, worth=KEYS_AT_ONCE, most=self._wanted.partitions)
         table: RecordsTable = self._table

@@ -29,7 +29,7 @@ from holdfast.ontology.format.chainstate import Ledger
 from holdfast.ontology.format.data.columns import arrow_type, column
 from holdfast.ontology.format.data.intake import JSON_TEXT
 from holdfast.ontology.query import partitions
-from holdfast.ontology.types.expressions.ast import And, Comparison, FieldPath, In, IsNotNull, Predicate, Text
+from holdfast.ontology.types.expressions.ast import And, Comparison, FieldPath, In, IsNull, Not, Predicate, Text
 from holdfast.ontology.types.readings import Reading
 from holdfast.ontology.types.refs import Place
 from holdfast.ontology.types.typeinfo import TypeInfo
@@ -148,7 +148,7 @@ def _term(condition: Condition, shape: TypeInfo) -> Predicate | None:
         return None
     path = FieldPath("own", name)
     if condition.operator == "not null":
-        return IsNotNull(path) if form != "key" else None
+        return Not(IsNull(path)) if form != "key" else None
     reading, kinds = _READINGS.get(form, (None, ()))
     if reading is None:
         return None

@@ -7,7 +7,6 @@ was restarted.
 
 import hashlib
 import json
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -178,18 +177,18 @@ class _Seen:
 
 def nothing_lost(
     objects: Mapping[str, bytes],
-    disks: Mapping[str, Mapping[str, bytes]],
+    disks: Mapping[str, Sequence[bytes]],
     operations: Sequence[Operation],
     resolved: Mapping[str, set[tuple[int, int]]],
 ) -> Iterator[Violation]:
-    """``disks`` has the disks of agents that came to their end; of others less can be said."""
+    """``disks`` has the frames on the disks of agents that came to their end; of others less can be said."""
     seen: dict[str, _Seen] = {}
     for key, body in objects.items():
         if key.startswith("accepted/v1/"):
             manifest = json.loads(body)
             seen.setdefault(manifest["agent_id"], _Seen()).add(objects[manifest["raw_blob_key"]])
-    for agent, files in disks.items():
-        for frame in _frames(files):
+    for agent, frames in disks.items():
+        for frame in frames:
             seen.setdefault(agent, _Seen()).add(frame)
     for agent, found in sorted(seen.items()):
         yield from _consistent(agent, found)
@@ -228,20 +227,6 @@ def _complete(
         yield Violation(NO_GAP, f"{agent}: {missing[:5]} of {max(numbers)}")
 
 
-def _frames(files: Mapping[str, bytes]) -> Iterator[bytes]:
-    for name, data in files.items():
-        if not name.endswith((".segment", ".parked")):
-            continue
-        at = 0
-        while at + 16 <= len(data):
-            note, frame = struct.unpack_from("<II", data, at + 4)
-            if at + 16 + note + frame > len(data):
-                break
-            if frame:
-                yield data[at + 16 + note : at + 16 + note + frame]
-            at += 16 + note + frame
-
-
 def _text(record: Any) -> str:
     if isinstance(record, Log):
         return record.message
@@ -257,10 +242,8 @@ SHOWN = "what was acknowledged is in live state once that was rebuilt"
 TRUE_SPOOL_CONFLICT = "a spool's conflict is between different bytes"
 
 
-def spooled_once(
-    ledger: Ledger, operations: Sequence[Operation], disk: Mapping[str, bytes] | None
-) -> Iterator[Violation]:
-    """``disk`` is what lay there at the end; None if its machine never came to an end."""
+def spooled_once(ledger: Ledger, operations: Sequence[Operation], disk: Sequence[bytes] | None) -> Iterator[Violation]:
+    """``disk`` has the frames on the disk at the end; None if its machine never came to an end."""
     yield from ledger.violations
     new: dict[str, Operation] = {}
     again: dict[str, Operation] = {}
@@ -296,9 +279,9 @@ def spooled_once(
         yield Violation(NEW_FIRST, f"[{again[key]}]")
 
 
-def _held(ledger: Ledger, disk: Mapping[str, bytes]) -> set[str]:
-    """Hashes of all bytes that can be found again: by a pending file, a manifest, or a conflict on record."""
-    held = {hashlib.sha256(body).hexdigest() for key, body in disk.items() if key.startswith("pending/")}
+def _held(ledger: Ledger, disk: Sequence[bytes]) -> set[str]:
+    """Hashes of all bytes that can be found again: on the disk, by a manifest, or by a conflict on record."""
+    held = {hashlib.sha256(frame).hexdigest() for frame in disk}
     named = [document["raw_blob_key"] for document in ledger.manifests.values()]
     named += [
         json.loads(body)["submitted_raw_blob_key"]

@@ -22,7 +22,6 @@ from holdfast.runs.journal.entry import Draft
 from holdfast.runs.journal.history import read_history
 from holdfast.runs.journal.journal import Journal
 from holdfast.runs.journal.payload import put_payload
-from holdfast.sim import ingest_kit as kit
 from holdfast.sim.checkers.gc import (
     Known,
     closed,
@@ -95,7 +94,7 @@ class GcOrphans(IngestAccept):
         store = process.store
         referred = {key.split("/")[5] async for key in store.keys(layout.ACCEPTED_BY_BLOB)}
         listed = [entry async for page in store.list(layout.BLOBS) for entry in page.entries]
-        keeper = await orphans.keeper(store, process.ambient, kit.inspect)
+        keeper = await orphans.keeper(store, process.ambient)
         await orphans.sweep(keeper, [each for each in listed if layout.blob_hash(each.key) not in referred], out)
 
     async def audit(self, process: Process) -> None:

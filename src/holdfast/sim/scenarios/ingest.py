@@ -24,8 +24,7 @@ from holdfast.telemetry.accept.layout import AUTHORITY
 from holdfast.telemetry.accept.manifest import AcceptedManifest
 from holdfast.telemetry.accept.orphans import OrphanKeeper
 from holdfast.telemetry.frame import Limits, decode, encode, pack
-from holdfast.telemetry.live.follow import Follower
-from holdfast.telemetry.live.rebuild import Rebuild
+from holdfast.telemetry.live.follow import Follower, Rebuild
 from holdfast.telemetry.live.state import Live
 from holdfast.telemetry.records import Gauge
 
@@ -111,7 +110,7 @@ class IngestAccept(Scenario):
         async def may_go(*_: object) -> bool:
             return self.resolved
 
-        keeper = self.keeper(process.store, process.ambient, kit.inspect, collector_id=process.name, may_go=may_go)
+        keeper = self.keeper(process.store, process.ambient, collector_id=process.name, may_go=may_go)
         for _ in range(self.rounds):
             await process.perform("keep", self.sweep(process, keeper), key=layout.BLOBS)
             await process.rest(self.idle_ms)
@@ -217,7 +216,7 @@ class IngestLive(Scenario):
         follower = Follower(process.store, live, process.ambient.clock, Limits())
 
         def known(_: int) -> list[str]:
-            return sorted(layout.accepted_key(kept.identity) for kept in live.kept())
+            return sorted(layout.accepted_key(batch.identity) for batch in live.batches())
 
         rebuilding = process.perform("rebuild", Rebuild(follower).run(), key=layout.ACCEPTED, show=known)
         await asyncio.gather(rebuilding, self.send(process, collector))

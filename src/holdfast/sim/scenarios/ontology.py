@@ -26,7 +26,7 @@ from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.chain.state import Latest, read_latest, read_ledger
 from holdfast.ontology.commit.attempt import PLAIN, Bulk, Draft, Order, draw
 from holdfast.ontology.commit.commit import RACES, Commit, Committer
-from holdfast.ontology.commit.lock import LockOptions, Open, Turn, WriteLock
+from holdfast.ontology.commit.lock import CommitLock, LockOptions, WriteLock
 from holdfast.ontology.commit.view import View
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import EMPTY, Ledger
@@ -37,7 +37,7 @@ from holdfast.ontology.format.manifest import Registered
 from holdfast.ontology.maintain.upkeep import Upkeep
 from holdfast.ontology.types.fields import Field
 from holdfast.ontology.types.model import Entity, Mixin
-from holdfast.ontology.types.refs import SchemaRef, TypeId
+from holdfast.ontology.types.refs import TypeId
 from holdfast.ontology.types.typeinfo import TypeInfo, type_info
 from holdfast.sim.checkers.objects import applied_once
 from holdfast.sim.checkers.ontology import (
@@ -136,9 +136,7 @@ class OntologyCommit(Scenario):
 
     def _prepare(self, world: World) -> None:
         types = {type_id: sim_type(type_id) for type_id in self._types()}
-        registered = [
-            Registered(each, SchemaRef(1, info.schema_hash, 1, 1), info.schema) for each, info in types.items()
-        ]
+        registered = [Registered(*each, 1, info.schema_hash, 1, 1, info.schema) for each, info in types.items()]
         ambient = Ambient(SimClock(world.loop.time), world.seed.stream("preparation"))
         attempt = draw(Draft({}, {}, registered, PLAIN, {}, "origin", 0), EMPTY, types, ambient)
         for key, body in ((attempt.manifest.path, attempt.body), (layout.HEAD, attempt.head(Head()).body("origin"))):
@@ -169,19 +167,19 @@ class OntologyCommit(Scenario):
         """A session with or without a life of its own; and how to close it."""
         view = self.view(process.store)
         if not self.locked:
-            return self._committer(process, view, types, Open(), None), _nothing
-        turn = WriteLock(process.store, process.name, process.ambient, self.manners)
-        upkeep = Upkeep(process.store, process.ambient, view, turn, process.name)
-        turn.on_idle = upkeep.idle
+            return self._committer(process, view, types, CommitLock(), None), _nothing
+        lock = WriteLock(process.store, process.name, process.ambient, self.manners)
+        upkeep = Upkeep(process.store, process.ambient, view, lock, process.name)
+        lock.on_idle = upkeep.idle
 
         async def close() -> None:
             await upkeep.close()
-            await turn.close()
+            await lock.close()
 
-        return self._committer(process, view, types, turn, upkeep), close
+        return self._committer(process, view, types, lock, upkeep), close
 
     def _committer(
-        self, process: Process, view: View, types: Mapping[TypeId, TypeInfo], turn: Turn, upkeep: Upkeep | None
+        self, process: Process, view: View, types: Mapping[TypeId, TypeInfo], lock: CommitLock, upkeep: Upkeep | None
     ) -> Committer:
         return self.committer(
             process.store,
@@ -189,7 +187,7 @@ class OntologyCommit(Scenario):
             view,
             types,
             runtime_id=process.name,
-            turn=turn,
+            lock=lock,
             on_commit=upkeep.note if upkeep is not None else None,
             policy=self.races,
             uploads=self.uploads,

@@ -15,7 +15,6 @@ from holdfast.ontology.chain.redaction_fence import retry_overtaken
 from holdfast.ontology.chain.state import Latest, read_at, read_ledger
 from holdfast.ontology.commit.attempt import PLAIN, Draft, draw
 from holdfast.ontology.commit.commit import RACES, Commit
-from holdfast.ontology.commit.lock import Open
 from holdfast.ontology.feed import Feed
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import EMPTY, Ledger, followed
@@ -27,7 +26,6 @@ from holdfast.ontology.maintain import drop, erase
 from holdfast.ontology.maintain.compact import Compacted, Compactor
 from holdfast.ontology.maintain.leftovers import leftovers
 from holdfast.ontology.types.errors import TypeDropped
-from holdfast.ontology.types.refs import SchemaRef
 from holdfast.sim.checkers import ontology_destroyed as destroyed
 from holdfast.sim.checkers.objects import applied_once
 from holdfast.sim.checkers.ontology import Course, course, plain_reads, told_truly
@@ -78,9 +76,7 @@ class OntologyCompact(OntologyCommit):
         """The types, and some marks, one commit each."""
         types = {type_id: sim_type(type_id) for type_id in self._types()}
         ambient = Ambient(SimClock(world.loop.time), world.seed.stream("preparation"))
-        registered = [
-            Registered(each, SchemaRef(1, info.schema_hash, 1, 1), info.schema) for each, info in types.items()
-        ]
+        registered = [Registered(*each, 1, info.schema_hash, 1, 1, info.schema) for each, info in types.items()]
         ledger, head = EMPTY, Head()
         for number in range(self.marks + 1):
             rows = {MARK: self._origin(number)} if number else {}
@@ -265,7 +261,7 @@ class OntologyErase(_Destroying):
 
     async def destroy(self, process: Process) -> Commit | None:
         found = await erase.preview(process.store, MARK.name, PERSON)
-        options: Any = {"turn": Open(), "by": process.name, "why": "asked"}
+        options: Any = {"by": process.name, "why": "asked"}
         return await erase.apply(process.store, process.ambient, found, found.token, **options)
 
     def intents(self, token: str) -> list[Intent]:
@@ -290,7 +286,7 @@ class OntologyDrop(_Destroying):
     async def destroy(self, process: Process) -> Commit | None:
         purge = process.rng.random() < self.purges
         found = await drop.preview(process.store, MARK.name, purge=purge)
-        options: Any = {"turn": Open(), "by": process.name, "why": "asked"}
+        options: Any = {"by": process.name, "why": "asked"}
         return await drop.apply(process.store, process.ambient, found, found.token, **options)
 
     def intents(self, token: str) -> list[Intent]:

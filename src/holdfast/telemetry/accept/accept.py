@@ -1,19 +1,19 @@
-"""What acceptance decides. Pure: the collector reads and writes, and asks here what follows.
+"""What acceptance decides, without I/O: submissions, answers, and what an existing manifest means for a submission.
 
-A batch is accepted by creating the manifest of its identity, and by nothing else. So the bytes go first (a manifest
-never names bytes that are not there), and whatever must happen once per accepted batch happens after.
+A batch is accepted by creating the manifest of its identity, and by nothing else. So its bytes are written first (a
+manifest never names bytes that do not exist), and whatever must happen once per accepted batch happens after.
 
     blob created            create the manifest
-    blob was there          read the manifest: most likely this is a duplicate, which then costs one PUT and one GET
+    blob exists             read the manifest: most likely this is a duplicate, which then costs one PUT and one GET
     manifest created        accepted
-    manifest is ours        accepted: an earlier attempt landed and was not answered
+    manifest is ours        accepted: an earlier attempt of this collector succeeded, and its response was lost
     manifest, same bytes    duplicate
     manifest, other bytes   identity conflict
     no manifest             create it
 """
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -22,21 +22,12 @@ from holdfast.base.errors import Invalid
 from holdfast.telemetry.accept import layout
 from holdfast.telemetry.accept.manifest import AcceptedManifest, ConflictManifest
 from holdfast.telemetry.accept.record_times import TimeLimits
-from holdfast.telemetry.frame import VERSION, Batch, FrameInvalid, Limits, inspect
+from holdfast.telemetry.frame import VERSION, Batch, FrameInvalid, Header, Limits, inspect
 from holdfast.telemetry.identity import BatchIdentity
 
-
-@dataclass(frozen=True, slots=True)
-class FrameHead:
-    """What a stored frame says of itself, as far as acceptance needs it."""
-
-    identity: BatchIdentity
-    frame_version: int = 1
-    records: Mapping[str, int] = field(default_factory=dict)
-
-
-Inspect = Callable[[bytes], FrameHead | None]
-"""The head of a valid frame; None for other bytes."""
+WIRE_VERSION = 1
+TOTAL = "total"
+"""The count in the manifest of a batch that was not decoded: the kinds of its records are unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +37,10 @@ class Submission:
     identity: BatchIdentity
     body: bytes
     frame_sha256: str
-    wire_version: int = 1
-    frame_version: int = 1
     records: Mapping[str, int] = field(default_factory=dict)
-    accepted_at_unix_ns: int | None = None
-    """When a spool accepted it, before it came here; None if it is accepted here or nowhere."""
+    """How many of each kind."""
+    accepted: AcceptedManifest | None = None
+    """The manifest with which a spool accepted it; None if it is not accepted yet."""
     batch: Any = field(default=None, compare=False, repr=False)
     """The decoded batch, for callbacks on its acceptance; acceptance itself never looks inside."""
     blob_key: str = field(init=False, compare=False, repr=False)
@@ -82,8 +72,8 @@ class Submission:
         *,
         accepted_at_unix_ns: int,
         collector_id: str,
-        authority_id: str | None,
-        write_id: str | None,
+        authority_id: str | None = None,
+        write_id: str | None = None,
         time_limits: TimeLimits | None = None,
     ) -> AcceptedManifest:
         """The manifest that accepts this submission."""
@@ -94,8 +84,8 @@ class Submission:
             raw_blob_key=self.blob_key,
             accepted_at_unix_ns=accepted_at_unix_ns,
             collector_id=collector_id,
-            wire_version=self.wire_version,
-            frame_version=self.frame_version,
+            wire_version=WIRE_VERSION,
+            frame_version=VERSION,
             records=self.records,
             authority_id=authority_id,
             write_id=write_id,
@@ -125,28 +115,22 @@ class IdentityConflict:
 Answer = Accepted | IdentityConflict
 
 
-class Standing(Enum):
-    """What the manifest of an identity says of a submission."""
+class Existing(Enum):
+    """What the manifest of an identity means for a submission."""
 
-    FREE = "no collector has accepted this identity"
-    OURS = "an earlier attempt of this collector accepted it, and its sender got no answer"
+    NONE = "no collector has accepted this identity"
+    OURS = "an earlier attempt of this collector accepted it, and its response was lost"
     SAME = "the same bytes were accepted"
     OTHER = "other bytes were accepted"
 
-
-def standing(found: AcceptedManifest | None, frame_sha256: str, in_doubt: Collection[str] = ()) -> Standing:
-    """``in_doubt`` are the write ids of this collector's attempts that ended without an answer."""
-    if found is None:
-        return Standing.FREE
-    if found.frame_sha256 != frame_sha256:
-        return Standing.OTHER
-    if found.write_id is not None and found.write_id in in_doubt:
-        return Standing.OURS
-    return Standing.SAME
-
-
-TOTAL = "total"
-"""The count in the manifest of a batch that was not decoded: the kinds of its records are unknown."""
+    @classmethod
+    def of(cls, found: AcceptedManifest | None, frame_sha256: str, in_doubt: Collection[str] = ()) -> "Existing":
+        """``in_doubt`` are the write ids of this collector's attempts whose outcome is unknown."""
+        if found is None:
+            return cls.NONE
+        if found.frame_sha256 != frame_sha256:
+            return cls.OTHER
+        return cls.OURS if found.write_id is not None and found.write_id in in_doubt else cls.SAME
 
 
 def submission_of(
@@ -167,16 +151,14 @@ def submission_of(
         body,
         declared_sha256=declared_sha256,
         frame_sha256=frame_sha256,
-        frame_version=VERSION,
         records={kind: count for kind, count in parts.items() if count},
         batch=batch,
     )
 
 
-def inspect_frame(body: bytes) -> FrameHead | None:
-    """The head of a frame that was stored; None for bytes that no collector of this version would have stored."""
+def inspect_frame(body: bytes) -> Header | None:
+    """The header of a stored frame; None for bytes that no collector of this version would have stored."""
     try:
-        header = inspect(body, Limits(frame_bytes=max(len(body), 1)))
-        return FrameHead(header.identity, header.version, {TOTAL: header.records})
-    except (FrameInvalid, Invalid):
+        return inspect(body, Limits(frame_bytes=max(len(body), 1)))
+    except FrameInvalid:
         return None

@@ -1,11 +1,11 @@
-"""Accepted batches and conflicts, each against everything that it names and that should name it. Reads alone.
+"""Checks of accepted batches and conflicts: each object against the objects that it names, and those that name it.
 
-A batch costs one GET for its manifest, one HEAD for its bytes (one GET where they are read) and one GET for each of its
-three references, which are compared with what follows from the manifest. An audit asks this of batches for which its
-listings do not agree with their manifests, and of a sample. ``Back`` follows references and blobs that no manifest
-accounts for to what they should lead to; such a blob is read, because its bytes say whose they are.
+A batch costs one GET for its manifest, one HEAD for its bytes (one GET if they are read) and one GET for each of its
+three references, which are compared with the references that follow from the manifest. An audit checks the batches
+whose listings do not agree with their manifests, and a sample of the others. ``Back`` checks the other direction:
+references, and blobs that no manifest names. Nothing is written.
 
-Errors: whatever is wrong with one batch is a finding about it; only a store that does not answer fails a look.
+Errors: a fault of one batch is a finding; only a store that does not respond is an error.
 """
 
 import hashlib
@@ -29,19 +29,19 @@ from holdfast.telemetry.identity import BatchIdentity
 
 _RESTORE = "restore the object from a backup, a version or a replica of the store"
 _REFER = "holdfast pipeline run reconcile --full: it writes what is missing"
-_STRAY = "find out who wrote it, then remove it: it leads nowhere, and nothing depends on it"
+_STRAY = "find out who wrote it, then remove it: nothing depends on it"
 
 RULES = {
     **rules(
         Severity.ERROR,
         corrupt_manifest=("an accepted manifest cannot be read, or is that of another batch", _RESTORE),
-        unknown_schema=("a record of a schema that is not known here", "upgrade holdfast, or find out who wrote it"),
-        wrong_blob_key=("a manifest names bytes under a key that is not theirs", _RESTORE),
-        missing_blob=("an accepted manifest names bytes that are not there", _RESTORE),
-        wrong_length=("the bytes of a batch are not as many as were accepted", _RESTORE),
-        corrupt_blob=("bytes are not those of their hash", _RESTORE),
+        unknown_schema=("a record with an unknown schema", "upgrade holdfast, or find out who wrote it"),
+        wrong_blob_key=("a manifest names a blob key that does not have the hash of its bytes", _RESTORE),
+        missing_blob=("an accepted manifest names bytes that do not exist", _RESTORE),
+        wrong_length=("the bytes of a batch have another length than was accepted", _RESTORE),
+        corrupt_blob=("the bytes of a blob do not have the hash in its name", _RESTORE),
         unreadable_frame=(
-            "the bytes are those that were accepted, and no frame that can be read here",
+            "the bytes are those that were accepted, and are no frame that this version can read",
             "upgrade holdfast",
         ),
         other_identity=("the bytes of a batch are those of another batch", "find out who wrote the manifest"),
@@ -49,13 +49,13 @@ RULES = {
         missing_by_time=("no reference by time names an accepted batch: nothing will be derived from it", _REFER),
         missing_by_blob=("no reference says that an accepted batch needs its bytes", _REFER),
         missing_blob_by_time=("no reference by time leads to the bytes of an accepted batch", _REFER),
-        wrong_reference=("a reference says something else than its manifest", f"remove it, then {_REFER}"),
+        wrong_reference=("a reference differs from its manifest", f"remove it, then {_REFER}"),
         corrupt_by_time=("a reference by time names no manifest", _STRAY),
         dangling_by_blob=("a reference says that a batch needs these bytes, and it does not", _STRAY),
         dangling_blob_by_time=("a reference by time leads to no bytes", _STRAY),
         dangling_conflict_by_blob=("a reference says that a conflict needs these bytes, and there is none", _STRAY),
         corrupt_conflict=("the record of a conflict cannot be read, or is that of another", _RESTORE),
-        conflict_without_accepted=("a conflict with a batch that was not accepted as it says", _RESTORE),
+        conflict_without_accepted=("a conflict with a batch other than the accepted one", _RESTORE),
         missing_evidence=("the bytes of an unresolved conflict are missing", _RESTORE),
     ),
     **rules(
@@ -65,12 +65,12 @@ RULES = {
             "a decision about a conflict that is not on record",
             "find out who removed the conflict",
         ),
-        foreign_object=("an object in a prefix of ours whose name is none of ours", "find out who put it there"),
+        foreign_object=("an object in a prefix of ours whose name has another form", "find out who put it there"),
         foreign_blob=("bytes under their own hash that are no frame", "upgrade holdfast, or find out who put it there"),
     ),
     **rules(
         Severity.INFORMATION,
-        orphan_blob=("bytes that no manifest names: left behind, or still on their way", "holdfast gc looks into it"),
+        orphan_blob=("bytes that no manifest names: left behind, or still being accepted", "holdfast gc treats them"),
     ),
 }
 
@@ -190,8 +190,8 @@ class BatchCheck:
         if found is None:
             return None
         tally.checked["references"] += 1
-        if not _says_the_same(found, wanted):
-            tally.find(RULES["wrong_reference"], wanted.key, f"it does not say what follows from {of}")
+        if not _matches(found, wanted):
+            tally.find(RULES["wrong_reference"], wanted.key, f"it differs from the reference that follows from {of}")
         return found
 
     # --- conflicts ---
@@ -226,11 +226,12 @@ class BatchCheck:
             tally.find(RULES["conflict_without_accepted"], conflict.key, "nothing was accepted under this identity")
         else:
             try:
-                stands = AcceptedManifest.read(accepted).frame_sha256
+                accepted_sha256 = AcceptedManifest.read(accepted).frame_sha256
             except (Corrupt, Incompatible):
-                stands = conflict.accepted_frame_sha256  # reported of the manifest itself
-            if stands != conflict.accepted_frame_sha256 or stands == conflict.submitted_frame_sha256:
-                detail = f"{stands} was accepted, and it says that {conflict.accepted_frame_sha256} was"
+                accepted_sha256 = conflict.accepted_frame_sha256  # a finding about the manifest
+            expected = conflict.accepted_frame_sha256
+            if accepted_sha256 != expected or accepted_sha256 == conflict.submitted_frame_sha256:
+                detail = f"{accepted_sha256} was accepted, and the record names {expected}"
                 tally.find(RULES["conflict_without_accepted"], conflict.key, detail)
         try:
             await self.store.head(layout.blob_key(conflict.submitted_frame_sha256))
@@ -257,7 +258,7 @@ class BatchCheck:
             return False
 
 
-def _says_the_same(found: Object, wanted: Reference) -> bool:
+def _matches(found: Object, wanted: Reference) -> bool:
     """Whether a reference has all fields that follow from the manifest; a plain writer's may have more."""
     if found.body == wanted.body:
         return True
@@ -324,7 +325,7 @@ class Back:
         if identity is None or await self.store.find(key) is None:
             return None
         named = layout.accepted_key(identity)
-        return await self._led(named, lambda manifest: manifest.frame_sha256 == sha256, "names other bytes")
+        return await self._named(named, lambda manifest: manifest.frame_sha256 == sha256, "names other bytes")
 
     async def _conflict_by_blob(self, key: str) -> str | None:
         identity, sha256 = layout.identity_in(key), _sha256_in(key)
@@ -344,8 +345,8 @@ class Back:
             return f"there is no {named}"
         return None
 
-    async def _led(self, key: str, fits: Callable[[AcceptedManifest], bool], otherwise: str) -> str | None:
-        """What is wrong with a reference to this manifest. A manifest that cannot be read is a finding of its own."""
+    async def _named(self, key: str, fits: Callable[[AcceptedManifest], bool], otherwise: str) -> str | None:
+        """The fault of a reference to this manifest. A manifest that cannot be read is a finding of its own."""
         found = await self.store.find(key)
         if found is None:
             return f"there is no {key}"
@@ -384,7 +385,7 @@ class Back:
                 if AcceptedManifest.read(manifest).frame_sha256 == sha256:
                     return
             except HoldfastError:
-                return  # reported of the manifest itself
+                return  # a finding about the manifest
         tally.find(RULES["orphan_blob"], entry.key, f"the bytes of {head.identity}, which no manifest names")
 
 

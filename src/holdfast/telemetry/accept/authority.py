@@ -1,13 +1,13 @@
-"""Which store accepts: one object per prefix says where it is, how batches are accepted here, and its id.
+"""Which store accepts batches: one object per prefix names the place, the mode of acceptance, and an id.
 
 Conditional creates exclude each other only within one bucket and prefix. A replicated copy, a second bucket or a second
-way of accepting would each accept the same identities again. So ``meta/authority.json`` is created once, names its own
-place, and a collector that reaches it at another address, or wants another mode, is refused (correction 12).
+mode of acceptance would each accept the same identities again. So ``meta/authority.json`` is created once and names its
+own place, and a collector that reaches it at another address, or wants another mode, is refused (correction 12).
 
-A copy carries the document of its original and so is read-only, until ``promote`` issues a new authority for the place
-where the copy is. The new one names the one before; nothing tells the original, so it must be out of service first.
+A copy of a store has the document of its original, and so is read-only until ``promote`` issues a new authority for the
+copy's place, which names the one before. The original does not learn of it, so it must be out of service first.
 
-Errors: ``Refused`` with the two places in its message; ``Corrupt`` and ``Incompatible`` as every document of ours.
+Errors: ``Refused`` with both places in its message; ``Corrupt`` and ``Incompatible`` as for every document of ours.
 """
 
 from dataclasses import dataclass, replace
@@ -57,7 +57,7 @@ class Authority:
 
 
 class _Shape:
-    """How an authority stands in its document: plain fields, beside those of the register."""
+    """An authority in its document, beside the fields of the register."""
 
     def read(self, document: Document, key: str) -> Authority:
         codec.expect(document, format_name=FORMAT, newest=VERSION, key=key)
@@ -92,10 +92,9 @@ class _Shape:
 def _read_place(document: Any) -> Place:
     """A place as it is stored here. Older versions stored no ``account``, and the endpoint as the URI had it.
 
-    An old document has an empty endpoint if the URI named none, also where a variable or a profile named a server.
-    Which one is not known, so it is read as the provider's own. At any other server the store is refused until
-    ``holdfast authority alias`` confirms that it is the original: a copy from AWS to that server looks the same.
-    For Azure the old endpoint may be the account alone. An old address of a server says no account, and is refused too.
+    An old endpoint is empty if the URI named none, also if a variable or a profile named a server. It is read as that
+    of the provider: at any other server the store is refused until ``holdfast authority alias`` confirms that it is the
+    original. For Azure the old endpoint may be the account alone.
     """
     names = ("scheme", "endpoint", "bucket", "prefix")
     if not isinstance(document, dict) or not all(isinstance(document.get(name), str) for name in names):
@@ -119,6 +118,55 @@ async def read_authority(store: Store, ambient: Ambient) -> Authority | None:
     return None if found is None else found.value
 
 
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a collector is configured for."""
+
+    place: Place
+    acceptance: Acceptance
+    expected_id: str | None = None
+    """The authority that must be there; so an empty second bucket is refused too."""
+    spool_id: str | None = None
+    unsafe_any_place: bool = False
+
+    async def find(self, store: Store, ambient: Ambient) -> Authority | None:
+        """The authority of this store, if batches may be accepted under it; None if there is none yet."""
+        found = await read_authority(store, ambient)
+        if found is not None:
+            self.check(found)
+        elif self.expected_id is not None:
+            raise Refused(
+                f"{self.place}: has no authority, and {self.expected_id} is expected",
+                remedy="name the store that holds it, or leave the expected id out to begin a new authority here",
+            )
+        return found
+
+    def check(self, found: Authority) -> None:
+        """``Refused`` if nothing may be accepted under this authority."""
+        place = self.place
+        if not found.covers(place) and not self.unsafe_any_place:
+            raise Refused(
+                f"this store is at {place}, and its authority {found.authority_id} is for {found.place}: it is a copy,"
+                " or another way to the same bucket",
+                remedy="a copy: `holdfast authority promote`, once the original is out of service; the same bucket:"
+                " `holdfast authority alias`",
+            )
+        if self.expected_id not in (None, found.authority_id):
+            raise Refused(
+                f"{place}: the authority is {found.authority_id}, and {self.expected_id} is expected",
+                remedy="name the store that holds the expected one",
+            )
+        if self.acceptance != found.acceptance:
+            raise Refused(
+                f"{place}: batches are accepted by {found.acceptance} here, not by {self.acceptance}",
+                remedy=f"start every collector of this store with --acceptance {found.acceptance}",
+            )
+        if None not in (self.spool_id, found.spool_id) and self.spool_id != found.spool_id:
+            raise Refused(
+                f"{place}: the spool {found.spool_id} accepts here, and this one is {self.spool_id}", remedy=OWN_SPOOL
+            )
+
+
 async def open_authority(
     store: Store,
     ambient: Ambient,
@@ -129,91 +177,20 @@ async def open_authority(
     spool_id: str | None = None,
     unsafe_any_place: bool = False,
 ) -> Authority:
-    """The authority of this store, created if there is none, once it is sure that we may accept here in this mode.
-
-    Pin ``expected_id`` where a fleet is configured: an empty second bucket then is refused too, instead of founded.
-    """
-    pinned = {"expected_id": expected_id, "spool_id": spool_id}
-    found = await standing_authority(store, ambient, place, acceptance, **pinned, unsafe_any_place=unsafe_any_place)
+    """The authority of this store, created if there is none. ``Refused`` if batches may not be accepted here in this
+    mode. If several processes create it at once, one succeeds and all get its authority."""
+    claim = Claim(place, acceptance, expected_id, spool_id, unsafe_any_place)
+    found = await claim.find(store, ambient)
     if found is not None:
         return found
-    created = await _create(store, ambient, place, acceptance, spool_id)
-    problem = objection(created, created.place if unsafe_any_place else place, acceptance, **pinned)
-    if problem is not None:  # another collector has begun one at the same time
-        raise problem
-    return created
-
-
-async def standing_authority(
-    store: Store,
-    ambient: Ambient,
-    place: Place,
-    acceptance: Acceptance,
-    *,
-    expected_id: str | None = None,
-    spool_id: str | None = None,
-    unsafe_any_place: bool = False,
-) -> Authority | None:
-    """Like ``open_authority``, but returns None where that would create one. Writes nothing."""
-    found = await read_authority(store, ambient)
-    if found is None:
-        if expected_id is not None:
-            raise Refused(
-                f"{place}: has no authority, and {expected_id} is expected",
-                remedy="name the store that holds it, or leave the expected id out to begin a new authority here",
-            )
-        return None
-    claimed = found.place if unsafe_any_place else place
-    problem = objection(found, claimed, acceptance, expected_id=expected_id, spool_id=spool_id)
-    if problem is not None:
-        raise problem
-    return found
-
-
-def objection(
-    found: Authority,
-    place: Place,
-    acceptance: Acceptance,
-    *,
-    expected_id: str | None = None,
-    spool_id: str | None = None,
-) -> Refused | None:
-    """Why nothing may be accepted under this authority from here; None if it may."""
-    if not found.covers(place):
-        return Refused(
-            f"this store is at {place}, and its authority {found.authority_id} is for {found.place}: it is a copy, or"
-            " another way to the same bucket",
-            remedy="a copy: `holdfast authority promote`, once the original is out of service; the same bucket:"
-            " `holdfast authority alias`",
-        )
-    if expected_id is not None and expected_id != found.authority_id:
-        return Refused(
-            f"{place}: the authority is {found.authority_id}, and {expected_id} is expected",
-            remedy="name the store that holds the expected one",
-        )
-    if acceptance != found.acceptance:
-        return Refused(
-            f"{place}: batches are accepted by {found.acceptance} here, not by {acceptance}",
-            remedy=f"start every collector of this store with --acceptance {found.acceptance}",
-        )
-    if spool_id is not None and found.spool_id is not None and spool_id != found.spool_id:
-        return Refused(
-            f"{place}: the spool {found.spool_id} accepts here, and this one is {spool_id}",
-            remedy=OWN_SPOOL,
-        )
-    return None
-
-
-async def _create(
-    store: Store, ambient: Ambient, place: Place, acceptance: Acceptance, spool_id: str | None
-) -> Authority:
-    """Create the authority. If several processes do so at once, one succeeds and all get its authority."""
     ours = Authority(ambient.ids.unique(), place, acceptance, iso(ambient.clock.wall_ns()), spool_id=spool_id)
 
     def change(current: Authority | None) -> Authority | Unchanged:
         return ours if current is None else UNCHANGED
 
-    return (await _register(store, ambient).edit(f"create {ours.authority_id}", change)).value
+    created = (await _register(store, ambient).edit(f"create {ours.authority_id}", change)).value
+    claim.check(created)
+    return created
 
 
 async def promote(

@@ -1,7 +1,7 @@
 """A collector in ``s3_manifest`` mode: bytes and reference first, then the manifest, whose creation is the acceptance.
 
-Any number of collectors share one authority and know nothing of each other: the store lets one of them create the
-manifest of an identity. ``accept`` answers ``Accepted`` or ``IdentityConflict``, and raises
+Any number of collectors share one authority without knowing each other: the store lets one of them create the manifest
+of an identity. ``accept`` answers ``Accepted`` or ``IdentityConflict``, and raises
 
 * ``Unavailable`` before acceptance: this submission was not accepted, the sender tries again later;
 * ``Ambiguous`` if the manifest may or may not have landed, or cannot be found by time yet: sending the same batch again
@@ -9,7 +9,7 @@ manifest of an identity. ``accept`` answers ``Accepted`` or ``IdentityConflict``
 * ``Corrupt`` or ``Incompatible`` if the manifest found cannot be read.
 
 The order of writes: the bytes and the reference by time at once, then the manifest, then the answer. So a manifest
-never names bytes that are not there, and every accepted batch can be found by time. A new batch is three PUTs in two
+never names bytes that do not exist, and every accepted batch can be found by time. A new batch is three PUTs in two
 round trips. A batch is acknowledged only when its reference counts (``references``): usually that is known from how
 long this took; otherwise the reference is read, and written again if necessary.
 """
@@ -26,7 +26,7 @@ from holdfast.base.ids import Ambient
 from holdfast.base.telemetry import logger
 from holdfast.objects.store import ADDRESSED, CREATE, Lost, Object, Store, Written
 from holdfast.telemetry.accept import layout
-from holdfast.telemetry.accept.accept import Accepted, Answer, IdentityConflict, Standing, Submission, standing
+from holdfast.telemetry.accept.accept import Accepted, Answer, Existing, IdentityConflict, Submission
 from holdfast.telemetry.accept.authority import Acceptance, Authority
 from holdfast.telemetry.accept.conflicts import Holds, Resolutions, record_conflict
 from holdfast.telemetry.accept.manifest import AcceptedManifest, ConflictManifest
@@ -35,7 +35,7 @@ from holdfast.telemetry.accept.references import SLOW_NS, Reference, by_time, of
 from holdfast.telemetry.identity import BatchIdentity
 
 MOST_DOUBTS = 10_000
-"""Identities of unknown outcome that are remembered; a forgotten one only misses its effects in this process."""
+"""Identities whose outcome is unknown that are remembered. For a forgotten one ``on_accepted`` is not called."""
 RESOLUTION_S = 1.0
 """How long a request waits for the resolution of its conflict to be read."""
 
@@ -49,7 +49,7 @@ attempt has accepted them. It must not fail; the batch is accepted already."""
 
 
 class Acceptor(Protocol):
-    """What a server needs of a collector, in either mode."""
+    """A collector in either mode."""
 
     async def accept(self, submission: Submission) -> Answer: ...
 
@@ -61,10 +61,10 @@ class CollectorOptions:
 
 
 class Doubts:
-    """Write ids of attempts of this process that ended without an answer: such a manifest, found later, was ours.
+    """Write ids of attempts of this process whose outcome is unknown: a manifest with one of them was written here.
 
-    Otherwise a collector that accepted a batch without knowing would call the sender's next try a duplicate, and
-    nothing that follows from an acceptance would ever happen in it.
+    Otherwise a collector that accepted a batch without knowing it would call the sender's next try a duplicate, and
+    ``on_accepted`` would never be called for the batch.
     """
 
     def __init__(self, most: int = MOST_DOUBTS) -> None:
@@ -88,7 +88,7 @@ class Doubts:
 
 @dataclass(slots=True)
 class _Attempt:
-    """One submission on its way, and when it began by both clocks: one of them may stand still during a pause."""
+    """A submission that is being accepted, and when it began by both clocks: one may stand still during a pause."""
 
     submission: Submission
     draft: AcceptedManifest
@@ -149,7 +149,7 @@ class Collector:
         return None if isinstance(blob, Written) else await self.store.find(attempt.draft.key)
 
     async def _both(self, blob: Put, reference: Put) -> tuple[Outcome, Outcome]:
-        """At once: neither needs the other."""
+        """Concurrently: neither depends on the other."""
         return await asyncio.gather(blob(), reference(), return_exceptions=True)
 
     async def _claim(self, draft: AcceptedManifest) -> Object | None:
@@ -168,17 +168,17 @@ class Collector:
             return None
         found = outcome.current or await self.store.find(draft.key)
         if found is None:
-            raise Unavailable(f"{draft.key}: was there and is gone; manifests are never deleted")
+            raise Unavailable(f"{draft.key}: existed and was deleted, although manifests are never deleted")
         return found
 
     async def _answer(self, attempt: _Attempt, found: AcceptedManifest, found_ns: int) -> Answer:
         submission = attempt.submission
-        match standing(found, submission.frame_sha256, self._doubts.of(submission.identity)):
-            case Standing.OURS:
+        match Existing.of(found, submission.frame_sha256, self._doubts.of(submission.identity)):
+            case Existing.OURS:
                 await self._make_findable(attempt, found, found_ns)
                 self._doubts.settle(submission.identity)
                 return self._won(found, submission)
-            case Standing.OTHER:
+            case Existing.OTHER:
                 return await self._conflict(found, submission)
             case _:
                 await self._make_findable(attempt, found, found_ns)
@@ -190,12 +190,7 @@ class Collector:
         """Make sure that the reference counts, before the batch is acknowledged. ``manifest_ns`` is when the manifest
         was written, by the store's clock; None if it was created just now.
         """
-        try:
-            key = by_time(manifest).key
-        except (ValueError, OverflowError) as error:  # another writer's manifest may hold any number for its time
-            _log.error("%s: cannot be found by time: its time of acceptance is invalid (%s)", manifest.key, error)
-            return
-        own = key == attempt.reference.key
+        own = by_time(manifest).key == attempt.reference.key
         if own and isinstance(attempt.referred, Written) and self._took_ns(attempt) <= SLOW_NS:
             return
         try:
@@ -224,7 +219,7 @@ class Collector:
                 collector_id=self.options.collector_id,
             )
             await write(self.store, of_conflict(record))
-        except HoldfastError as error:  # the verdict stands whether or not it can be recorded now
+        except HoldfastError as error:  # it is a conflict whether or not it can be recorded now
             _log.warning("conflict over %s: not recorded completely: %s", submission.identity, error)
         return IdentityConflict(accepted, record)
 
@@ -234,14 +229,15 @@ class Collector:
         return Accepted(manifest, duplicate=False)
 
     def _draft(self, submission: Submission) -> AcceptedManifest:
-        accepted_at = submission.accepted_at_unix_ns
-        if accepted_at is None:
-            accepted_at = self._ambient.clock.wall_ns()
+        authority_id, write_id = self.authority.authority_id, self._ambient.ids.write_id()
+        if submission.accepted is not None:
+            return replace(submission.accepted, authority_id=authority_id, write_id=write_id)
+        accepted_at = self._ambient.clock.wall_ns()
         return submission.manifest(
             accepted_at_unix_ns=accepted_at,
             collector_id=self.options.collector_id,
-            authority_id=self.authority.authority_id,
-            write_id=self._ambient.ids.write_id(),
+            authority_id=authority_id,
+            write_id=write_id,
             time_limits=self.options.record_times.limits(accepted_at),
         )
 
@@ -258,10 +254,10 @@ async def find_accepted(store: Store, identity: BatchIdentity) -> AcceptedManife
 
 
 class Guarded:
-    """Refuses who is in quarantine, and answers a conflict with its resolution.
+    """Refuses batches of held agents, and adds the resolution to the answer for a conflict.
 
-    Costs nothing on the path of a batch that is accepted; a conflict costs one GET more. That is not waited for long: a
-    collector with a spool has its verdict from the disk, and gives it while the store is away."""
+    A batch that is accepted costs nothing more, a conflict one GET, with a short timeout: a collector with a spool
+    answers also while the store does not."""
 
     def __init__(self, inner: Acceptor, holds: Holds, resolutions: Resolutions) -> None:
         self._inner = inner
@@ -277,7 +273,7 @@ class Guarded:
             async with asyncio.timeout(RESOLUTION_S):
                 decisions = await self._resolutions.of(submission.identity, submission.frame_sha256)
         except (HoldfastError, TimeoutError) as error:
-            # The verdict stands; the resolution is answered to the next offer.
+            # The resolution is answered when the batch is sent again.
             _log.warning("conflict over %s: its resolution could not be read: %r", submission.identity, error)
             return answer
         return replace(answer, resolution=decisions[-1].resolution.value) if decisions else answer

@@ -1,34 +1,34 @@
-"""Conflicts of identity: on record, what operators decide about them, and agents that collectors refuse.
+"""Identity conflicts: their records, the decisions of operators, and the agents that collectors refuse.
 
-Two frames claimed one identity, and one of them was accepted. The **record** of that is created once per identity and
-submitted hash, so its time is that of the first sight, also when another collector sees the conflict again. The
+Two frames have one identity, and one of them was accepted. The **record** of the conflict is created once per identity
+and submitted hash, so it has the time of the first submission, also when another collector sees the conflict again. The
 submitted bytes are in the store before the record that names them.
 
-A **decision** says who, when and why, in one register per conflict beside its record. *Existing is authoritative*: the
-accepted batch stands, the other may be dropped by the agent that parked it; that is final, and garbage collection
-removes the record and then the bytes. *Quarantine identity*: the agent and boot are held until an operator has looked
-into it; the other decision may follow.
+A **decision** has an author, a time and a reason. The decisions of a conflict are in one register beside its record.
+*Existing is authoritative*: the accepted batch counts, and the agent may drop the other. That is final, and garbage
+collection removes the record and then the bytes. *Quarantine identity*: agent and boot are held until an operator has
+investigated; the other decision may follow.
 
-A **hold** makes every collector refuse an agent and boot, by name, until it is lifted. ``meta/ingest-holds.json`` is
-one register with every hold, lifted ones too. Collectors read it every ``ingest.holds_refresh_ms``, with a condition,
-so a hold takes effect within that time everywhere and costs no request on the path of a batch. What arrives before is
-accepted as ever; a hold stops an agent, it does not undo.
+A **hold** makes every collector refuse an agent and boot until it is lifted. One register, ``meta/ingest-holds.json``,
+has all holds, lifted ones too. Collectors read it every ``ingest.holds_refresh_ms``, with a condition, so a hold takes
+effect within that time everywhere and costs no request on the path of a batch. Batches that arrive before are accepted.
 """
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
+from typing import Generic, TypeVar
 
 from holdfast.base import codec
 from holdfast.base.clock import iso
 from holdfast.base.codec import Document
 from holdfast.base.errors import Corrupt, Denied, HoldfastError, Incompatible, Invalid, NotFound, Refused, Unavailable
 from holdfast.base.ids import Ambient
+from holdfast.base.record import Record
 from holdfast.base.telemetry import logger
-from holdfast.objects.register import UNCHANGED, Plain, Register, Unchanged
-from holdfast.objects.store import CREATE, Lost, NotModified, Object, Store, Version
+from holdfast.objects.register import UNCHANGED, Register, Shape, Unchanged
+from holdfast.objects.store import CREATE, Lost, NotModified, Store, Version
 from holdfast.telemetry.accept import layout
 from holdfast.telemetry.accept.manifest import AcceptedManifest, ConflictManifest
 from holdfast.telemetry.identity import BatchIdentity
@@ -40,6 +40,27 @@ SHORTEST = 6
 """Characters of a hash by which people name a conflict."""
 
 _log = logger("ingest")
+
+R = TypeVar("R", bound=Record)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows(Shape[tuple[R, ...]], Generic[R]):
+    """A register whose value is a list of records."""
+
+    format_name: str
+    kind: type[R]
+
+    def read(self, document: Document, key: str) -> tuple[R, ...]:
+        codec.expect(document, format_name=self.format_name, newest=1, key=key)
+        rows = document.get("value")
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise Corrupt(f"{key}: field value is {rows!r:.80}, not a list of objects")
+        return tuple(self.kind.parse(row, key=key) for row in rows)
+
+    def write(self, value: tuple[R, ...], previous: Document | None) -> Document:
+        rows = [row.document() for row in value]
+        return {**(previous or {}), "format": self.format_name, "version": 1, "value": rows}
 
 
 async def record_conflict(
@@ -62,7 +83,7 @@ async def record_conflict(
         return ours
     found = outcome.current or await store.find(ours.key)
     if found is None:
-        raise Unavailable(f"{ours.key}: was there and is gone: it was resolved for good, and removed")
+        raise Unavailable(f"{ours.key}: was removed meanwhile, because the conflict was resolved")
     return ConflictManifest.read(found)
 
 
@@ -72,14 +93,14 @@ async def find_conflict(store: Store, identity: BatchIdentity, submitted_sha256:
 
 
 async def conflicts_of(store: Store, identity: BatchIdentity) -> list[ConflictManifest]:
-    """Every conflict over this identity. ``Corrupt`` or ``Incompatible`` if one cannot be read."""
+    """All conflicts over this identity. ``Corrupt`` or ``Incompatible`` if one cannot be read."""
     keys = [key async for key in store.keys(layout.conflict_folder(identity))]
     return [ConflictManifest.read(await store.get(key)) for key in keys]
 
 
 @dataclass(frozen=True, slots=True)
 class UnreadableConflict:
-    """A record of a conflict that cannot be read; its key still names the identity and the hash."""
+    """A conflict record that cannot be read. Its key has the identity and the hash."""
 
     key: str
     identity: BatchIdentity
@@ -103,7 +124,7 @@ class UnreadableConflict:
 async def conflicts(
     store: Store, *, agent_id: str | None = None
 ) -> AsyncIterator[ConflictManifest | UnreadableConflict]:
-    """Every conflict on record, of one agent or of all. One that cannot be read hides no other."""
+    """All recorded conflicts, of one agent or of all agents."""
     prefix = layout.CONFLICTS if agent_id is None else f"{layout.CONFLICTS}agent={agent_id.encode().hex()}/"
     async for key in store.keys(prefix):
         identity = layout.identity_in(key)
@@ -120,18 +141,19 @@ class Resolution(StrEnum):
     QUARANTINE_IDENTITY = "quarantine_identity"
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+@dataclass(frozen=True)
+class Decision(Record):
+    WHAT = "a decision about a conflict"
+
     resolution: Resolution
     by: str
     at: str
     why: str
 
-    def document(self) -> dict[str, str]:
-        return {"resolution": self.resolution.value, "by": self.by, "at": self.at, "why": self.why}
-
 
 class Resolutions:
+    """The decisions about conflicts."""
+
     def __init__(self, store: Store, ambient: Ambient) -> None:
         self._store = store
         self._ambient = ambient
@@ -139,73 +161,59 @@ class Resolutions:
     async def of(self, identity: BatchIdentity, submitted_sha256: str) -> tuple[Decision, ...]:
         """All decisions about a conflict, the latest last."""
         found = await self._register(identity, submitted_sha256).read()
-        return () if found is None else _decisions(found.value)
+        return () if found is None else found.value
 
     async def decide(
         self, identity: BatchIdentity, submitted_sha256: str, resolution: Resolution, *, by: str, why: str
     ) -> tuple[Decision, ...]:
-        """Put a decision on record. The same one again changes nothing; after the final one there is no other."""
-        for what, text in (("by whom", by), ("why", why)):
-            if not text.strip():
-                raise Invalid(f"a resolution says {what}", remedy="give --by and --why")
-        decision = Decision(resolution, by, iso(self._ambient.clock.wall_ns()), why)
+        """Record a decision, and hold agent and boot if that is decided. Returns all decisions. Repeating the latest
+        decision changes nothing; ``Refused`` after the final one."""
+        _check("a resolution", by, why)
+        ours = Decision(resolution, by, iso(self._ambient.clock.wall_ns()), why)
 
-        def change(current: object) -> list[dict[str, str]] | Unchanged:
-            before = [] if current is None else [each.document() for each in _decisions(current)]
-            if before and before[-1]["resolution"] == resolution.value:
+        def change(current: tuple[Decision, ...] | None) -> tuple[Decision, ...] | Unchanged:
+            before = current or ()
+            if before and before[-1].resolution is resolution:
                 return UNCHANGED
-            if before and before[-1]["resolution"] == Resolution.EXISTING_IS_AUTHORITATIVE:
+            if is_final(before):
                 raise Refused(
-                    f"the conflict over {identity} was resolved by {before[-1]['by']} at {before[-1]['at']}: what was"
-                    " accepted is authoritative",
+                    f"the conflict over {identity} was resolved by {before[-1].by} at {before[-1].at}: the accepted"
+                    " batch is authoritative",
                     remedy="that is final: the agent may have dropped its batch since",
                 )
-            return [*before, decision.document()]
+            return (*before, ours)
 
         register = self._register(identity, submitted_sha256)
-        return _decisions((await register.edit(f"decide {self._ambient.ids.attempt()}", change)).value)
+        decisions = (await register.edit(f"decide {self._ambient.ids.attempt()}", change)).value
+        # After the decision: if this process dies in between, a decision without its hold does less harm than a hold
+        # without a recorded reason.
+        if resolution is Resolution.QUARANTINE_IDENTITY:
+            await Holds(self._store, self._ambient).hold(identity.agent_id, identity.boot_id, by=by, why=why)
+        return decisions
 
     async def may_go(self, identity: BatchIdentity, submitted_sha256: str) -> bool:
-        """Whether the bytes that lost a conflict are needed no more (for ``orphans``)."""
+        """Whether the bytes that lost a conflict may be deleted."""
         return is_final(await self.of(identity, submitted_sha256))
 
-    def _register(self, identity: BatchIdentity, submitted_sha256: str) -> "Register[object]":
-        return Register(
-            self._store, layout.resolution_key(identity, submitted_sha256), Plain(RESOLUTION_FORMAT), self._ambient
-        )
+    def _register(self, identity: BatchIdentity, submitted_sha256: str) -> Register[tuple[Decision, ...]]:
+        key = layout.resolution_key(identity, submitted_sha256)
+        return Register(self._store, key, _Rows(RESOLUTION_FORMAT, Decision), self._ambient)
 
 
 def is_final(decisions: tuple[Decision, ...]) -> bool:
     return bool(decisions) and decisions[-1].resolution is Resolution.EXISTING_IS_AUTHORITATIVE
 
 
-def _decisions(value: object) -> tuple[Decision, ...]:
-    if not isinstance(value, list):
-        raise Corrupt(f"{type(value).__name__} is no list of decisions about a conflict")
-    try:
-        return tuple(
-            Decision(Resolution(row["resolution"]), *(str(row[name]) for name in ("by", "at", "why"))) for row in value
-        )
-    except codec.MALFORMED as error:
-        raise Corrupt(f"a decision about a conflict cannot be read ({error!r})") from error
-
-
 async def find_by_hash(store: Store, prefix: str) -> ConflictManifest:
-    """The conflict whose submitted hash begins like this. Reads names, and then one record."""
-    keys = [key async for key in keys_by_hash(store, prefix)]
+    """The conflict whose submitted hash begins with ``prefix``. Reads names, and then one record."""
+    if len(prefix) < SHORTEST:
+        raise Invalid(f"{prefix!r} is too short to name a conflict", remedy=f"give {SHORTEST} characters or more")
+    keys = [key async for key in store.keys(layout.CONFLICTS) if key.rpartition("/")[2].startswith(prefix.lower())]
     if not keys:
-        raise NotFound(f"no conflict on record has submitted bytes {prefix}", remedy="see `holdfast conflicts list`")
+        raise NotFound(f"no recorded conflict has submitted bytes {prefix}", remedy="see `holdfast conflicts list`")
     if len(keys) > 1:
         raise Invalid(f"{len(keys)} conflicts begin with {prefix}", remedy="give more of the hash")
     return ConflictManifest.read(await store.get(keys[0]))
-
-
-async def keys_by_hash(store: Store, prefix: str) -> AsyncIterator[str]:
-    if len(prefix) < SHORTEST:
-        raise Invalid(f"{prefix!r} is too short to name a conflict", remedy=f"give {SHORTEST} characters or more")
-    async for key in store.keys(layout.CONFLICTS):
-        if key.rpartition("/")[2].startswith(prefix.lower()):
-            yield key
 
 
 class IdentityQuarantined(Denied):
@@ -214,8 +222,10 @@ class IdentityQuarantined(Denied):
     reason = REASON
 
 
-@dataclass(frozen=True, slots=True)
-class Hold:
+@dataclass(frozen=True)
+class Hold(Record):
+    WHAT = "a hold"
+
     agent_id: str
     boot_id: str
     by: str
@@ -229,21 +239,22 @@ class Hold:
     def active(self) -> bool:
         return self.lifted_at is None
 
-    def document(self) -> Document:
-        return {name: getattr(self, name) for name in self.__slots__}
+
+_HOLDS = _Rows(HOLDS_FORMAT, Hold)
 
 
 class Holds:
-    """The holds that a collector knows, and how operators change them."""
+    """The holds that a collector has read, and how operators change them."""
 
     def __init__(self, store: Store, ambient: Ambient) -> None:
         self._store = store
         self._ambient = ambient
+        self._register = Register(store, layout.HOLDS, _HOLDS, ambient)
         self._active: dict[tuple[str, str], Hold] = {}
         self._version: Version | None = None
 
     def covers(self, identity: BatchIdentity) -> bool:
-        """For ``orphans``: nothing of a held agent and boot is adopted."""
+        """For ``orphans``: no batch of a held agent and boot is adopted."""
         return (identity.agent_id, identity.boot_id) in self._active
 
     def check(self, identity: BatchIdentity) -> None:
@@ -255,14 +266,15 @@ class Holds:
             )
 
     async def refresh(self) -> None:
-        found = await self._store.find(layout.HOLDS) if self._version is None else await self._again(self._version)
-        if found is None or isinstance(found, NotModified):
+        """Read the register if it has changed. One that cannot be read lifts no hold."""
+        if self._version is None:
+            found = await self._store.find(layout.HOLDS)
+        else:
+            changed = await self._store.get_unless(layout.HOLDS, self._version)
+            found = None if isinstance(changed, NotModified) else changed
+        if found is None:
             return
-        document = codec.decode(found.body, key=layout.HOLDS)
-        codec.expect(document, format_name=HOLDS_FORMAT, newest=1, key=layout.HOLDS)
-        if document.get("value") is None:
-            raise Corrupt(f"{layout.HOLDS}: holds nothing")  # an unreadable register must not lift a hold
-        holds = _holds(document["value"])
+        holds = _HOLDS.read(codec.decode(found.body, key=layout.HOLDS), layout.HOLDS)
         self._active = {(each.agent_id, each.boot_id): each for each in holds if each.active}
         self._version = found.version
 
@@ -276,78 +288,45 @@ class Holds:
                 _log.warning("holds could not be read: %s", error)
 
     async def all(self) -> tuple[Hold, ...]:
-        found = await self._register().read()
-        return () if found is None else _holds(found.value)
+        found = await self._register.read()
+        return () if found is None else found.value
 
     async def hold(self, agent_id: str, boot_id: str, *, by: str, why: str) -> Hold:
-        """Add a hold; returns the current one, which is kept if it exists."""
-        _check(by, why)
+        """Add a hold. Returns the active one, which is kept if it exists."""
+        _check("a hold", by, why)
         ours = Hold(agent_id, boot_id, by, iso(self._ambient.clock.wall_ns()), why)
 
-        def change(current: object) -> list[Document] | Unchanged:
-            holds = _holds(current)
-            return (
-                UNCHANGED
-                if _active(holds, agent_id, boot_id)
-                else [*(each.document() for each in holds), ours.document()]
-            )
+        def change(current: tuple[Hold, ...] | None) -> tuple[Hold, ...] | Unchanged:
+            holds = current or ()
+            return UNCHANGED if _active(holds, agent_id, boot_id) else (*holds, ours)
 
-        edited = await self._register().edit(f"hold {self._ambient.ids.attempt()}", change)
-        standing = _active(_holds(edited.value), agent_id, boot_id)
-        return standing or ours
+        edited = await self._register.edit(f"hold {self._ambient.ids.attempt()}", change)
+        return _active(edited.value, agent_id, boot_id) or ours
 
     async def lift(self, agent_id: str, boot_id: str, *, by: str, why: str) -> Hold:
-        _check(by, why)
+        """End a hold. ``NotFound`` if there is none."""
+        _check("a hold", by, why)
         now = iso(self._ambient.clock.wall_ns())
 
-        def change(current: object) -> list[Document]:
-            holds = _holds(current)
-            standing = _active(holds, agent_id, boot_id)
-            if standing is None:
+        def change(current: tuple[Hold, ...] | None) -> tuple[Hold, ...]:
+            holds = current or ()
+            active = _active(holds, agent_id, boot_id)
+            if active is None:
                 raise NotFound(
                     f"agent {agent_id}, boot {boot_id} is not in quarantine", remedy="see `holdfast conflicts holds`"
                 )
-            return [
-                {
-                    **each.document(),
-                    **({"lifted_by": by, "lifted_at": now, "lifted_why": why} if each is standing else {}),
-                }
-                for each in holds
-            ]
+            lifted = replace(active, lifted_by=by, lifted_at=now, lifted_why=why)
+            return tuple(lifted if each is active else each for each in holds)
 
-        edited = await self._register().edit(f"lift {self._ambient.ids.attempt()}", change)
-        return next(
-            each for each in reversed(_holds(edited.value)) if (each.agent_id, each.boot_id) == (agent_id, boot_id)
-        )
-
-    async def _again(self, version: Version) -> Object | NotModified:
-        return await self._store.get_unless(layout.HOLDS, version)
-
-    def _register(self) -> "Register[object]":
-        return Register(self._store, layout.HOLDS, Plain(HOLDS_FORMAT), self._ambient)
-
-
-def _holds(value: object) -> tuple[Hold, ...]:
-    if value is None:
-        return ()
-    if not isinstance(value, list):
-        raise Corrupt(f"{layout.HOLDS}: {type(value).__name__} is no list of holds")
-    return tuple(map(_hold, value))
-
-
-def _hold(row: object) -> Hold:
-    given: dict[str, Any] = {name: row.get(name) for name in Hold.__slots__} if isinstance(row, dict) else {}
-    said = all(isinstance(given.get(name), str) for name in ("agent_id", "boot_id", "by", "at", "why"))
-    if not said or not all(isinstance(each, str | None) for each in given.values()):
-        raise Corrupt(f"{layout.HOLDS}: {row!r:.200} is no hold")
-    return Hold(**given)
+        edited = await self._register.edit(f"lift {self._ambient.ids.attempt()}", change)
+        return next(each for each in reversed(edited.value) if (each.agent_id, each.boot_id) == (agent_id, boot_id))
 
 
 def _active(holds: tuple[Hold, ...], agent_id: str, boot_id: str) -> Hold | None:
     return next((each for each in holds if each.active and (each.agent_id, each.boot_id) == (agent_id, boot_id)), None)
 
 
-def _check(by: str, why: str) -> None:
-    for what, text in (("by whom", by), ("why", why)):
+def _check(what: str, by: str, why: str) -> None:
+    for name, text in (("by whom", by), ("why", why)):
         if not text.strip():
-            raise Invalid(f"a hold says {what}", remedy="give --by and --why")
+            raise Invalid(f"{what} says {name}", remedy="give --by and --why")

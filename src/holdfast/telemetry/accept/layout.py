@@ -1,12 +1,12 @@
-"""Where everything of ingest lies. Pure: from identities, hashes and times to keys, and back where keys are listed.
+"""Keys of ingest: from identities, hashes and times to keys, and back for keys that are listed.
 
     meta/authority.json                                   who may accept here; see ``authority``
-    meta/ingest-holds.json                                agents and boots in quarantine; see ``holds``
-    meta/pipeline/reconcile.json                          how far the reconciler has come; read here, see ``reconciled``
+    meta/ingest-holds.json                                agents and boots in quarantine; see ``conflicts``
+    meta/pipeline/reconcile.json                          the position of the reconciler
     raw-blobs/v1/sha256/{hh}/{hh}/{sha256}.lmbatch        the bytes of a frame, immutable, named by their hash
     accepted/v1/agent={hex}/boot={hex}/{start}-{end}.json the acceptance of an identity: created once, never deleted
     quarantine/v1/identity-conflict/agent={hex}/boot={hex}/{start}-{end}/{sha256}.json    other bytes, same identity
-    quarantine/v1/resolutions/agent={hex}/boot={hex}/{start}-{end}/{sha256}.json          what was decided about it
+    quarantine/v1/resolutions/agent={hex}/boot={hex}/{start}-{end}/{sha256}.json          decisions about it
     expired/v1/agent={hex}/boot={hex}/{start}-{end}.json  its bytes were expired; see ``expired``
     raw-blobs-by-time/v1/date={day}/hour={hour}/sha256={sha256}.json                      derived
     accepted-by-time/v1/date={day}/hour={hour}/{manifest_id}.json    written before the manifest; see ``references``
@@ -54,7 +54,7 @@ def boot_path(agent_id: str, boot_id: str) -> str:
 
 
 def identity_in(key: str) -> BatchIdentity | None:
-    """The identity that a key names; None if it names none."""
+    """The identity in a key; None if there is none."""
     found = _IDENTITY.search(key)
     if found is None:
         return None
@@ -70,7 +70,7 @@ def blob_key(sha256: str) -> str:
 
 
 def blob_hash(key: str) -> str | None:
-    """The hash in the key of a raw blob; None if the key is no blob's."""
+    """The hash in the key of a raw blob; None for another key."""
     found = _BLOB.fullmatch(key)
     if found is None or not found[3].startswith(found[1] + found[2]):
         return None
@@ -138,7 +138,7 @@ def check_hash(sha256: str) -> str:
 
 
 def immutable(key: str) -> bool:
-    """Whether the bytes under this key never change once they are there: fit for a cache."""
+    """Whether the bytes under this key never change, so that they may be cached."""
     return key.startswith(BLOBS)
 
 

@@ -1,21 +1,23 @@
-"""The two records that collectors leave: a batch was accepted, or it conflicts with one that was.
+"""The two records that collectors write: a batch was accepted, or it conflicts with a batch that was.
 
-Schemas and field names are the specification's. What is ours besides (``write_id``, ``authority_id``, ``records``) a
-plain reader passes over, and a manifest by a plain writer is read without them. Both are written once and never
-changed. ``write_id`` makes every attempt's bytes its own, so that a collector recognises the manifest that it wrote
-even if the answer to its write was lost (correction 1).
+Schemas and field names are the specification's. Fields of ours (``write_id``, ``authority_id``, ``records``) are extra:
+a plain reader ignores them, and a manifest by a plain writer is read without them. Both records are written once and
+never changed. ``write_id`` makes the bytes of every attempt different, so that a collector recognises the manifest that
+it wrote even if the response to its write was lost (correction 1).
 
-Errors: ``Corrupt`` for a manifest that cannot be read or stands under another batch's key; ``Incompatible`` for a
-schema that this client does not know.
+Errors: ``Corrupt`` for a manifest that cannot be read or is stored under the key of another batch; ``Incompatible`` for
+a schema that this client does not know.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, TypeVar
+
+from pydantic import Field, StringConstraints, TypeAdapter, ValidationError
 
 from holdfast.base import codec
 from holdfast.base.codec import Document
-from holdfast.base.errors import Corrupt, Incompatible, Invalid
+from holdfast.base.errors import Corrupt, Invalid
 from holdfast.objects.store import Object
 from holdfast.telemetry.accept import layout
 from holdfast.telemetry.accept.record_times import TimeLimits
@@ -23,6 +25,53 @@ from holdfast.telemetry.identity import BatchIdentity
 
 ACCEPTED_SCHEMA = "lightmetrics.accepted_batch.v1"
 CONFLICT_SCHEMA = "lightmetrics.identity_conflict.v1"
+
+_Number = Annotated[int, Field(strict=True, ge=0, lt=1 << 63)]
+_Time = Annotated[int, Field(strict=True, ge=0, lt=1 << 62)]
+"""Nanoseconds since 1970, before 2116."""
+_Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+
+
+@dataclass(frozen=True)
+class _Identity:
+    agent_id: str
+    boot_id: str
+    seq_start: _Number
+    seq_end: _Number
+
+
+@dataclass(frozen=True)
+class _Accepted(_Identity):
+    frame_sha256: _Sha256
+    frame_bytes: _Number
+    raw_blob_key: str
+    accepted_at_unix_ns: _Time
+    collector_id: str
+    wire_version: _Number
+    frame_version: _Number
+    records: dict[str, int] = field(default_factory=dict)
+    authority_id: str | None = None
+    write_id: str | None = None
+    records_from_unix_ns: int | None = None
+    records_until_unix_ns: int | None = None
+
+
+@dataclass(frozen=True)
+class _Conflict(_Identity):
+    accepted_manifest_key: str
+    accepted_raw_blob_key: str
+    accepted_frame_sha256: str
+    submitted_raw_blob_key: str
+    submitted_frame_sha256: _Sha256
+    observed_at_unix_ns: _Number
+    collector_id: str
+    write_id: str | None = None
+
+
+F = TypeVar("F", bound=_Identity)
+
+_ACCEPTED = TypeAdapter(_Accepted)
+_CONFLICT = TypeAdapter(_Conflict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,28 +130,31 @@ class AcceptedManifest:
         return cls.of(codec.decode(found.body, key=found.key), found.key)
 
     @classmethod
-    def of(cls, fields: Document, key: str) -> "AcceptedManifest":
-        """The manifest that stands under this key, from its document, wherever that was found."""
-        document = _Reader(fields, key, ACCEPTED_SCHEMA)
+    def of(cls, document: Document, key: str) -> "AcceptedManifest":
+        """The manifest that is stored under this key, from its document."""
+        fields = _fields(_ACCEPTED, document, ACCEPTED_SCHEMA, key)
+        identity = _identity(fields, key)
+        _check_key(key, layout.accepted_key(identity), identity)
+        until = fields.records_until_unix_ns
         return cls(
-            identity=document.identity(layout.accepted_key),
-            frame_sha256=document.text("frame_sha256"),
-            frame_bytes=document.number("frame_bytes"),
-            raw_blob_key=document.text("raw_blob_key"),
-            accepted_at_unix_ns=document.number("accepted_at_unix_ns"),
-            collector_id=document.text("collector_id"),
-            wire_version=document.number("wire_version"),
-            frame_version=document.number("frame_version"),
-            records=document.counts("records"),
-            authority_id=document.maybe_text("authority_id"),
-            write_id=document.maybe_text("write_id"),
-            time_limits=document.time_limits(),
+            identity=identity,
+            frame_sha256=fields.frame_sha256,
+            frame_bytes=fields.frame_bytes,
+            raw_blob_key=fields.raw_blob_key,
+            accepted_at_unix_ns=fields.accepted_at_unix_ns,
+            collector_id=fields.collector_id,
+            wire_version=fields.wire_version,
+            frame_version=fields.frame_version,
+            records=fields.records,
+            authority_id=fields.authority_id,
+            write_id=fields.write_id,
+            time_limits=None if until is None else TimeLimits(fields.records_from_unix_ns, until),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class ConflictManifest:
-    """Two different frames claim one identity. The accepted one stands; the other is kept for an operator to see."""
+    """Two different frames have one identity. The accepted one counts; the other is kept for an operator to see."""
 
     identity: BatchIdentity
     accepted_manifest_key: str
@@ -119,37 +171,20 @@ class ConflictManifest:
         return layout.conflict_key(self.identity, self.submitted_frame_sha256)
 
     def document(self) -> Document:
-        return {
-            "schema": CONFLICT_SCHEMA,
-            **_identity_fields(self.identity),
-            "accepted_manifest_key": self.accepted_manifest_key,
-            "accepted_raw_blob_key": self.accepted_raw_blob_key,
-            "accepted_frame_sha256": self.accepted_frame_sha256,
-            "submitted_raw_blob_key": self.submitted_raw_blob_key,
-            "submitted_frame_sha256": self.submitted_frame_sha256,
-            "observed_at_unix_ns": self.observed_at_unix_ns,
-            "collector_id": self.collector_id,
-            **({"write_id": self.write_id} if self.write_id else {}),
-        }
+        fields = {name: getattr(self, name) for name in self.__slots__ if name not in ("identity", "write_id")}
+        ours = {"write_id": self.write_id} if self.write_id else {}
+        return {"schema": CONFLICT_SCHEMA, **_identity_fields(self.identity), **fields, **ours}
 
     def encode(self) -> bytes:
         return codec.encode(self.document())
 
     @classmethod
     def read(cls, found: Object) -> "ConflictManifest":
-        document = _Reader(codec.decode(found.body, key=found.key), found.key, CONFLICT_SCHEMA)
-        submitted = document.text("submitted_frame_sha256")
-        return cls(
-            identity=document.identity(lambda identity: layout.conflict_key(identity, submitted)),
-            accepted_manifest_key=document.text("accepted_manifest_key"),
-            accepted_raw_blob_key=document.text("accepted_raw_blob_key"),
-            accepted_frame_sha256=document.text("accepted_frame_sha256"),
-            submitted_raw_blob_key=document.text("submitted_raw_blob_key"),
-            submitted_frame_sha256=submitted,
-            observed_at_unix_ns=document.number("observed_at_unix_ns"),
-            collector_id=document.text("collector_id"),
-            write_id=document.maybe_text("write_id"),
-        )
+        document = codec.decode(found.body, key=found.key)
+        fields = _fields(_CONFLICT, document, CONFLICT_SCHEMA, found.key)
+        identity = _identity(fields, found.key)
+        _check_key(found.key, layout.conflict_key(identity, fields.submitted_frame_sha256), identity)
+        return cls(identity, **{name: getattr(fields, name) for name in cls.__slots__ if name != "identity"})
 
 
 def _identity_fields(identity: BatchIdentity) -> Document:
@@ -161,53 +196,23 @@ def _identity_fields(identity: BatchIdentity) -> Document:
     }
 
 
-class _Reader:
-    """Typed access to one manifest's fields."""
+def _fields(adapter: TypeAdapter[F], document: Document, schema: str, key: str) -> F:
+    codec.check_schema(document, schema, key=key)
+    try:
+        return adapter.validate_python(document)
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        where, value = ".".join(map(str, problem["loc"])), problem["input"]
+        raise Corrupt(f"{key}: field {where}: {problem['msg']}, not {value!r:.80}") from error
 
-    def __init__(self, document: Document, key: str, schema: str) -> None:
-        self._key = key
-        self._document = document
-        if self._document.get("schema") != schema:
-            raise Incompatible(
-                f"{key}: schema {self._document.get('schema')!r} is not {schema!r}",
-                remedy="upgrade holdfast on this machine, or find out who wrote this object",
-            )
 
-    def identity(self, key_of: Any) -> BatchIdentity:
-        """The identity in the manifest; it must be the one that its key names."""
-        try:
-            identity = BatchIdentity(
-                self.text("agent_id"), self.text("boot_id"), self.number("seq_start"), self.number("seq_end")
-            )
-            expected = key_of(identity)
-        except Invalid as error:
-            raise Corrupt(f"{self._key}: {error}") from error
-        if expected != self._key:
-            raise Corrupt(f"{self._key}: the manifest in it is that of {identity}")
-        return identity
+def _identity(fields: _Identity, key: str) -> BatchIdentity:
+    try:
+        return BatchIdentity(fields.agent_id, fields.boot_id, fields.seq_start, fields.seq_end)
+    except Invalid as error:
+        raise Corrupt(f"{key}: {error}") from error
 
-    def text(self, name: str) -> str:
-        value = self._document.get(name)
-        if not isinstance(value, str):
-            raise Corrupt(f"{self._key}: field {name} is {value!r}, and should be text")
-        return value
 
-    def maybe_text(self, name: str) -> str | None:
-        value = self._document.get(name)
-        return value if isinstance(value, str) else None
-
-    def number(self, name: str) -> int:
-        value = self._document.get(name)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise Corrupt(f"{self._key}: field {name} is {value!r}, and should be a whole number")
-        return value
-
-    def time_limits(self) -> TimeLimits | None:
-        begin, end = self._document.get("records_from_unix_ns"), self._document.get("records_until_unix_ns")
-        if not isinstance(end, int) or not isinstance(begin, int | None):
-            return None
-        return TimeLimits(begin, end)
-
-    def counts(self, name: str) -> Mapping[str, int]:
-        value = self._document.get(name)
-        return value if isinstance(value, dict) else {}
+def _check_key(key: str, expected: str, identity: BatchIdentity) -> None:
+    if expected != key:
+        raise Corrupt(f"{key}: the manifest in it is that of {identity}")

@@ -1,17 +1,17 @@
 """Policy documents for AWS that protect accepted telemetry: one for the bucket, one for each role.
 
-The protocol is safe among collectors without any of them. The bucket's policy protects it against everyone else: an
-overwrite or a delete under ``accepted/v1/`` would let an identity be accepted twice, and under versioning a delete
-marker does too; a lifecycle rule or a broad delete under ``raw-blobs/v1/`` would leave manifests without their bytes.
+Collectors follow the protocol without them. The bucket's policy protects it against everyone else: an overwrite or a
+delete under ``accepted/v1/`` would let an identity be accepted twice, and so would a delete marker under versioning; a
+lifecycle rule or a broad delete under ``raw-blobs/v1/`` would leave manifests without their bytes.
 
-A Deny in the bucket's policy binds every principal, administrators too. What a role may do is in its own document. The
-roles are exercised in ``tests/integration/test_roles.py`` through a proxy that enforces these documents: each can do
-its work, and has no grant that its work does not use.
+A Deny in the bucket's policy binds every principal, administrators too. The permissions of each role are in a document
+of its own. ``tests/integration/test_roles.py`` runs each role through a proxy that enforces these documents: it can do
+its work, and uses every grant that it has.
 
-``PolicyCheck`` tries each rule on the live store, with the caller's credentials, on keys that are not those of
-manifests or blobs, so readers ignore them. Where the store refuses deletes, as it should, two small objects stay behind
-for good, always the same ones. What a store let us do that it should have refused is *not enforced*; what cannot be
-tried through this client is *not tried*, and says how to look for it.
+``PolicyCheck`` tries each rule on the live store, with the caller's credentials, on keys that readers ignore. Where the
+store refuses deletes, as it should, two small objects remain, always the same ones. A rule is *not enforced* if the
+store allowed what it should have refused. A rule that this client cannot try is *not tried*; its detail says how to
+check it.
 """
 
 import re
@@ -34,12 +34,12 @@ ROLLUP, INDEX, MANIFESTS, BATCHES_BY_HOUR = "rollup/v1/", "index/v1/", "manifest
 PIPELINE = "meta/pipeline/"
 RUNS = ("runs/", "runs-index/v1/")
 """These and the prefixes below belong to packages that this one may not import, so they are repeated."""
-ASKED = (
+QUERIED = (
     *(layout.ACCEPTED, RAW_BLOBS, layout.CONFLICTS, layout.RESOLUTIONS, layout.EXPIRED),
     *(layout.ACCEPTED_BY_TIME, ROLLUP, INDEX, MANIFESTS, BATCHES_BY_HOUR),
     *(f"{PIPELINE}recent/", f"{PIPELINE}coverage/", layout.RECONCILED, layout.HOLDS, layout.AUTHORITY),
 )
-"""What questions about metrics, logs, conflicts and holds read."""
+"""Prefixes that questions about metrics, logs, conflicts and holds read."""
 REFERENCES = (*(layout.BLOBS_BY_TIME, layout.ACCEPTED_BY_TIME, layout.ACCEPTED_BY_BLOB, layout.CONFLICTS_BY_BLOB),)
 GARBAGE = (ROLLUP, INDEX, MANIFESTS, "snapshots/", "commits/", "meta/loads/", *RUNS, "events/", "claims/", "bus/")
 """Where garbage collection deletes, besides raw blobs and references."""
@@ -53,7 +53,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9/_.=+@,:~-]+")
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Where the authority is, and what its owner wants of it."""
+    """The bucket and prefix of an authority, and the options of its policies."""
 
     bucket: str
     prefix: str = ""
@@ -68,7 +68,7 @@ class Bucket:
 
     def __post_init__(self) -> None:
         if self.sse is not None and self.sse not in ENCRYPTIONS:
-            raise Invalid(f"{self.sse!r} is no encryption of S3", remedy=f"write {' or '.join(ENCRYPTIONS)}")
+            raise Invalid(f"{self.sse!r} is not an encryption of S3", remedy=f"write {' or '.join(ENCRYPTIONS)}")
         if self.lock_mode is not None and (self.lock_mode not in LOCK_MODES or self.lock_days < 1):
             raise Invalid(
                 f"Object Lock {self.lock_mode!r} for {self.lock_days} days is no retention",
@@ -94,7 +94,7 @@ class Bucket:
 
 
 def bucket_policy(bucket: Bucket) -> Policy:
-    """Binds everybody who reaches the bucket."""
+    """The policy that binds every principal."""
     accepted, blobs = bucket.arn(layout.ACCEPTED), bucket.arn(RAW_BLOBS)
     statements = [
         # Only what creates an object carries the condition: parts of an upload do not, and need not.
@@ -119,11 +119,11 @@ def bucket_policy(bucket: Bucket) -> Policy:
 
 
 def role_policies(bucket: Bucket) -> dict[str, Policy]:
-    """What each role may do, and nothing else."""
+    """The permissions of each role."""
     return {
         "collector": _role(
             bucket,
-            read=[FORMAT_KEY, *ASKED, CERTIFICATE_KEY, START_CHECK_PREFIX],
+            read=[FORMAT_KEY, *QUERIED, CERTIFICATE_KEY, START_CHECK_PREFIX],
             # The first collector creates the authority; the check at start writes and deletes a key of its own.
             write=[
                 *(layout.ACCEPTED, RAW_BLOBS, layout.CONFLICTS, layout.AUTHORITY, layout.PROBES, START_CHECK_PREFIX),
@@ -131,7 +131,7 @@ def role_policies(bucket: Bucket) -> dict[str, Policy]:
             ],
             delete=[START_CHECK_PREFIX],
         ),
-        "reader": _role(bucket, read=[FORMAT_KEY, *ASKED, PIPELINE, "runs/"], listed=["runs-index/v1/"]),
+        "reader": _role(bucket, read=[FORMAT_KEY, *QUERIED, PIPELINE, "runs/"], listed=["runs-index/v1/"]),
         "pipeline": _role(
             bucket,
             read=[EVERYTHING],  # an audit lists and compares the whole store
@@ -160,7 +160,7 @@ def role_policies(bucket: Bucket) -> dict[str, Policy]:
 
 
 def lifecycle(bucket: Bucket) -> Policy:
-    """The only rule there may be over these prefixes: nothing expires, unfinished uploads are given up."""
+    """The only lifecycle rule allowed for these prefixes: it aborts unfinished uploads and expires nothing."""
     return {
         "Rules": [
             {
@@ -190,7 +190,7 @@ def object_lock(bucket: Bucket) -> Policy | None:
 
 
 def documents(bucket: Bucket) -> dict[str, Policy]:
-    """All of it, by name."""
+    """All documents, by name."""
     found: dict[str, Policy | None] = {
         "bucket": bucket_policy(bucket),
         **role_policies(bucket),
@@ -214,7 +214,7 @@ def _role(
     delete: Sequence[str] = (),
     listed: Sequence[str] = (),
 ) -> Policy:
-    """What is read may be listed too; ``listed`` is what is only listed."""
+    """The prefixes in ``read`` may be listed too; those in ``listed`` may only be listed."""
     statements: list[Policy] = [
         _allow("List", ["s3:ListBucket"], [bucket.bucket_arn], _listing(bucket, [*read, *listed])),
         _allow("Read", ["s3:GetObject"], [bucket.arn(name) for name in read]),
@@ -292,7 +292,7 @@ UNTRIED = (
         NOT_TRIED,
         "compare with `aws s3api get-bucket-lifecycle-configuration`",
     ),
-    Checked("encryption as the deployment wants it", NOT_TRIED, "compare with `aws s3api get-bucket-encryption`"),
+    Checked("the required encryption", NOT_TRIED, "compare with `aws s3api get-bucket-encryption`"),
     Checked(
         "old versions are never deleted",
         NOT_TRIED,
@@ -303,7 +303,7 @@ UNTRIED = (
 
 class PolicyCheck:
     def __init__(self, store: Store, ambient: Ambient, *, role: str) -> None:
-        """``role`` is whose credentials these are: collector or gc."""
+        """``role``: the role of the caller's credentials, collector or gc."""
         self._store = store
         self._ambient = ambient
         self._role = role
@@ -387,5 +387,5 @@ class PolicyCheck:
         except Conflict as error:
             return Checked(rule, NOT_TRIED, str(error))
         except HoldfastError as error:
-            return Checked(rule, NOT_TRIED, f"the store did not say: {error}")
-        return Checked(rule, NOT_ENFORCED, "the store let it happen")
+            return Checked(rule, NOT_TRIED, f"the store did not respond: {error}")
+        return Checked(rule, NOT_ENFORCED, "the store allowed it")

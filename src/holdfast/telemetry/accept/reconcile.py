@@ -1,11 +1,11 @@
-"""The decisions of the reconciler. Pure: the pipeline reads and writes.
+"""The decisions of the reconciler, without I/O: the pipeline reads and writes.
 
 A **finding** is reported to the operator: bytes that are missing or wrong, foreign objects, clocks that are ahead,
 ranges that overlap. It does not stop the run.
 
-**Coverage** knows which sequence numbers of each (agent, boot) have been seen. It may say yes of a number that was not
-seen (many gaps become one stretch), never no of one that was. So a batch that it does not know overlaps no other, and
-one that it does know must be looked at closely.
+**Coverage** has the sequence numbers of each (agent, boot) that were seen, as ranges. Of many ranges the closest are
+joined, so it may contain numbers that were not seen, but it never lacks one that was. So a batch outside of the
+coverage overlaps no other, and one inside must be compared with its neighbours.
 """
 
 import hashlib
@@ -18,19 +18,19 @@ import numpy as np
 from holdfast.base.codec import MALFORMED, Document
 from holdfast.base.errors import Corrupt
 from holdfast.telemetry.accept import layout
-from holdfast.telemetry.accept.record_times import AHEAD_NS, HOUR_NS, TimeLimits, times_of
+from holdfast.telemetry.accept.record_times import AHEAD_NS, HOUR_NS, TimeLimits
 from holdfast.telemetry.frame import Batch
 from holdfast.telemetry.identity import BatchIdentity
 
 FUTURE_NS = AHEAD_NS + HOUR_NS
 """How far ahead of its acceptance a record that counts may be dated."""
 MOST_STRETCHES = 256
-"""Of numbers, per agent and boot; beyond them the smallest gaps are forgotten."""
+"""Ranges per agent and boot; beyond this number those with the smallest gaps are joined."""
 
 
 class Finding(StrEnum):
     MISSING_BLOB = "missing_blob"
-    """An accepted manifest names bytes that are not there."""
+    """An accepted manifest names bytes that do not exist."""
     CORRUPT_BLOB = "corrupt_blob"
     """The bytes exist, and are not those that were accepted."""
     UNREADABLE_FRAME = "unreadable_frame"
@@ -42,9 +42,9 @@ class Finding(StrEnum):
     FUTURE_CLOCK = "future_clock"
     """Records outside of the times that were allowed when they were accepted; they are in no hour."""
     NOT_COVERED = "not_covered"
-    """What is known of its agent's numbers cannot be read, so it is unknown whether it overlaps another batch."""
+    """The coverage of its agent cannot be read, so it is unknown whether it overlaps another batch."""
     CORRUPT_DERIVED = "corrupt_derived"
-    """Something that was derived for an hour cannot be read; the hour stays as it is."""
+    """An object that was derived for an hour cannot be read; the hour stays as it is."""
     TOO_LATE = "too_late"
     """A batch was found after an hour of its records was closed; these records are not counted."""
     OVERLAP = "overlap"
@@ -61,7 +61,7 @@ BROKEN = frozenset(
         Finding.NOT_COVERED,
     }
 )
-"""A batch with one of these is in no hour; it is looked at again in every run, until it can be read."""
+"""A batch with one of these is in no hour; every run tries again to read it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a batch has in one hour of sample time."""
+    """The records of a batch in one hour of sample time."""
 
     hour: int
     records: int
@@ -97,7 +97,7 @@ class Share:
 def shares(batch: Batch, limits: TimeLimits) -> tuple[list[Share], int]:
     """The hours in which the batch has records, in order, and how many records lie outside of the limits: those are in
     no hour."""
-    times = times_of(batch)
+    times = batch.times_ns
     inside = times < limits.until_ns
     if limits.from_ns is not None:
         inside &= times >= limits.from_ns
@@ -138,13 +138,13 @@ class _Source:
 
 
 class Coverage:
-    """Sequence numbers that are known, by (agent, boot)."""
+    """Sequence numbers that were seen, by (agent, boot)."""
 
     def __init__(self) -> None:
         self._sources: dict[str, _Source] = {}
 
     def add_all(self, identities: Iterable[BatchIdentity]) -> set[BatchIdentity]:
-        """Cover these batches; returns those with a number that was covered before."""
+        """Add these batches. Returns those with a number that was covered before."""
         ordered = sorted(set(identities))
         again: set[BatchIdentity] = set()
         for each in ordered:
@@ -154,7 +154,7 @@ class Coverage:
         return again
 
     def longest(self, identity: BatchIdentity) -> int:
-        """The most numbers that one batch of this agent and boot has had."""
+        """The greatest number of records in one batch of this agent and boot."""
         source = self._sources.get(layout.boot_path(identity.agent_id, identity.boot_id))
         return 0 if source is None else source.longest
 
@@ -178,19 +178,12 @@ class Coverage:
 
 
 def overlapping(identity: BatchIdentity, others: Iterable[BatchIdentity]) -> list[BatchIdentity]:
-    """Those of the others that share a number with this batch."""
-    return [
-        other
-        for other in others
-        if other != identity
-        and (other.agent_id, other.boot_id) == (identity.agent_id, identity.boot_id)
-        and other.seq_start <= identity.seq_end
-        and other.seq_end >= identity.seq_start
-    ]
+    """The other batches that share a number with this one."""
+    return [other for other in others if other != identity and identity.overlaps(other)]
 
 
 def neighbours_after(identity: BatchIdentity, longest: int) -> str:
-    """Where a listing of manifests must begin to find every batch that can overlap this one."""
+    """The key at which a listing of manifests begins that finds every batch that can overlap this one."""
     first = max(0, identity.seq_start - max(longest, 1))
     path = layout.boot_path(identity.agent_id, identity.boot_id)
     return f"{layout.ACCEPTED}{path}{first:020d}-"

@@ -28,7 +28,7 @@ class TimeLimits:
     """Times that records may have, in nanoseconds since 1970: whole hours, so that an hour is inside or outside."""
 
     from_ns: int | None
-    """None if they may be as old as they like."""
+    """None for no limit."""
     until_ns: int
     """Exclusive."""
 
@@ -43,7 +43,7 @@ class RecordTimes:
     """The settings of a collector."""
 
     max_age_ns: int | None = MAX_AGE_NS
-    """None for a collector that takes old data: a backfill."""
+    """None for a collector that loads old data (``ingest.backfill``)."""
     hours_per_batch: int = 168
 
     def limits(self, accepted_at_ns: int) -> TimeLimits:
@@ -51,8 +51,8 @@ class RecordTimes:
         return TimeLimits(oldest, _up(accepted_at_ns + AHEAD_NS))
 
     def check(self, batch: Batch, now_ns: int) -> None:
-        """``Invalid`` for a batch that is not to be accepted."""
-        times = times_of(batch)
+        """``Invalid`` for a batch that must not be accepted."""
+        times = batch.times_ns
         limits = self.limits(now_ns)
         oldest, newest = int(times.min()), int(times.max())
         if newest >= limits.until_ns:
@@ -75,13 +75,6 @@ class RecordTimes:
 
 
 BY_DEFAULT = RecordTimes()
-
-
-def times_of(batch: Batch) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
-    """The times of all records."""
-    return np.concatenate(
-        [batch.samples.time_ns, batch.histograms.samples.time_ns, batch.logs.time_ns, batch.alerts.time_ns]
-    )
 
 
 def _up(time_ns: int) -> int:

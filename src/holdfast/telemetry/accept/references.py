@@ -1,4 +1,4 @@
-"""References: what lets others find accepted batches by time, and who needs a blob. None of them decides anything.
+"""References: small objects by which accepted batches are found by time, and the users of a blob. They prove nothing.
 
 The **reference by time** is written before the manifest, beside the bytes, so every accepted batch can be found by time
 (``telemetry.discover``). It counts if it was written at most ``IN_TIME_NS`` before the manifest, by the store's own
@@ -50,10 +50,7 @@ def named_manifest(reference: Object) -> str:
     """The key of the manifest that a reference by time names. ``Corrupt`` if it names none, ``Incompatible`` for a
     schema that is not known here."""
     document = codec.decode(reference.body, key=reference.key)
-    if document.get("schema") != ACCEPTED_BY_TIME_SCHEMA:
-        raise Incompatible(
-            f"{reference.key}: schema {document.get('schema')!r} is not known here", remedy="upgrade holdfast"
-        )
+    codec.check_schema(document, ACCEPTED_BY_TIME_SCHEMA, key=reference.key)
     named = document.get("accepted_manifest_key")
     identity = layout.identity_in(named) if isinstance(named, str) else None
     if identity is None or named != layout.accepted_key(identity):
@@ -93,13 +90,13 @@ def _counts(reference: Object, manifest: AcceptedManifest, manifest_ns: int) -> 
 
 
 def of_accepted(manifest: AcceptedManifest) -> Iterator[Reference]:
-    """All that follows from an accepted manifest."""
+    """All references that follow from an accepted manifest."""
     yield by_time(manifest)
     yield from of_bytes(manifest)
 
 
 def of_bytes(manifest: AcceptedManifest) -> Iterator[Reference]:
-    """Who needs a blob, and where to look for it by time."""
+    """The references by which the users of a blob are found, and the blob by time."""
     yield Reference(
         layout.accepted_by_blob_key(manifest.frame_sha256, manifest.identity),
         codec.encode(
@@ -137,5 +134,5 @@ def of_conflict(manifest: ConflictManifest) -> Reference:
 
 
 async def write(store: Store, reference: Reference) -> None:
-    """An existing one is as good as a new one."""
+    """Does nothing if the reference exists."""
     await store.put(reference.key, reference.body, ADDRESSED)

@@ -7,6 +7,7 @@ counted, lines stay in their files, and alerts wait; the next batch that fits ha
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from holdfast.base.aio import blocking
@@ -16,7 +17,7 @@ from holdfast.base.errors import Unavailable
 from holdfast.base.ids import Ambient
 from holdfast.base.telemetry import logger
 from holdfast.telemetry.agent.host import HostMeter
-from holdfast.telemetry.agent.queue import CHANGES, Queue
+from holdfast.telemetry.agent.queue import Queue
 from holdfast.telemetry.agent.rules import Rules
 from holdfast.telemetry.agent.sender import BUSY, NO_ANSWER, Effect, Park, Release, Report
 from holdfast.telemetry.agent.shipper import Shipper, ShipperOptions, Transport
@@ -24,14 +25,14 @@ from holdfast.telemetry.agent.tail import Lines, Tailer
 from holdfast.telemetry.identity import BatchIdentity
 from holdfast.telemetry.records import Alert, Counter, Gauge, Log, Record, Severity, State
 
-LOGS = "logs"
+POSITION = "log "
+"""Prefix of the names under which the queue keeps positions in log files; the id of the file follows."""
 SOURCES = "log_sources"
 FIRING = "firing"
-REPORTED = "confessed"
-"""How many of the dropped records a record in the queue has reported. The key is part of the queue's format."""
+REPORTED = "drops_reported"
+"""How many of the dropped records a record in the queue has reported."""
 METRICS_DROPPED = "dropped_metrics"
 ALERTS_DROPPED = "dropped_alerts"
-DAMAGED = "damaged_bytes"
 MOST_ALERTS = 1_000
 """Alerts that wait for room in the queue; more are dropped and counted."""
 MOST_LINES = 4_000
@@ -59,10 +60,14 @@ class Agent:
         self._collectors = collectors
         self._notify = notify
         self._meter = HostMeter(folder, processes=section.processes) if section.host else None
-        self._tailer = Tailer(section.logs, queue.state.get(LOGS, {}), queue.state.get(SOURCES, ()))
-        self._rules = Rules(section.rules, queue.state.get(FIRING, {}))
+        state = queue.state
+        positions = {name.removeprefix(POSITION): state[name] for name in state if name.startswith(POSITION)}
+        self._tailer = Tailer(section.logs, positions, state.get(SOURCES, ()))
+        self._rules = Rules(section.rules, state.get(FIRING, {}))
         options = ShipperOptions(len(collectors), section.window, parked_retry_ms=section.parked_retry_ms)
         self.shipper = Shipper(queue, transport, ambient, options, self._on_effect)
+        self._dropped = {name: int(state.get(name, 0)) for name in (METRICS_DROPPED, ALERTS_DROPPED)}
+        """How many records were dropped for lack of room, ever."""
         self._samples: list[Record] = []
         self._alerts: list[Alert] = []
         self._short_since_ns: int | None = None
@@ -164,17 +169,12 @@ class Agent:
 
     async def _append(self, records: list[Record], lines: Lines) -> None:
         if not records and not lines.records:
-            self._tailer.commit(lines)  # the skipped rest of a long line; the next batch makes the position durable
+            self._tailer.commit(lines, durable=False)  # the rest of a long line was skipped; the next batch saves that
             return
-        note = {
-            CHANGES: {LOGS: self._tailer.changes(lines)},
-            SOURCES: self._tailer.begun,
-            FIRING: self._rules.state(),
-            REPORTED: self._dropped(),
-        }
-        await self.queue.append([*records, *lines.records], note)
-        self._tailer.commit(lines)
-        self._tailer.saved()
+        positions = {f"{POSITION}{name}": position for name, position in self._tailer.changes(lines).items()}
+        changes = {SOURCES: self._tailer.begun, FIRING: self._rules.state(), REPORTED: sum(self._dropped.values())}
+        await self.queue.append([*records, *lines.records], {**positions, **changes, **self._dropped})
+        self._tailer.commit(lines, durable=True)
         self._short_since_ns = None
         self.shipper.notify()
 
@@ -184,13 +184,14 @@ class Agent:
             self._notify(f"{error}; samples are dropped until there is room")
         kept = alerts[-MOST_ALERTS:]
         self._alerts = kept + self._alerts
-        self.queue.count(METRICS_DROPPED, len(samples))
-        self.queue.count(ALERTS_DROPPED, len(alerts) - len(kept))
-        await self.queue.save_cursor()
+        self._dropped[METRICS_DROPPED] += len(samples)
+        self._dropped[ALERTS_DROPPED] += len(alerts) - len(kept)
+        with suppress(Unavailable):  # the next batch saves it too
+            await self.queue.save(self._dropped)
 
     def _drop_report(self, now_ns: int) -> list[Record]:
         """A log record of how many records were dropped since the last such record."""
-        records = self._dropped() - int(self.queue.state.get(REPORTED, 0))
+        records = sum(self._dropped.values()) - int(self.queue.state.get(REPORTED, 0))
         if records <= 0:
             return []
         since = "" if self._short_since_ns is None else f" since {iso(self._short_since_ns)}"
@@ -198,21 +199,15 @@ class Agent:
         text = f"{records} {were} dropped{since}: the queue had no room"
         return [Log(text, now_ns, Severity.WARN, {"source": "lmagent", "dropped": str(records)})]
 
-    def _dropped(self) -> int:
-        totals = self.queue.totals
-        return totals.get(METRICS_DROPPED, 0) + totals.get(ALERTS_DROPPED, 0)
-
     async def _own(self, now_ns: int) -> list[Record]:
         """Metrics of the agent itself."""
-        queue, shipped = self.queue, self.shipper.shipped
-        totals = queue.totals
+        queue, shipped, dropped = self.queue, self.shipper.shipped, self._dropped
         return [
-            Gauge("lmagent_queue_bytes", queue.bytes, now_ns),
+            Gauge("lmagent_queue_bytes", await queue.used_bytes(), now_ns),
             Gauge("lmagent_queue_records", queue.waiting_records, now_ns),
-            Gauge("lmagent_parked_batches", await queue.look_at_parked(), now_ns),
-            Counter("lmagent_dropped_records_total", totals.get(METRICS_DROPPED, 0), now_ns, {"kind": "metrics"}),
-            Counter("lmagent_dropped_records_total", totals.get(ALERTS_DROPPED, 0), now_ns, {"kind": "alerts"}),
-            Counter("lmagent_damaged_bytes_total", totals.get(DAMAGED, 0), now_ns),
+            Gauge("lmagent_parked_batches", len(await queue.parked.all()), now_ns),
+            Counter("lmagent_dropped_records_total", dropped[METRICS_DROPPED], now_ns, {"kind": "metrics"}),
+            Counter("lmagent_dropped_records_total", dropped[ALERTS_DROPPED], now_ns, {"kind": "alerts"}),
             Counter("lmagent_sent_batches_total", shipped.batches, now_ns),
             Counter("lmagent_send_failures_total", shipped.failures, now_ns),
         ]

@@ -67,7 +67,7 @@ class Receipt:
 
     @property
     def records(self) -> int:
-        return sum(each.identity.seq_end - each.identity.seq_start + 1 for each in self.batches)
+        return sum(each.identity.numbers for each in self.batches)
 
 
 class Unfinished(HoldfastError):
@@ -352,21 +352,21 @@ class Client:
     async def _flush(self, done: list[Delivered]) -> None:
         """Send all batches that no other call is sending. A rejected batch does not stop the others. ``done`` grows as
         batches are delivered, so that an error can report them."""
-        mine = [each for each in self._held.values() if not each.sending and each.refusal is None]
-        if not mine:
+        ours = [each for each in self._held.values() if not each.sending and each.refusal is None]
+        if not ours:
             return
-        for each in mine:
+        for each in ours:
             each.sending = True
         try:
             async with self._session() as transport:
-                for each in mine:
+                for each in ours:
                     try:
                         done.append(await self._deliver(transport, each.identity, each.frame))
                         self._held.pop(each.identity, None)
                     except (BatchConflict, BatchRejected) as error:
                         each.refusal = error
         finally:
-            for each in mine:
+            for each in ours:
                 each.sending, each.left = False, True
 
     async def _deliver(self, transport: HttpTransport, identity: BatchIdentity, frame: bytes) -> Delivered:
@@ -438,8 +438,8 @@ def _token(token: str | None, token_file: Path | str | None) -> Callable[[], str
 
 def _refusal(answer: Conflict | Denied | Rejected, identity: BatchIdentity, frame: bytes) -> Unfinished:
     """The error for an answer that no further try can change."""
-    text, said = f"batch {identity}: {answer.detail}", answer.error.get("remedy")
-    remedy = said if isinstance(said, str) else None
+    text, advice = f"batch {identity}: {answer.detail}", answer.error.get("remedy")
+    remedy = advice if isinstance(advice, str) else None
     match answer:
         case Conflict():
             return BatchConflict(text, frame, dict(answer.error))

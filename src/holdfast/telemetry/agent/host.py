@@ -68,7 +68,7 @@ class HostMeter:
             try:
                 records += part(now_ns)
             except (OSError, psutil.Error):
-                continue  # a container may hide parts of the host; send the other values
+                continue  # a container may hide parts of the host; the other values are sent
         return records
 
     def _cpu(self, now_ns: int) -> Iterator[Record]:

@@ -107,7 +107,7 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """What this agent knows of one collector."""
+    """The state of one collector."""
 
     failures: int = 0
     unavailable_until_ms: int = 0

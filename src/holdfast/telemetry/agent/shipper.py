@@ -1,21 +1,21 @@
 """Send the batches of a queue: read them, post them, and carry out the decisions of ``sender``.
 
-A batch leaves the queue when it and all batches before it are settled. Parking writes the parked copy first; if the
-disk is full, the batch stays in the queue and parking is retried. Parked batches are sent again every
-``parked_retry_ms``. Stopping the shipper loses nothing: batches in flight are sent again later and are accepted once.
+If the disk is full, a settled batch stays in the queue, and removing or parking it is retried. Parked batches are sent
+again every ``parked_retry_ms``. Stopping the shipper loses nothing: batches in flight are sent again later and are
+accepted once.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from holdfast.base.errors import Corrupt, HoldfastError, Unavailable
+from holdfast.base.errors import HoldfastError, NotFound, Unavailable
 from holdfast.base.ids import Ambient
 from holdfast.base.telemetry import logger
-from holdfast.telemetry.agent.queue import Parked, Position, Queue, Queued, parked_names, read_parked, write_parked
+from holdfast.telemetry.agent.queue import DAMAGED, Queue, Queued
 from holdfast.telemetry.agent.sender import (
     Answer,
     Answered,
@@ -40,8 +40,8 @@ from holdfast.telemetry.agent.sender import (
 from holdfast.telemetry.identity import BatchIdentity
 
 _log = logger("agent")
-FULL_DISK_MS = 5_000
-"""How long to wait before parking is retried on a full disk."""
+RETRY_DISK_MS = 5_000
+"""How long to wait after an error of the disk."""
 
 
 class Transport(Protocol):
@@ -63,31 +63,11 @@ class ShipperOptions:
 
 
 @dataclass(slots=True)
-class _Place:
-    """A batch that was read from the queue; kept until it and all batches before it are settled."""
-
-    after: Position
-    next_seq: int
-    settled: bool = False
-
-
-@dataclass(slots=True)
 class Shipped:
     batches: int = 0
     duplicates: int = 0
     parked: int = 0
     failures: int = 0
-
-
-@dataclass(slots=True)
-class _InMemory:
-    """The batches that were read from the queue and are not settled."""
-
-    reading: Position
-    loaded: dict[Batch, Queued] = field(default_factory=dict)
-    places: deque[_Place] = field(default_factory=deque)
-    by_batch: dict[Batch, _Place] = field(default_factory=dict)
-    unparked: list[Park] = field(default_factory=list)
 
 
 class Shipper:
@@ -110,7 +90,15 @@ class Shipper:
         first = ambient.rng.randrange(options.collectors)  # so that a fleet spreads over its collectors
         routes = (Route(),) * options.collectors
         self._state = State(routes, options.window, options.backoff, current=first)
-        self._memory = _InMemory(queue.cursor)
+        self._read_to = -1
+        """The first number of the batch that was read last."""
+        self._more = False
+        """Whether there were more batches to read than there was room for."""
+        self._loaded: dict[Batch, Queued] = {}
+        """The batches that are not settled."""
+        self._unrecorded: list[tuple[Release | Park, BatchIdentity]] = []
+        """Settled batches that could not be removed or parked, because of an error of the disk."""
+        self._disk_failed = False
         self._events: deque[Event] = deque()
         self._changed = asyncio.Event()
         self._sends: set[asyncio.Task[None]] = set()
@@ -120,7 +108,7 @@ class Shipper:
     @property
     def idle(self) -> bool:
         """Whether every batch of the queue is settled."""
-        return self._queue.waiting_records == 0 and self._state.idle and not self._memory.unparked
+        return self._queue.waiting_records == 0 and self._state.idle
 
     @property
     def stuck(self) -> bool:
@@ -157,10 +145,11 @@ class Shipper:
                 self._events.append(Tick())
             while self._events:
                 await self._step(self._events.popleft())
-            await self._park_again()
-            if self._state.room and await self._peek():
-                continue
-            await self._wait(offer_at)
+            unrecorded, self._unrecorded = self._unrecorded, []
+            for effect, identity in unrecorded:
+                await self._settle(effect, identity)
+            if not (self._more and self._state.room):
+                await self._wait(offer_at)
 
     async def drain(self, patience_ms: int) -> bool:
         """Wait until every batch is settled. False if that takes longer than ``patience_ms`` or every collector
@@ -182,18 +171,16 @@ class Shipper:
     async def offer_parked(self) -> int:
         """Send every parked batch once; returns how many of them are settled now."""
         gone = 0
-        for name in await parked_names(self._queue.folder):
-            try:
-                parked = await read_parked(self._queue.folder, name)
-            except Corrupt:
-                continue  # damaged: `parked list` shows it
-            if parked is None:
+        for parked in await self._queue.parked.all():
+            if parked.reason == DAMAGED:
                 continue
-            answer = await self._transport.post(self._state.current, parked.identity, parked.frame)
+            try:
+                frame = await self._queue.parked.frame(parked)
+            except NotFound:  # an operator dropped it
+                continue
+            answer = await self._transport.post(self._state.current, parked.identity, frame)
             if isinstance(answer, Taken) or (isinstance(answer, Conflict) and answer.resolved):
-                size = await self._queue.folder.size(name) or 0
-                await self._queue.folder.remove(name)
-                self._queue.parked_bytes -= size
+                await self._queue.parked.remove(parked)
                 resolved = isinstance(answer, Conflict)
                 self._on_effect(Release(parked.identity.seq_start, resolved=resolved), parked.identity)
                 gone += 1
@@ -202,33 +189,30 @@ class Shipper:
         return gone
 
     async def _fill(self) -> None:
-        while self._state.room > sum(isinstance(event, Offered) for event in self._events):
-            queued = await self._peek()
-            if queued is None:
-                return
-            batch = queued.identity.seq_start
-            place = _Place(queued.after, queued.identity.seq_end + 1)
-            self._memory.reading = queued.after
-            self._memory.loaded[batch] = queued
-            self._memory.by_batch[batch] = place
-            self._memory.places.append(place)
-            self._events.append(Offered(batch))
-
-    async def _peek(self) -> Queued | None:
-        return await self._queue.read(self._memory.reading)
+        """Read as many batches as there is room for."""
+        self._more = self._disk_failed = False
+        try:
+            while self._state.room > sum(isinstance(event, Offered) for event in self._events):
+                queued = await self._queue.read(self._read_to)
+                if queued is None:
+                    return
+                self._read_to = batch = queued.identity.seq_start
+                self._loaded[batch] = queued
+                self._events.append(Offered(batch))
+        except Unavailable as error:
+            _log.warning("no batch can be read: %s", error)
+            self._disk_failed = True
+            return
+        self._more = True
 
     async def _step(self, event: Event) -> None:
         self._state, effects = step(self._state, event, self._now_ms())
         for effect in effects:
             match effect:
                 case Send(batch, route):
-                    self._send(self._memory.loaded[batch], route)
-                case Release(batch):
-                    self.shipped.batches += 1
-                    self.shipped.duplicates += effect.duplicate
-                    await self._settle(batch, effect)
-                case Park():
-                    await self._park(effect)
+                    self._send(self._loaded[batch], route)
+                case Release(batch) | Park(batch):
+                    await self._settle(effect, self._loaded.pop(batch).identity)
                 case Report():
                     self.shipped.failures += not effect.good
                     self._on_effect(effect, None)
@@ -250,52 +234,34 @@ class Shipper:
         self._events.append(Answered(queued.identity.seq_start, route, answer, self._ambient.rng.random()))
         self._changed.set()
 
-    async def _park(self, effect: Park) -> None:
-        queued = self._memory.loaded[effect.batch]
-        parked = Parked(
-            queued.identity,
-            queued.frame,
-            effect.reason,
-            effect.detail,
-            str(effect.route),
-            self._ambient.clock.wall_ns(),
-        )
+    async def _settle(self, effect: Release | Park, identity: BatchIdentity) -> None:
         try:
-            before = await self._queue.folder.size(parked.name) or 0
-            self._queue.parked_bytes += await write_parked(self._queue.folder, parked) - before
-        except Unavailable:
-            await self._queue.use_reserve()  # no later batch leaves the queue before this one is parked
-            self._memory.unparked.append(effect)
+            if isinstance(effect, Park):
+                await self._queue.park(identity, effect.reason, effect.detail)
+            else:
+                await self._queue.remove(identity)
+        except Unavailable as error:
+            _log.warning("batch %s is settled, but stays in the queue: %s", identity, error)
+            self._unrecorded.append((effect, identity))
             return
-        self.shipped.parked += 1
-        await self._settle(effect.batch, effect)
-
-    async def _park_again(self) -> None:
-        waiting, self._memory.unparked = self._memory.unparked, []
-        for effect in waiting:
-            await self._park(effect)
-
-    async def _settle(self, batch: Batch, effect: Release | Park) -> None:
-        queued = self._memory.loaded.pop(batch)
-        self._memory.by_batch.pop(batch).settled = True
-        places = self._memory.places
-        done: _Place | None = None
-        while places and places[0].settled:
-            done = places.popleft()
-        self._on_effect(effect, queued.identity)
-        if done is not None:
-            await self._queue.advance(done.after, done.next_seq)
+        if isinstance(effect, Park):
+            self.shipped.parked += 1
+        else:
+            self.shipped.batches += 1
+            self.shipped.duplicates += effect.duplicate
+        self._on_effect(effect, identity)
 
     async def _wait(self, offer_at: int) -> None:
+        """Wait for an event, or until something is due."""
+        if self._events:
+            return
         now = self._now_ms()
         wakes = [offer_at]
-        if self._memory.unparked:
-            wakes.append(now + FULL_DISK_MS)
+        if self._unrecorded or self._disk_failed:
+            wakes.append(now + RETRY_DISK_MS)
         due = wakes_at_ms(self._state, now)
         if due is not None:
             wakes.append(due)
-        if self._events:
-            return
         with suppress(TimeoutError):
             async with asyncio.timeout(max(1, min(wakes) - now) / 1000):
                 await self._changed.wait()

@@ -163,16 +163,16 @@ def answer_of(status: int, headers: Mapping[str, str], body: bytes, frame: bytes
     if status == 200:
         return _taken(document, frame)
     reason, message = _error(document)
-    said = document["error"] if reason else {}
+    fields = document["error"] if reason else {}
     detail = f"{status} {message or reason or 'without the error document of a collector'}"
     if status in {401, 403} and reason:
-        return Denied(reason, detail, said)
+        return Denied(reason, detail, fields)
     if status in _BUSY:
         return Busy(detail, retry_after_ms(headers))
     if status == 409 and reason == IDENTITY_CONFLICT:
-        return Conflict(detail, _resolution(document) == AUTHORITATIVE, said)
+        return Conflict(detail, _resolution(document) == AUTHORITATIVE, fields)
     if status in _REJECTING and reason:
-        return Rejected(reason, detail, said)
+        return Rejected(reason, detail, fields)
     if reason in _ELSEWHERE:
         return NoAnswer(f"{detail}: is this the private address? use that of --listen", WRONG_ADDRESS)
     return NoAnswer(detail)

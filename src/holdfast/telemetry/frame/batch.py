@@ -121,6 +121,15 @@ class Histograms:
     def __len__(self) -> int:
         return len(self.layout)
 
+    @property
+    def rows(self) -> Ints:
+        """For each histogram, the row of its counts in ``counts[layout]``."""
+        rows = np.zeros(len(self), np.int64)
+        for number in range(len(self.layouts)):
+            chosen = self.layout == number
+            rows[chosen] = np.arange(int(chosen.sum()))
+        return rows
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Logs:
@@ -176,6 +185,17 @@ class Batch:
     def __len__(self) -> int:
         """The number of records."""
         return len(self.samples) + len(self.histograms) + len(self.logs) + len(self.alerts)
+
+    @property
+    def seqs(self) -> Ints:
+        """The sequence numbers of all records: samples, histograms, logs, alerts."""
+        return np.concatenate([self.samples.seq, self.histograms.samples.seq, self.logs.seq, self.alerts.seq])
+
+    @property
+    def times_ns(self) -> Ints:
+        """The times of all records, in the order of ``seqs``."""
+        parts = (self.samples, self.histograms.samples, self.logs, self.alerts)
+        return np.concatenate([part.time_ns for part in parts])
 
     def labels(self) -> list[dict[str, str]]:
         """All label sets. Records with the same label set share one dictionary."""

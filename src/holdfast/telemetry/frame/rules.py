@@ -3,8 +3,6 @@
 Each rule is a few numpy passes over columns. A batch that breaks a rule raises ``FrameInvalid``; nothing is repaired.
 """
 
-from collections.abc import Sized
-
 import numpy as np
 import pyarrow as pa
 
@@ -15,7 +13,7 @@ from holdfast.telemetry.records import HIGHEST_SEVERITY, Kind, State
 
 
 def check_batch(batch: Batch) -> None:
-    """Check every rule. Assumes that the columns of a section are equally long (see ``check_shape``)."""
+    """Check every rule. ``pack`` and ``decode`` make the columns of a section equally long."""
     _series(batch.samples, (Kind.GAUGE, Kind.COUNTER))
     if len(batch.histograms):
         _series(batch.histograms.samples, (Kind.HISTOGRAM, Kind.HISTOGRAM))
@@ -26,37 +24,6 @@ def check_batch(batch: Batch) -> None:
         _alerts(batch.alerts)
     _sequence(batch)
     _references(batch)
-
-
-def check_shape(batch: Batch) -> None:
-    """Check that the columns of a section are equally long. Decoded batches always fulfil this."""
-    samples, histograms, sets, logs, alerts = (
-        batch.samples,
-        batch.histograms.samples,
-        batch.label_sets,
-        batch.logs,
-        batch.alerts,
-    )
-    for part in (samples, histograms):
-        series = part.series
-        _equal("series", series.kind, series.whole, series.name, series.labels, series.lengths)
-        _equal("samples", part.seq, part.time_ns, part.value, part.seq if part.exact is None else part.exact)
-        if series.whole.any() and part.exact is None:
-            raise FrameInvalid(Reason.COLUMN, "there are series of int without exact values")
-    _equal("histograms", histograms.seq, batch.histograms.layout)
-    _equal("labels", sets.names, sets.values)
-    _equal("logs", logs.seq, logs.time_ns, logs.severity, logs.attributes, logs.message)
-    _equal("alerts", alerts.seq, alerts.time_ns, alerts.state, alerts.name, alerts.labels, alerts.valued, alerts.value)
-    _equal("alerts", alerts.seq, alerts.message)
-    heights = np.bincount(batch.histograms.layout, minlength=len(batch.histograms.layouts)).tolist()
-    shapes = [(height, len(bounds) + 1) for height, bounds in zip(heights, batch.histograms.layouts, strict=False)]
-    if [counts.shape for counts in batch.histograms.counts] != shapes:
-        raise FrameInvalid(Reason.COLUMN, "the counts of histograms do not match their buckets")
-
-
-def _equal(what: str, *columns: Sized) -> None:
-    if len({len(column) for column in columns}) != 1:
-        raise FrameInvalid(Reason.COLUMN, f"the columns of {what} differ in length")
 
 
 def _series(samples: Samples, kinds: tuple[Kind, Kind]) -> None:

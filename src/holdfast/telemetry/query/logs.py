@@ -1,11 +1,11 @@
-"""Search in logs: ``hf.logs()``. The index of words leads to the batches in which a record may fit, and only those are
-read. Where the index does not have all that is known, every batch of the hour is.
+"""Search in logs: ``hf.logs()``. The index of words leads to the batches in which a log may match, and only those are
+read. Where the index does not cover all accepted batches, every batch of the hour is read.
 
-A log fits if its message has all of the words, contains the text, and matches the regular expression, its labels have
-all of the values, and its severity is at least the one asked for. The newest come first.
+A log matches if its message has all of the words, contains the text, and matches the regular expression, its labels
+fulfil the conditions, and its severity is at least the one asked for. The newest come first.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,33 +17,34 @@ from holdfast.base.aio import blocking, map_bounded
 from holdfast.base.errors import Invalid
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
+from holdfast.telemetry.batches import BatchCache
 from holdfast.telemetry.frame import Limits
-from holdfast.telemetry.query.found import Listing, Read
-from holdfast.telemetry.query.fresh import Batches, Memory
-from holdfast.telemetry.query.known import Hour, Looked, Overtaken, resolved
-from holdfast.telemetry.query.metrics import Matching, agent_test, matchers_of
-from holdfast.telemetry.query.question import Moment, moment_ns, wants_bucket
+from holdfast.telemetry.query.answer import Listing
+from holdfast.telemetry.query.question import Moment, range_ns
+from holdfast.telemetry.query.sources import HourSources, Sources, Superseded, retry_superseded
 from holdfast.telemetry.records import HIGHEST_SEVERITY, Severity
 from holdfast.telemetry.rollup import index
 from holdfast.telemetry.rollup.columns import Flags, Ints
-from holdfast.telemetry.rollup.counted import Taken, links, touching
-from holdfast.telemetry.rollup.extract import telemetry_of
 from holdfast.telemetry.rollup.index import has_words, words_in, words_of
 from holdfast.telemetry.rollup.layout import HOUR_NS, hour_start_ns
-from holdfast.telemetry.rollup.manifest import ChunkRef, Kind, Table
+from holdfast.telemetry.rollup.manifest import ChunkRef, Table
 from holdfast.telemetry.rollup.matchers import (
     AGENT,
     EXPORTED_AGENT,
+    AgentFilter,
+    Conditions,
     Matcher,
     Operator,
     check_pattern,
-    chosen,
+    matchers_of,
+    matching,
     shown_labels,
 )
-from holdfast.telemetry.rollup.points import LogLines
+from holdfast.telemetry.rollup.points import Exclusions, LogLines, telemetry_of
+from holdfast.telemetry.rollup.shared_numbers import find_other_hours, rows_overlapping
 
-AT_ONCE = 16
-MOST = 10_000
+READS = 16
+MAX_LIMIT = 10_000
 
 
 class Logs:
@@ -52,7 +53,7 @@ class Logs:
         self._store = store
         self._ambient = ambient
         self._limits = limits
-        self._memory = Memory()
+        self._cache = BatchCache()
 
     async def search(
         self,
@@ -63,61 +64,45 @@ class Logs:
         since: Moment = "1h",
         until: Moment | None = None,
         severity: int | str = 0,
-        where: Matching = None,
+        where: Conditions = None,
         agent: str | None = None,
         limit: int = 100,
     ) -> Listing:
         """Logs with all of these words, the newest first, at most ``limit``.
 
         ``contains`` is text that must be in the message as it stands, whatever its case; ``regex`` an expression of RE2
-        that must match somewhere in it."""
-        now = self._ambient.clock.wall_ns()
-        since_ns, until_ns = moment_ns(since, now), now if until is None else moment_ns(until, now)
-        if until_ns <= since_ns:
-            raise Invalid("the range ends before it begins", remedy="give a time for until that is after since")
-        if not 1 <= limit <= MOST:
-            raise Invalid(f"limit is {limit}; it must be from 1 to {MOST:,}")
-        wanted = Wanted(tuple(words_in(words)), contains, check_pattern(regex))
-        if words.strip() and not wanted.words:
+        that must match somewhere in it.
+        """
+        since_ns, until_ns = range_ns(since, until, self._ambient.clock.wall_ns())
+        if not 1 <= limit <= MAX_LIMIT:
+            raise Invalid(f"limit is {limit}; it must be from 1 to {MAX_LIMIT:,}")
+        found = tuple(words_in(words))
+        if words.strip() and not found:
             raise Invalid(
                 f"{words!r} has no word in it",
                 remedy="words are runs of letters, digits and underscores; other text is found with contains",
             )
-
-        async def attempt() -> Listing:
-            search = _Search(
-                self._store,
-                Batches(self._store, self._limits, self._memory),
-                since_ns,
-                until_ns,
-                wanted,
-                severity_of(severity),
-                matchers_of(where, agent),
-                limit,
-            )
-            return await search.run()
-
-        return await resolved(attempt)
+        message = MessageQuery(found, contains, check_pattern(regex))
+        query = LogQuery(since_ns, until_ns, message, severity_of(severity), matchers_of(where, agent), limit)
+        return await retry_superseded(lambda: _Search(Sources(self._store, self._limits, self._cache), query).run())
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """The conditions on the message of a log."""
-
+class MessageQuery:
     words: tuple[str, ...] = ()
     contains: str = ""
     regex: str = ""
 
     def indexed(self) -> list[str]:
-        """Words that every such message has: those asked for, and those within the text that end within it."""
+        """Words that every such message has: those asked for, and those of the text that begin and end within it."""
         _, within = words_of(pa.array([self.contains], pa.string()))
         whole = within.to_pylist()
         first = 1 if _is_word(self.contains[:1]) else 0
         last = len(whole) - (1 if _is_word(self.contains[-1:]) else 0)
         return [*self.words, *whole[first:last]]
 
-    def fits(self, messages: pa.StringArray) -> Flags:
-        found = has_words(messages, list(self.words))
+    def matches(self, messages: pa.StringArray) -> Flags:
+        found = has_words(messages, self.words) if self.words else np.ones(len(messages), np.bool_)
         if self.contains:
             lowered = pc.utf8_lower(pa.scalar(self.contains)).as_py()
             same = pc.match_substring(pc.utf8_lower(messages), lowered)
@@ -131,122 +116,98 @@ def _is_word(character: str) -> bool:
     return bool(character) and len(words_in(character)) == 1
 
 
-class _Search:
-    def __init__(
-        self,
-        store: Store,
-        batches: Batches,
-        since_ns: int,
-        until_ns: int,
-        wanted: Wanted,
-        severity: int,
-        matchers: Sequence[Matcher],
-        limit: int,
-    ) -> None:
-        self._store = store
-        self._batches = batches
-        self._since_ns, self._until_ns = since_ns, until_ns
-        self._wanted = wanted
-        self._severity = severity
-        self._matchers = matchers
-        self._limit = limit
-        self._looked = Looked(store, batches)
-        self._wants: Callable[[str], bool] = agent_test(matchers)
-        self.read = Read()
+@dataclass(frozen=True, slots=True)
+class LogQuery:
+    since_ns: int
+    until_ns: int
+    message: MessageQuery
+    severity: int
+    matchers: tuple[Matcher, ...]
+    limit: int
 
-    async def run(self) -> Listing:
-        hours = await self._looked.hours(
-            Kind.ROLLUP,
-            self._since_ns,
-            self._until_ns,
-            wants_agent=self._wants,
-            wants_bucket=lambda bucket, buckets: wants_bucket(self._matchers, bucket, buckets),
-        )
-        self.read.hours = len(hours)
-        self.read.unreadable = tuple(
-            sorted({each for hour in hours for unit in hour.units for each in unit.unreadable})
-        )
-        found: list[dict[str, Any]] = []
-        truncated = False
-        for hour in reversed(hours):
-            found += await self._hour(hour)
-            if len(found) > self._limit:
-                truncated = True
-                break
-        found.sort(key=lambda row: (row["time_ns"], row["agent"], row["boot"], row["seq"]), reverse=True)
-        self.read.unreadable = tuple(sorted({*self.read.unreadable, *self._batches.unreadable}))
-        self.read.expired = tuple(sorted(self._batches.expired))
-        return Listing(found[: self._limit], self.read, truncated or len(found) > self._limit)
+    def labels(self) -> dict[str, str]:
+        """Labels that every such log has with these values. One that may be missing is not in the index."""
+        indexed = (each for each in self.matchers if each.operator is Operator.EQUAL and each.value)
+        return {each.name: each.value for each in indexed if each.name not in (AGENT, EXPORTED_AGENT)}
 
-    async def _hour(self, hour: Hour) -> list[dict[str, Any]]:
-        rows = [row for bucket in hour.raw for row in bucket.rows]
-        taken = [bucket.taken for bucket in hour.raw]
-        if candidates := await self._candidates(hour):
-            listed = [row for row in await self._looked.read_listed(hour) if self._wants(row.agent)]
-            # With the batches that share numbers with them.
-            indexed = touching(listed, [row for row in listed if row.manifest_id in candidates])
-            found = await links(self._store, hour.hour, indexed, self._batches.of_row)
-            taken.append(found.taken(indexed))
-            rows += indexed
-        if not rows:
-            return []
-        unique = {row.manifest_id: row for row in rows}
-        self.read.batches += len(unique)
-        batches = await self._batches.all(unique.values())
-        start_ns = hour_start_ns(hour.hour)
-        since, until = max(self._since_ns, start_ns), min(self._until_ns, start_ns + HOUR_NS)
-
-        def look() -> list[dict[str, Any]]:
-            logs = telemetry_of(batches, since, until, Taken.joined(taken)).logs
-            return _documents(logs, self._fitting(logs))
-
-        return await blocking(look)
-
-    async def _candidates(self, hour: Hour) -> set[str]:
-        """Batches of buckets that the index covers in which a record may fit, by manifest id."""
-        refs = [ref for unit in hour.units for ref in unit.chunks if ref.table is Table.WORDS]
-        exact = {each.name: each.value for each in self._matchers if _is_indexed(each)}
-        words = self._wanted.indexed()
-        self.read.chunks += len(refs)
-
-        async def one(ref: ChunkRef) -> set[str]:
-            stored = await self._store.find(ref.key)
-            if stored is None:
-                raise Overtaken(ref.key)
-            ref.check(stored.body)
-            return await blocking(look, ref, stored.body)
-
-        def look(ref: ChunkRef, body: bytes) -> set[str]:
-            table = index.decode(Table.WORDS, body, key=ref.key)
-            found = index.batches_with(table, words, exact, self._severity)
-            return index.all_batches(table) if found is None else found
-
-        return set().union(*await map_bounded(refs, one, limit=AT_ONCE))
-
-    def _fitting(self, logs: LogLines) -> Ints:
-        """The newest that fit, one more than wanted."""
+    def newest(self, logs: LogLines) -> Ints:
+        """The newest that match, one more than the limit, which shows that there are more."""
         if not len(logs):
             return np.zeros(0, np.int64)
+        found = self.message.matches(logs.message) & (logs.severity >= self.severity)
         agents = [source.agent for source in logs.sources]
-        fits = self._wanted.fits(logs.message) & (logs.severity >= self._severity)
-        by_agent = [each for each in self._matchers if each.name == AGENT]
-        by_label = [each for each in self._matchers if each.name != AGENT]
-        fits &= chosen(agents, [{}] * len(agents), by_agent)[logs.source]
+        by_agent = [each for each in self.matchers if each.name == AGENT]
+        found &= matching(agents, [{}] * len(agents), by_agent)[logs.source]
         sets = [dict(labels) for labels in logs.label_sets]
-        fits &= chosen([""] * len(sets), sets, by_label)[logs.labels]
-        places = np.flatnonzero(fits)
+        by_label = [each for each in self.matchers if each.name != AGENT]
+        found &= matching([""] * len(sets), sets, by_label)[logs.labels]
+        places = np.flatnonzero(found)
         order = np.lexsort((logs.seq[places], logs.time_ns[places]))
-        newest: Ints = places[order[::-1]][: self._limit + 1]
+        newest: Ints = places[order[::-1]][: self.limit + 1]
         return newest
 
 
-def _is_indexed(matcher: Matcher) -> bool:
-    """A label that must have a value. One that may be missing is in no index."""
-    return matcher.operator is Operator.IS and matcher.name not in (AGENT, EXPORTED_AGENT) and matcher.value != ""
+class _Search:
+    def __init__(self, sources: Sources, query: LogQuery) -> None:
+        self._sources = sources
+        self._query = query
+        self._agents = AgentFilter.of(query.matchers)
+
+    async def run(self) -> Listing:
+        query, limit = self._query, self._query.limit
+        found: list[dict[str, Any]] = []
+        for hour in reversed(await self._sources.hours(query.since_ns, query.until_ns, self._agents)):
+            found += await self._hour(hour)
+            if len(found) > limit:
+                break
+        found.sort(key=lambda row: (row["time_ns"], row["agent"], row["boot"], row["seq"]), reverse=True)
+        return Listing(found[:limit], self._sources.finished(), len(found) > limit)
+
+    async def _hour(self, hour: HourSources) -> list[dict[str, Any]]:
+        rows = {row.manifest_id: row for raw in hour.raw for row in raw.rows}
+        excluded = [raw.excluded for raw in hour.raw]
+        if candidates := await self._candidates(hour):
+            reader = self._sources.reader
+            every = [row for row in await self._sources.all_rows(hour) if self._agents.wants(row.agent)]
+            # With the batches that share numbers with them.
+            indexed = rows_overlapping(every, [row for row in every if row.manifest_id in candidates])
+            others = await find_other_hours(self._sources.store, hour.hour, indexed, reader.load_row)
+            excluded.append(others.exclusions(indexed))
+            rows |= {row.manifest_id: row for row in indexed}
+        if not rows:
+            return []
+        self._sources.read.batches += len(rows)
+        batches = await self._sources.reader.load_rows(rows.values())
+        start_ns = hour_start_ns(hour.hour)
+        since, until = max(self._query.since_ns, start_ns), min(self._query.until_ns, start_ns + HOUR_NS)
+
+        def look() -> list[dict[str, Any]]:
+            logs = telemetry_of(batches, since, until, Exclusions.joined(excluded)).logs
+            return _documents(logs, self._query.newest(logs))
+
+        return await blocking(look)
+
+    async def _candidates(self, hour: HourSources) -> set[str]:
+        """The batches, by manifest id, in which a log may match, of buckets that the index covers."""
+        refs = [ref for unit in hour.units for ref in unit.chunks if ref.table is Table.WORDS]
+        words, labels, severity = self._query.message.indexed(), self._query.labels(), self._query.severity
+        self._sources.read.chunks += len(refs)
+
+        def look(ref: ChunkRef, body: bytes) -> set[str]:
+            return index.batches_with(index.decode(Table.WORDS, body, key=ref.key), words, labels, severity)
+
+        async def one(ref: ChunkRef) -> set[str]:
+            stored = await self._sources.store.find(ref.key)
+            if stored is None:
+                raise Superseded(ref.key)
+            ref.check(stored.body)
+            return await blocking(look, ref, stored.body)
+
+        return set().union(*await map_bounded(refs, one, limit=READS))
 
 
 def _documents(logs: LogLines, places: Ints) -> list[dict[str, Any]]:
-    messages = logs.message.take(places).to_pylist() if len(places) else []
+    messages = logs.message.take(pa.array(places)).to_pylist()
     found = []
     for at, message in zip(places.tolist(), messages, strict=True):
         source = logs.sources[int(logs.source[at])]

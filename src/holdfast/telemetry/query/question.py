@@ -1,4 +1,4 @@
-"""A question about one metric over a range of time, and which windows can answer it. Pure.
+"""A question about one metric over a range of time. Pure.
 
 Steps begin at multiples of their length since 1970, and the range is widened to whole steps. The value of a step is:
 
@@ -10,9 +10,9 @@ Steps begin at multiples of their length since 1970, and the range is widened to
                                 interpolation in the bucket
 
 What a counter grew by between two samples is spread evenly over the time between them, if they are at most ``reach_ns``
-apart: an hour, or a step where that is more. So a rate does not depend on how steps and samples lie, and the increases
-of parts add up to that of the whole. The same holds for the observations of a histogram since the one before it. A step
-that has not ended is divided by the time up to its newest sample.
+apart: an hour, or a step if that is longer. So a rate does not depend on where steps begin and samples are, and the
+increases of parts add up to that of the whole. The same holds for the observations of a histogram since the one before
+it. The rate of a step that has not ended is divided by the time up to its newest sample.
 """
 
 from collections.abc import Iterable
@@ -24,15 +24,14 @@ from typing import Any
 from holdfast.base.clock import parse_moment, parse_span
 from holdfast.base.errors import Invalid
 from holdfast.telemetry.rollup.layout import DAY_NS, SECOND_NS, window_name
-from holdfast.telemetry.rollup.manifest import bucket_of
-from holdfast.telemetry.rollup.matchers import AGENT, Matcher, Operator
+from holdfast.telemetry.rollup.matchers import Matcher
 
 REACH_NS = 3600 * SECOND_NS
-MOST_STEPS = 11_000
+MAX_STEPS = 11_000
 """Of one answer."""
-LONGEST_STEP = 36_500 * DAY_NS
-AIM = 60
-"""The approximate number of steps of an answer, if the question does not name a length."""
+MAX_STEP = 36_500 * DAY_NS
+DEFAULT_STEPS = 60
+"""The approximate number of steps of an answer, if the question does not give their length."""
 NICE_SECONDS = (10, 30, 60, 300, 600, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86_400)
 
 
@@ -53,6 +52,13 @@ def moment_ns(moment: Moment, now_ns: int) -> int:
     if not _EARLIEST < found < _LATEST:
         raise Invalid(f"{moment!r} is not a time that samples can have", remedy="give nanoseconds since 1970, or 2h")
     return found
+
+
+def range_ns(since: Moment, until: Moment | None, now_ns: int) -> tuple[int, int]:
+    since_ns, until_ns = moment_ns(since, now_ns), now_ns if until is None else moment_ns(until, now_ns)
+    if until_ns <= since_ns:
+        raise Invalid("the range ends before it begins", remedy="give a time for until that is after since")
+    return since_ns, until_ns
 
 
 def span_ns(span: int | str) -> int:
@@ -89,7 +95,7 @@ class Question:
     """Labels by which series are grouped; None keeps every series apart, an empty tuple groups all of them."""
     q: float = 0.5
     now_ns: int | None = None
-    """When it was asked: a step that has not ended by then is unfinished. None if every step is taken as finished."""
+    """When it was asked: a step that has not ended by then is unfinished. None if all steps count as finished."""
 
     @property
     def reach_ns(self) -> int:
@@ -98,7 +104,7 @@ class Question:
 
     @property
     def from_ns(self) -> int:
-        """Where reading begins: at whole steps, because windows of any length up to a step are read from there."""
+        """Where reading begins: at a whole step, because windows of any length up to a step begin there."""
         return self.since_ns - self._steps_of_reach if self.aggregate.grows else self.since_ns
 
     @property
@@ -112,13 +118,13 @@ class Question:
 
     @property
     def unfinished_ns(self) -> int | None:
-        """Where the step begins that has not ended yet, if it is one of these."""
+        """Where the unfinished step begins; None if all steps have ended."""
         if self.now_ns is None or not self.since_ns <= self.now_ns < self.until_ns:
             return None
         return self.now_ns // self.step_ns * self.step_ns
 
     def widened(self, window_ns: int) -> "Question":
-        """With the shortest step, no shorter than this one, that is a multiple of a window."""
+        """With steps of the next multiple of this window."""
         step = -(-self.step_ns // window_ns) * window_ns
         since, until = self.since_ns // step * step, -(-self.until_ns // step) * step
         return replace(self, step_ns=step, since_ns=since, until_ns=until)
@@ -126,15 +132,6 @@ class Question:
     def window(self, windows: Iterable[int]) -> int | None:
         """The largest of these windows that divides the step; None if none does."""
         return max((each for each in windows if self.step_ns % each == 0), default=None)
-
-    def wants_bucket(self, bucket: int, buckets: int) -> bool:
-        return wants_bucket(self.matchers, bucket, buckets)
-
-
-def wants_bucket(matchers: Iterable[Matcher], bucket: int, buckets: int) -> bool:
-    """Whether the question can be about agents of this bucket."""
-    named = [each.value for each in matchers if each.name == AGENT and each.operator is Operator.IS]
-    return all(bucket_of(agent, buckets) == bucket for agent in named)
 
 
 def ask(
@@ -151,8 +148,6 @@ def ask(
     """A valid question; raises ``Invalid``."""
     if not metric:
         raise Invalid("the name of the metric is missing", remedy="holdfast metrics list shows the names")
-    if until_ns <= since_ns:
-        raise Invalid("the range ends before it begins", remedy="give a time for until that is after since")
     try:
         chosen = Aggregate(aggregate)
     except ValueError:
@@ -163,15 +158,15 @@ def ask(
     if q is not None and not 0.0 <= q <= 1.0:
         raise Invalid(f"q is {q}; it must be from 0 to 1", remedy="such as 0.95 for the 95th percentile")
     step = default_step(until_ns - since_ns) if step_ns is None else step_ns
-    if step > LONGEST_STEP:
-        longest = LONGEST_STEP // DAY_NS
+    if step > MAX_STEP:
+        longest = MAX_STEP // DAY_NS
         raise Invalid(f"a step is longer than {longest:,} days", remedy="ask for shorter steps, such as 1d")
     if step <= 0 or step % SECOND_NS:
         raise Invalid(f"a step of {step} ns is not a number of whole seconds", remedy="such as 10s, 1m or 1h")
     since, until = since_ns // step * step, -(-until_ns // step) * step
-    if (until - since) // step > MOST_STEPS:
+    if (until - since) // step > MAX_STEPS:
         raise Invalid(
-            f"{(until - since) // step:,} steps of {window_name(step)} are more than {MOST_STEPS:,}",
+            f"{(until - since) // step:,} steps of {window_name(step)} are more than {MAX_STEPS:,}",
             remedy="ask for longer steps or a shorter range",
         )
     return Question(metric, since, until, step, chosen, tuple(matchers), _grouped(by), 0.5 if q is None else q, now_ns)
@@ -187,8 +182,8 @@ def _grouped(by: Any) -> tuple[str, ...] | None:
 
 
 def default_step(length_ns: int) -> int:
-    """The shortest of ``NICE_SECONDS`` that gives about ``AIM`` steps at most; whole days for longer ranges."""
+    """The shortest of ``NICE_SECONDS`` that gives at most about ``DEFAULT_STEPS`` steps, or else whole days."""
     for seconds in NICE_SECONDS:
-        if length_ns <= AIM * seconds * SECOND_NS:
+        if length_ns <= DEFAULT_STEPS * seconds * SECOND_NS:
             return seconds * SECOND_NS
-    return -(-length_ns // (AIM * DAY_NS)) * DAY_NS
+    return -(-length_ns // (DEFAULT_STEPS * DAY_NS)) * DAY_NS

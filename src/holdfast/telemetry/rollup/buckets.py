@@ -1,8 +1,8 @@
 """Histograms in columns: each has one of a few layouts of bounds, and a row of counts in the table of its layout.
 
-Histograms are added by adding counts. Those of different bounds are added exactly, onto the bounds that all of them
-have: neighbouring buckets become one, and nothing is estimated. So the sum does not depend on order or grouping. With
-no bound in common one bucket is left, which counts everything.
+Histograms are added by adding counts. Histograms of different bounds are added on the bounds that all of them have:
+neighbouring buckets become one, and nothing is estimated, so the sum does not depend on order or grouping. Without a
+common bound, one bucket is left, which counts everything.
 """
 
 from collections.abc import Sequence
@@ -21,19 +21,19 @@ Table = npt.NDArray[np.int64]
 class Buckets:
     layouts: tuple[Floats, ...]
     layout: Ints
-    """Of each histogram."""
+    """For each histogram, the number of its layout."""
     row: Ints
-    """Of each histogram, in the table of its layout."""
+    """For each histogram, its row in the table of its layout."""
     tables: tuple[Table, ...]
 
     def __len__(self) -> int:
         return len(self.layout)
 
-    def take(self, places: Ints) -> "Buckets":
+    def take(self, places: Ints | slice) -> "Buckets":
         return Buckets(self.layouts, self.layout[places], self.row[places], self.tables)
 
     def totals(self) -> Ints:
-        """How many observations each histogram has."""
+        """The number of observations of each histogram."""
         found = np.zeros(len(self), np.int64)
         for number, table in enumerate(self.tables):
             chosen = self.layout == number
@@ -76,7 +76,7 @@ class Buckets:
         return cls(tuple(layouts), np.concatenate(layout), np.concatenate(row), tables)
 
     def added(self, starts: Ints) -> "Buckets":
-        """The sum of each group of neighbours, by where the groups start."""
+        """The sum of each group of neighbours; ``starts`` is where the groups begin."""
         if not len(starts):
             return Buckets.empty()
         lowest = np.minimum.reduceat(self.layout, starts)
@@ -103,7 +103,7 @@ class Buckets:
         return together.take(places)
 
     def _onto_common(self, begin: int, end: int) -> "Buckets":
-        """One histogram: the sum of these. Seldom needed, for a series whose bounds have changed."""
+        """The sum of these as one histogram. Only needed for a series whose bounds have changed."""
         used = np.unique(self.layout[begin:end]).tolist()
         common = self.layouts[used[0]]
         for number in used[1:]:

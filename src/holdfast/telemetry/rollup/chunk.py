@@ -1,14 +1,15 @@
 """Encodes and decodes rows of one window and one metric as Parquet, compressed with zstd.
 
-The schema is part of the format: ``docs/formats.md`` has it. Rows stand by agent, labels, kind, boot and
-time. The same rows give the same bytes with the same version of Arrow. Times of windows are timestamps in microseconds,
-which every reader of Parquet knows; times of samples are nanoseconds since 1970 as whole numbers, which none rounds.
+The schema is part of the format (``docs/formats.md``). Rows are sorted by agent, labels, kind, boot and time. The same
+rows give the same bytes with the same version of Arrow. Times of windows are timestamps in microseconds, which every
+reader of Parquet supports; times of samples are nanoseconds since 1970 as whole numbers, which no reader rounds.
 
-Errors: ``Corrupt`` for bytes that are no such chunk, ``Incompatible`` for one of a schema that is not known here.
+Errors: ``Corrupt`` for bytes that are not such a chunk, ``Incompatible`` for a chunk of another schema.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import groupby
 
 import numpy as np
 import pyarrow as pa
@@ -18,13 +19,12 @@ import pyarrow.parquet as pq
 from holdfast.base.errors import Corrupt, Incompatible
 from holdfast.telemetry.rollup import layout
 from holdfast.telemetry.rollup.buckets import Buckets
-from holdfast.telemetry.rollup.columns import Flags, Floats, Ints, Lists, lengths_of, starts_of_groups
+from holdfast.telemetry.rollup.columns import Flags, Floats, Ints, Lists, lengths_of, offsets_of, starts_of_groups
+from holdfast.telemetry.rollup.manifest import derive_again
 from holdfast.telemetry.rollup.points import COUNTER, HISTOGRAM, SeriesKey
-from holdfast.telemetry.rollup.rollup import Rows
+from holdfast.telemetry.rollup.rows import Rows
 
 SCHEMA_NAME = "holdfast.rollup.v2"
-OLDER_SCHEMA_NAME = "holdfast.rollup.v1"
-"""Without ``boot``: all boots of a series are in one row. Such chunks are read where their batches have expired."""
 LABELS = pa.map_(pa.string(), pa.string())
 _TEXTS = ("metric", "agent", "kind", "boot", "labels.key_value.key", "labels.key_value.value", "batches.list.element")
 _TIMES = ("window_start", "first_time_ns", "last_time_ns")
@@ -61,17 +61,15 @@ SCHEMA = pa.schema(
 
 
 def by_metric(rows: Rows) -> Iterator[tuple[str, Rows]]:
-    """The rows of each metric, with its series alone, which stand together because series are in order."""
-    offsets = rows.sketch.offsets
+    """The rows of each metric, with its series alone. Series are in order, so those of a metric are neighbours."""
     begin = 0
-    while begin < len(rows.series):
-        name = rows.series[begin].name
-        end = begin
-        while end < len(rows.series) and rows.series[end].name == name:
-            end += 1
+    for name, series in groupby(rows.series, key=lambda key: key.name):
+        own = list(series)
+        end = begin + len(own)
         low, high = np.searchsorted(rows.series_id, [begin, end]).tolist()
         if high > low:
-            yield name, rows.cut(low, high, rows.series[begin:end], begin, offsets)
+            some = rows.take(slice(low, high))
+            yield name, replace(some, series=own, series_id=some.series_id - begin)
         begin = end
 
 
@@ -80,8 +78,7 @@ def table_of(rows: Rows) -> pa.Table:
     of = pa.array(rows.series_id)
     has = rows.count > 0
     sampled = rows.buckets is None
-    known = has if sampled else np.zeros(len(rows), np.bool_)
-    first = has if sampled else ~np.isnan(rows.first)
+    valued = has if sampled else np.zeros(len(rows), np.bool_)
     counters = np.fromiter((key.kind == COUNTER for key in rows.series), np.bool_, len(rows.series))[rows.series_id]
     timed = has if sampled else np.ones(len(rows), np.bool_)
     columns = [
@@ -94,14 +91,14 @@ def table_of(rows: Rows) -> pa.Table:
         pa.array(rows.count),
         pa.array(rows.nans),
         pa.array(rows.sum),
-        _maybe(rows.min, known),
-        _maybe(rows.max, known),
-        _maybe(rows.first, first),
+        _maybe(rows.min, valued),
+        _maybe(rows.max, valued),
+        _maybe(rows.first, timed),
         _maybe(rows.first_ns, timed),
-        _maybe(rows.last, known),
+        _maybe(rows.last, valued),
         _maybe(rows.last_ns, timed),
-        _maybe(rows.increase, known & counters),
-        _maybe(rows.resets, known & counters),
+        _maybe(rows.increase, valued & counters),
+        _maybe(rows.resets, valued & counters),
         *_sketch_columns(rows),
         *_bucket_columns(rows),
     ]
@@ -116,7 +113,7 @@ def encode(rows: Rows) -> bytes:
 
 def read(body: bytes, *, key: str) -> tuple[pa.Table, dict[str, str]]:
     """A chunk as a table, and its metadata."""
-    return from_parquet(body, SCHEMA, SCHEMA_NAME, OLDER_SCHEMA_NAME, key=key)
+    return from_parquet(body, SCHEMA, SCHEMA_NAME, key=key)
 
 
 def decode(body: bytes, *, key: str) -> Rows:
@@ -129,23 +126,9 @@ def decode(body: bytes, *, key: str) -> Rows:
 
 
 def rows_of(table: pa.Table, window_ns: int) -> Rows:
-    """Rows from a table whose rows stand in order, series by series."""
+    """Rows from a table whose rows are in order, series by series."""
     table = table.combine_chunks()
     series, series_id = _series(table)
-    start_ns = table.column("window_start").cast(pa.int64()).to_numpy() * 1000
-    histograms = bool(series) and all(key.kind == HISTOGRAM for key in series)
-    return replace(
-        samples_of(table),
-        series=series,
-        window_ns=window_ns,
-        series_id=series_id,
-        start_ns=start_ns,
-        buckets=buckets_of(table) if histograms else None,
-    )
-
-
-def samples_of(table: pa.Table) -> Rows:
-    """The columns of figures, without series and times of windows."""
 
     def ints(name: str) -> Ints:
         found: Ints = pc.fill_null(table.column(name), 0).to_numpy().astype(np.int64)
@@ -155,11 +138,12 @@ def samples_of(table: pa.Table) -> Rows:
         found: Floats = pc.fill_null(table.column(name), np.nan).to_numpy()
         return found
 
-    none = np.zeros(table.num_rows, np.int64)
-    sketches = _lists(table.column("sketch_keys"), table.column("sketch_counts"))
+    start_ns = table.column("window_start").cast(pa.int64()).to_numpy() * 1000
+    histograms = bool(series) and all(key.kind == HISTOGRAM for key in series)
     return Rows(
-        [], 0, none, none, ints("count"), ints("nans"), floats("sum"), floats("min"), floats("max"), floats("first"),
-        floats("last"), ints("first_time_ns"), ints("last_time_ns"), floats("increase"), ints("resets"), sketches,
+        series, window_ns, series_id, start_ns, ints("count"), ints("nans"), floats("sum"), floats("min"),
+        floats("max"), floats("first"), floats("last"), ints("first_time_ns"), ints("last_time_ns"),
+        floats("increase"), ints("resets"), sketches_of(table), buckets_of(table) if histograms else None,
     )  # fmt: skip
 
 
@@ -192,28 +176,21 @@ def to_parquet(table: pa.Table) -> bytes:
     return body
 
 
-def from_parquet(body: bytes, schema: pa.Schema, *names: str, key: str) -> tuple[pa.Table, dict[str, str]]:
-    """The table in an object, if it has one of these schemas; and its metadata. The first name is the current schema;
-    columns that an older one does not have are null."""
+def from_parquet(body: bytes, schema: pa.Schema, name: str, *, key: str) -> tuple[pa.Table, dict[str, str]]:
+    """The table in an object, if it has the schema of this name; and its metadata."""
     try:
         table = pq.read_table(pa.BufferReader(body), page_checksum_verification=True)
         metadata = {one.decode(): other.decode() for one, other in (table.schema.metadata or {}).items()}
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise Corrupt(f"{key}: not Parquet ({str(error).splitlines()[0]})") from error
-    if metadata.get("holdfast.schema") not in names:
+    if metadata.get("holdfast.schema") != name:
         raise Incompatible(
-            f"{key}: schema {metadata.get('holdfast.schema')!r} is not {names[0]!r}",
-            remedy="upgrade holdfast on this machine, or find out who wrote this object",
+            f"{key}: schema {metadata.get('holdfast.schema')!r} is not {name!r}", remedy=derive_again(key)
         )
-    missing = [each for each in schema.names if each not in table.column_names]
-    if missing and metadata["holdfast.schema"] == names[0]:
-        raise Corrupt(f"{key}: column {', '.join(missing)} is missing")
-    for each in missing:
-        table = table.append_column(schema.field(each), pa.nulls(table.num_rows, schema.field(each).type))
     try:
         return table.select(schema.names).cast(schema), metadata
-    except (pa.ArrowException, ValueError) as error:
-        raise Corrupt(f"{key}: its columns are not those of {names[0]} ({str(error).splitlines()[0]})") from error
+    except (pa.ArrowException, KeyError, ValueError) as error:
+        raise Corrupt(f"{key}: its columns are not those of {name} ({str(error).splitlines()[0]})") from error
 
 
 def _maybe(column: Ints | Floats, there: Flags) -> pa.Array:
@@ -221,16 +198,11 @@ def _maybe(column: Ints | Floats, there: Flags) -> pa.Array:
 
 
 def _sketch_columns(rows: Rows) -> tuple[pa.Array, pa.Array]:
+    """A row without a sketch has NULL."""
     lists = rows.sketch
-    offsets = pa.array(_offsets(lists.lengths), mask=np.append(lists.lengths == 0, [False]))
+    offsets = pa.array(lists.offsets.astype(np.int32), mask=np.append(lists.lengths == 0, [False]))
     keys = pa.array(lists.keys.astype(np.int32))
     return pa.ListArray.from_arrays(offsets, keys), pa.ListArray.from_arrays(offsets, pa.array(lists.counts))
-
-
-def _offsets(lengths: Ints) -> "np.ndarray[tuple[int], np.dtype[np.int32]]":
-    offsets = np.zeros(len(lengths) + 1, np.int32)
-    lengths.cumsum(out=offsets[1:], dtype=np.int32)
-    return offsets
 
 
 def _bucket_columns(rows: Rows) -> tuple[pa.Array, pa.Array]:
@@ -238,30 +210,25 @@ def _bucket_columns(rows: Rows) -> tuple[pa.Array, pa.Array]:
     if found is None:
         return pa.nulls(len(rows), pa.list_(pa.float64())), pa.nulls(len(rows), pa.list_(pa.int64()))
     bounds = pa.array([each.tolist() for each in found.layouts], pa.list_(pa.float64())).take(pa.array(found.layout))
-    parts, base = [], np.zeros(len(found.tables), np.int64)
-    total = 0
-    for number, table in enumerate(found.tables):
-        width = table.shape[1]
-        parts.append(pa.ListArray.from_arrays(
-            pa.array(np.arange(len(table) + 1, dtype=np.int32) * width), pa.array(table.reshape(-1))
-        ))  # fmt: skip
-        base[number], total = total, total + len(table)
-    if not parts:
-        return bounds, pa.nulls(len(rows), pa.list_(pa.int64()))
-    counts = pa.concat_arrays(parts).take(pa.array(base[found.layout] + found.row))
-    return bounds, counts
+    tables = []
+    for table in found.tables:
+        offsets = np.arange(len(table) + 1, dtype=np.int32) * table.shape[1]
+        tables.append(pa.ListArray.from_arrays(pa.array(offsets), pa.array(table.reshape(-1))))
+    begins = offsets_of(np.array([len(table) for table in found.tables]))
+    return bounds, pa.concat_arrays(tables).take(pa.array(begins[found.layout] + found.row))
 
 
 def _flat(column: pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
 
 
-def _lists(keys: pa.ChunkedArray, counts: pa.ChunkedArray) -> Lists:
-    lengths: Ints = pc.fill_null(pc.list_value_length(keys), 0).to_numpy().astype(np.int64)
-    flat, times = pc.list_flatten(_flat(keys)), pc.list_flatten(_flat(counts))
-    if len(flat) != len(times):
-        raise ValueError("a sketch has more keys than counts, or fewer")
-    return Lists(lengths, flat.to_numpy().astype(np.int64), times.to_numpy().astype(np.int64))
+def sketches_of(table: pa.Table) -> Lists:
+    keys, counts = _flat(table.column("sketch_keys")), _flat(table.column("sketch_counts"))
+    flat_keys, flat_counts = (pc.list_flatten(each).to_numpy().astype(np.int64) for each in (keys, counts))
+    if len(flat_keys) != len(flat_counts):
+        raise ValueError("sketches have other numbers of keys than of counts")
+    lengths = pc.fill_null(pc.list_value_length(keys), 0).to_numpy().astype(np.int64)
+    return Lists(offsets_of(lengths), flat_keys, flat_counts)
 
 
 def buckets_of(table: pa.Table) -> Buckets:
@@ -284,24 +251,24 @@ def buckets_of(table: pa.Table) -> Buckets:
 
 
 def _series(table: pa.Table) -> tuple[list[SeriesKey], Ints]:
-    """Series by where the rows of one end: names, agents and kinds by their dictionaries, labels as text."""
+    """The series, and the number of each row's. Only one row of each run of rows of a series becomes objects."""
     count = table.num_rows
     if not count:
         return [], np.zeros(0, np.int64)
-    codes = [_codes(table.column(name)) for name in ("metric", "agent", "kind", "boot")]
-    starts = starts_of_groups(*codes, *_label_codes(_flat(table.column("labels"))))
+    columns = [codes(table.column(name)) for name in ("metric", "agent", "kind", "boot")]
+    starts = starts_of_groups(*columns, *_label_codes(_flat(table.column("labels"))))
     rows = table.select(["metric", "agent", "labels", "kind", "boot"]).take(pa.array(starts)).to_pylist()
     keys = [
-        SeriesKey(row["metric"], row["agent"], tuple(sorted(row["labels"])), row["kind"], row["boot"] or "")
-        for row in rows
+        SeriesKey(row["metric"], row["agent"], tuple(sorted(row["labels"])), row["kind"], row["boot"]) for row in rows
     ]
-    known: dict[SeriesKey, int] = {}
-    numbers = np.array([known.setdefault(key, len(known)) for key in keys])
-    return list(known), np.repeat(numbers, lengths_of(starts, count))
+    numbers: dict[SeriesKey, int] = {}
+    of = np.array([numbers.setdefault(key, len(numbers)) for key in keys])
+    return list(numbers), np.repeat(of, lengths_of(starts, count))
 
 
-def _codes(column: pa.ChunkedArray) -> Ints:
-    found: Ints = pc.fill_null(_flat(column), "").dictionary_encode().indices.to_numpy().astype(np.int64)
+def codes(column: pa.ChunkedArray) -> Ints:
+    """Numbers that are equal where the texts are."""
+    found: Ints = _flat(column).dictionary_encode().indices.to_numpy().astype(np.int64)
     return found
 
 

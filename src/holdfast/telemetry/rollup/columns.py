@@ -1,4 +1,4 @@
-"""Small tools for columns: stable orders, groups of equal neighbours, ragged lists. No loop over elements."""
+"""Tools for columns: orders, groups of equal neighbours, lists of different lengths. Nothing loops over elements."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,37 +12,25 @@ Flags = npt.NDArray[np.bool_]
 
 NO_INTS: Ints = np.zeros(0, np.int64)
 NO_FLOATS: Floats = np.zeros(0, np.float64)
-_RADIX_BITS = 16
 
 
-def stable_order(numbers: Ints, below: int) -> Ints:
-    """The order that sorts numbers from 0 to ``below``; equal ones stay as they stand.
-
-    Sixteen bits at a time: numpy sorts those by radix, several times as fast as whole numbers."""
-    order: Ints = np.argsort(numbers.astype(np.uint16), kind="stable")
-    shift = _RADIX_BITS
-    while below >> shift:
-        order = order[np.argsort((numbers[order] >> shift).astype(np.uint16), kind="stable")]
-        shift += _RADIX_BITS
+def order_by_time(series_id: Ints, time_ns: Ints, seq: Ints, series: int) -> Ints | None:
+    """The order by series, time and sequence number; None if everything is in that order. ``series`` is how many there
+    are.
+    """
+    if _in_order(series_id, time_ns, seq):
+        return None
+    # Batches are usually in the order of time already. Numbers of 16 bits are sorted several times as fast as others.
+    order: Ints = np.argsort(series_id.astype(np.min_scalar_type(series)), kind="stable")
+    if not _in_order(series_id[order], time_ns[order], seq[order]):
+        order = np.lexsort((seq, time_ns, series_id))
     return order
 
 
-def order_by_time(series_id: Ints, time_ns: Ints, series: int) -> Ints | None:
-    """The order by series, time and place; None if everything stands in it already."""
-    if _in_order(series_id, time_ns):
-        return None
-    order = stable_order(series_id, series)
-    if _in_order(series_id[order], time_ns[order]):
-        return order
-    by_both: Ints = np.lexsort((time_ns, series_id))
-    return by_both
-
-
-def _in_order(series_id: Ints, time_ns: Ints) -> bool:
-    before, after = series_id[:-1], series_id[1:]
-    if not (after >= before).all():
-        return False
-    return bool(((time_ns[1:] >= time_ns[:-1]) | (after > before)).all())
+def _in_order(series_id: Ints, time_ns: Ints, seq: Ints) -> bool:
+    same, equal = series_id[1:] == series_id[:-1], time_ns[1:] == time_ns[:-1]
+    later = (time_ns[1:] > time_ns[:-1]) | (equal & (seq[1:] > seq[:-1]))
+    return bool(((series_id[1:] > series_id[:-1]) | (same & later)).all())
 
 
 def starts_of_groups(*columns: Ints) -> Ints:
@@ -60,57 +48,47 @@ def starts_of_groups(*columns: Ints) -> Ints:
 
 def lengths_of(starts: Ints, total: int) -> Ints:
     """How long each group is, by where it starts."""
-    lengths = np.empty_like(starts)
-    np.subtract(starts[1:], starts[:-1], out=lengths[:-1])
-    lengths[-1:] = total - starts[-1:]
-    return lengths
-
-
-def spans(starts: Ints, lengths: Ints) -> Ints:
-    """The places of some pieces of a column, one piece after the other."""
-    total = int(lengths.sum())
-    if not total:
-        return NO_INTS
-    ends = lengths.cumsum()
-    return np.arange(total) + np.repeat(starts - (ends - lengths), lengths)
+    return np.diff(starts, append=total)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lists:
-    """A list of pairs of whole numbers for each row: keys that grow, and how often each is there."""
+    """A list of pairs of whole numbers for each row: keys that grow, and how often each occurs."""
 
-    lengths: Ints
+    offsets: Ints
+    """Where the list of each row begins, and the end of the last one."""
     keys: Ints
     counts: Ints
 
-    def __len__(self) -> int:
-        return len(self.lengths)
-
     @property
-    def offsets(self) -> Ints:
-        offsets = np.zeros(len(self.lengths) + 1, np.int64)
-        self.lengths.cumsum(out=offsets[1:])
-        return offsets
+    def lengths(self) -> Ints:
+        return np.diff(self.offsets)
 
-    def take(self, rows: Ints) -> "Lists":
-        places = spans(self.offsets[:-1][rows], self.lengths[rows])
-        return Lists(self.lengths[rows], self.keys[places], self.counts[places])
-
-    def cut(self, begin: int, end: int, offsets: Ints) -> "Lists":
-        """The lists of some neighbours; ``offsets`` are those of all."""
-        inside = slice(int(offsets[begin]), int(offsets[end]))
-        return Lists(self.lengths[begin:end], self.keys[inside], self.counts[inside])
+    def take(self, rows: Ints | slice) -> "Lists":
+        """The lists of some rows; a slice of neighbours has no step."""
+        if isinstance(rows, slice):
+            offsets = self.offsets[rows.start : rows.stop + 1]
+            inside = slice(int(offsets[0]), int(offsets[-1]))
+            return Lists(offsets - offsets[0], self.keys[inside], self.counts[inside])
+        offsets = offsets_of(self.lengths[rows])
+        places = np.arange(offsets[-1]) + np.repeat(self.offsets[rows] - offsets[:-1], np.diff(offsets))
+        return Lists(offsets, self.keys[places], self.counts[places])
 
     @classmethod
     def empty(cls, rows: int) -> "Lists":
-        return cls(np.zeros(rows, np.int64), NO_INTS, NO_INTS)
+        return cls(np.zeros(rows + 1, np.int64), NO_INTS, NO_INTS)
 
     @classmethod
     def joined(cls, parts: Sequence["Lists"]) -> "Lists":
-        if not parts:
-            return cls.empty(0)
         return cls(
-            np.concatenate([each.lengths for each in parts]),
-            np.concatenate([each.keys for each in parts]),
-            np.concatenate([each.counts for each in parts]),
+            offsets_of(np.concatenate([NO_INTS, *(each.lengths for each in parts)])),
+            np.concatenate([NO_INTS, *(each.keys for each in parts)]),
+            np.concatenate([NO_INTS, *(each.counts for each in parts)]),
         )
+
+
+def offsets_of(lengths: Ints) -> Ints:
+    """Where lists of these lengths begin, and the end of the last one."""
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    lengths.cumsum(out=offsets[1:])
+    return offsets

@@ -1,12 +1,12 @@
 """The index of an hour: its series with their labels, and which batches have which words, labels and severities in
 logs.
 
-Two tables of a unit, Parquet with zstd inside. ``series`` has one row per series. ``words`` has one row per word of a
-log message, per label of a log and per severity, with the manifest ids of the batches in which records have it: a
-search opens those and no others. Only records that count are in it.
+Two tables of a unit, Parquet with zstd inside. ``series`` has one row per series. ``words`` has one row per term: a
+word of a log message, a label of a log, or a severity; with the manifest ids of the batches in which records have it. A
+search reads those and no others. Only records that count are in it.
 
-Words are runs of letters, digits and underscores, in lower case, cut after 64 characters. The index and searches split
-messages here: what one finds the other does.
+Words are runs of letters, digits and underscores, in lower case, cut after 64 characters. Indexing and searching split
+messages with the same function, so they find the same words.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.telemetry.rollup import chunk
-from holdfast.telemetry.rollup.columns import Ints, starts_of_groups
+from holdfast.telemetry.rollup.columns import Flags, Ints, Lists, offsets_of, starts_of_groups
 from holdfast.telemetry.rollup.manifest import Table
 from holdfast.telemetry.rollup.points import LogLines, SeriesKey, Telemetry, in_order
 
@@ -43,73 +43,99 @@ WORDS = pa.schema(
     ]
 )
 _SCHEMAS = {Table.SERIES: SERIES, Table.WORDS: WORDS}
+_ORDER = {Table.SERIES: ("metric", "agent"), Table.WORDS: ("kind", "name", "text")}
 LONGEST_WORD = 64
+SEVERITIES = 25
 _BETWEEN = r"[^\p{L}\p{N}_]+"
 WORD, LABEL, SEVERITY = "word", "label", "severity"
 
 
 def series_table(telemetry: Telemetry) -> pa.Table:
-    known: dict[SeriesKey, int] = {}
-    parts = []
-    for part in (telemetry.points, telemetry.histograms):
-        own = np.array([known.setdefault(key._replace(boot=""), len(known)) for key in part.series], np.int64)
-        parts.append((own[part.series_id] if len(part) else part.series_id, part.time_ns))
-    series, numbers = in_order(list(known))
-    of = numbers[np.concatenate([each for each, _ in parts])] if known else np.zeros(0, np.int64)
-    times = np.concatenate([each for _, each in parts])
-    first = np.full(len(series), np.iinfo(np.int64).max)
-    last = np.full(len(series), np.iinfo(np.int64).min)
-    np.minimum.at(first, of, times)
-    np.maximum.at(last, of, times)
-    count = np.bincount(of, minlength=len(series)).astype(np.int64)
+    numbers: dict[SeriesKey, int] = {}
+    of, times = [], []
+    for points in (telemetry.samples, telemetry.histograms):
+        own = [numbers.setdefault(key._replace(boot=""), len(numbers)) for key in points.series]
+        of.append(np.array(own, np.int64)[points.series_id])
+        times.append(points.time_ns)
+    series, ranks = in_order(list(numbers))
+    found = pa.table({"series": ranks[np.concatenate(of)], "time": np.concatenate(times)}).group_by("series")
+    figures = found.aggregate([("time", "count"), ("time", "min"), ("time", "max")]).sort_by("series")
     columns = [
         pa.array([key.name for key in series], pa.string()),
         pa.array([key.agent for key in series], pa.string()),
         chunk.label_maps([key.labels for key in series]),
         pa.array([key.kind for key in series], pa.string()),
-        pa.array(count),
-        pa.array(first),
-        pa.array(last),
+        *(figures.column(name).combine_chunks() for name in ("time_count", "time_min", "time_max")),
     ]
-    table = pa.Table.from_arrays(columns, schema=SERIES)
-    return table.filter(pa.array(count > 0))
+    return pa.Table.from_arrays(columns, schema=SERIES)
 
 
 def word_table(telemetry: Telemetry) -> pa.Table:
     logs = telemetry.logs
     if not len(logs):
         return WORDS.empty_table()
-    return pa.concat_tables([_labels(logs), _severities(logs), _words(logs)])
-
-
-def joined(table: Table, parts: Sequence[pa.Table]) -> pa.Table:
-    """Join the tables of several shares; no agent is in two shares."""
-    there = [part for part in parts if part.num_rows]
-    if len(there) < 2:  # nothing to put together
-        return there[0] if there else _SCHEMAS[table].empty_table()
-    together = pa.concat_tables(there).combine_chunks()
-    names = ("metric", "agent") if table is Table.SERIES else ("kind", "name", "text")
-    ranks = [_ranks(together.column(name)) for name in names]
-    order = np.lexsort(ranks[::-1])
-    ordered = together.take(pa.array(order))
-    if table is Table.SERIES:
-        return ordered
-    starts = starts_of_groups(*(rank[order] for rank in ranks))
-    lists = ordered.column("batches").combine_chunks()
-    ends = np.append(0, pc.list_value_length(lists).to_numpy().cumsum())
-    offsets = pa.array(ends[np.append(starts, len(order))].astype(np.int32))
-    first = ordered.take(pa.array(starts))
+    terms, term, record = _terms(logs)
+    order = pc.sort_indices(terms, sort_keys=[(name, "ascending") for name in _ORDER[Table.WORDS]]).to_numpy()
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    # A term counts once in a record, however often it occurs there.
+    once = np.sort(rank[term] * len(logs) + record)
+    once = once[starts_of_groups(once)]
+    sources = len(logs.sources)
+    pairs, records = np.unique(once // len(logs) * sources + logs.source[once % len(logs)], return_counts=True)
+    starts = starts_of_groups(pairs // sources)
+    manifest_ids = pa.array([source.manifest_id for source in logs.sources], pa.string())
     columns = [
-        *(first.column(name) for name in names),
-        pa.array(np.add.reduceat(ordered.column("records").to_numpy(), starts)),
-        pa.ListArray.from_arrays(offsets, pc.list_flatten(lists)),
+        *terms.take(pa.array(order[pairs[starts] // sources])).columns,
+        pa.array(np.add.reduceat(records, starts)),
+        _lists(np.append(starts, len(pairs)), manifest_ids.take(pa.array(pairs % sources))),
     ]
     return pa.Table.from_arrays(columns, schema=WORDS)
 
 
-def _ranks(column: pa.ChunkedArray) -> Ints:
-    found: Ints = pc.rank(column, "ascending", tiebreaker="dense").to_numpy().astype(np.int64)
-    return found
+def _terms(logs: LogLines) -> tuple[pa.Table, Ints, Ints]:
+    """All terms; and for each time that a record has one, the number of the term and that of the record."""
+    of, words = words_of(logs.message)
+    encoded = words.dictionary_encode()
+    labels: dict[tuple[str, str], int] = {}
+    sets = [[labels.setdefault(pair, len(labels)) for pair in each] for each in logs.label_sets]
+    flat = np.array([number for each in sets for number in each], np.int64)
+    # Each record has the labels of its set.
+    own = Lists(offsets_of(np.array([len(each) for each in sets], np.int64)), flat, flat).take(logs.labels)
+    values, severities = [value for _, value in labels], [str(number) for number in range(SEVERITIES)]
+    first_label = len(encoded.dictionary)
+    first_severity = first_label + len(labels)
+    kinds = np.repeat([WORD, LABEL, SEVERITY], [first_label, len(labels), SEVERITIES])
+    names = [""] * first_label + [name for name, _ in labels] + [""] * SEVERITIES
+    texts = pa.concat_arrays([encoded.dictionary, pa.array(values, pa.string()), pa.array(severities)])
+    terms = pa.table({"kind": kinds, "name": names, "text": texts}, schema=pa.schema(list(WORDS)[:3]))
+    records = np.arange(len(logs))
+    term = [encoded.indices.to_numpy().astype(np.int64), first_label + own.keys, first_severity + logs.severity]
+    return terms, np.concatenate(term), np.concatenate([of, np.repeat(records, own.lengths), records])
+
+
+def joined(table: Table, parts: Sequence[pa.Table]) -> pa.Table:
+    """The tables of several shares as one; no agent is in two shares."""
+    parts = [part for part in parts if part.num_rows]
+    if len(parts) < 2:
+        return parts[0] if parts else _SCHEMAS[table].empty_table()
+    together = pa.concat_tables(parts).combine_chunks()
+    ordered = together.take(pc.sort_indices(together, sort_keys=[(name, "ascending") for name in _ORDER[table]]))
+    if table is Table.SERIES:
+        return ordered
+    starts = starts_of_groups(*(chunk.codes(ordered.column(name)) for name in _ORDER[table]))
+    lists = ordered.column("batches").combine_chunks()
+    offsets = offsets_of(pc.list_value_length(lists).to_numpy().astype(np.int64))
+    columns = [
+        *(ordered.column(name).take(pa.array(starts)) for name in _ORDER[table]),
+        pa.array(np.add.reduceat(ordered.column("records").to_numpy(), starts)),
+        _lists(offsets[np.append(starts, len(lists))], pc.list_flatten(lists)),
+    ]
+    return pa.Table.from_arrays(columns, schema=WORDS)
+
+
+def _lists(offsets: Ints, values: pa.Array) -> pa.ListArray:
+    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), values)
 
 
 def encode(table: Table, found: pa.Table) -> bytes:
@@ -117,7 +143,7 @@ def encode(table: Table, found: pa.Table) -> bytes:
 
 
 def decode(table: Table, body: bytes, *, key: str) -> pa.Table:
-    """Errors: ``Corrupt`` for bytes that are no such table, ``Incompatible`` for one of a schema that is not known."""
+    """``Corrupt`` for bytes that are not such a table, ``Incompatible`` for a table of another schema."""
     found, _ = chunk.from_parquet(body, _SCHEMAS[table], NAMES[table], key=key)
     return found
 
@@ -129,20 +155,12 @@ def series_of(table: pa.Table) -> list[SeriesKey]:
 
 def batches_with(
     table: pa.Table, words: Sequence[str] = (), labels: Mapping[str, str] | None = None, severity: int = 0
-) -> set[str] | None:
-    """Manifest ids of batches in which a record may have all of the words and labels and at least this severity.
-
-    None if nothing was asked for: then it may be any batch."""
-    criteria: list[set[str]] = [_batches(table, WORD, "", [word]) for word in words]
+) -> set[str]:
+    """Manifest ids of batches in which a log may have all of the words and labels and at least this severity."""
+    criteria = [_batches(table, SEVERITY, "", map(str, range(severity, SEVERITIES)))]
+    criteria += [_batches(table, WORD, "", [word]) for word in words]
     criteria += [_batches(table, LABEL, name, [value]) for name, value in (labels or {}).items()]
-    if severity > 0:
-        criteria.append(_batches(table, SEVERITY, "", map(str, range(severity, 25))))
-    return set.intersection(*criteria) if criteria else None
-
-
-def all_batches(table: pa.Table) -> set[str]:
-    """Manifest ids of every batch that has logs."""
-    return _batches(table, SEVERITY, "", map(str, range(25)))
+    return set.intersection(*criteria)
 
 
 def _batches(table: pa.Table, kind: str, name: str, texts: Iterable[str]) -> set[str]:
@@ -153,64 +171,8 @@ def _batches(table: pa.Table, kind: str, name: str, texts: Iterable[str]) -> set
     return {each for batches in table.column("batches").filter(chosen).to_pylist() for each in batches}
 
 
-def _words(logs: LogLines) -> pa.Table:
-    of, words = words_of(logs.message)
-    encoded = words.dictionary_encode()
-    # A word counts once in a record, however often it is there.
-    places = np.unique(encoded.indices.to_numpy().astype(np.int64) * len(logs) + of)
-    return _table(WORD, "", encoded.dictionary, places // len(logs), logs.source[places % len(logs)], logs)
-
-
-def _severities(logs: LogLines) -> pa.Table:
-    texts = pa.array([str(number) for number in range(25)], pa.string())
-    return _table(SEVERITY, "", texts, logs.severity, logs.source, logs)
-
-
-def _labels(logs: LogLines) -> pa.Table:
-    """By pairs: a label set is a few of them, and there are far fewer sets than records."""
-    pairs: dict[tuple[str, str], int] = {}
-    numbers = [[pairs.setdefault(pair, len(pairs)) for pair in labels] for labels in logs.label_sets]
-    lengths = np.array([len(each) for each in numbers], np.int64)
-    flat = np.array([number for each in numbers for number in each], np.int64)
-    own = lengths[logs.labels]
-    begins = (lengths.cumsum() - lengths)[logs.labels]
-    inside = np.arange(int(own.sum())) - np.repeat(own.cumsum() - own, own)
-    codes = flat[np.repeat(begins, own) + inside] if len(inside) else inside
-    sources = np.repeat(logs.source, own)
-    tables = []
-    by_name: dict[str, list[int]] = {}
-    for (name, _), number in pairs.items():
-        by_name.setdefault(name, []).append(number)
-    texts = pa.array([value for _, value in pairs], pa.string())
-    for name in sorted(by_name):
-        chosen = np.isin(codes, np.array(by_name[name]))
-        tables.append(_table(LABEL, name, texts, codes[chosen], sources[chosen], logs))
-    return pa.concat_tables(tables) if tables else WORDS.empty_table()
-
-
-def _table(kind: str, name: str, texts: pa.StringArray, codes: Ints, sources: Ints, logs: LogLines) -> pa.Table:
-    """One row per text, by text; codes are numbers of texts, one for each time that a record has one."""
-    batches = pa.array([source.manifest_id for source in logs.sources], pa.string())
-    ranks = np.empty(len(texts), np.int64)
-    by_text = pc.sort_indices(texts).to_numpy()
-    ranks[by_text] = np.arange(len(texts))
-    places, records = np.unique(ranks[codes] * len(batches) + sources, return_counts=True)
-    of = places // len(batches)
-    starts = starts_of_groups(of)
-    rows = len(starts)
-    offsets = np.append(starts, len(of)).astype(np.int32)
-    columns = [
-        pa.repeat(pa.scalar(kind), rows),
-        pa.repeat(pa.scalar(name), rows),
-        texts.take(pa.array(by_text[of[starts]])),
-        pa.array(np.add.reduceat(records, starts) if rows else records),
-        pa.ListArray.from_arrays(pa.array(offsets), batches.take(pa.array(places % len(batches)))),
-    ]
-    return pa.Table.from_arrays(columns, schema=WORDS)
-
-
 def words_of(messages: pa.StringArray) -> tuple[Ints, pa.StringArray]:
-    """Every word of every message, with the number of its message; as often as it is there."""
+    """Every word of every message, with the number of its message; as often as it occurs."""
     lists = pc.split_pattern_regex(pc.utf8_lower(messages), pattern=_BETWEEN)
     of: Ints = pc.list_parent_indices(lists).to_numpy().astype(np.int64)
     words = pc.list_flatten(lists)
@@ -225,11 +187,9 @@ def words_in(text: str) -> list[str]:
     return list(dict.fromkeys(words.to_pylist()))
 
 
-def has_words(messages: pa.StringArray, wanted: list[str]) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+def has_words(messages: pa.StringArray, wanted: Sequence[str]) -> Flags:
     """Which messages have all of these words."""
     found = np.ones(len(messages), np.bool_)
-    if not wanted or not len(messages):
-        return found
     of, words = words_of(messages)
     for word in wanted:
         has = np.zeros(len(messages), np.bool_)

@@ -17,10 +17,13 @@ import pyarrow.parquet as pq
 from holdfast.base.aio import map_bounded
 from holdfast.base.errors import Corrupt
 from holdfast.objects.store import CREATE, Store
+from holdfast.telemetry.accept.manifest import AcceptedManifest
+from holdfast.telemetry.accept.reconcile import Share
+from holdfast.telemetry.identity import BatchIdentity
 from holdfast.telemetry.rollup import layout
 from holdfast.telemetry.rollup.manifest import Input
 
-AT_ONCE = 16
+READS = 16
 
 SCHEMA = pa.schema(
     [
@@ -58,6 +61,17 @@ class Listed:
     first_ns: int | None
     last_ns: int | None
 
+    @classmethod
+    def of(cls, manifest: AcceptedManifest, share: Share | None) -> "Listed":
+        identity, blob = manifest.identity, (manifest.frame_sha256, manifest.raw_blob_key, manifest.frame_bytes)
+        place = (identity.manifest_id, identity.agent_id, identity.boot_id, identity.seq_start, identity.seq_end)
+        own = (0, None, None) if share is None else (share.records, share.first_ns, share.last_ns)
+        return cls(*place, *blob, manifest.accepted_at_unix_ns, *own)
+
+    @property
+    def identity(self) -> BatchIdentity:
+        return BatchIdentity(self.agent, self.boot, self.seq_start, self.seq_end)
+
     @property
     def input(self) -> Input:
         return Input(self.manifest_id, self.frame_sha256)
@@ -82,37 +96,36 @@ def decode(body: bytes, key: str) -> list[Listed]:
 
 
 def table(body: bytes, key: str) -> pa.Table:
-    """The rows as a table."""
     try:
         return pq.read_table(pa.BufferReader(body), columns=SCHEMA.names).cast(SCHEMA)
     except (pa.ArrowException, TypeError, ValueError, KeyError) as error:
-        raise Corrupt(f"{key}: no listing of batches ({error})") from error
+        raise Corrupt(f"{key}: not a listing of batches ({error})") from error
 
 
 async def write(store: Store, hour: int, rows: Sequence[Listed]) -> str:
-    """Create the listing of these rows; its key. An existing one says the same."""
-    key = layout.batches_key(hour, listing_id(hour, rows))
-    await store.put(key, encode(rows), CREATE)
-    return key
+    """Create the listing of these rows; returns its id. An existing one has the same rows."""
+    ident = listing_id(hour, rows)
+    await store.put(layout.batches_key(hour, ident), encode(rows), CREATE)
+    return ident
 
 
 async def listings(store: Store, hour: int) -> list[str]:
     """Keys of all listings of an hour. Foreign objects are left out."""
-    return [key async for key in store.keys(layout.batches_folder(hour)) if is_listing(key, hour)]
+    return [key async for key in store.keys(layout.batches_folder(hour)) if layout.listing_in(key) is not None]
 
 
 def ids(keys: Iterable[str]) -> list[str]:
-    """The listings that generations name."""
+    """The ids of listings, as generations name them."""
     return [ident for key in keys if (ident := layout.listing_in(key)) is not None]
 
 
 async def read(store: Store, keys: Iterable[str]) -> list[Listed]:
-    """The batches that these listings name, each once, in order; keys may be of several hours."""
+    """The batches that these listings name, each once, in order."""
 
     async def one(key: str) -> list[Listed]:
         return decode((await store.get(key)).body, key)
 
-    return union(await map_bounded(keys, one, limit=AT_ONCE))
+    return union(await map_bounded(keys, one, limit=READS))
 
 
 def union(parts: Iterable[Iterable[Listed]]) -> list[Listed]:
@@ -120,22 +133,12 @@ def union(parts: Iterable[Iterable[Listed]]) -> list[Listed]:
     found: dict[str, Listed] = {}
     for rows in parts:
         for row in rows:
-            known = found.get(row.manifest_id)
-            if known is None or known.records < row.records:
+            other = found.get(row.manifest_id)
+            if other is None or other.records < row.records:
                 found[row.manifest_id] = row
     return sorted(found.values())
 
 
 async def of_hour(store: Store, hour: int) -> list[Listed]:
-    """Every batch that is known to matter to an hour."""
+    """Every batch that matters to an hour."""
     return await read(store, await listings(store, hour))
-
-
-def id_in(key: str) -> str:
-    """The id of the listing under this key."""
-    return key.rpartition("/")[2].removesuffix(".parquet")
-
-
-def is_listing(key: str, hour: int) -> bool:
-    name = id_in(key)
-    return len(name) == 64 and key == layout.batches_key(hour, name)

@@ -1,22 +1,22 @@
-"""How values are distributed, in logarithmic buckets: quantiles with an error of less than 1 % of the value.
+"""Sketches of distributions, in logarithmic buckets: quantiles with an error of less than 1 % of the value.
 
 Each power of two is divided into 64 buckets of equal width, so that the middle of a bucket is at most 0.8 % away from
-whatever is in it. The bucket of a float is the upper part of its bits: no logarithm is taken, so that every machine
-finds the same. Keys grow with values: 0 is zero (of either sign), positive and negative values mirror each other,
-infinities have buckets of their own. Values below the smallest normal float (2.2e-308) are known to within that float.
-NaN is no value and never gets here.
+the values in it. The key of a bucket is the upper part of the bits of its floats; without logarithms, every machine
+computes the same keys. Keys grow with values: 0 is zero (of either sign), negative values have the negated keys of
+positive ones, infinities have buckets of their own. Values below the smallest normal float (2.2e-308) have an error of
+up to that float. NaN is not a value and has no key.
 
-Sketches merge by adding counts, in any order and any division, to the same sketch.
+Sketches are merged by adding counts; the result does not depend on the order.
 
-A row of a rollup whose samples are all equal, or that has two of them at most, keeps no sketch: ``min`` and ``max`` say
-all there is (``is_plain``), and ``of_plain`` gives the sketch that it would have.
+A **plain** row of a rollup has no sketch, because ``min`` and ``max`` determine it: all of its samples are equal, or it
+has at most two (``is_plain``, ``of_plain``).
 """
 
 import math
 
 import numpy as np
 
-from holdfast.telemetry.rollup.columns import Flags, Floats, Ints, Lists, lengths_of, starts_of_groups
+from holdfast.telemetry.rollup.columns import Flags, Floats, Ints, Lists, lengths_of, offsets_of, starts_of_groups
 
 BITS = 6
 """64 buckets in each power of two."""
@@ -53,7 +53,7 @@ def value_of(key: int) -> float:
 
 
 def is_plain(count: Ints, low: Floats, high: Floats) -> Flags:
-    """Of which rows ``min`` and ``max`` say all."""
+    """Which rows are plain."""
     plain: Flags = (count <= 2) | (low == high)
     return plain
 
@@ -61,7 +61,7 @@ def is_plain(count: Ints, low: Floats, high: Floats) -> Flags:
 def of_values(group: Ints, values: Floats, groups: int) -> Lists:
     """The sketch of each group of values; groups are numbers that do not shrink from value to value."""
     codes = group * _SPREAD + (keys_of(values) + _OFFSET)
-    codes.sort(kind="stable")  # groups are in order already, which this sort takes up: several times as fast
+    codes.sort(kind="stable")  # several times as fast as others, because the groups are in order already
     starts = starts_of_groups(codes)
     counts = lengths_of(starts, len(codes))
     return _lists(codes[starts], counts, groups)
@@ -78,19 +78,20 @@ def merged(group: Ints, lists: Lists, groups: int) -> Lists:
 
 
 def of_plain(count: Ints, low: Floats, high: Floats) -> Lists:
-    """The sketches of rows of which ``min`` and ``max`` say all; of a row without values, an empty one."""
+    """The sketches of plain rows; an empty one for a row without values."""
     first, last = keys_of(np.where(count > 0, low, 0.0)), keys_of(np.where(count > 0, high, 0.0))
     both = (count == 2) & (first != last)
     lengths = np.where(both, 2, np.where(count > 0, 1, 0))
     keys = np.stack([first, last], axis=1)
     counts = np.stack([np.where(both, 1, count), np.ones(len(count), np.int64)], axis=1)
     present = np.stack([count > 0, both], axis=1)
-    return Lists(lengths, keys[present], counts[present])
+    return Lists(offsets_of(lengths), keys[present], counts[present])
 
 
 def quantile(keys: Ints, counts: Ints, q: float, low: float, high: float) -> float:
-    """The value of nearest rank: the smallest that at least the part ``q`` of all values does not exceed. The least and
-    the greatest value are exact. NaN if there is none."""
+    """The value of nearest rank: the smallest one such that at least the part ``q`` of all values does not exceed it.
+    The least and the greatest value are exact. NaN without values.
+    """
     total = int(counts.sum())
     if not total:
         return math.nan
@@ -106,4 +107,4 @@ def quantile(keys: Ints, counts: Ints, q: float, low: float, high: float) -> flo
 def _lists(codes: Ints, counts: Ints, groups: int) -> Lists:
     of = codes // _SPREAD
     keys = codes - of * _SPREAD - _OFFSET
-    return Lists(np.bincount(of, minlength=groups).astype(np.int64), keys, counts)
+    return Lists(offsets_of(np.bincount(of, minlength=groups)), keys, counts)

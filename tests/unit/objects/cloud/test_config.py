@@ -35,13 +35,13 @@ GS = StoreSpec("gs", "bucket", secrets=(("bearer_token", "t"),))
         ("https://bucket.host", "https://bucket.host"),
     ],
 )
-def test_the_bucket_goes_into_the_host_name_once(endpoint: str, expected: str) -> None:
+def test_the_host_name_contains_the_bucket_once(endpoint: str, expected: str) -> None:
     in_host = connect(s3(endpoint=endpoint, virtual_hosted_style="true"), {})
     assert in_host.bucket.endpoint == expected
     assert connect(s3(endpoint=endpoint), {}).bucket.endpoint == endpoint.rstrip("/")
 
 
-def test_without_an_endpoint_it_is_the_provider_itself() -> None:
+def test_the_default_endpoint_is_that_of_the_provider() -> None:
     for in_host, host, base in (("false", "", "/bucket/"), ("true", "bucket.", "/")):
         bucket = connect(s3(region="eu-north-1", virtual_hosted_style=in_host), {}).bucket
         assert bucket.endpoint == f"https://{host}s3.eu-north-1.amazonaws.com"
@@ -61,7 +61,7 @@ def test_without_an_endpoint_it_is_the_provider_itself() -> None:
         ("az", {"AZURE_STORAGE_ACCOUNT_NAME": "a", "AZURE_STORAGE_ENDPOINT": "http://host:80/"}),
     ],
 )
-def test_the_place_is_the_same_whatever_names_the_server(scheme: str, environ: dict[str, str]) -> None:
+def test_the_place_does_not_depend_on_the_source_of_the_endpoint(scheme: str, environ: dict[str, str]) -> None:
     account = {"az": "a"}.get(scheme, "")
     place = CloudStore(StoreSpec(scheme, "bucket", "p"), environ=environ).place
     assert place == Place(scheme, "http://host", "bucket", "p", account)
@@ -70,7 +70,7 @@ def test_the_place_is_the_same_whatever_names_the_server(scheme: str, environ: d
     assert CloudStore(StoreSpec(scheme, "bucket", "p", options), environ={}).place == place
 
 
-def test_a_place_of_the_provider_itself_names_no_endpoint() -> None:
+def test_a_place_at_the_provider_has_no_endpoint() -> None:
     home = Place("s3", "", "bucket", "")
     for options in ({}, {"region": "eu-north-1"}, {"endpoint": "https://s3.eu-north-1.amazonaws.com:443/"}):
         assert CloudStore(s3(**options), environ={}).place == home
@@ -95,18 +95,18 @@ def test_a_place_of_the_provider_itself_names_no_endpoint() -> None:
         ("http://169.254.169.254/latest//bucket.host", False),
     ],
 )
-def test_requests_to_the_store_are_counted_apart_from_those_for_credentials(address: str, answered: bool) -> None:
+def test_requests_to_the_store_are_told_from_those_for_credentials(address: str, answered: bool) -> None:
     bucket = connect(s3(endpoint="HTTP://Host:90/base/"), {}).bucket
     asked = Failure.read(dumps.answered(GenericError, 500, None, address=address))
     assert bucket.answered(asked) is answered
 
 
-def test_settings_that_cannot_work_are_refused_when_the_store_is_opened() -> None:
+def test_invalid_settings_are_refused_when_the_store_is_opened() -> None:
     with pytest.raises(Invalid, match="no TLS"):
         CloudStore(s3(endpoint="http://host", allow_http="false"), environ={})
     with pytest.raises(Invalid, match="'host' is not an address"):
         CloudStore(s3(), environ={"AWS_ENDPOINT_URL": "host"})
-    with pytest.raises(Invalid, match="no storage account is given"):
+    with pytest.raises(Invalid, match="no storage account is configured"):
         CloudStore(StoreSpec("az", "container"), environ={})
 
 
@@ -122,7 +122,7 @@ def test_what_a_header_cannot_carry_is_refused_and_not_shown(odd: str) -> None:
         CloudStore(s3(sse="aws:kms", sse_kms_key_id=odd), environ={})
 
 
-def test_requests_of_large_bodies_and_of_deletes_are_counted_as_each_store_sends_them() -> None:
+def test_the_number_of_requests_of_large_bodies_and_deletes() -> None:
     aws, google, azure = (CloudStore(spec, environ={}) for spec in (s3(), GS, az()))
     single = CloudStore(s3(bulk_delete="false"), environ={})
     assert [store.put_requests(33 * MIB, OVERWRITE) for store in (aws, google, azure)] == [7, 7, 6]
@@ -131,7 +131,7 @@ def test_requests_of_large_bodies_and_of_deletes_are_counted_as_each_store_sends
     assert [store.delete_requests(1001) for store in (google, azure, single)] == [1001] * 3
 
 
-async def test_azure_takes_no_backslash_which_it_would_store_as_a_slash() -> None:
+async def test_a_backslash_is_refused_on_azure() -> None:
     azure = CloudStore(az(endpoint="http://127.0.0.1:1"), environ={})
     for call in (azure.get("a\\b"), azure.put("a\\b", b"x"), azure.delete_many(["a", "a\\b"])):
         with pytest.raises(Invalid, match="contains a backslash"):
@@ -140,7 +140,7 @@ async def test_azure_takes_no_backslash_which_it_would_store_as_a_slash() -> Non
         CloudStore(StoreSpec("az", "container", "a\\b", (("account", "a"),)), environ={})
 
 
-def test_a_bucket_named_like_the_start_of_an_address_is_not_taken_for_its_host() -> None:
+def test_a_bucket_named_like_the_start_of_an_ip_address_is_not_taken_for_a_host() -> None:
     bucket = Bucket("s3", "127", "https://s3.us-east-1.amazonaws.com", "the container's role", "set AWS_ACCESS_KEY_ID")
     of_role = Failure.read(dumps.answered(GenericError, 404, None, address="http://127.0.0.1:39421/role"))
     of_store = Failure.read(dumps.answered(GenericError, 404, None, address="https://127.s3.us-east-1.amazonaws.com/k"))

@@ -61,7 +61,7 @@ def test_settings_then_the_environment_then_the_profile(home: Path) -> None:
     assert found(anonymous, IN_ENVIRON | environ) == Unsigned()
 
 
-def test_a_profile_that_the_address_names_is_the_one(home: Path) -> None:
+def test_the_profile_in_the_address_overrides_all_other_credentials(home: Path) -> None:
     """An address with ``?profile=work`` must not get another identity because of what is set elsewhere."""
     target = StoreSpec("s3", "bucket", options=(("profile", "work"),), secrets=IN_SETTINGS)
     keys = found(target, {**IN_ENVIRON, "HOME": str(home), "AWS_PROFILE": "default"})
@@ -70,13 +70,13 @@ def test_a_profile_that_the_address_names_is_the_one(home: Path) -> None:
         found(StoreSpec("s3", "bucket", options=(("profile", "sso"),)), {**IN_ENVIRON, "HOME": str(home)})
 
 
-def test_a_profile_without_keys_is_not_passed_over_silently(home: Path) -> None:
+def test_a_named_profile_without_keys_is_an_error(home: Path) -> None:
     with pytest.raises(Denied, match="profile 'sso' contains no keys") as caught:
         found(StoreSpec("s3", "bucket"), {"HOME": str(home), "AWS_PROFILE": "sso"})
     assert "export-credentials --profile sso" in (caught.value.remedy or "")
 
 
-def test_a_profile_that_is_not_there(home: Path) -> None:
+def test_a_missing_profile_is_an_error(home: Path) -> None:
     with pytest.raises(Invalid, match="no profile 'wrok'"):
         found(StoreSpec("s3", "bucket"), {"HOME": str(home), "AWS_PROFILE": "wrok"})
 
@@ -94,7 +94,7 @@ def test_half_a_key_is_an_error(name: str) -> None:
         found(StoreSpec("s3", "bucket"), {name: "x"})
 
 
-def test_at_last_a_role(tmp_path: Path) -> None:
+def test_a_role_is_used_if_there_are_no_keys(tmp_path: Path) -> None:
     target, environ = StoreSpec("s3", "bucket"), {"HOME": str(tmp_path)}
     assert found(target, environ) == Role("the instance's role")
     assert found(target, {**environ, "AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://x"}) == Role("the container's role")
@@ -103,7 +103,7 @@ def test_at_last_a_role(tmp_path: Path) -> None:
     assert "AWS_ACCESS_KEY_ID" in (caught.value.remedy or "")
 
 
-def test_what_another_process_needs_is_carried_in_the_address(home: Path) -> None:
+def test_an_address_for_another_process_contains_the_keys_of_this_one(home: Path) -> None:
     """A task of Spark has another environment; a role it must have itself."""
     environ = {"HOME": str(home), "AWS_PROFILE": "work"}
     sent = carried(StoreSpec("s3", "bucket"), environ)
@@ -114,4 +114,4 @@ def test_what_another_process_needs_is_carried_in_the_address(home: Path) -> Non
     assert carried(StoreSpec("s3", "bucket"), {"AWS_REGION": "eu-west-1"}).secrets == ()
     azure = {"AZURE_STORAGE_ACCOUNT_NAME": "acme", "AZURE_STORAGE_ACCOUNT_KEY": "secret"}
     sent = carried(StoreSpec("az", "container"), azure)
-    assert (sent.text("account"), sent.secret("account_key")) == ("acme", "secret")
+    assert (dict(sent.options)["account"], sent.secret("account_key")) == ("acme", "secret")

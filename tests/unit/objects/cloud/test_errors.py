@@ -25,7 +25,7 @@ def explained(error: Exception, *, writing: bool) -> HoldfastError:
     return explain(Failure.read(error), BUCKET, "a/key", writing=writing)
 
 
-def test_a_status_that_cannot_be_read_is_taken_for_the_worst() -> None:
+def test_a_failure_without_a_status_counts_as_the_worst_case() -> None:
     unreadable = GenericError("something new")
     assert not is_lost(Failure.read(unreadable), BUCKET, CREATE)
     reported = explained(unreadable, writing=True)
@@ -42,7 +42,7 @@ def test_a_status_that_cannot_be_read_is_taken_for_the_worst() -> None:
     ("status", "code", "maybe_applied"),
     [(504, None, True), (408, None, True), (400, "RequestTimeout", True), (503, "ServerBusy", False)],
 )
-def test_trouble_of_the_server_says_whether_a_write_may_have_landed(
+def test_a_server_error_says_whether_a_write_may_have_landed(
     status: int, code: str | None, maybe_applied: bool
 ) -> None:
     error = dumps.answered(GenericError, status, xml(code) if code else "<html>gateway</html>")
@@ -52,7 +52,7 @@ def test_trouble_of_the_server_says_whether_a_write_may_have_landed(
     assert not getattr(explained(error, writing=False), "maybe_applied", True)
 
 
-def test_a_process_out_of_files_is_not_sent_to_look_at_the_server() -> None:
+def test_a_process_without_free_descriptors_gets_its_own_remedy() -> None:
     reported = explained(dumps.unanswered(GenericError, "Connect", dumps.NO_FILES_LEFT), writing=True)
     assert isinstance(reported, Unavailable)
     assert not reported.maybe_applied
@@ -68,7 +68,7 @@ def test_a_process_out_of_files_is_not_sent_to_look_at_the_server() -> None:
         ("https://sts.eu-west-1.amazonaws.com/?Action=AssumeRoleWithWebIdentity", False),
     ],
 )
-def test_who_gives_out_credentials_is_not_the_store(address: str, of_the_store: bool) -> None:
+def test_an_answer_of_a_credential_service_is_not_one_of_the_store(address: str, of_the_store: bool) -> None:
     aws = Bucket("s3", "bucket", "https://s3.eu-west-1.amazonaws.com", "x", "y")
     failure = Failure.read(dumps.answered(PreconditionError, 412, None, address=address))
     assert aws.answered(failure) is of_the_store
@@ -76,13 +76,13 @@ def test_who_gives_out_credentials_is_not_the_store(address: str, of_the_store: 
 
 
 @pytest.mark.parametrize("status", [400, 405, 411, 413, 501])
-def test_any_other_refusal_is_no_weather(status: int) -> None:
+def test_any_other_status_is_invalid(status: int) -> None:
     reported = explained(dumps.answered(GenericError, status, xml("NotImplemented", "no such header")), writing=True)
     assert isinstance(reported, Invalid)
     assert f"({status} NotImplemented: no such header)" in str(reported)
 
 
-def test_a_body_cannot_pass_for_a_status() -> None:
+def test_a_body_is_not_read_as_a_status() -> None:
     body = "\n\nDebug source:\nStatus {\n    status: 412,\n    body: None,\n}"
     failure = Failure.read(dumps.answered(AlreadyExistsError, 409, body))
     assert (failure.status, failure.code) == (409, None)
@@ -98,7 +98,7 @@ def test_messages_are_one_line_without_the_dump() -> None:
 
 
 @pytest.mark.parametrize("between", ["&#10;", "&#8232;"])
-def test_words_of_a_server_stay_in_their_line(between: str) -> None:
+def test_control_characters_of_a_server_are_removed(between: str) -> None:
     said = str(explained(dumps.answered(GenericError, 500, xml("InternalError", f"one{between}two")), writing=True))
     assert said.isprintable()
     assert "one" in said

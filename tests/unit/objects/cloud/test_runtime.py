@@ -32,10 +32,10 @@ def answer(script: str) -> list[str]:
     return run.stdout.split()
 
 
-def test_the_end_waits_for_a_delivery_under_way() -> None:
+def test_the_exit_waits_for_a_thread_that_delivers_a_result() -> None:
     assert answer("begin(0.05)") == ["1", "0"]
 
 
-def test_the_end_does_not_wait_for_ever() -> None:
+def test_the_exit_waits_for_a_limited_time() -> None:
     then = "leave.set(); runtime._wait_for_deliveries(); print(len(strangers()))"
     assert answer(f"begin(None); {then}") == ["1", "1", "0"]

@@ -1,9 +1,9 @@
-"""Looking at a local store from both sides: the keys that it lists, and the files that are there."""
+"""What tests of the local store share: the keys that it lists, the files that are there, and its locks."""
 
 import os
 from pathlib import Path
 
-from holdfast.objects.local.files import Folder
+from holdfast.objects.local.files import Directory
 from holdfast.objects.local.locks import Locks
 from holdfast.objects.store import Store
 
@@ -28,4 +28,4 @@ def staged(root: Path) -> list[str]:
 
 def locks(root: Path) -> Locks:
     """Those of the store, to be taken by a test."""
-    return Locks(Folder.at(os.fsencode(root / ".%holdfast/locks")))
+    return Locks(Directory.at(os.fsencode(root / ".%holdfast/locks")))

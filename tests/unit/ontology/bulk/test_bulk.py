@@ -55,7 +55,7 @@ async def test_a_load_is_one_commit_with_the_very_rows_of_a_session(sizes: Sizes
     assert ours.drop_columns(["commit_id"]).equals(theirs.drop_columns(["commit_id"]))
     assert ours.column("commit_id").to_pylist() == [1] * 200
     assert ours.schema.metadata == theirs.schema.metadata
-    assert {each.kind for each in (await verify(yard.store, deep=True)).findings} == {"staged_load"}
+    assert {each.rule.name for each in (await verify(yard.store, deep=True)).findings} == {"staged_load"}
 
 
 @BOTH
@@ -281,7 +281,7 @@ async def test_what_a_dead_load_has_staged_is_reported_and_swept_later() -> None
     await yard.load(table(customers(0, 3)))
     await yard.staged("dead", table(customers(3, 30)))
     report = await verify(yard.store)
-    assert [each.key for each in report.findings if each.kind == "staged_load" and "dead" in each.key] == [
+    assert [each.key for each in report.findings if each.rule.name == "staged_load" and "dead" in each.key] == [
         layout.load_prefix("dead")
     ]
     assert report.good
@@ -295,7 +295,7 @@ async def test_a_load_whose_parts_were_taken_away_fails_and_leaves_nothing_visib
     yard = Yard(MemoryStore(), sizes=SPREAD)
     staged_files = await yard.staged("load", table(customers(0, 50)))
     await leftovers.forget(yard.store, "load")
-    with pytest.raises(Conflict, match="what was staged is gone"):
+    with pytest.raises(Conflict, match="a staged file of the load was removed"):
         await yard.land(staged_files)
     assert (await yard.ledger()).commit_id == 0
 
@@ -378,7 +378,7 @@ async def test_a_driver_that_dies_anywhere_leaves_one_commit_to_the_next(landed:
         report = await verify(store, deep=True)
         assert report.good
         left = {layout.load_of_key(key) async for key in store.keys(layout.LOADS)}
-        reported = {each.key for each in report.findings if each.kind == "staged_load"}
+        reported = {each.key for each in report.findings if each.rule.name == "staged_load"}
         assert reported == {layout.load_prefix(each or "") for each in left}
         assert {each.load for each in await leftovers.dead_loads(store, age_ns=-(10**12))} == left
         if done:

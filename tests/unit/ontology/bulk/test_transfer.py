@@ -1,4 +1,4 @@
-"""Imports: policies, preconditions, files that others made, and what does not fit."""
+"""Imports and exports: policies, preconditions, files of other programs, and files that do not fit."""
 
 import csv
 import json
@@ -12,11 +12,13 @@ import pytest
 
 from holdfast.base.errors import Conflict, Invalid, NotFound
 from holdfast.ontology import Entity, Field, InvalidValue, Relation
-from holdfast.ontology.bulk import transfer as files
+from holdfast.ontology.bulk import texts
 from holdfast.ontology.bulk.decide import Policy
 from holdfast.ontology.bulk.transfer import FileFormat, export_file, import_file
 from holdfast.ontology.session import Ontology
 from tests.unit.ontology.desk import Desk
+
+NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
 
 
 class Guest(Entity):
@@ -29,12 +31,14 @@ class Meets(Relation[Guest, Guest]):
     place: Field[str] = Field(default="")
 
 
-def session(desk: Desk) -> Ontology:
-    return desk.session(Guest, Meets)
+class Number(Entity):
+    id: Field[int] = Field(primary_key=True)
+    real: Field[float] = Field(default=0.0)
+    text: Field[str] = Field(default="")
 
 
 async def started(desk: Desk) -> None:
-    async with session(desk) as onto:
+    async with desk.session(Guest) as onto:
         onto.ensure([Guest(id="a", age=1), Guest(id="b", age=2)])
         await onto.commit()
 
@@ -54,64 +58,60 @@ async def ages(onto: Ontology) -> dict[str, int]:
 async def test_policies(policy: Policy, expected: dict[str, int], tmp_path: Path, desk: Desk) -> None:
     await started(desk)
     path = lines(tmp_path / "g.jsonl", {"id": "a", "age": 9}, {"id": "b", "age": 2}, {"id": "c", "age": 9})
-    async with session(desk) as onto:
+    async with desk.session(Guest) as onto:
         with pytest.raises(Conflict, match="1 objects are there already, with other fields: 'a'"):
             await import_file(onto, Guest, path)
         with pytest.raises(Conflict, match="2 objects are there already"):
             await import_file(onto, Guest, path, on_conflict=policy, absent=True)
         with pytest.raises(Conflict, match="commit 7 was expected"):
             await import_file(onto, Guest, path, on_conflict=policy, if_head=7)
-        assert onto.pending == 0
+        onto.ensure(Guest(id="queued"))
+        with pytest.raises(Invalid, match="1 intents are queued"):
+            await import_file(onto, Guest, path)
+        onto.discard()
         done = await import_file(onto, Guest, path, on_conflict=policy, if_head=1, metadata={"from": "test"})
         assert (done.rows, done.added, done.same, done.skipped + done.replaced) == (3, 1, 1, 1)
         assert await ages(onto) == expected
 
 
-async def test_what_was_decided_holds_when_it_is_committed(tmp_path: Path, desk: Desk) -> None:
-    await started(desk)
-    path = lines(tmp_path / "g.jsonl", {"id": "c", "age": 9})
-
+async def test_a_commit_of_others_to_the_type_is_taken_into_account(tmp_path: Path, desk: Desk) -> None:
     class Late(Ontology):
-        async def commit(self, *args: Any, **options: Any) -> Any:
+        async def land(self, *args: Any, **options: Any) -> Any:
             if await self.get(Guest, "c") is None:
-                async with session(desk) as other:
+                async with desk.session(Guest) as other:
                     other.ensure(Guest(id="c", age=1))
                     await other.commit()
-            return await super().commit(*args, **options)
+            return await super().land(*args, **options)
 
+    await started(desk)
     async with Late(desk.store, desk.ambient, [Guest]) as onto:
         with pytest.raises(Conflict, match="with other fields"):
-            await import_file(onto, Guest, path)
+            await import_file(onto, Guest, lines(tmp_path / "g.jsonl", {"id": "c", "age": 9}))
         assert await ages(onto) == {"a": 1, "b": 2, "c": 1}
 
 
-async def test_files_that_others_made(tmp_path: Path, desk: Desk) -> None:
-    table = pa.table({"id": ["p"], "age": [5], "seen": [datetime(2024, 1, 1, tzinfo=UTC)]})
-    pq.write_table(table, tmp_path / "p.parquet")
+async def test_files_of_other_programs(tmp_path: Path, desk: Desk) -> None:
+    pq.write_table(pa.table({"id": ["p"], "age": [5], "seen": [NOON]}), tmp_path / "p.parquet")
     with (tmp_path / "c.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([("id", "age", "seen"), ("12", "7", ""), ("d", "8", "2024-01-01T00:00:00Z")])
-    lines(tmp_path / "j.txt", {"id": "j", "seen": "2024-01-01T00:00:00Z"})
+        csv.writer(file).writerows([("id", "age", "seen"), ("12", "7", ""), ("d", "8", "2024-01-01T12:00:00Z")])
+    lines(tmp_path / "j.txt", {"id": "j", "seen": "2024-01-01T12:00:00Z"}, {"id": "k", "age": 4})
     lines(tmp_path / "m.jsonl", {"left_key": "p", "right_key": "12", "place": "x"})
-    async with session(desk) as onto:
+    async with desk.session(Guest, Meets) as onto:
         await import_file(onto, Guest, tmp_path / "p.parquet")
         await import_file(onto, Guest, tmp_path / "c.csv")
         await import_file(onto, Guest, tmp_path / "j.txt", style=FileFormat.JSONL)
         await import_file(onto, Meets, tmp_path / "m.jsonl")
-        assert await ages(onto) == {"p": 5, "12": 7, "d": 8, "j": 0}
-        assert {one.seen for one in await onto.all(Guest)} == {None, datetime(2024, 1, 1, tzinfo=UTC)}
+        assert await ages(onto) == {"p": 5, "12": 7, "d": 8, "j": 0, "k": 4}
+        assert {one.seen for one in await onto.all(Guest)} == {None, NOON}
         assert [(one.left_key, one.right_key) for one in await onto.all(Meets)] == [("p", "12")]
-
-
-async def test_files_that_are_not_there_or_of_no_format(tmp_path: Path, desk: Desk) -> None:
-    async with session(desk) as onto:
         for name, message in (("g.dat", "which format"), ("none.csv", "No such file")):
             with pytest.raises(Invalid, match=message):
                 await import_file(onto, Guest, tmp_path / name)
 
 
-async def test_an_export_is_of_a_moment_and_whole(tmp_path: Path, desk: Desk) -> None:
+async def test_an_export_is_of_one_moment_and_appears_whole(tmp_path: Path, desk: Desk) -> None:
     await started(desk)
-    async with session(desk) as onto:
+    async with desk.session(Guest) as onto:
         onto.ensure(Guest(id="a", age=3))
         await onto.commit()
     then = await export_file(desk.store, "Guest", tmp_path / "then.csv", as_of=1)
@@ -123,12 +123,6 @@ async def test_an_export_is_of_a_moment_and_whole(tmp_path: Path, desk: Desk) ->
         await export_file(desk.store, "Missing", tmp_path / "x.csv")
     with pytest.raises(Invalid, match="No such file"):
         await export_file(desk.store, "Guest", tmp_path / "none" / "x.csv")
-
-
-class Number(Entity):
-    id: Field[int] = Field(primary_key=True)
-    real: Field[float] = Field(default=0.0)
-    text: Field[str] = Field(default="")
 
 
 FILES: list[tuple[str, bytes, str]] = [
@@ -150,48 +144,45 @@ FILES: list[tuple[str, bytes, str]] = [
     ("list.jsonl", b"[1]\n", "not a JSON object"),
     ("deep.jsonl", b'{"id": 1, "text": ' + b"[" * 100_000 + b"]" * 100_000 + b"}\n", "not JSON"),
     ("surrogate.jsonl", b'{"id": 1, "text": "\\ud800"}\n', "surrogates"),
-    ("same.jsonl", b'{"id": 1}\n{"id": "1"}\n', "'1' is in it twice"),
+    ("same.jsonl", b'{"id": 1}\n{"id": "1", "real": 2}\n', "in the load more than once: '1'"),
+]
+TABLES: list[tuple[dict[str, Any], str]] = [
+    ({"entity_key": ["9"], "fields_json": ["{"]}, "is not JSON"),
+    ({"entity_key": ["9"], "fields_json": pa.array([None], pa.string())}, "something else than texts"),
+    ({"entity_key": [9], "fields_json": ['{"id":9}']}, "something else than texts"),
+    ({"entity_key": ["9"], "fields_json": ['{"id":9,"real":"x"}']}, "real"),
+    ({"id": [1, None]}, "row 1"),
+    ({"id": [1.5]}, "fractional part"),
+    ({"id": [1], "real": ["x"]}, "valid number"),
+    ({"id": [1], "nope": [1]}, "has no field nope"),
 ]
 
 
-@pytest.mark.parametrize(("name", "body", "message"), FILES, ids=[name for name, _, _ in FILES])
-async def test_files_that_are_not_what_they_seem_are_refused(
-    name: str, body: bytes, message: str, tmp_path: Path, desk: Desk
-) -> None:
-    path = tmp_path / name
-    path.write_bytes(body)
-    async with desk.session(Number) as onto:
-        with pytest.raises((Invalid, InvalidValue, Conflict), match=message):
-            await import_file(onto, Number, path)
-        assert ((await onto.info()).commit_id, onto.pending) == (0, 0)
-
-
 @pytest.mark.parametrize(
-    ("columns", "message"),
-    [
-        ({"entity_key": ["9"], "fields_json": ["{"]}, "is not JSON"),
-        ({"entity_key": ["9"], "fields_json": pa.array([None], pa.string())}, "something else than texts"),
-        ({"entity_key": [9], "fields_json": ['{"id":9}']}, "something else than texts"),
-        ({"entity_key": ["9"], "fields_json": ['{"id":9,"real":"x"}']}, "real"),
-        ({"id": [1, None]}, "row 1"),
-        ({"id": [1.5]}, "fractional part"),
-        ({"id": [1], "real": ["x"]}, "valid number"),
-        ({"id": [1], "nope": [1]}, "has no field nope"),
-    ],
+    ("name", "body", "message"), [*FILES, *(("t.parquet", table, message) for table, message in TABLES)]
 )
-async def test_tables_that_do_not_fit_are_refused(
-    columns: dict[str, Any], message: str, tmp_path: Path, desk: Desk
+async def test_files_that_do_not_fit_are_refused(
+    name: str, body: bytes | dict[str, Any], message: str, tmp_path: Path, desk: Desk
 ) -> None:
-    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    if isinstance(body, bytes):
+        (tmp_path / name).write_bytes(body)
+    else:
+        pq.write_table(pa.table(body), tmp_path / name)
     async with desk.session(Number) as onto:
-        with pytest.raises(InvalidValue, match=message):
-            await import_file(onto, Number, tmp_path / "t.parquet")
+        with pytest.raises((Invalid, Conflict), match=message):
+            await import_file(onto, Number, tmp_path / name)
         assert (await onto.info()).commit_id == 0
 
 
-async def test_rows_far_down_are_named_by_their_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "READ_ROWS", 10)
-    desk = Desk()
+@pytest.mark.parametrize("ends", [{"left_key": None}, {}, {"left_key": ""}, {"left_key": ["a"]}])
+async def test_a_relation_needs_both_ends(ends: dict[str, Any], tmp_path: Path, desk: Desk) -> None:
+    async with desk.session(Guest, Meets) as onto:
+        with pytest.raises(InvalidValue, match="left_key"):
+            await import_file(onto, Meets, lines(tmp_path / "m.jsonl", {"right_key": "b", **ends}))
+
+
+async def test_an_error_names_the_row_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
+    monkeypatch.setattr(texts, "READ_ROWS", 10)
     rows: list[Any] = [{"id": number} for number in range(40)]
     rows[33]["text"] = "\ud800"
     async with desk.session(Number) as onto:
@@ -200,7 +191,7 @@ async def test_rows_far_down_are_named_by_their_place(tmp_path: Path, monkeypatc
     assert caught.value.row == 33
 
 
-async def test_what_is_odd_but_right_is_taken(tmp_path: Path, desk: Desk) -> None:
+async def test_odd_files_that_fit_are_imported_and_exported_again(tmp_path: Path, desk: Desk) -> None:
     (tmp_path / "bom.csv").write_bytes(b"\xef\xbb\xbfid,text\r\n1,a\r\n")
     (tmp_path / "bom.jsonl").write_bytes(b'\xef\xbb\xbf{"id": 2}\n\n')
     (tmp_path / "empty.csv").write_bytes(b"")
@@ -220,11 +211,3 @@ async def test_what_is_odd_but_right_is_taken(tmp_path: Path, desk: Desk) -> Non
             3: (0.0, 1),
             2**62: (float("inf"), 300_000),
         }
-
-
-@pytest.mark.parametrize("ends", [{"left_key": None}, {}, {"left_key": ""}, {"left_key": ["a"]}])
-async def test_a_relation_has_two_ends(ends: dict[str, Any], tmp_path: Path, desk: Desk) -> None:
-    async with session(desk) as onto:
-        with pytest.raises(InvalidValue, match="left_key"):
-            await import_file(onto, Meets, lines(tmp_path / "m.jsonl", {"right_key": "b", **ends}))
-        assert (await onto.info()).commit_id == 0

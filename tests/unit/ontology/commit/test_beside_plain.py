@@ -8,8 +8,8 @@ import pytest
 from holdfast.base.errors import Conflict, Corrupt
 from holdfast.objects.store import OVERWRITE
 from holdfast.ontology import Entity, Field, SchemaDrift, TypeDropped, upgrader
-from holdfast.ontology.chain.history import commits, diff
-from holdfast.ontology.feed import Feed
+from holdfast.ontology.chain.history import commits
+from holdfast.ontology.feed import Feed, diff
 from holdfast.ontology.maintain.compact import Compactor
 from holdfast.ontology.maintain.reindex import repair_indexes
 from holdfast.ontology.maintain.verify.verify import verify
@@ -176,13 +176,13 @@ async def test_a_drop_whose_object_is_written_while_we_wait_for_the_lock_counts(
             await plain.dropped(*KIND, 3, purge=True)
             await plain.release()
 
-        taken = onto._turn.take
+        acquire = onto._lock.acquire
 
-        async def take() -> bool:
+        async def late() -> bool:
             await finish()
-            return await taken()
+            return await acquire()
 
-        onto._turn.take = take  # type: ignore[method-assign]  # the moment between our draft and our lock
+        onto._lock.acquire = late  # type: ignore[method-assign]  # the moment between our draft and our lock
         with pytest.raises(TypeDropped):
             await onto.commit()
         onto.discard()
@@ -347,16 +347,16 @@ async def test_the_remedies_for_an_adopted_store_work(begin: Any, happens: Any, 
         assert (await verify(desk.store, deep=True)).findings == []
         await happens(desk)
     (found,) = (await verify(desk.store, deep=True)).findings
-    assert (found.kind, "holdfast onto index repair --apply" in found.remedy) == (kind, True)
+    assert (found.rule.name, "holdfast onto index repair --apply" in found.rule.remedy) == (kind, True)
     await repair_indexes(desk.store, desk.ambient, apply=True)
-    assert {each.kind for each in (await verify(desk.store, deep=True)).findings} <= {"orphan_snapshot"}
+    assert {each.rule.name for each in (await verify(desk.store, deep=True)).findings} <= {"orphan_snapshot"}
 
 
 async def test_the_remedy_for_a_version_that_no_commit_has_works(desk: Desk) -> None:
     await ours(desk)
     await desk.plain.register(*KIND, NEW, "migration")
     (found,) = (await verify(desk.store, deep=True)).findings
-    assert (found.kind, "holdfast onto migrate" in found.remedy) == ("schema_version_ahead", True)
+    assert (found.rule.name, "holdfast onto migrate" in found.rule.remedy) == ("schema_version_ahead", True)
     async with session(desk, Grown) as onto:
         assert (await onto.migrate((await onto.migrate()).token)) is not None
     assert (await verify(desk.store, deep=True)).findings == []

@@ -71,12 +71,11 @@ class Town:
         ambient = Ambient(self.clock, random.Random(seed))
         return Client(Distant(self.bare, self.seconds), ambient=ambient, usage=self.usage), ambient
 
-    def session(self, name: str, manners: LockOptions | None = None, *, ahead_ms: int = 0) -> Committer:
+    def session(self, name: str, options: LockOptions | None = None, *, ahead_ms: int = 0) -> Committer:
         store, ambient = self.store(len(self.locks))
         ambient = Ambient(SimClock(self.loop.time, skew_ms=ahead_ms), ambient.rng)
-        turn = WriteLock(store, name, ambient, manners)
-        self.locks.append(turn)
-        return Committer(store, ambient, View(store), TYPES, runtime_id=name, turn=turn)
+        self.locks.append(WriteLock(store, name, ambient, options))
+        return Committer(store, ambient, View(store), TYPES, runtime_id=name, lock=self.locks[-1])
 
     def plain(self, name: str = "plain") -> PlainWriter:
         def moment() -> datetime:
@@ -267,13 +266,13 @@ async def test_a_clock_that_is_ahead_delays_no_claim(town: Town, given_back: str
     assert after.released_at is not None
     assert await put(town.session("anna"), ("c1", 1)) is not None
     assert town.locks[1]._grant is not None
-    assert town.locks[1]._courtesy_due(town.locks[1]._grant)
+    assert town.locks[1]._reservation_due(town.locks[1]._grant)
 
 
 @in_town
 async def test_a_failed_renewal_makes_the_lease_unsafe_and_the_commit_takes_it_again(town: Town) -> None:
-    manners = LockOptions(ttl_ms=300, idle_ms=100_000, burst_ms=100_000)
-    writer = town.session("anna", manners)
+    options = LockOptions(ttl_ms=300, idle_ms=100_000, burst_ms=100_000)
+    writer = town.session("anna", options)
     await put(writer, ("c1", 0))
     turn = town.locks[0]
     whole = turn._lease._store

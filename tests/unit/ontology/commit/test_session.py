@@ -85,7 +85,7 @@ async def test_expectations_of_every_kind(desk: Desk) -> None:
         anna.ensure(before, expect=7)
         with pytest.raises(Conflict):
             await anna.commit()
-        assert not anna._turn.held, "a failed commit does not keep the lock"
+        assert not anna._lock.held, "a failed commit does not keep the lock"
         anna.discard()
         anna.ensure(before, expect=None)
         first = await anna.commit()

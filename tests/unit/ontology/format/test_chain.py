@@ -9,7 +9,7 @@ from holdfast.base.errors import Corrupt
 from holdfast.objects.store import OVERWRITE
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.chain.resolve import resolve, resolve_by_chain
-from holdfast.ontology.commit.lock import Open
+from holdfast.ontology.commit.lock import CommitLock
 from holdfast.ontology.commit.view import View
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import EMPTY, followed, next_summary
@@ -67,7 +67,7 @@ async def test_thousands_of_commits_are_opened_and_resolved_in_few_reads(desk: D
     assert len(by_chain.entries) == 9 * COMMITS // 10
     assert desk.spent()["get"] <= few
 
-    upkeep = Upkeep(desk.store, desk.ambient, view, Open(), "w")
+    upkeep = Upkeep(desk.store, desk.ambient, view, CommitLock(), "w")
     assert await upkeep.flush(everything=True), upkeep.warning
     desk.spent()
     fresh = View(desk.store)

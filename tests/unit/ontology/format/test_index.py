@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.ontology.chain.resolve import Resolved, resolve
 from holdfast.ontology.commit.commit import Committer
-from holdfast.ontology.commit.lock import Open
+from holdfast.ontology.commit.lock import CommitLock
 from holdfast.ontology.commit.view import View
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.head import read_head
@@ -21,7 +21,7 @@ KEY = layout.index_key(*CUSTOMER)
 def indexed(desk: Desk) -> tuple[Committer, Upkeep]:
     """A committer whose upkeep runs only when the test starts it."""
     view = View(desk.store)
-    upkeep = Upkeep(desk.store, desk.ambient, view, Open(), "w")
+    upkeep = Upkeep(desk.store, desk.ambient, view, CommitLock(), "w")
     writer = desk.committer(on_commit=upkeep.note)
     writer._view = view
     return writer, upkeep
@@ -70,7 +70,7 @@ async def test_whatever_an_index_says_the_files_are_the_same_and_a_flush_mends_i
     assert len(truth) == 6
     await case.breaks(desk)
     assert (await resolved(desk)).files() == truth
-    other = Upkeep(desk.store, desk.ambient, writer._view, Open(), "other")
+    other = Upkeep(desk.store, desk.ambient, writer._view, CommitLock(), "other")
     assert await other.flush(everything=True), other.warning
     index = await read_index(desk.store, CUSTOMER)
     assert well_formed(index) is None

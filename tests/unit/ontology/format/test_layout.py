@@ -42,8 +42,3 @@ def test_only_keys_that_are_used_once_are_fit_for_a_cache() -> None:
     assert all(map(layout.immutable, [*once, "snapshots/entities/Customer-1-100-a1b2c3d4.parquet"]))
     again = ["snapshots/entities/Customer-1-100.parquet", "meta/head.json", "meta/indices/entities/Customer.json"]
     assert not any(map(layout.immutable, again))
-
-
-@pytest.mark.parametrize(("folder", "commit_id"), [("commits/12-ab/", 12), ("commits/x-ab/", None), ("meta/", None)])
-def test_folders_of_commits(folder: str, commit_id: int | None) -> None:
-    assert layout.commit_of_folder(folder) == commit_id

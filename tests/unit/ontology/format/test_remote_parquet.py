@@ -19,9 +19,9 @@ from holdfast.ontology.format.data.remote_parquet import (
     WHOLE_BYTES,
     Extent,
     RemoteParquet,
+    combined,
     missing,
     requests,
-    together,
 )
 from holdfast.ontology.types.errors import SnapshotGone
 from tests.soak import examples
@@ -50,7 +50,7 @@ def places(extents: list[Extent]) -> set[int]:
 def test_requests_bring_all_that_is_wanted_and_never_twice_what_is_missing(
     wanted: list[Extent], here: list[Extent]
 ) -> None:
-    has = together(here)
+    has = combined(here)
     found = requests(wanted, has, WHOLE)
     assert places(found) | places(here) >= places(wanted)
     assert sum(end - start for start, end in found) == len(places(found)), "no byte comes twice"
@@ -58,8 +58,8 @@ def test_requests_bring_all_that_is_wanted_and_never_twice_what_is_missing(
     lacking = missing(wanted, has)
     assert bool(found) == bool(lacking), "nothing is fetched where nothing is missing"
     rest = places(missing(WHOLE, has))
-    if len(places(lacking)) < remote_parquet.SHARE * len(places(together(missing(WHOLE, has), 3))):
-        assert len(together(found)) <= min(4, len(together(lacking, 3))), "some of it, in few ranges"
+    if len(places(lacking)) < remote_parquet.SHARE * len(places(combined(missing(WHOLE, has), 3))):
+        assert len(combined(found)) <= min(4, len(combined(lacking, 3))), "some of it, in few ranges"
     elif lacking:
         assert places(found) >= rest, "most of it: then all"
 

@@ -16,11 +16,10 @@ from pydantic import Field as ModelField
 from holdfast.base.errors import Corrupt, HoldfastError
 from holdfast.ontology import Entity, Field, InvalidValue, Relation, UnreadableRow
 from holdfast.ontology.format.data.batch import Row
-from holdfast.ontology.format.data.columns import typed_columns
+from holdfast.ontology.format.data.columns import complete_forms, typed_columns
 from holdfast.ontology.format.data.rows import (
     from_parquet,
     from_table,
-    partial_columns,
     read,
     to_parquet,
     to_table,
@@ -76,7 +75,10 @@ class TestCanonical:
         assert back(made) == made
 
     def test_a_union_with_text_has_no_place_for_what_is_not_a_number(self) -> None:
-        with pytest.raises(InvalidValue, match=r"Everything\.either, number 0 .*: expected a finite number"):
+        with pytest.raises(
+            InvalidValue,
+            match=r"Everything\.either, number 0: Input should be .* one of the types of the union",
+        ):
             row(everything(either=float("nan")))
 
     def test_a_time_without_a_zone_stays_so_in_a_record_of_the_users(self) -> None:
@@ -135,15 +137,18 @@ class TestWhatCannotBeWritten:
     @pytest.mark.parametrize(
         ("changes", "message"),
         [
-            ({"note": "\ud800"}, r"Pen\.note, number 1 \(key 'b'\): expected text without lone surrogates"),
-            ({"more": ["\ud800"]}, r"Pen\.more\[0\], number 1 \(key 'b'\): expected text without lone surrogates"),
-            ({"careless": Careless(CARELESS)}, r"Pen\.careless\.count, .*'b'\): expected a whole number, found 'x'"),
-            ({"animal": Bird(name="a")}, r"Pen\.animal, number 1 \(key 'b'\): expected a Animal, found Bird"),
-            ({"more": {"a": [1, {2}]}}, r"Pen\.more\.a\[1\], number 1 \(key 'b'\): expected a JSON value, found \{2\}"),
-            ({"more": {1: 2}}, r"Pen\.more, number 1 \(key 'b'\): expected text, found 1"),
-            ({"more": float("nan")}, r"Pen\.more, number 1 \(key 'b'\): expected a JSON value, found nan"),
-            ({"more": 10**5000}, r"Pen\.more, number 1 \(key 'b'\): has no JSON form"),
-            ({"whole": 2**63}, r"Pen\.whole, .*'b'\): expected a whole number that int64 holds, found 9223"),
+            ({"note": "\ud800"}, r"Pen\.note, number 1: .* surrogates not allowed"),
+            ({"more": ["\ud800"]}, r"Pen\.more, number 1: .* surrogates not allowed"),
+            (
+                {"careless": Careless(CARELESS)},
+                r"Pen\.careless\.count, .*: Input should be a valid integer, found 'x'",
+            ),
+            ({"animal": Bird(name="a")}, r"Pen\.animal, number 1: Input should be a Animal, found Bird"),
+            ({"more": {"a": [1, {2}]}}, r"Pen\.more, number 1: Input should be a JSON value, not \{2\}"),
+            ({"more": {1: 2}}, r"Pen\.more, number 1: Input should be a JSON value, not \{1: 2\}"),
+            ({"more": float("nan")}, r"Pen\.more, number 1: Input should be a JSON value, not nan"),
+            ({"more": 10**5000}, r"Pen\.more, number 1: it has no JSON form"),
+            ({"whole": 2**63}, r"Pen\.whole, number 1: Input should be less than or equal to 9223"),
         ],
     )
     def test_it_is_named(self, changes: dict[str, Any], message: str) -> None:
@@ -156,32 +161,17 @@ class TestWhatCannotBeWritten:
         with pytest.raises(InvalidValue, match="number 1: a Customer was expected, found a Product"):
             written(type_info(Customer), [Customer(id="a", name="b"), Product(id=1)])
 
-    def test_nesting_without_end(self) -> None:
-        nested: list[Any] = []
-        for _ in range(100_000):
-            nested = [nested]
-        with pytest.raises(InvalidValue, match="has no JSON form"):
-            row(Pen(id="a", more=nested))
-
 
 class TestStoredRows:
     def test_of_an_older_schema(self) -> None:
         (made,) = read(type_info(Customer), [Row(("c1",), '{"id":"c1","name":"Ada","gone":1}')])
         assert made == Customer(id="c1", name="Ada")
 
-    def test_a_new_field_without_a_default_may_be_empty(self) -> None:
-        class Thing(Entity):
-            id: Field[str] = Field(primary_key=True)
-            note: Field[str | None]
-
-        (made,) = read(type_info(Thing), [Row(("a",), '{"id":"a"}')])
-        assert made.note is None
-
     @pytest.mark.parametrize(
         ("text", "error", "message"),
         [
-            ('{"id":"c1"}', UnreadableRow, "Customer 'c1': name: is not there, and has no default"),
-            ('{"id":"c1","name":3}', UnreadableRow, "Customer 'c1': name: expected text, found 3"),
+            ('{"id":"c1"}', UnreadableRow, "Customer 'c1': name: it is missing, and has no default"),
+            ('{"id":"c1","name":3}', UnreadableRow, "Customer 'c1': name: Input should be a valid string, found 3"),
             ('{"id":"c1"', Corrupt, "Customer 'c1': fields_json is not JSON"),
             ("[]", Corrupt, "Customer 'c1': fields_json is not an object"),
         ],
@@ -193,14 +183,8 @@ class TestStoredRows:
     def test_a_record_that_refuses_what_was_stored(self) -> None:
         with pytest.raises(UnreadableRow, match=r"pets\[0\]: .*one of the types"):
             read(type_info(Everything), [_with(everything(), pets=[{"kind": "bird"}])])
-        with pytest.raises(UnreadableRow, match=r"address: Address lacks since"):
+        with pytest.raises(UnreadableRow, match=r"address\.since: it is missing"):
             read(type_info(Everything), [_with(everything(), address={"city": "a"})])
-
-    def test_other_habits_of_writing(self) -> None:
-        text = '{ "id": "00000000-0000-0000-0000-000000000007", "changed": "2024-05-01 12:00:00Z" }'
-        found = _with(everything(), **json.loads(text))
-        (made,) = read(type_info(Everything), [found])
-        assert made.changed == NOON
 
 
 def _with(obj: Any, **changes: Any) -> Row:
@@ -262,6 +246,11 @@ def test_a_decimal_that_its_column_cannot_hold_is_null_there(text: str) -> None:
     assert (listed.partial, listed.array.to_pylist()) == (True, [None])
 
 
+def test_columns_that_an_older_version_called_partial_do_not_count() -> None:
+    metadata = {b"holdfast.forms": b'{"a":"int","b":"text"}', b"holdfast.partial": b'["a"]'}
+    assert (complete_forms(metadata), complete_forms({}), complete_forms(None)) == ({"b": "text"}, None, None)
+
+
 class TestTables:
     def test_fields_json_is_the_last_column(self) -> None:
         entity = to_table(type_info(Customer), [row(Customer(id="c1", name="Ada"))], 7, 3)
@@ -292,16 +281,12 @@ class TestTables:
         assert table.column("_retracted").to_pylist() == [False, True]
         assert from_table(table) == [rows[0], rows[1]._replace(retracted=True)]
 
-    def test_fields_that_are_not_json(self) -> None:
-        with pytest.raises(Corrupt, match="not JSON"):
-            to_table(type_info(Product), [Row(("1",), '{"id":')], 1, 1)
-
     def test_one_bad_value_does_not_spoil_its_column(self) -> None:
         rows = [row(Product(id=1)), Row(("x",), '{"id":"x","title":true}'), Row(("y",), '{"id":2.0}')]
         table = to_table(type_info(Product), rows, 1, 1)
         assert table.column("id").to_pylist() == [1, None, None]
         assert table.column("title").to_pylist() == ["", None, None]
-        assert partial_columns(table.schema) == {"id", "title"}
+        assert complete_forms(table.schema.metadata) == {}
 
 
 class TestFiles:

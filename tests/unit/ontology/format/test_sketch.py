@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.ontology.format.stats import FileStats, Span, may_hold, parse_stats, sketch_of
+from holdfast.ontology.format.index import Entry
+from holdfast.ontology.format.stats import FileStats, Span, may_hold, sketch_of
 
 
 @given(st.sets(st.text(), max_size=300))
@@ -28,8 +29,9 @@ def test_the_bits_of_a_key_stay_where_they_are() -> None:
 
 def test_a_sketch_goes_with_the_statistics() -> None:
     stats = FileStats(2, 100, unique=True, keys=(Span("a", "b"),), sketches=(sketch_of(["a", "b"]),))
-    assert parse_stats(stats.document()) == stats
-    assert parse_stats(stats.short().document()) == stats.short()
+    for each in (stats, stats.short()):
+        assert FileStats.parse(each.document(), key="k") == each
     assert stats.short().sketches == ()
     assert stats.of_keys().sketches == stats.sketches
-    assert parse_stats({**stats.document(), "sketches": ["no base64!"]}) is None, "nothing is known then"
+    malformed = {"min_commit_id": 1, "max_commit_id": 1, "path": "p", "stats": {"rows": 2, "sketches": ["no base64!"]}}
+    assert Entry.parse(malformed, key="k").stats is None, "nothing is known then"

@@ -7,9 +7,8 @@ import pytest
 
 from holdfast.base.errors import NotFound, Refused
 from holdfast.ontology import Entity, Field, TypeDropped
-from holdfast.ontology.chain.history import diff, find_commit
-from holdfast.ontology.commit.lock import Open
-from holdfast.ontology.feed import Feed
+from holdfast.ontology.chain.history import find_commit
+from holdfast.ontology.feed import Feed, diff
 from holdfast.ontology.format import layout
 from holdfast.ontology.maintain.compact import Compactor
 from holdfast.ontology.maintain.drop import apply, preview
@@ -51,7 +50,7 @@ async def history(desk: Desk) -> None:
 
 async def drop(desk: Desk, *, purge: bool = False, name: str = "Person") -> Any:
     found = await preview(desk.store, name, purge=purge)
-    return await apply(desk.store, desk.ambient, found, found.token, turn=Open(), by="anna", why="over")
+    return await apply(desk.store, desk.ambient, found, found.token, by="anna", why="over")
 
 
 async def test_a_drop_is_a_commit_without_files(desk: Desk) -> None:
@@ -150,7 +149,7 @@ async def test_purged_rows_never_come_back(desk: Desk) -> None:
                 assert await ages(onto, commit_id) == {}
             assert await onto.query(Person).between(1, 4).count() == 0
     report = await verify(desk.store, deep=True)
-    assert {each.kind for each in report.findings} <= {"index_of_no_type", "orphan_snapshot", "index_lag"}
+    assert {each.rule.name for each in report.findings} <= {"index_of_no_type", "orphan_snapshot", "index_lag"}
     (record,) = [json.loads(each.body) for key, each in desk.shelf.objects.items() if key.startswith(layout.REDACTIONS)]
     assert len(record["files"]) == 3
     assert [each async for each in Feed(desk.store).changes() if each.type_id.name == "Person"] == []
@@ -196,7 +195,7 @@ async def test_an_error_about_a_dropped_type_says_what_became_of_it(desk: Desk) 
                 await tables.run(text)
         return f"{caught.value} ({caught.value.remedy})"
 
-    dropped = "commit 5 dropped Person (ask as of an earlier moment, such as commit 4)"
+    dropped = "commit 5 dropped Person (read it as of an earlier moment, such as commit 4)"
     assert await answer("SELECT * FROM Person") == dropped
     await drop(desk, purge=True)
     for text in ("SELECT * FROM Person", "SELECT * FROM Person__as_of_3", "SELECT * FROM Person__history"):

@@ -9,7 +9,6 @@ from holdfast.base.errors import Invalid, Refused
 from holdfast.objects.store import Store
 from holdfast.ontology import Entity, Field, Relation, SchemaDrift, UnreadableRow, count, upgrader
 from holdfast.ontology.chain.history import find_commit
-from holdfast.ontology.commit.lock import Open
 from holdfast.ontology.format import layout
 from holdfast.ontology.maintain import migrate
 from holdfast.ontology.maintain.compact import Compactor
@@ -75,7 +74,7 @@ async def history(desk: Desk, extra: int = 0) -> None:
 
 async def applied(desk: Desk, store: Store | None = None, **options: Any) -> Any:
     found = await migrate.preview(store or desk.store, TYPES)
-    options = {"turn": Open(), "by": "anna", "why": "names", **options}
+    options = {"by": "anna", "why": "names", **options}
     return await migrate.apply(store or desk.store, desk.ambient, found, found.token, **options)
 
 
@@ -214,7 +213,7 @@ async def test_an_additive_change_rewrites_nothing(desk: Desk) -> None:
     form: TypeInfo = type_info(More)
     found = await migrate.preview(desk.store, {form.type_id: form})
     assert [(each.action, each.rows) for each in found.changes] == [("new version", 0)]
-    commit = await migrate.apply(desk.store, desk.ambient, found, found.token, turn=Open(), by="a", why="")
+    commit = await migrate.apply(desk.store, desk.ambient, found, found.token, by="a", why="")
     assert commit is not None
     assert commit.rows == 0
     async with session(desk, More) as onto:

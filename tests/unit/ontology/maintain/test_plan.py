@@ -10,8 +10,8 @@ from holdfast.base.errors import Conflict, NotFound, Refused, Unavailable
 from holdfast.objects.layer import Layer
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Written
 from holdfast.ontology import Entity, Field, upgrader
-from holdfast.ontology.chain.history import diff, find_commit
-from holdfast.ontology.commit.lock import Open
+from holdfast.ontology.chain.history import find_commit
+from holdfast.ontology.feed import diff
 from holdfast.ontology.maintain import drop, erase, migrate, revert
 from holdfast.ontology.maintain.revert import Preview, apply, preview
 from holdfast.ontology.maintain.verify.verify import verify
@@ -94,7 +94,7 @@ async def test_after_the_commit_derived_objects_are_left_to_the_next_session(ope
         onto.ensure(Newer(id="z", years=1) if operation is migrate else Person(id="z", age=1))
         await onto.commit()
     report = await verify(desk.store, deep=True)
-    assert [each.kind for each in report.findings] == []
+    assert [each.rule.name for each in report.findings] == []
 
 
 async def past(desk: Desk) -> None:
@@ -109,7 +109,7 @@ async def past(desk: Desk) -> None:
 
 
 async def reverted(desk: Desk, found: Preview, token: str | None = None) -> Any:
-    return await apply(desk.store, desk.ambient, found, token or found.token, turn=Open(), by="anna", why="a mistake")
+    return await apply(desk.store, desk.ambient, found, token or found.token, by="anna", why="a mistake")
 
 
 async def test_everything_is_as_it_was(desk: Desk) -> None:

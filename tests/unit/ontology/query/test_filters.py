@@ -15,10 +15,9 @@ from holdfast.ontology import Entity, Field, InvalidQuery, Mixin, Relation, left
 from holdfast.ontology.filters.jsonsql import key_of
 from holdfast.ontology.filters.operand import Source, Sql, TypedColumn, quoted
 from holdfast.ontology.filters.sql import compile_order, compile_where
-from holdfast.ontology.types.expressions.ast import Comparison, FieldPath, In, IsNull, Or, Order
-from holdfast.ontology.types.expressions.fitting import fold
 from holdfast.ontology.types.expressions.terms import Condition
 from holdfast.ontology.types.readings import decimal_key
+from tests.properties.evaluator import fold
 
 
 class Tier(Enum):
@@ -67,21 +66,7 @@ untyped: Any = Customer
 """As code sees it that no type checker has seen."""
 
 
-# --- meaning ---
-
-
 # --- building ---
-
-
-def test_values_are_kept_as_they_are_stored() -> None:
-    token = UUID("12345678-1234-5678-1234-567812345678")
-    assert (Customer.token == token).predicate == Comparison(FieldPath("own", "token"), "==", str(token), "text")
-    assert (Customer.level == Tier.GOLD).predicate == Comparison(FieldPath("own", "level"), "==", "Gold", "text")
-    assert Customer.tier.in_(["a", None]).predicate == Or(
-        (In(FieldPath("own", "tier"), ("a",), "text"), IsNull(FieldPath("own", "tier")))
-    )
-    assert Customer.level.asc().order == Order(FieldPath("own", "level"), "text")
-    assert Customer.age.desc().order == Order(FieldPath("own", "age"), "number", descending=True)
 
 
 REFUSED: list[tuple[Callable[[], Any], str]] = [
@@ -191,9 +176,6 @@ def test_an_instance_key_is_read_as_it_is_declared(engine: Any) -> None:
     assert selected(engine, "number", numbers, Visit.number.is_null()) == []
     moments = [str(datetime(2024, 1, day, tzinfo=UTC)) for day in (1, 2)]
     assert selected(engine, "at", moments, Meeting.at > datetime(2024, 1, 1, 12, tzinfo=UTC)) == moments[1:]
-
-
-def test_instance_keys_are_ordered_as_their_values(engine: Any) -> None:
     terms = compile_order(Visit.number.asc().order, {"own": Source("'{}'", {"number": TypedColumn("k", "key", True)})})
     sql = f"SELECT k FROM unnest(['9', '10', '-3']) AS t(k) ORDER BY {terms.text}"
     assert [key for (key,) in engine.execute(sql, list(terms.params)).fetchall()] == ["-3", "9", "10"]

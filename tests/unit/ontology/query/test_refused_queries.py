@@ -64,7 +64,7 @@ REFUSED: list[tuple[Callable[[Any], Any], str]] = [
     (lambda ask: ask(Person).as_of("yesterday").all(), "neither a commit nor a time nor a tag"),
     (lambda ask: ask(Person).as_of("31 May").all(), "neither a commit nor a time"),
     (lambda ask: ask(Person).between(2, 1).all(), "commit 2 is after commit 1"),
-    (lambda ask: ask(Person).agg(), "nothing to work out"),
+    (lambda ask: ask(Person).agg(), "no figure is given"),
     (lambda ask: ask(Person).limit(3).agg(n=count()), "over all rows"),
     (lambda ask: ask(Person).group_by(Person.age).agg(age=count()), "two columns have one name"),
     (lambda ask: ask(Person).agg(n=Read.stars.sum()), "figure of Read, not of Person"),

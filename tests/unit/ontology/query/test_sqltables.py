@@ -62,18 +62,6 @@ async def test_types_are_tables(desk: Desk) -> None:
         assert (await sql.run("explain select * from Customer")).num_rows == 1
 
 
-async def test_a_warm_statement_costs_one_request_and_sees_what_is_new(desk: Desk) -> None:
-    await shop(desk)
-    async with SqlTables(desk.store) as sql, desk.session(Customer) as onto:
-        await sql.run("select * from Customer")
-        desk.spent()
-        await sql.run("select * from Customer")
-        assert desk.spent() == {"get": 1}
-        onto.ensure(Customer(id="c", name="Cy"))
-        await onto.commit()
-        assert await rows(sql, "select count(*) from Customer") == [(2,)]
-
-
 REFUSED = [
     "create table x (i int)",
     "insert into Customer values (1)",

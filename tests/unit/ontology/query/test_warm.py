@@ -93,4 +93,4 @@ async def test_small_files_beyond_the_memory_limit_are_scanned_where_they_lie(de
         onto._warm._room = 0
         assert await states(onto, 9) == expected
         (here,) = onto._warm._types.values()
-        assert not here.made
+        assert not here.created

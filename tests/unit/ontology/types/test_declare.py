@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum, IntEnum
 from functools import partial
 from types import new_class
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 import pytest
@@ -16,7 +16,6 @@ from holdfast.base.errors import Invalid
 from holdfast.ontology import (
     Entity,
     Field,
-    FieldExpr,
     InvalidType,
     MissingKey,
     NotAnEntity,
@@ -55,15 +54,6 @@ def raw(**body: Any) -> type:
 
 
 class TestWhatIsDeclared:
-    def test_a_plain_value_is_a_default(self) -> None:
-        class Thing(Entity):
-            id: Field[str] = Field(primary_key=True)
-            tier: Field[str | None] = None  # type: ignore[assignment]  # works, but checkers want Field(default=None)
-            size: Field[int] = 3  # type: ignore[assignment]  # as above
-
-        assert Thing(id="a") == Thing(id="a", tier=None, size=3)
-        assert isinstance(Thing.tier, FieldExpr)
-
     def test_fields_are_inherited_from_mixins_abstract_and_concrete_types(self) -> None:
         class Named(Entity, abstract=True):
             id: Field[str] = Field(primary_key=True)
@@ -84,17 +74,6 @@ class TestWhatIsDeclared:
         assert (made.tier, made.extra) == ("gold", 0)
         assert str(Derived.label) == "Derived.label"
         assert Base(id="a", label="b", changed=datetime(2024, 1, 1, tzinfo=UTC)).tier == "std"
-
-    def test_class_variables_and_methods_are_not_fields(self) -> None:
-        class Thing(Entity):
-            limit: ClassVar[int] = 3
-            id: Field[str] = Field(primary_key=True)
-
-            def shout(self) -> str:
-                return self.id.upper() * self.limit
-
-        assert list(type_info(Thing).fields) == ["id"]
-        assert Thing(id="a").shout() == "AAA"
 
     def test_ends_come_through_generic_bases_and_by_inheritance(self) -> None:
         class Link(Relation[Customer, L], Generic[L], abstract=True):
@@ -187,7 +166,7 @@ REFUSED: list[tuple[str, Callable[[], object], type[InvalidType], str]] = [
     ("key of a relation", lambda: relation(one=(str, Field(primary_key=True))), InvalidType, "identified by its ends"),
     ("ends that are numbers", lambda: relation(RELATION[Customer, int]), NotAnEntity, "int is not an entity type"),
     ("end that is a relation", lambda: relation(RELATION[Customer, Subscription]), NotAnEntity, "Subscription is not"),
-    ("no ends", lambda: relation(Relation), NotAnEntity, "does not say what it relates"),
+    ("no ends", lambda: relation(Relation), NotAnEntity, "does not declare its ends"),
     ("entity and relation", lambda: new_class("Both", (Customer, Subscription)), InvalidType, "at once"),
     ("no field", lambda: raw(__annotations__={"name": str}), UnsupportedAnnotation, "fields are annotated as Field"),
     ("no annotation", lambda: raw(id=Field[str](primary_key=True)), UnsupportedAnnotation, "without an annotation"),

@@ -131,17 +131,6 @@ def test_relations() -> None:
     assert [row.fields_json for row in queued(type_info(Knows), bare)] == ["{}"]
 
 
-def test_defaults_are_made_for_each_row() -> None:
-    numbers = iter(range(10))
-
-    class Thing(Entity):
-        id: Field[int] = Field(primary_key=True, default_factory=lambda: next(numbers))
-        name: Field[str]
-
-    rows = queued(type_info(Thing), pa.table({"name": ["a", "b"]}))
-    assert [row.identity for row in rows] == [("0",), ("1",)]
-
-
 def test_whatever_gives_itself_as_a_table() -> None:
     class Frame:
         def __arrow_c_stream__(self, requested_schema: object = None) -> object:
@@ -188,9 +177,3 @@ def test_an_end_that_does_not_fit(keys: list[Any]) -> None:
     table = pa.table({"left_key": ["a", "b"], "right_key": keys})
     with pytest.raises(InvalidValue, match=r"Subscription\.right_key must be a Product or its key.*row [01]"):
         queued(type_info(Subscription), table)
-
-
-def test_two_columns_of_one_name() -> None:
-    table = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["id", "id"])
-    with pytest.raises(InvalidValue, match="two columns id"):
-        queued(type_info(Flat), table)

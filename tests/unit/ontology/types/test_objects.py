@@ -56,26 +56,6 @@ def test_what_is_wrong_is_named(build: Any, values: dict[str, Any], message: str
     assert caught.value.exit_code == 2
 
 
-def test_ends_are_keys_or_entities_in_the_form_of_the_key() -> None:
-    by_key = Subscription(left_key="c1", right_key="05", seats=2)
-    by_entity = Subscription(left_key=Customer(id="c1", name="Ada"), right_key=Product(id=5), seats=2)
-    assert by_key == by_entity
-    assert (by_key.left_key, by_key.right_key) == ("c1", "5")
-    by_key.left_key = Customer(id="c2", name="Bob")
-    assert by_key.left_key == "c2"
-
-
-def test_equal_by_type_and_fields() -> None:
-    class Twin(Customer):
-        pass
-
-    assert Customer(id="a", name="b") == Customer(id="a", name="b", tier=None)
-    assert Customer(id="a", name="b") != Customer(id="a", name="c")
-    assert Customer(id="a", name="b") != Twin(id="a", name="b")
-    with pytest.raises(TypeError, match="unhashable"):
-        hash(Customer(id="a", name="b"))
-
-
 def test_objects_are_copied_and_pickled() -> None:
     made = everything(tags=["a"])
     for other in (copy.deepcopy(made), pickle.loads(pickle.dumps(made))):

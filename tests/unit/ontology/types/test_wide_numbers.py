@@ -41,7 +41,7 @@ HELD: list[dict[str, Any]] = [
 )
 async def test_what_no_column_holds_is_refused_by_name(values: dict[str, Any], place: str, desk: Desk) -> None:
     async with desk.session(Sum) as onto:
-        with pytest.raises(InvalidValue, match=rf"{place}, number 1 \(key 'b'\): expected .* holds, found "):
+        with pytest.raises(InvalidValue, match=rf"{place}, number 1: Input should be .*, found "):
             onto.ensure([Sum(id="a"), Sum(id="b", **values)])
         assert await onto.commit() is None
         if "parts" in values:
@@ -49,7 +49,7 @@ async def test_what_no_column_holds_is_refused_by_name(values: dict[str, Any], p
         ((name, value),) = values.items()
         column = pa.array([None, str(value)])
         table = pa.table({"id": ["a", "b"], name: column})
-        with pytest.raises(InvalidValue, match=rf"{place}, number 1 \(key 'b'\)"):
+        with pytest.raises(InvalidValue, match=rf"{place}, number 1"):
             onto.ensure(table.set_column(1, name, column), of=Sum)
 
 

@@ -22,7 +22,7 @@ async def conflict(desk: ServerDesk) -> dict[str, Any]:
     return dict(found)
 
 
-async def test_decisions_reach_the_sender(tmp_path: Path) -> None:
+async def test_the_response_to_a_sender_contains_the_decision(tmp_path: Path) -> None:
     async with server_desk(tmp_path) as desk:
         found = await conflict(desk)
         path = f"/api/v1/conflicts/{found['submitted_frame_sha256'][:12]}"
@@ -48,7 +48,7 @@ async def test_decisions_reach_the_sender(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])
-async def test_a_decision_that_is_not_said_to_be_json_is_refused_for_that(tmp_path: Path, kind: str) -> None:
+async def test_a_decision_needs_the_content_type_of_json(tmp_path: Path, kind: str) -> None:
     async with server_desk(tmp_path) as desk:
         plain = '{"resolution": "quarantine_identity", "by": "a", "why": "b"}'
         for path in (f"/api/v1/conflicts/{'0' * 64}/resolve", "/api/v1/holds/lift"):
@@ -66,7 +66,7 @@ async def test_a_decision_that_is_not_said_to_be_json_is_refused_for_that(tmp_pa
         await desk.get("/api/v1/conflicts/ab", 400)
 
 
-async def test_holds_and_resolutions_that_were_tampered_with_change_no_verdict(tmp_path: Path) -> None:
+async def test_damaged_holds_and_resolutions_change_no_decision(tmp_path: Path) -> None:
     async with server_desk(tmp_path) as desk:
         await desk.post(frame())
         sha256 = (await desk.post(frame(Gauge("load", 2.5, 1)))).json()["error"]["quarantine_manifest_key"][-69:-5]
@@ -88,7 +88,7 @@ async def test_holds_and_resolutions_that_were_tampered_with_change_no_verdict(t
         assert (await desk.post(frame(Gauge("load", 2.5, 1)))).json()["error"]["reason"] == "identity_conflict"
 
 
-async def test_a_record_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
+async def test_an_unreadable_conflict_hides_no_other(tmp_path: Path) -> None:
     async with server_desk(tmp_path) as desk:
         await desk.post(frame())
         keys = [

@@ -7,7 +7,6 @@ from pathlib import Path
 from fastapi import FastAPI
 
 from holdfast.base.config import IngestSection
-from holdfast.server import reconciled
 from holdfast.server.app import ingest_app, private_app
 from holdfast.server.errors import REASONS
 from tests.tidy.tree import ROOT
@@ -70,7 +69,7 @@ def test_every_reason_is_listed_with_its_status() -> None:
     ]
 
 
-async def test_another_method_is_refused_with_those_that_there_are(tmp_path: Path) -> None:
+async def test_a_405_names_the_methods_of_the_path(tmp_path: Path) -> None:
     async with server_desk(tmp_path) as desk:
         for answer, methods in (
             (await desk.ingest.put("/ingest/v1/batch"), "POST"),
@@ -81,7 +80,7 @@ async def test_another_method_is_refused_with_those_that_there_are(tmp_path: Pat
             assert answer.json()["error"]["reason"] == "method_not_allowed"
 
 
-async def test_a_description_refers_to_nothing_that_it_lacks(tmp_path: Path) -> None:
+async def test_openapi_has_no_dangling_references(tmp_path: Path) -> None:
     async with server_desk(tmp_path) as desk:
         for client, secured in ((desk.ingest, {"token"}), (desk.private, set())):
             description = (await client.get("/openapi.json")).json()
@@ -99,7 +98,6 @@ def test_what_an_idle_collector_costs_follows_from_the_settings() -> None:
     looks = minute_ms // section.follow_interval_ms
     for said in (
         f"{minute_ms // section.holds_refresh_ms} GETs of the [holds]",
-        f"{round(60 / reconciled.EVERY_S)} GETs of the reconciler's progress",
         f"{looks} LISTs",
     ):
         assert said in page

@@ -22,7 +22,7 @@ EVERYTHING = (
 )
 
 
-async def test_what_was_accepted_is_there_at_once(tmp_path: Path) -> None:
+async def test_an_accepted_batch_is_in_live_state_at_once(tmp_path: Path) -> None:
     async with server_desk(tmp_path) as desk:
         await desk.post(frame(*EVERYTHING), seqs=(0, 6))
         found = await desk.get("/api/v1/live")
@@ -37,7 +37,7 @@ async def test_what_was_accepted_is_there_at_once(tmp_path: Path) -> None:
         ]
 
 
-async def test_filters_narrow_it_down(tmp_path: Path) -> None:
+async def test_filters_of_live_state(tmp_path: Path) -> None:
     async with server_desk(tmp_path) as desk:
         await desk.post(frame(*EVERYTHING), seqs=(0, 6))
         only = await desk.get("/api/v1/live?name=load&label=host%3Db")
@@ -64,24 +64,22 @@ async def test_a_query_collector_finds_what_others_accepted(tmp_path: Path) -> N
         assert [each["name"] for each in (await desk.get("/api/v1/live"))["series"]] == ["load"]
 
 
-async def test_bytes_that_are_missing_are_counted_and_said(tmp_path: Path) -> None:
+async def test_missing_bytes_make_live_state_incomplete(tmp_path: Path) -> None:
     async with server_desk(tmp_path, query=True, follow_interval_ms=1) as desk:
         await desk.post(frame())
         while not desk.service.completeness()["complete"]:
             await asyncio.sleep(0.001)
-        desk.service.live.max_bytes = 0
-        assert desk.service.live.kept() == []
-        desk.service.live.max_bytes, desk.service.live._lacks_since_ns = 10**9, None
+        live = Live(desk.service.ambient.clock, max_bytes=10**9, window_ns=desk.service.live.window_ns)
         async for key in desk.service.store.keys("raw-blobs/"):
             await desk.service.store.delete(key)
-        follower = Follower(desk.service.store, desk.service.live, desk.service.ambient.clock, Limits())
-        desk.service.follower = follower
+        follower = Follower(desk.service.store, live, desk.service.ambient.clock, Limits())
+        desk.service.live, desk.service.follower = live, follower
         assert await follower.poll() == 0
         assert desk.service.follower.problems >= 1
         assert "could not be read" in (await desk.get("/api/v1/live"))["partial_because"]
 
 
-async def test_a_rebuild_fetches_no_more_than_memory_holds_once_it_is_unpacked(tmp_path: Path) -> None:
+async def test_a_rebuild_fetches_no_more_than_fits_into_memory(tmp_path: Path) -> None:
     """Frames of a few hundred bytes that unpack to much more: as many as fit, and that the rest is missing is said."""
     async with server_desk(tmp_path, query=True) as desk:
         for number in range(40):

@@ -49,7 +49,7 @@ async def test_answers_are_valid_for_the_models_that_describe_them(tmp_path: Pat
         assert live.series
         assert live.logs
         assert live.alerts
-        models.ReadyStanding.model_validate(await desk.get("/readyz"))
+        models.ReadyState.model_validate(await desk.get("/readyz"))
         models.Alive.model_validate(await desk.get("/healthz"))
         models.Ready.model_validate_json((await desk.ingest.get("/readyz")).content)
         conflict = await desk.post(frame(Gauge("load", 2.5, 1_000), *records[1:]), seqs=(0, 2))

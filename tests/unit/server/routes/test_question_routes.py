@@ -30,7 +30,7 @@ async def filled(desk: ServerDesk) -> tuple[int, str]:
     return start, f"since={quote(iso(start))}&until={quote(iso(start + 10 * MINUTE))}"
 
 
-async def test_questions_are_answered_with_and_without_parameters(tmp_path: Path) -> None:
+async def test_queries_of_metrics_and_logs(tmp_path: Path) -> None:
     async with server_desk(tmp_path) as desk:
         start, span = await filled(desk)
         found = await desk.get(f"/api/v1/metrics/list?{span}")
@@ -65,7 +65,7 @@ async def test_questions_are_answered_with_and_without_parameters(tmp_path: Path
 
 
 @pytest.mark.soak
-async def test_ten_thousand_series_over_twenty_steps_are_answered_within_the_memory_limit(tmp_path: Path) -> None:
+async def test_ten_thousand_series_fit_into_the_memory_limit(tmp_path: Path) -> None:
     async with server_desk(tmp_path) as desk:
         start = desk.service.ambient.clock.wall_ns() // HOUR * HOUR - HOUR
         paths = [{"path": f"/{number}"} for number in range(10_000)]
@@ -79,7 +79,7 @@ async def test_ten_thousand_series_over_twenty_steps_are_answered_within_the_mem
             assert [len(found["series"]), sum(len(each["points"]) for each in found["series"])] == [10_000, 200_000]
 
 
-async def test_bad_questions_say_what_is_wrong(tmp_path: Path) -> None:
+async def test_invalid_queries_are_bad_requests(tmp_path: Path) -> None:
     async with server_desk(tmp_path) as desk:
         _, span = await filled(desk)
         missing = await desk.get(f"/api/v1/metrics/query?metric=laod&{span}", 404)

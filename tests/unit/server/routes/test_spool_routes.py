@@ -18,7 +18,7 @@ async def gauges(desk: ServerDesk) -> dict[str, float]:
     return {row[0]: float(row[1]) for row in rows if row[0].startswith("holdfast_spool_")}
 
 
-async def test_batches_that_wait_for_the_store_are_seen_and_named_at_the_end(
+async def test_batches_in_a_spool_are_reported_while_it_runs_and_at_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def refuse(*_: Any) -> Any:
@@ -52,10 +52,10 @@ async def test_batches_that_wait_for_the_store_are_seen_and_named_at_the_end(
     assert answer.getMessage().startswith(f"1 batch remains in the spool {tmp_path / 'spool'}, ")
 
 
-async def test_live_state_of_a_spool_that_lacks_a_batch_is_not_complete(tmp_path: Path) -> None:
+async def test_live_state_without_an_unreadable_batch_is_not_complete(tmp_path: Path) -> None:
     async with server_desk(tmp_path, spool=tmp_path / "spool", **SPOOL) as desk:
         while not (await desk.get("/readyz"))["live_rebuilt"]:
             await asyncio.sleep(0.001)
         assert (await desk.get("/api/v1/live"))["complete"] is True
-        desk.service.follower.problems += 1
+        desk.service.follower.reader.unreadable.add("a batch")
         assert (await desk.get("/api/v1/live"))["partial_because"] == "1 batch could not be read"

@@ -15,7 +15,7 @@ from holdfast.telemetry.accept.accept import Accepted
 from holdfast.telemetry.accept.collector import Guarded
 from holdfast.telemetry.accept.conflicts import Holds, Resolutions
 from holdfast.telemetry.accept.references import HORIZON_NS, IN_TIME_NS, of_accepted
-from holdfast.telemetry.discover import Stray, resolve
+from holdfast.telemetry.discover import NoBatch, resolve
 from tests.unit.telemetry.accept.accept_desk import AcceptDesk
 
 T = TypeVar("T")
@@ -67,7 +67,7 @@ async def test_a_new_batch_is_three_puts_in_two_round_trips_however_large() -> N
         pytest.param(1, HOUR_S, True, {"put": 5, "get": 2}, 2, id="a conflict, and what was decided about it"),
     ],
 )
-async def test_what_a_second_batch_of_an_identity_costs(
+async def test_requests_of_duplicates_and_conflicts(
     variant: int, later_s: int, guarded: bool, spent: dict[str, int], references: int
 ) -> None:
     desk, usage = AcceptDesk(), Usage()
@@ -81,7 +81,7 @@ async def test_what_a_second_batch_of_an_identity_costs(
     assert desk.families()["accepted-by-time"] == references
 
 
-async def test_taking_up_what_a_collector_left_that_was_killed_is_three_puts_and_reads() -> None:
+async def test_accepting_a_batch_that_a_killed_collector_left_is_three_puts_and_reads() -> None:
     """Bytes and reference are there: the manifest is looked for first, and the reference is read, with its time."""
     desk, usage = AcceptDesk(), Usage()
     with pytest.raises(Unavailable):
@@ -114,7 +114,7 @@ async def test_a_slow_collector_makes_sure_of_its_reference_and_writes_it_again_
     assert usage.by_verb == spent
     [key] = [key for key in desk.shelf.objects if key.startswith("accepted-by-time/")]
     found = await resolve(desk.store(), key)
-    assert not isinstance(found, Stray)
+    assert not isinstance(found, NoBatch)
     assert found.manifest == answer.manifest
 
 
@@ -126,14 +126,14 @@ async def test_a_reference_counts_if_it_was_written_in_time_and_is_where_the_man
     reference, *_ = of_accepted(answer.manifest)
     manifest = await store.get(answer.manifest.key)
     await store.delete(manifest.key)
-    assert await resolve(store, reference.key) is Stray.NO_MANIFEST
+    assert await resolve(store, reference.key) is NoBatch.NO_MANIFEST
     desk.watch.ns += IN_TIME_NS // 2
     await store.put(manifest.key, manifest.body)
-    assert not isinstance(await resolve(store, reference.key), Stray)
+    assert not isinstance(await resolve(store, reference.key), NoBatch)
     desk.watch.ns += IN_TIME_NS
     await store.put(manifest.key, manifest.body)
-    assert await resolve(store, reference.key) is Stray.TOO_LATE
+    assert await resolve(store, reference.key) is NoBatch.TOO_LATE
     hour = reference.key.split("/")[3]
     elsewhere = reference.key.replace(hour, "hour=00" if hour != "hour=00" else "hour=01")
     await store.put(elsewhere, reference.body)
-    assert await resolve(store, elsewhere) is Stray.OTHER_ACCEPTANCE
+    assert await resolve(store, elsewhere) is NoBatch.OTHER_ACCEPTANCE

@@ -26,7 +26,7 @@ async def found(desk: AcceptDesk, place: Place = HOME, mode: Acceptance = STRICT
     return await open_authority(desk.store(), desk.ambient(), place, mode, **options)  # type: ignore[arg-type]  # by name
 
 
-async def test_the_first_collector_founds_it_and_all_others_share_it() -> None:
+async def test_the_first_collector_creates_the_authority_and_the_others_use_it() -> None:
     desk = AcceptDesk()
     first = await found(desk)
     assert await found(desk) == first
@@ -92,7 +92,7 @@ async def test_promoting_a_copy_issues_a_new_authority_that_names_the_old() -> N
 
 
 @pytest.mark.parametrize("field", ["acceptance", "bucket", "authority_id"])
-async def test_a_document_that_says_too_little_is_corrupt(field: str) -> None:
+async def test_a_document_without_a_field_is_corrupt(field: str) -> None:
     desk = AcceptDesk()
     await found(desk)
     document = codec.decode(desk.shelf.objects[layout.AUTHORITY].body, key=layout.AUTHORITY)

@@ -44,7 +44,7 @@ def test_the_longest_identity_fits_into_every_key_with_room_for_a_prefix() -> No
         layout.conflict_by_blob_key(SHA, longest),
         layout.conflict_key(longest, SHA),
     ):
-        assert check_key(key, room=400) == key
+        assert check_key(key, prefix_bytes=400) == key
         assert max(map(len, key.split("/"))) <= 255
 
 
@@ -71,11 +71,11 @@ def test_identities_are_told_apart_by_their_manifest_id() -> None:
         ("a", "b", 0, MAX_SEQ + 1),
     ],
 )
-def test_what_is_no_identity_is_refused(parts: tuple[str, str, int, int]) -> None:
+def test_an_invalid_identity_is_refused(parts: tuple[str, str, int, int]) -> None:
     with pytest.raises(Invalid):
         BatchIdentity(*parts)
 
 
-def test_what_is_no_hash_makes_no_key() -> None:
+def test_an_invalid_hash_is_refused() -> None:
     with pytest.raises(Invalid, match="no SHA-256"):
         layout.blob_key("../../etc")

@@ -15,7 +15,7 @@ from holdfast.telemetry.accept.record_times import DAY_NS, HOUR_NS, RecordTimes,
 from holdfast.telemetry.records import Counter, Gauge, Log
 from tests.unit.pipeline.field import START, Field
 from tests.unit.server.server_desk import frame, server_desk
-from tests.unit.telemetry.query.test_metrics_query import platform
+from tests.unit.telemetry.query.desk import platform
 from tests.unit.telemetry.rollup.rolled import batch
 
 NOW = START + 12 * HOUR_NS + 1
@@ -70,7 +70,7 @@ async def test_limits_are_in_the_manifest_of_every_acceptance(tmp_path: Path) ->
 def test_a_manifest_keeps_its_limits_and_one_without_allows_a_day_ahead() -> None:
     body = (
         b'{"schema":"lightmetrics.accepted_batch.v1","agent_id":"a","boot_id":"b","seq_start":0,"seq_end":1,'
-        b'"frame_sha256":"00","frame_bytes":1,"raw_blob_key":"k","accepted_at_unix_ns":%d,"collector_id":"c",'
+        b'"frame_sha256":"0000000000000000000000000000000000000000000000000000000000000000","frame_bytes":1,"raw_blob_key":"k","accepted_at_unix_ns":%d,"collector_id":"c",'
         b'"wire_version":1,"frame_version":1%s}'
     )
     key = "accepted/v1/agent=61/boot=62/00000000000000000000-00000000000000000001.json"

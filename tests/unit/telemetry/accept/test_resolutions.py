@@ -37,7 +37,7 @@ class Desk(AcceptDesk):
         await self.resolutions.decide(FIRST.identity, OTHER.frame_sha256, resolution, by="anna", why=why)
 
 
-async def test_a_decision_says_who_when_and_why_is_kept_and_reaches_the_agent() -> None:
+async def test_a_decision_has_author_time_and_reason_and_reaches_the_agent() -> None:
     desk = Desk()
     answer = await desk.conflict()
     assert isinstance(answer, IdentityConflict)
@@ -67,7 +67,7 @@ class Away(Layer):
         raise AssertionError(key)
 
 
-async def test_a_store_that_does_not_answer_keeps_no_sender_from_hearing_of_its_conflict(
+async def test_a_conflict_is_answered_while_the_store_does_not_respond(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(collecting, "RESOLUTION_S", 0.01)
@@ -113,7 +113,7 @@ async def test_a_conflict_is_found_by_the_beginning_of_its_hash() -> None:
     store = desk.store()
     found = await find_by_hash(store, OTHER.frame_sha256[:8])
     assert found.submitted_frame_sha256 == OTHER.frame_sha256
-    with pytest.raises(NotFound, match="no conflict"):
+    with pytest.raises(NotFound, match="no recorded conflict"):
         await find_by_hash(store, "0" * 64)
     with pytest.raises(Invalid, match="too short"):
         await find_by_hash(store, "ab")

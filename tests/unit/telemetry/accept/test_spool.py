@@ -1,31 +1,43 @@
 """Acceptance on a real disk, landing in a store, and everything that a restart must not forget."""
 
 import asyncio
-import os
-import stat
+import sqlite3
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from holdfast.base import codec
-from holdfast.base.aio import lasting
-from holdfast.base.errors import Corrupt, Denied, Incompatible, NotFound, Refused, Unavailable
+from holdfast.base.aio import restarting
+from holdfast.base.errors import Denied, Incompatible, Refused, Unavailable
 from holdfast.objects.client import Usage
 from holdfast.objects.layer import Layer
-from holdfast.objects.local import LocalStore
-from holdfast.objects.store import CREATE, OVERWRITE, Lost, Mode, Written
+from holdfast.objects.store import OVERWRITE, Lost, Mode, Store, Written
 from holdfast.sim import ingest_kit as kit
 from holdfast.sim.ingest_kit import submission
 from holdfast.telemetry.accept import layout
-from holdfast.telemetry.accept.accept import Accepted, IdentityConflict
-from holdfast.telemetry.accept.collector import CollectorOptions
-from holdfast.telemetry.accept.landing import Landed, SpoolCollector
-from holdfast.telemetry.accept.spool import ABOUT, FILE, FOLDER, FORMAT, RESERVE, RESERVE_BYTES, Spool, open_spool
-from tests.unit.telemetry.accept.spool_desk import SpoolDesk, TightDisk
+from holdfast.telemetry.accept.accept import Accepted, IdentityConflict, Submission
+from holdfast.telemetry.accept.collector import CollectorOptions, find_accepted
+from holdfast.telemetry.accept.landing import GROUP, Landed, SpoolCollector
+from holdfast.telemetry.accept.spool import FILE, Spool, holds_spool, open_spool
+from holdfast.telemetry.database import SPARE_BYTES, Database
+from tests.unit.telemetry.accept.spool_desk import SpoolDesk
+
+DAY_NS = 86_400 * 10**9
 
 
-async def test_a_batch_is_accepted_without_the_object_store_and_read_before_it_lands(tmp_path: Path) -> None:
+async def waiting(spool: Spool) -> list[int]:
+    """The first numbers of the batches that wait, in the order in which they are tried."""
+    return [each.manifest.identity.seq_start for each in await spool.to_land(1_000)]
+
+
+def change(folder: Path, statement: str, *values: object) -> None:
+    with sqlite3.connect(folder / FILE) as database:
+        database.execute(statement, values)
+    database.close()
+
+
+async def test_a_batch_is_accepted_without_the_object_store_and_lands_as_it_was_accepted(tmp_path: Path) -> None:
     desk, usage = SpoolDesk(), Usage()
     async with open_spool(tmp_path, desk.ambient()) as spool:
         collector = desk.spooler(spool, usage=usage)
@@ -33,18 +45,54 @@ async def test_a_batch_is_accepted_without_the_object_store_and_read_before_it_l
         assert isinstance(answer, Accepted)
         assert not answer.duplicate
         assert usage.by_verb == {}
-        assert await spool.read(submission(1).identity) == submission(1).body
-        assert [one.identity async for one in spool.pending()] == [submission(1).identity]
+        assert await waiting(spool) == [10]
+    desk.watch.advance(seconds=900)
+    async with open_spool(tmp_path, desk.ambient()) as spool:
+        assert len(spool) == 1
+        collector = desk.spooler(spool, usage=usage)
+        collector.options = CollectorOptions("another")
         assert await collector.land() == Landed(batches=1)
         assert usage.by_verb == {"put": 3}
-        assert [one async for one in spool.pending()] == []
-        with pytest.raises(NotFound):
-            await spool.read(submission(1).identity)
-    assert desk.families() == {"raw-blobs": 1, "accepted": 1, "accepted-by-time": 1}
+        assert [len(spool), await waiting(spool)] == [0, []]
+        again = await collector.accept(submission(1))
+        assert isinstance(again, Accepted)
+        assert again.duplicate
+    manifest = await find_accepted(desk.store(), submission(1).identity)
+    assert manifest is not None
+    assert (manifest.collector_id, manifest.accepted_at_unix_ns) == ("spooler", answer.manifest.accepted_at_unix_ns)
+    assert (manifest.records, manifest.time_limits) == (submission(1).records, answer.manifest.time_limits)
+    assert again.manifest.frame_sha256 == manifest.frame_sha256
     assert len(desk.effects) == 1
 
 
-async def test_other_bytes_are_refused_and_put_on_record_when_the_first_have_landed(tmp_path: Path) -> None:
+async def test_batches_that_arrive_together_share_a_transaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = SpoolDesk()
+    groups: list[int] = []
+    commit = Spool._commit_group
+
+    async def counted(spool: Spool, group: list[object], size: int) -> None:
+        groups.append(len(group))
+        await commit(spool, group, size)  # type: ignore[arg-type]  # of a private class
+
+    monkeypatch.setattr(Spool, "_commit_group", counted)
+    async with open_spool(tmp_path, desk.ambient()) as spool:
+        collector = desk.spooler(spool)
+        accepts = [asyncio.create_task(collector.accept(submission(number % 20))) for number in range(30)]
+        await asyncio.sleep(0)
+        accepts[3].cancel()
+        answers = await asyncio.gather(*accepts, return_exceptions=True)
+        assert len(groups) <= 2
+        assert isinstance(answers[3], asyncio.CancelledError)  # its batch may be accepted, and no other suffers
+        duplicates = [answer.duplicate for answer in answers if isinstance(answer, Accepted)]
+        assert duplicates == [False] * 19 + [True] * 10
+        assert len(spool) == 20
+
+
+async def test_other_bytes_are_refused_and_their_conflict_is_recorded_when_the_first_have_landed(
+    tmp_path: Path,
+) -> None:
     desk = SpoolDesk()
     async with open_spool(tmp_path, desk.ambient()) as spool:
         collector = desk.spooler(spool)
@@ -52,6 +100,7 @@ async def test_other_bytes_are_refused_and_put_on_record_when_the_first_have_lan
         before = await collector.accept(submission(1, 1))
         assert isinstance(before, IdentityConflict)
         assert before.accepted.frame_sha256 == submission(1).frame_sha256
+        assert await spool.refused() == []
         assert await collector.land() == Landed(batches=1, conflicts=1)
         after = await collector.accept(submission(1, 2))
         assert isinstance(after, IdentityConflict)
@@ -60,33 +109,77 @@ async def test_other_bytes_are_refused_and_put_on_record_when_the_first_have_lan
     assert desk.families() == {
         "raw-blobs": 3,
         "accepted": 1,
-        "accepted-by-time": 2,
+        "accepted-by-time": 1,
         "quarantine": 2,
         "quarantine-by-blob": 2,
     }
 
 
-async def test_what_cannot_land_is_kept_and_holds_no_other_batch_up(tmp_path: Path) -> None:
-    """Because the store does not take it now, because its file is no frame, or because its manifest cannot be read."""
+async def test_what_the_store_has_under_an_identity_counts_from_its_landing_on(tmp_path: Path) -> None:
+    desk = SpoolDesk()
+    await desk.collector().accept(submission(1, 1))
+    async with open_spool(tmp_path, desk.ambient()) as spool:
+        collector = desk.spooler(spool)
+        await collector.accept(submission(1))
+        assert await collector.land() == Landed(conflicts=1)
+        answer = await collector.accept(submission(1))
+        assert isinstance(answer, IdentityConflict)
+        assert answer.accepted.frame_sha256 == submission(1, 1).frame_sha256
+
+
+async def test_a_batch_that_cannot_land_is_kept_and_holds_no_other_up(tmp_path: Path) -> None:
+    """Because the store does not respond, because its bytes are damaged, or because its manifest cannot be read."""
     desk = SpoolDesk()
     async with open_spool(tmp_path, desk.ambient()) as spool:
         collector = desk.spooler(spool, "ok", "busy", "busy", "busy")
         await collector.accept(submission(1))
         with pytest.raises(Unavailable):
             await collector.land()
-        assert len([one async for one in spool.pending()]) == 1
+        assert await waiting(spool) == [10]
         for number in (2, 3):
             await collector.accept(submission(number))
-        [spoiled] = (tmp_path / FOLDER).rglob("*10-*19.lmbatch")
-        spoiled.write_bytes(b"spoiled")
-        unreadable = layout.accepted_key(submission(2).identity)
-        await desk.store().put(unreadable, b"{}", OVERWRITE)
-        assert await collector.land() == Landed(batches=1, unreadable=1, stuck=1)
-        assert {one.identity async for one in spool.pending()} == {submission(1).identity, submission(2).identity}
-        with pytest.raises(Corrupt, match="are no frame"):
-            await collector.accept(submission(1))
+    change(tmp_path, "UPDATE waiting SET frame = ? WHERE id = 1", b"damaged")
+    unreadable = layout.accepted_key(submission(2).identity)
+    await desk.store().put(unreadable, b"{}", OVERWRITE)
+    async with open_spool(tmp_path, desk.ambient()) as spool:
+        collector = desk.spooler(spool)
+        assert await collector.land() == Landed(batches=1, stuck=2)
+        assert await waiting(spool) == [10, 20]
+        await collector.accept(submission(4))
+        assert await waiting(spool) == [40, 10, 20]
         await desk.store().delete(unreadable)
-        assert await collector.land() == Landed(batches=1, unreadable=1)
+        assert await collector.land() == Landed(batches=2, stuck=1)
+
+
+class Unrecorded(Layer):
+    """A store that takes no conflicts."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.refuses = True
+
+    async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+        if self.refuses and key.startswith(layout.CONFLICTS):
+            raise Unavailable(f"{key}: 503")
+        return await super().put(key, body, mode)
+
+
+async def test_a_conflict_that_cannot_be_recorded_is_kept_and_holds_no_batch_up(tmp_path: Path) -> None:
+    desk = SpoolDesk()
+    async with open_spool(tmp_path, desk.ambient()) as spool:
+        await desk.collector().accept(submission(0, 1))
+        collector = desk.spooler(spool)
+        collector.lander.store = store = Unrecorded(collector.lander.store)
+        for number in range(2 * GROUP):
+            await collector.accept(submission(number))
+        await collector.accept(submission(1, 1))
+        assert await collector.land() == Landed(batches=2 * GROUP - 1, stuck=2)
+        await collector._round()
+        assert collector.problem == "2 batches cannot land: the log says why"
+        store.refuses = False
+        assert await collector.land() == Landed(conflicts=2)
+        await collector._round()
+        assert [len(spool), collector.problem] == [0, None]
 
 
 class Forbidden(Layer):
@@ -100,7 +193,7 @@ class Forbidden(Layer):
         return await self.inner.put(key, body, mode)
 
 
-async def test_it_lands_in_the_background_after_any_error_and_at_the_end_and_keeps_a_reserve(tmp_path: Path) -> None:
+async def test_it_lands_in_the_background_after_any_error_and_at_the_end(tmp_path: Path) -> None:
     desk = SpoolDesk()
     store = Forbidden(desk.store())
     async with open_spool(tmp_path, desk.ambient()) as spool:
@@ -114,41 +207,79 @@ async def test_it_lands_in_the_background_after_any_error_and_at_the_end_and_kee
             store.denied = False
             while len(spool):
                 await asyncio.sleep(0.001)
-            while not (tmp_path / FOLDER / RESERVE).exists():
-                await asyncio.sleep(0.001)
             await collector.accept(submission(2))
     assert desk.families() == Counter({"raw-blobs": 2, "accepted": 2, "accepted-by-time": 2})
-    assert (tmp_path / FOLDER / RESERVE).stat().st_size == RESERVE_BYTES
 
 
-async def test_notes_of_what_has_landed_can_be_forgotten(tmp_path: Path) -> None:
+async def test_batches_that_landed_long_ago_are_forgotten_and_land_once_more(tmp_path: Path) -> None:
     desk = SpoolDesk()
     async with open_spool(tmp_path, desk.ambient()) as spool:
         collector = desk.spooler(spool)
-        await collector.accept(submission(1))
-        await collector.land()
-        assert await spool.forget(0) == 0
-        assert await spool.forget(1 << 62) == 1
-        assert await spool.forget(1 << 62) == 0
+        for number in (1, 2):
+            await collector.accept(submission(number))
+            await collector.land()
+            desk.watch.ns += DAY_NS
+        assert await spool.forget(desk.watch.ns - DAY_NS) == 1
         late = await collector.accept(submission(1))
         assert isinstance(late, Accepted)
         assert not late.duplicate
+        assert await spool.forget(desk.watch.ns + DAY_NS) == 1  # not the one that waits
         assert await collector.land() == Landed(batches=1)
-    assert desk.families() == {"raw-blobs": 1, "accepted": 1, "accepted-by-time": 1}
+    families = desk.families()
+    assert (families["raw-blobs"], families["accepted"]) == (2, 2)
+
+
+async def test_on_a_full_disk_what_waits_lands_and_makes_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = SpoolDesk()
+    large = [Submission.of(submission(number).identity, bytes(100_000)) for number in range(12)]
+    async with open_spool(tmp_path, desk.ambient()) as spool:
+        collector = desk.spooler(spool)
+        for each in large[:10]:
+            await collector.accept(each)
+        monkeypatch.setattr(Database, "free_bytes", lambda _: SPARE_BYTES - 1)
+        with pytest.raises(Unavailable, match="the disk is full"):
+            await collector.accept(large[10])
+        with pytest.raises(Unavailable, match="the disk is full"):
+            await spool.try_to_write()
+        assert await collector.land() == Landed(batches=10)
+        await spool.try_to_write()
+        for each in large[10:]:
+            answer = await collector.accept(each)
+            assert isinstance(answer, Accepted)
+            assert not answer.duplicate
+        assert len(spool) == 2
+
+
+async def test_rows_of_landed_batches_go_when_they_alone_fill_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = SpoolDesk()
+    async with open_spool(tmp_path, desk.ambient()) as spool:
+        collector = desk.spooler(spool)
+        await asyncio.gather(*(collector.accept(submission(number)) for number in range(2_000)))
+        await collector.land()
+        desk.watch.advance(seconds=1)
+        monkeypatch.setattr(Database, "free_bytes", lambda _: SPARE_BYTES - 1)
+        for _ in range(3):
+            await collector._forget()
+        assert not await spool.is_full()
+        await collector.accept(submission(1))
 
 
 async def test_a_spool_belongs_to_one_process_and_has_one_id(tmp_path: Path) -> None:
-    desk = SpoolDesk()
-    async with open_spool(tmp_path, desk.ambient()) as spool:
-        first = await spool.spool_id(desk.ambient())
+    desk, folder = SpoolDesk(), tmp_path / "spool"
+    assert not holds_spool(folder)
+    async with open_spool(folder, desk.ambient()) as spool:
+        first = spool.spool_id
         with pytest.raises(Refused, match="another collector uses this spool") as caught:
-            async with open_spool(tmp_path, desk.ambient()):
+            async with open_spool(folder, desk.ambient()):
                 pass
         assert "own folder" not in (caught.value.remedy or "")  # a store has one spool
-    async with open_spool(tmp_path, desk.ambient()) as spool:
-        assert await spool.spool_id(desk.ambient()) == first
+    assert holds_spool(folder)
+    async with open_spool(folder, desk.ambient()) as spool:
+        assert spool.spool_id == first
         with pytest.raises(Refused, match="s3_manifest"):
-            SpoolCollector(spool, desk.store(), desk.ambient(), kit.authority(), CollectorOptions("c"), kit.inspect)
+            SpoolCollector(spool, desk.store(), desk.ambient(), kit.authority(), CollectorOptions("c"))
 
 
 async def test_work_that_fails_in_an_unforeseen_way_begins_again() -> None:
@@ -159,65 +290,18 @@ async def test_work_that_fails_in_an_unforeseen_way_begins_again() -> None:
         if len(tries) < 3:
             raise ZeroDivisionError
 
-    await lasting("counting", run, pause_s=0)
+    await restarting("counting", run, pause_s=0)
     assert tries == [0, 1, 2]
 
 
-async def test_a_spool_on_a_full_disk_lands_what_it_holds_and_accepts_again(tmp_path: Path) -> None:
-    desk = SpoolDesk()
-    size = len(submission(10).body)
-    disk = TightDisk(desk.watch, tmp_path, room=RESERVE_BYTES + 10 * size)
-    spool = Spool(disk, disk.notes)
-    await spool.load()
-    await spool.keep_reserve()
-    collector = desk.spooler(spool)
-    for number in range(10, 20):
-        assert isinstance(await collector.accept(submission(number)), Accepted)
-    with pytest.raises(Unavailable, match="No space"):
-        await collector.accept(submission(20))
-    assert await collector.land() == Landed(batches=10)
-    assert [one async for one in spool.pending()] == []
-    with pytest.raises(Unavailable, match="land first"):  # the room is that of notes
-        await collector.accept(submission(20))
-    await spool.keep_reserve()
-    assert RESERVE not in disk.objects
-    assert disk.notes.size == 0  # only notes took room, and the store has the manifests
-    await spool.keep_reserve()
-    assert RESERVE in disk.objects
-    answer = await collector.accept(submission(20))
-    assert isinstance(answer, Accepted)
-    assert not answer.duplicate
-
-
-async def test_a_batch_takes_two_syncs_to_accept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    desk, synced, fsync = SpoolDesk(), Counter[str](), os.fsync
-
-    def counted(file: int) -> None:
-        synced["folder" if stat.S_ISDIR(os.fstat(file).st_mode) else "file"] += 1
-        fsync(file)
-
-    async with open_spool(tmp_path, desk.ambient()) as spool:
-        collector = desk.spooler(spool)
-        await collector.accept(submission(0))
-        await collector.land()
-        monkeypatch.setattr(os, "fsync", counted)
-        for number in (1, 2, 3):
-            await collector.accept(submission(number))
-        assert synced == {"file": 3, "folder": 3}
-
-
-@pytest.mark.parametrize("version", [1, 2])
-async def test_a_spool_of_an_earlier_version_is_refused_and_left_as_it_is(tmp_path: Path, version: int) -> None:
-    desk = SpoolDesk()
-    store = LocalStore(tmp_path / FOLDER, clock=desk.watch)
-    waits = f"pending/v1/{layout.identity_path(submission(1).identity)}.lmbatch"
-    await store.put(waits, submission(1).body, CREATE)
-    about = codec.encode(codec.stamp({"spool_id": "disk-1"}, format_name=FORMAT, version=version, write_id="w"))
-    await store.put(ABOUT, about, CREATE)
-    with pytest.raises(Incompatible, match=f"version {version}") as caught:
-        async with open_spool(tmp_path, desk.ambient()):
+async def test_a_spool_of_an_earlier_version_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    about = tmp_path / "objects" / "spool.json"
+    about.parent.mkdir()
+    body = codec.encode({"spool_id": "disk-1", "format": "holdfast.spool", "version": 3})
+    about.write_bytes(body)
+    with pytest.raises(Incompatible, match="version before 4") as caught:
+        async with open_spool(tmp_path, SpoolDesk().ambient()):
             raise AssertionError
     assert "land its batches" in (caught.value.remedy or "")
     assert not (tmp_path / FILE).exists()
-    assert (await store.get(waits)).body == submission(1).body
-    assert (await store.get(ABOUT)).body == about
+    assert about.read_bytes() == body

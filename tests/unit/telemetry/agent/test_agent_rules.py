@@ -55,7 +55,7 @@ def test_a_rate_is_growth_per_second() -> None:
     assert judge(rules, [Counter("bytes", 5, 0)], 4 * SECOND) == []
 
 
-def test_what_fires_is_remembered_over_a_restart() -> None:
+def test_firing_alerts_survive_a_restart() -> None:
     rule = AlertRule(name="busy", metric="node_load1", above=4)
     rules = Rules([rule])
     judge(rules, load(5), 1)
@@ -65,7 +65,7 @@ def test_what_fires_is_remembered_over_a_restart() -> None:
     assert again.state() == {}
 
 
-def test_a_clock_that_is_set_neither_fires_a_rule_nor_bends_a_rate() -> None:
+def test_a_changed_clock_neither_fires_a_rule_nor_changes_a_rate() -> None:
     rules = Rules([AlertRule(name="low", metric="node_load1", below=1, for_ms=2_000)])
     assert states(rules.judge(load(0), 0, 0)) == [State.PENDING]
     assert rules.judge(load(0), 10**18, SECOND) == []

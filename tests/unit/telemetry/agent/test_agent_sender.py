@@ -59,7 +59,7 @@ def test_a_batch_goes_to_the_collector_in_use_and_leaves_when_it_is_taken() -> N
 
 
 @pytest.mark.parametrize("answer", [NoAnswer("no answer"), Busy("503"), Denied("forbidden", "403")])
-def test_a_collector_that_fails_rests_the_next_takes_over_and_then_batches_wait(answer: Answer) -> None:
+def test_a_failing_collector_backs_off_and_the_next_one_is_used(answer: Answer) -> None:
     desk = Desk(routes=2, window=1)
     desk.tell(Offered(0))
     report, send = desk.answer(0, 0, answer)
@@ -73,7 +73,7 @@ def test_a_collector_that_fails_rests_the_next_takes_over_and_then_batches_wait(
     assert desk.tell(Tick()) == [Send(0, 0)]
 
 
-def test_rests_grow_up_to_a_bound_and_end_with_a_good_answer() -> None:
+def test_backoffs_grow_up_to_a_limit_and_end_with_a_good_answer() -> None:
     desk = Desk(routes=1, window=1)
     desk.tell(Offered(0))
     rests: list[int] = []
@@ -90,7 +90,7 @@ def test_rests_grow_up_to_a_bound_and_end_with_a_good_answer() -> None:
     assert desk.state.routes == (Route(),)
 
 
-def test_after_a_rest_one_batch_probes() -> None:
+def test_after_a_backoff_one_batch_is_sent_as_a_probe() -> None:
     desk = Desk(routes=1, window=3)
     for batch in (0, 1, 2):
         desk.tell(Offered(batch))
@@ -103,7 +103,7 @@ def test_after_a_rest_one_batch_probes() -> None:
     assert desk.answer(0, 0, Taken(False)) == [*released, Send(1, 0), Send(2, 0)]
 
 
-def test_what_cannot_succeed_is_parked_with_its_reason_and_later_batches_go_on() -> None:
+def test_a_refused_batch_is_parked_and_later_batches_are_sent() -> None:
     desk = Desk(window=4)
     for batch in range(4):
         desk.tell(Offered(batch))
@@ -115,7 +115,7 @@ def test_what_cannot_succeed_is_parked_with_its_reason_and_later_batches_go_on()
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_whatever_collectors_answer_every_batch_ends_once(seed: int) -> None:
+def test_every_batch_is_settled_once_for_all_answers(seed: int) -> None:
     """Released or parked once each, never more on their way than the window, and only what waits is sent."""
     rng = random.Random(seed)
     desk = Desk(routes=rng.randint(1, 3), window=rng.randint(1, 4))

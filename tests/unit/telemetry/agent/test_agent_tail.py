@@ -29,7 +29,7 @@ class Desk:
             lines = self.tailer.read(5, most)
             messages += [record.message for record in lines.records]
             if commit:
-                self.tailer.commit(lines)
+                self.tailer.commit(lines, durable=True)
             if not lines.more or not commit:
                 return messages
 
@@ -42,7 +42,7 @@ def desk(tmp_path: Path) -> Desk:
     return Desk(tmp_path / "app.log")
 
 
-def test_complete_lines_are_taken_until_they_are_queued(desk: Desk) -> None:
+def test_complete_lines_are_read_until_they_are_queued(desk: Desk) -> None:
     desk.write("one\ntwo\nthr")
     (record, _) = desk.tailer.read(5, 10).records
     assert (record.attributes, record.time_ns) == ({"app": "shop", PATH: str(desk.log)}, 5)
@@ -84,6 +84,22 @@ def test_rotation_by_renaming_loses_nothing(desk: Desk, dies: bool) -> None:
     assert desk.read() == []
 
 
+def test_a_limit_of_lines_loses_none_of_several_rotated_files(tmp_path: Path) -> None:
+    desk = Desk(tmp_path / "*.log")
+    for name in "abc":
+        (tmp_path / f"{name}.log").write_text("one\n")
+    assert desk.read() == ["one"] * 3
+    for name in "abc":
+        with (tmp_path / f"{name}.log").open("a") as log:
+            log.write(f"two {name}\nthree {name}\n")
+        (tmp_path / f"{name}.log").rename(tmp_path / f"{name}.log.1")
+        (tmp_path / f"{name}.log").write_text(f"four {name}\n")
+    read = desk.read(most=1)
+    assert [line for line in read if line.endswith("a")] == ["two a", "three a", "four a"]
+    assert len(set(read)) == len(read) == 9
+    assert len(desk.tailer.positions()) == 3
+
+
 def test_truncation_is_seen_even_if_the_file_has_grown_again(desk: Desk) -> None:
     for text in ("one\ntwo\n", "new\n", "other lines than before\nand longer\n"):
         desk.log.touch()
@@ -98,7 +114,7 @@ def test_a_line_that_is_too_long_is_cut_and_marked(desk: Desk) -> None:
     assert [len(record.message) for record in lines.records] == [MOST_LINE, 5]
     assert lines.records[0].attributes[CUT] == "true"
     assert CUT not in lines.records[1].attributes
-    desk.tailer.commit(lines)
+    desk.tailer.commit(lines, durable=True)
     desk.write("x" * (3 << 20))
     assert [len(message) for message in desk.read()] == [MOST_LINE]
     desk.die()
@@ -112,7 +128,7 @@ def test_a_limit_of_lines_only_puts_off_the_rest(desk: Desk) -> None:
     assert desk.read(most=7) == [str(number) for number in range(50)]
 
 
-def test_what_cannot_be_read_is_said_once_and_not_waited_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_files_that_cannot_be_read_are_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     os.mkfifo(tmp_path / "pipe.log")
     (tmp_path / "folder.log").mkdir()
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.log")).write_text("hidden\n")
@@ -145,7 +161,7 @@ def test_a_file_with_two_names_is_read_once(tmp_path: Path) -> None:
     sources = [LogSource(path=str(tmp_path / name), from_start=True) for name in ("*.log", "app.log")]
     tailer = Tailer(sources, {})
     lines = tailer.read(5, 100)
-    tailer.commit(lines)
+    tailer.commit(lines, durable=True)
     assert [record.message for record in lines.records] == ["one"]
     assert tailer.read(5, 100).records == []
 
@@ -161,18 +177,19 @@ def test_positions_of_files_that_are_gone_are_forgotten(tmp_path: Path) -> None:
     assert desk.tailer.positions() == {}
 
 
-def test_only_what_changed_is_noted(tmp_path: Path) -> None:
+def test_only_changed_positions_are_saved(tmp_path: Path) -> None:
     for number in range(50):
         (tmp_path / f"{number:02}.log").write_text("one\n")
     tailer = Tailer([LogSource(path=str(tmp_path / "*.log"), from_start=True)], {})
     first = tailer.read(5, 100)
     assert len(tailer.changes(first)) == 50
-    tailer.commit(first)
+    tailer.commit(first, durable=False)
     assert len(tailer.changes(tailer.read(5, 100))) == 50  # committed, and no batch has made it durable
-    tailer.saved()
+    tailer.commit(first, durable=True)
     with (tmp_path / "07.log").open("a") as file:
         file.write("two\n")
-    assert list(tailer.changes(tailer.read(5, 100))) == [str(tmp_path / "07.log")]
+    ((path, *_),) = tailer.changes(tailer.read(5, 100)).values()
+    assert path == str(tmp_path / "07.log")
 
 
 @pytest.mark.parametrize("dies", [False, True])

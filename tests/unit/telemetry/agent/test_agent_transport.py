@@ -61,11 +61,11 @@ def test_what_an_answer_of_a_collector_means(
 
 
 @pytest.mark.parametrize("body", [{}, [], "ok", {"duplicate": "no"}, {"duplicate": False, "frame_sha256": "0" * 64}])
-def test_a_200_of_another_server_removes_nothing(body: object) -> None:
+def test_a_200_without_a_receipt_for_the_frame_removes_nothing(body: object) -> None:
     assert isinstance(answer(200, body), NoAnswer)
 
 
-def test_only_a_collector_decides_about_a_batch_or_its_sender() -> None:
+def test_an_answer_without_the_error_document_of_a_collector_decides_nothing() -> None:
     for status in (200, 400, 401, 403, 409, 411, 413, 415, 422):
         assert isinstance(answer_of(status, {}, HTML, FRAME), NoAnswer)
         assert isinstance(answer(status, {}), NoAnswer)
@@ -74,7 +74,7 @@ def test_only_a_collector_decides_about_a_batch_or_its_sender() -> None:
     assert answer(401, {}) == NoAnswer("401 without the error document of a collector")
 
 
-def test_a_date_is_compared_with_the_collectors_own() -> None:
+def test_a_retry_after_date_is_compared_with_the_date_header() -> None:
     headers = {"Retry-After": "Wed, 21 Oct 2026 07:28:30 GMT", "Date": "Wed, 21 Oct 2026 07:28:00 GMT"}
     assert retry_after_ms(headers) == 30_000
     assert retry_after_ms({"Retry-After": "soon"}) == 0
@@ -116,7 +116,7 @@ async def test_a_request_carries_frame_numbers_and_token() -> None:
     assert (b"X-Lightmetrics-Agent", "wäb".encode()) in other.headers.raw
 
 
-async def test_silence_and_an_endless_answer_are_no_answer() -> None:
+async def test_a_connection_error_and_an_endless_answer_are_no_answer() -> None:
     def silent(request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("refused")
 
@@ -128,7 +128,7 @@ async def test_silence_and_an_endless_answer_are_no_answer() -> None:
     "asked",
     ["9" * 5_000, "Sun, 06 Nov 1994 08:49:37 -0000", "Sun, 06 Nov 1994 08:49:37 +99999999", "soon", "-1", "1.5", ""],
 )
-def test_whatever_a_proxy_asks_for_is_no_reason_to_fail(asked: str) -> None:
+def test_an_invalid_retry_after_is_ignored(asked: str) -> None:
     headers = {"Retry-After": asked, "Date": "Sun, 06 Nov 1994 08:49:00 GMT"}
     answer = answer_of(503, headers, b"", b"frame")
     assert isinstance(answer, Busy)

@@ -9,9 +9,9 @@ from holdfast.base.clock import SystemClock
 from holdfast.base.config import AgentSection, AlertRule, LogSource
 from holdfast.base.ids import Ambient
 from holdfast.telemetry.agent.agent import Agent
-from holdfast.telemetry.agent.queue import QueueOptions, open_queue
+from holdfast.telemetry.agent.queue import FILE, FORMAT, Queue
 from holdfast.telemetry.agent.sender import Answer, Conflict, Denied, Taken
-from holdfast.telemetry.folder import DiskFolder
+from holdfast.telemetry.database import Database
 from holdfast.telemetry.frame import decode
 from holdfast.telemetry.identity import BatchIdentity
 from holdfast.telemetry.records import Alert, Counter, Log, Record, State
@@ -49,7 +49,8 @@ class Desk:
 
     async def agent(self, max_bytes: int = 1 << 20) -> Agent:
         self.root.mkdir(exist_ok=True)
-        queue = await open_queue(DiskFolder(self.root), "web-1", AMBIENT, QueueOptions(max_bytes=max_bytes))
+        queue = Queue(Database(self.root / FILE, FORMAT, max_bytes=max_bytes), "web-1", AMBIENT)
+        await queue.load()
         return Agent(
             queue,
             self.collector,
@@ -70,14 +71,14 @@ async def test_once_measures_sends_and_ends(tmp_path: Path) -> None:
     assert agent.queue.waiting_records == 0
 
 
-async def test_what_does_not_fit_is_counted_and_confessed_and_leaves_no_gap(tmp_path: Path) -> None:
+async def test_dropped_records_are_counted_and_reported_and_leave_no_gap(tmp_path: Path) -> None:
     desk = Desk(tmp_path / "q", Collector(), logs=[{"path": str(tmp_path / "app.log"), "from_start": True}])
-    agent = await desk.agent(max_bytes=2_500)
+    agent = await desk.agent(max_bytes=40_000)
     while not desk.spoken:
         await agent.round()
     (tmp_path / "app.log").write_text("".join(f"line {number}\n" for number in range(20)))
     await agent.round()
-    dropped = agent.queue.totals["dropped_metrics"]
+    dropped = agent.queue.state["dropped_metrics"]
     assert dropped > 0
     again = await desk.agent(max_bytes=1 << 20)
     assert await again.once()
@@ -95,16 +96,16 @@ async def test_a_parked_batch_raises_an_alert_and_the_rest_goes_on(tmp_path: Pat
     agent = await desk.agent()
     assert await agent.once()
     assert "is parked: identity_conflict" in desk.spoken[0]
-    (parked,) = tmp_path.glob("*.parked")
+    parked = await agent.queue.parked.all()
     await agent.round()
     agent = await desk.agent()
     assert await agent.once()
     (alert,) = [record for record in desk.collector.records if isinstance(record, Alert)]
     assert (alert.name, alert.labels["reason"]) == ("lmagent_batch_parked", "identity_conflict")
-    assert parked.exists()
+    assert await agent.queue.parked.all() == parked
 
 
-async def test_who_is_denied_waits_and_says_so_once(tmp_path: Path) -> None:
+async def test_a_denied_agent_keeps_its_batches_and_reports_it_once(tmp_path: Path) -> None:
     refusals = [Denied("unauthenticated", "401 wrong token")] * 1_000
     desk = Desk(tmp_path, Collector(*refusals), drain_ms=300)
     agent = await desk.agent()
@@ -129,7 +130,7 @@ async def test_rules_and_logs_of_the_settings_are_used(tmp_path: Path) -> None:
     assert len([record for record in desk.collector.records if isinstance(record, Alert)]) == 1
 
 
-def test_an_agent_does_without_what_would_double_its_memory() -> None:
+def test_an_agent_does_not_import_large_libraries() -> None:
     """Arrow imports pandas as soon as it is handed a list, where pandas is installed."""
     program = (
         "import sys; import holdfast.telemetry.agent.agent;"

@@ -1,6 +1,5 @@
 """The client against a scripted collector: the same bytes until a collector accepts them, and what it raises."""
 
-import json
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,45 +9,20 @@ from typing import Any
 import pytest
 
 from holdfast.base.errors import Denied, Invalid
-from holdfast.server.app import ingest_app
 from holdfast.telemetry import BatchConflict, Client, Gauge, Histogram
 from holdfast.telemetry.frame import decode, pack
-from tests.unit.server.server_desk import listening, server_desk
-
-GOOD = (200, b'{"duplicate": false}')
-
-
-def refusal(status: int, reason: str) -> tuple[int, bytes]:
-    return status, json.dumps({"error": {"kind": "k", "reason": reason, "message": "m", "remedy": "r"}}).encode()
-
-
-class Collector:
-    """Answers by its script, the last word for ever, and keeps the bodies."""
-
-    def __init__(self, *script: Any) -> None:
-        self.script = list(script)
-        self.bodies: list[bytes] = []
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        body, more = b"", True
-        while more:
-            message = await receive()
-            body += message.get("body", b"")
-            more = message.get("more_body", False)
-        self.bodies.append(body)
-        status, text = self.script.pop(0) if len(self.script) > 1 else self.script[0]
-        await send({"type": "http.response.start", "status": status, "headers": []})
-        await send({"type": "http.response.body", "body": text})
+from tests.unit.server.server_desk import listening
+from tests.unit.telemetry.agent.fake_collector import FakeCollector, refusal
 
 
 @asynccontextmanager
-async def client_of(collector: Collector) -> AsyncIterator[Client]:
+async def client_of(collector: FakeCollector) -> AsyncIterator[Client]:
     async with listening(collector) as url:
         yield Client(url, agent_id="web-1", token="t", backoff_ms=1)
 
 
 async def test_every_try_sends_the_same_bytes() -> None:
-    collector = Collector(refusal(503, "unavailable"), refusal(429, "rate_limited"), (502, b"a proxy"), GOOD)
+    collector = FakeCollector(refusal(503, "unavailable"), refusal(429, "rate_limited"), (502, b"a proxy"))
     async with client_of(collector) as client:
         receipt = await client.send([Gauge("load", 1.0, 1), Gauge("load", 2.0, 2)])
         assert (receipt.batches[0].tries, receipt.records) == (4, 2)
@@ -60,7 +34,7 @@ async def test_every_try_sends_the_same_bytes() -> None:
 
 
 async def test_another_collector_takes_over_and_is_kept() -> None:
-    bad, good = Collector(refusal(503, "draining")), Collector(GOOD)
+    bad, good = FakeCollector(refusal(503, "draining")), FakeCollector()
     async with listening(bad) as one, listening(good) as two:
         client = Client(["http://127.0.0.1:1", one, two], agent_id="web-1", token="t", backoff_ms=1)
         for _ in range(3):
@@ -79,8 +53,8 @@ async def test_another_collector_takes_over_and_is_kept() -> None:
         (refusal(422, "header_mismatch"), Invalid),
     ],
 )
-async def test_what_no_try_can_mend_is_raised_at_once(answer: Any, error: type[Exception]) -> None:
-    collector = Collector(answer)
+async def test_an_error_that_no_retry_can_change_is_raised_at_once(answer: Any, error: type[Exception]) -> None:
+    collector = FakeCollector(answer)
     async with client_of(collector) as client:
         with pytest.raises(error, match="web-1"):
             await client.send(Gauge("load", 1.0, 1))
@@ -108,31 +82,31 @@ async def test_what_no_try_can_mend_is_raised_at_once(answer: Any, error: type[E
         (["https://a:8080", "http://b:8080"], {"token": "secret"}, "http://b is another machine"),
     ],
 )
-def test_a_client_that_cannot_work_is_refused_and_shows_no_secret(url: Any, options: dict[str, Any], says: str) -> None:
+def test_invalid_arguments_are_refused_and_no_secret_is_shown(url: Any, options: dict[str, Any], says: str) -> None:
     with pytest.raises(Invalid, match=says) as caught:
         Client(url, **{"agent_id": "web-1", "token": "t", **options})
     assert "cret" not in f"{caught.value} {caught.value.remedy}"
 
 
-def test_what_a_client_may_be_given(tmp_path: Path) -> None:
+def test_a_token_file_a_tls_context_and_allowed_plain_http_are_accepted(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("secret\n")
     made = Client("https://c", agent_id="a", token_file=tmp_path / "token", verify=ssl.create_default_context())
     assert made.next_seq == 0
     assert Client("http://b:8080", agent_id="web-1", token="t", unsafe_plain_http=True).pending == ()
 
 
-async def test_a_collector_takes_a_token_that_ends_as_the_line_of_a_file_does(tmp_path: Path) -> None:
-    async with server_desk(tmp_path) as desk, listening(ingest_app(desk.service)) as url:
-        async with Client(url, agent_id="web-1", token=f"{desk.token}\n", tries=1) as client:
-            for number in range(2):
-                await client.send(Gauge("load", float(number), number))
-            with pytest.raises(Invalid):  # it is entered once
-                await client.__aenter__()
-        assert desk.service.metrics.batches("new") == 2
+async def test_an_open_client_sends_often_with_one_token_and_is_entered_once() -> None:
+    collector = FakeCollector()
+    async with listening(collector) as url, Client(url, agent_id="web-1", token="t\n", tries=1) as client:
+        for number in range(2):
+            await client.send(Gauge("load", float(number), number))
+        with pytest.raises(Invalid):
+            await client.__aenter__()
+    assert collector.values() == [0, 1]
 
 
-async def test_what_is_no_record_is_refused_and_not_left_out() -> None:
-    collector = Collector(GOOD)
+async def test_an_argument_that_is_not_a_record_is_refused() -> None:
+    collector = FakeCollector()
     async with client_of(collector) as client:
         wrong: Any = [Gauge("load", 1.0, 1), {"name": "load"}, Gauge("load", 2.0, 2)]
         with pytest.raises(Invalid, match="record 1: dict"):
@@ -147,7 +121,7 @@ def grown(at: int, counts: tuple[int, ...], total: float, **more: Any) -> Histog
 
 
 async def test_of_cumulative_histograms_the_differences_are_sent() -> None:
-    collector = Collector(GOOD)
+    collector = FakeCollector()
     async with client_of(collector) as client:
         await client.send([grown(1, (5, 1), 4.0), Gauge("load", 1.0, 1)])
         await client.send([grown(2, (7, 1), 5.0), grown(3, (7, 4), 9.0), grown(3, (1, 1), 2.0, labels={"path": "/"})])

@@ -36,7 +36,7 @@ def reason_of(frame: bytes, limits: Limits = Limits()) -> Reason:  # noqa: B008 
     return caught.value.reason
 
 
-def test_the_head_tells_who_sent_what() -> None:
+def test_the_header_has_the_identity_and_the_sizes() -> None:
     header = inspect(FRAME)
     assert header.identity == BatchIdentity("web-1", "boot-7", 40, 40 + len(EVERY_SORT) - 1)
     assert (header.version, header.flags, header.records) == (1, 1, len(EVERY_SORT))
@@ -107,7 +107,7 @@ def test_a_decompression_bomb_allocates_nothing() -> None:
         frame[20:24] = struct.pack("<I", declared)
         frame[12:16] = struct.pack("<I", zlib.crc32(frame[16:], zlib.crc32(frame[:12])))
         assert reason_of(bytes(frame)) in (Reason.COMPRESSION, Reason.TOO_LARGE)
-    assert pa.total_allocated_bytes() == before
+    assert pa.total_allocated_bytes() <= before  # garbage of other tests may be freed meanwhile
 
 
 def test_columns_that_take_no_bytes_are_bounded_too() -> None:

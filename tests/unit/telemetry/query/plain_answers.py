@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from holdfast.telemetry.frame import Batch
-from holdfast.telemetry.query.found import Answer
+from holdfast.telemetry.query.answer import Answer
 from holdfast.telemetry.records import Alert, Histogram, Log
 from tests.unit.telemetry.rollup import plain
 from tests.unit.telemetry.rollup.plain import Series

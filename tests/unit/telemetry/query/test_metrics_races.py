@@ -1,8 +1,6 @@
 """The pipeline runs in the middle of a question, at every place where it can: the answer is the same."""
 
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from functools import partial
 from typing import Any
 
 import pytest
@@ -16,7 +14,8 @@ from holdfast.telemetry.frame import Limits
 from holdfast.telemetry.query.logs import Logs
 from holdfast.telemetry.query.metrics import Metrics
 from holdfast.telemetry.records import Counter, Gauge, Log
-from tests.unit.pipeline.field import HOUR, SECOND, START, Field
+from tests.unit.pipeline.field import HOUR, SECOND, START
+from tests.unit.telemetry.query.desk import Now
 
 SPAN: dict[str, Any] = {"since": START, "until": START + 2 * HOUR}
 MOST = 200
@@ -50,15 +49,13 @@ class Interrupted(Layer):
 
 
 async def filled(store: Client) -> None:
-    """Some batches are rolled up; others, late and over the same numbers, are not."""
-    field, now = Field(store), time.time_ns()
-    await field.accept("a", "0", {n: Counter("c", n, START + n * SECOND) for n in range(4, 9)}, at_ns=now)
-    await field.accept("b", "0", {0: Gauge("g", 1.0, START), 1: Log("one is here", START)}, at_ns=now)
+    """Some batches are rolled up; others, late and with the same numbers, are not."""
+    field = Now(store)
+    await field.accept("a", "0", {n: Counter("c", n, START + n * SECOND) for n in range(4, 9)})
+    await field.accept("b", "0", {0: Gauge("g", 1.0, START), 1: Log("one is here", START)})
     await pipeline.run(store)
-    counters = {n: Counter("c", 50 + n, START + n * SECOND) for n in range(2, 7)}
-    others = {7: Gauge("g", 5.0, START + HOUR), 8: Log("two is here", START + SECOND)}
-    await field.accept("a", "0", counters, at_ns=now)
-    await field.accept("b", "0", others, at_ns=now)
+    await field.accept("a", "0", {n: Counter("c", 50 + n, START + n * SECOND) for n in range(2, 7)})
+    await field.accept("b", "0", {7: Gauge("g", 5.0, START + HOUR), 8: Log("two is here", START + SECOND)})
 
 
 async def asked(store: Any, ambient: Any) -> list[Any]:
@@ -81,17 +78,17 @@ async def test_an_answer_does_not_depend_on_when_the_pipeline_runs(jobs: tuple[s
         before = await contents(store)
         await pipeline.run(store, jobs)
         after = await contents(store)
-
-    async def derive(store: Client) -> None:
-        await store.delete_many(before.keys() - after.keys())
-        for key in sorted(key for key, body in after.items() if before.get(key) != body):
-            await store.put(key, after[key])
-
     for at in range(MOST):
         async with open_store("memory:") as store:
             for key, body in before.items():
                 await store.put(key, body)
-            broken = Interrupted(store, at, partial(derive, store))
+
+            async def derive(store: Client = store) -> None:
+                await store.delete_many(before.keys() - after.keys())
+                for key in sorted(key for key, body in after.items() if before.get(key) != body):
+                    await store.put(key, after[key])
+
+            broken = Interrupted(store, at, derive)
             assert await asked(broken, store.ambient) == expected, at
             if not broken.happened:
                 assert at > 15

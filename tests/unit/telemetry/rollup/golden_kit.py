@@ -7,7 +7,7 @@ from holdfast.telemetry.records import Counter, Gauge, Histogram, Log
 from holdfast.telemetry.rollup import kernel, layout
 from holdfast.telemetry.rollup.kernel import Derived
 from holdfast.telemetry.rollup.layout import Windows
-from holdfast.telemetry.rollup.manifest import ChunkRef, Current, Generation, Input, Kind, Table, Unit
+from holdfast.telemetry.rollup.manifest import ChunkRef, Generation, Input, Kind, Table, Unit, UnitRef
 from tests.unit.telemetry.rollup.rolled import SECOND, batch
 
 HOUR_NUMBER = 490_000
@@ -42,7 +42,7 @@ def derived() -> dict[str, bytes]:
     hour.add(BATCHES)
     made = list(hour.chunks())
     manifest = hour.manifest([each.ref for each in made])
-    generation = Generation(Kind.ROLLUP, HOUR_NUMBER, 3, 1, version, (Current.of_manifest(manifest),), ("e" * 64,))
+    generation = Generation(Kind.ROLLUP, HOUR_NUMBER, 3, 1, version, (UnitRef.of_manifest(manifest),), ("e" * 64,))
     found = {f"{_name(each.ref)}.parquet": each.body for each in made}
     return {**found, "rollup-unit.json": manifest.encode(), "rollup-generation.json": generation.encode()}
 

@@ -43,7 +43,7 @@ def test_windows_have_names() -> None:
         assert layout.window_of(name) == seconds * SECOND_NS
         assert layout.window_name(seconds * SECOND_NS) == name
     for wrong in ("", "0s", "10", "s", "1w", "-1m", "1.5h", "10S"):
-        with pytest.raises(Invalid, match="no window"):
+        with pytest.raises(Invalid, match="is not a window"):
             layout.window_of(wrong)
     for wrong_ns in (0, -SECOND_NS, 1, DAY_NS + 1):
         with pytest.raises(Invalid, match="whole seconds"):
@@ -57,7 +57,10 @@ def test_foreign_keys_are_none() -> None:
     assert layout.generation_in("manifests/v1/date=2026-09-10/hour=12/rollup-7.json") is None
     assert layout.generation_in(layout.generation_key(NOON, "index", 12)) == ("index", 12)
     assert layout.hour_in("manifests/v1/date=2026-13-41/hour=99/x") is None
-    with pytest.raises(Invalid, match="no SHA-256"):
+    assert layout.listing_in(layout.batches_key(NOON, ID)) == ID
+    for name in ("x" * 64 + ".parquet", f"{ID}.parquet.bak", f"sub/{ID}.parquet"):
+        assert layout.listing_in(f"{layout.batches_folder(NOON)}{name}") is None
+    with pytest.raises(Invalid, match="is not a SHA-256"):
         layout.unit_key(NOON, "../x")
-    with pytest.raises(Invalid, match="no number of a generation"):
+    with pytest.raises(Invalid, match="is not the number"):
         layout.generation_key(NOON, "rollup", 0)

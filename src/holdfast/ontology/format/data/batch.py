@@ -1,16 +1,16 @@
 """Rows and intents, one at a time and as columns. Pure.
 
-A row is an identity and its ``fields_json``; an intent is how an identity should be, with what it is expected to be
-now. An expectation is about the committed state that the commit rests on, never about other intents.
+A row is an identity and its ``fields_json``. An intent is how an identity should be, with an optional expectation of
+what it is now. Expectations are about the committed state that the commit is based on, never about other intents.
 
 A ``Batch`` is many rows of one type as columns, from the caller's table to the data file; it is also a sequence of
-rows. A ``Segment`` is the current state of many identities as columns. They are compared without a Python object per
-row. Identities are compared as one text; for relations it contains the lengths of the parts, so that no two identities
-have the same text.
+rows. A ``Segment`` is the current state of many identities as columns. Batches and segments are compared without a
+Python object per row. Identities are compared as one text (``joined``), which is different for different identities.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol, overload
@@ -32,10 +32,10 @@ class Current(NamedTuple):
     digest: bytes
     retracted: bool = False
     other: bytes | None = None
-    """The digest of the same fields in our spelling, where a plain writer has another."""
+    """The digest of the same fields in our spelling, if a plain writer has spelled them otherwise."""
 
-    def says(self, wanted: bytes) -> bool:
-        return wanted in (self.digest, self.other)
+    def has_fields(self, digest: bytes) -> bool:
+        return digest in (self.digest, self.other)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Row(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A row to be written; ``fields_json`` is None where a retraction must keep what is current."""
+    """A row to write; ``fields_json`` is None for a retraction, which keeps the current fields."""
 
     identity: Identity
     fields_json: str | None
@@ -93,22 +93,22 @@ def digest(fields_json: str) -> bytes:
 
 
 LARGE = 1_000
-"""From this many rows on they are kept as columns."""
+"""The least number of rows that are kept as columns."""
 LONG_BYTES = 256
-"""Where rows are longer than this, a segment keeps digests in place of their fields."""
+"""If the average ``fields_json`` is longer than this, a segment has digests instead."""
 
 
 @dataclass(frozen=True, eq=False)
 class Batch(Sequence[Row]):
-    """The rows in the order in which they were given."""
+    """The rows in the caller's order."""
 
     type_id: TypeId
     keys: tuple[pa.Array, ...]
     """The columns of the identity."""
     bodies: pa.Array
-    """``fields_json`` of each."""
+    """``fields_json`` of each row."""
     typed: dict[str, pa.Array] = field(default_factory=dict)
-    """Typed columns that need not be read from ``bodies``."""
+    """Typed columns that are already known."""
 
     def __len__(self) -> int:
         return len(self.bodies)
@@ -146,7 +146,7 @@ class Batch(Sequence[Row]):
 
     @cached_property
     def ascending(self) -> bool:
-        """Whether each identity is greater than the one before. False where it has several columns."""
+        """Whether each identity is greater than the one before. False for identities of several columns."""
         if len(self.keys) > 1:
             return False
         (keys,) = self.keys
@@ -163,11 +163,11 @@ class Batch(Sequence[Row]):
 
 @dataclass(frozen=True, eq=False)
 class Segment:
-    """The current state of many identities, each once, as columns."""
+    """The current state of distinct identities, as columns."""
 
     joined: pa.Array
-    marks: pa.Array
-    """Their fields as text, or digests of them."""
+    fields: pa.Array
+    """``fields_json`` of each, or its digest."""
     digested: bool
     commits: "np.ndarray[Any, np.dtype[np.int64]]"
     retracted: "np.ndarray[Any, np.dtype[np.bool_]]"
@@ -188,16 +188,16 @@ class Segment:
     def committed(cls, batch: Batch, commit_id: int) -> "Segment":
         return cls.of(batch.joined, batch.bodies, np.full(len(batch), commit_id, np.int64))
 
-    def short(self) -> "Segment":
-        """With digests in any case."""
-        return self if self.digested else replace(self, marks=_digests(self.marks), digested=True)
+    def with_digests(self) -> "Segment":
+        return self if self.digested else replace(self, fields=_digests(self.fields), digested=True)
 
     def get(self, identity: Identity) -> Current | None:
         place = self._places.get(joined_text(identity))
         if place is None:
             return None
-        mark = self.marks[place].as_py()
-        return Current(int(self.commits[place]), mark if self.digested else digest(mark), bool(self.retracted[place]))
+        fields = self.fields[place].as_py()
+        known = fields if self.digested else digest(fields)
+        return Current(int(self.commits[place]), known, bool(self.retracted[place]))
 
     @cached_property
     def _places(self) -> dict[str, int]:
@@ -205,56 +205,28 @@ class Segment:
         return dict(zip(self.joined.to_pylist(), range(len(self.joined)), strict=True))
 
 
-class Comparison:
-    """Compare a batch with the current state: which of its rows would change anything. The latest commit decides."""
-
-    def __init__(self, batch: Batch) -> None:
-        self._batch = batch
-        self._commits = np.zeros(len(batch), np.int64)
-        self._same = np.zeros(len(batch), np.bool_)
-        self._live = np.zeros(len(batch), np.bool_)
-
-    def with_segment(self, segment: Segment) -> None:
-        places = pc.index_in(self._batch.joined, value_set=segment.joined)
+def changed_rows(batch: Batch, segments: Iterable[Segment], rows: Mapping[Identity, Current]) -> Batch:
+    """The rows of a batch that differ from the current state, of which the segments and ``rows`` are parts. Of an
+    identity in several parts the latest commit counts.
+    """
+    commits, same = np.zeros(len(batch), np.int64), np.zeros(len(batch), np.bool_)
+    for segment in segments:
+        places = pc.index_in(batch.joined, value_set=segment.joined)
         found = places.is_valid().to_numpy(zero_copy_only=False)
-        if not found.any():
-            return
         at = places.fill_null(0).to_numpy(zero_copy_only=False)
-        ours = self._batch.digests if segment.digested else self._batch.bodies
-        same = pc.equal(ours, segment.marks.take(places)).fill_null(False).to_numpy(zero_copy_only=False)
-        self._take(found, segment.commits[at], same & ~segment.retracted[at], ~segment.retracted[at])
-
-    def with_rows(self, rows: dict[Identity, Current]) -> None:
-        if not rows:
-            return
-        count = len(self._batch)
-        commits, same, live = np.zeros(count, np.int64), np.zeros(count, np.bool_), np.zeros(count, np.bool_)
-        for number, row in enumerate(self._batch):
+        if not found.any():
+            continue
+        newer = found & (segment.commits[at] >= commits)
+        ours = batch.digests if segment.digested else batch.bodies
+        equal = pc.equal(ours, segment.fields.take(places)).fill_null(False).to_numpy(zero_copy_only=False)
+        commits = np.where(newer, segment.commits[at], commits)
+        same = np.where(newer, equal & ~segment.retracted[at], same)
+    if rows:
+        for number, row in enumerate(batch):
             current = rows.get(row.identity)
-            if current is not None:
-                commits[number] = current.commit_id
-                live[number] = not current.retracted
-                same[number] = not current.retracted and current.says(digest(row.fields_json))
-        self._take(commits > 0, commits, same, live)
-
-    def changed(self) -> "np.ndarray[Any, np.dtype[np.bool_]]":
-        return ~self._same
-
-    def there(self) -> "np.ndarray[Any, np.dtype[np.bool_]]":
-        """Which identities exist, with whatever fields."""
-        return self._live
-
-    def _take(
-        self,
-        found: "np.ndarray[Any, np.dtype[np.bool_]]",
-        commits: "np.ndarray[Any, np.dtype[np.int64]]",
-        same: "np.ndarray[Any, np.dtype[np.bool_]]",
-        live: "np.ndarray[Any, np.dtype[np.bool_]]",
-    ) -> None:
-        newer = found & (commits >= self._commits)
-        self._commits = np.where(newer, commits, self._commits)
-        self._same = np.where(newer, same, self._same)
-        self._live = np.where(newer, live, self._live)
+            if current is not None and current.commit_id >= commits[number]:
+                same[number] = not current.retracted and current.has_fields(digest(row.fields_json))
+    return batch.where(~same)
 
 
 def joined(keys: Sequence[pa.Array]) -> pa.Array:
@@ -268,43 +240,51 @@ def joined(keys: Sequence[pa.Array]) -> pa.Array:
 
 
 def joined_text(identity: Identity) -> str:
-    """As ``joined`` has it."""
+    """The same of one identity."""
     *lengthy, last = identity
     return ":".join([*(f"{len(part)}:{part}" for part in lengthy), last])
 
 
-def merged(segments: Sequence[Segment]) -> Segment:
-    """All of them in one, the latest of each identity; they are alike in what they keep of the fields."""
-    commits = np.concatenate([segment.commits for segment in segments])
-    newest = np.argsort(-commits, kind="stable")
-    keys = pa.concat_arrays([segment.joined for segment in segments]).take(pa.array(newest))
-    codes = keys.dictionary_encode().indices.to_numpy(zero_copy_only=False)
-    chosen = newest[np.unique(codes, return_index=True)[1]]
-    take = pa.array(chosen)
+def concatenated(segments: Sequence[Segment]) -> Segment:
+    """One segment with everything in these. All of them have digests, or none."""
     return Segment(
-        pa.concat_arrays([segment.joined for segment in segments]).take(take),
-        pa.concat_arrays([segment.marks for segment in segments]).take(take),
+        pa.concat_arrays([segment.joined for segment in segments]),
+        pa.concat_arrays([segment.fields for segment in segments]),
         segments[0].digested,
-        commits[chosen],
-        np.concatenate([segment.retracted for segment in segments])[chosen],
+        np.concatenate([segment.commits for segment in segments]),
+        np.concatenate([segment.retracted for segment in segments]),
     )
 
 
-def sorted_out(items: Iterable[Intent | Batch], *, columns: bool) -> tuple[dict[TypeId, Batch], list[Intent]]:
-    """Batches that can stay columns, and everything else as intents.
+def merged(segments: Sequence[Segment]) -> Segment:
+    """One segment with the latest state of each identity."""
+    whole = concatenated(segments)
+    newest = np.argsort(-whole.commits, kind="stable")
+    codes = whole.joined.take(pa.array(newest)).dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    chosen = newest[np.unique(codes, return_index=True)[1]]
+    places = pa.array(chosen)
+    return Segment(
+        whole.joined.take(places),
+        whole.fields.take(places),
+        whole.digested,
+        whole.commits[chosen],
+        whole.retracted[chosen],
+    )
 
-    A batch stays one if it is all there is for its type: intents for one identity are kept apart row by row.
+
+def split_batches(items: Iterable[Intent | Batch], *, columns: bool) -> tuple[dict[TypeId, Batch], list[Intent]]:
+    """The batches that can be compared as columns, and everything else as intents.
+
+    A batch can if it is all there is for its type: of several intents for one identity the last one counts.
     """
     queued = list(items)
-    count: dict[TypeId, int] = {}
-    for item in queued:
-        count[item.type_id] = count.get(item.type_id, 0) + 1
+    counts = Counter(item.type_id for item in queued)
     batches: dict[TypeId, Batch] = {}
     intents: list[Intent] = []
     for item in queued:
         if isinstance(item, Intent):
             intents.append(item)
-        elif columns and count[item.type_id] == 1 and item.distinct:
+        elif columns and counts[item.type_id] == 1 and item.distinct:
             batches[item.type_id] = item
         else:
             intents += item.intents()

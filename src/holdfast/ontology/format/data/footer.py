@@ -1,6 +1,5 @@
-"""Statistics of a data file from its Parquet footer, which the writer fills, and from the keys of a small one."""
+"""Statistics of a data file from its Parquet footer, and sketches of the keys of a small file."""
 
-import json
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import date, datetime
@@ -10,23 +9,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast.base.errors import Corrupt
+from holdfast.ontology.format.data.columns import complete_forms
 from holdfast.ontology.format.stats import ROWS_MAX, Bound, FileStats, Span, sketch_of
 from holdfast.ontology.types import names
 
-PARTIAL = b"holdfast.partial"
-"""Metadata of a file: the typed columns that lack values which ``fields_json`` has, as a JSON list."""
-FORMS = b"holdfast.forms"
-"""Metadata of a file: what each typed column holds, as a JSON object; texts and canonical JSON are both strings."""
 REDACTED = b"holdfast.redacted"
-"""Metadata of a file that lost payload: the number of the latest commit that ordered it."""
+"""Metadata of a file that has lost payload: the latest commit whose redaction changed it."""
 _ORDERED = {"text", "int", "float", "timestamp", "date"}
-"""Forms of columns whose bounds say something about the values of the field."""
+"""Forms of columns with useful bounds."""
 COLUMNS_MAX = 8
 TEXT_MAX = 32
 
 
 def stats_of(body: bytes, *, key: str, unique: bool = True) -> FileStats:
-    """The statistics in a file's footer. ``unique`` is what its writer knows."""
+    """The statistics of a file. ``unique`` is known to its writer."""
     try:
         with pq.ParquetFile(pa.BufferReader(body)) as file:
             found = of_footer(file.metadata, len(body), unique=unique)
@@ -36,7 +32,7 @@ def stats_of(body: bytes, *, key: str, unique: bool = True) -> FileStats:
 
 
 def _sketches(file: pq.ParquetFile) -> tuple[bytes, ...]:
-    """Columns with key ranges: the key of an entity; both ends of a relation, but not its instance key."""
+    """Sketches of the key of an entity, or of both ends of a relation."""
     present = set(file.schema_arrow.names)
     keys = names.ENTITY_KEYS if names.ENTITY_KEYS[0] in present else names.RELATION_KEYS[:2]
     table = file.read(columns=[name for name in keys if name in present], use_threads=False)
@@ -51,6 +47,12 @@ def of_groups(footer: Any, columns: Collection[str]) -> list[FileStats]:
     return [of_footer(footer, 0, unique=False, groups=[number], some=columns) for number in every]
 
 
+def last_end(footer: Any, group: int) -> int | None:
+    """The last commit that ended a row of a row group; None if some rows have no end, or if it is unknown."""
+    span = _span(footer, footer.schema.names.index(names.UNTIL), [group])
+    return span.high if span.nulls == 0 and type(span.high) is int else None
+
+
 def of_footer(
     footer: Any,
     size: int,
@@ -59,29 +61,29 @@ def of_footer(
     groups: Sequence[int] | None = None,
     some: Collection[str] | None = None,
 ) -> FileStats:
-    """The statistics over all row groups or some; for the given columns, or for the most useful ones."""
+    """The statistics of all row groups or some, for the given columns or for the most useful ones."""
     groups = range(footer.num_row_groups) if groups is None else groups
     places = {footer.schema.column(number).path: number for number in range(footer.num_columns)}
     keys = names.ENTITY_KEYS if names.ENTITY_KEYS[0] in places else names.RELATION_KEYS
     spans = tuple(_span(footer, places[name], groups) if name in places else Span(None, None) for name in keys)
     metadata = footer.metadata or {}
-    forms, partial = (json.loads(metadata.get(each, b"{}")) for each in (FORMS, PARTIAL))
+    forms = complete_forms(metadata) or {}
     found = {
         name: _span(footer, number, groups)
         for name, number in places.items()
-        if forms.get(name) in _ORDERED and name not in partial and (some is None or name in some)
+        if forms.get(name) in _ORDERED and (some is None or name in some)
     }
-    known = {name: span for name, span in found.items() if span.low is not None or span.high is not None or span.nulls}
-    # Numbers and times first: they prune better than texts, and are shorter.
-    chosen = sorted(known, key=lambda name: (isinstance(known[name].low, str), name))
+    useful = {name: span for name, span in found.items() if span.low is not None or span.high is not None or span.nulls}
+    # Numbers and times come first: they prune better than texts, and are shorter.
+    chosen = sorted(useful, key=lambda name: (isinstance(useful[name].low, str), name))
     if some is None:
         chosen = chosen[:COLUMNS_MAX]
-    columns = {name: known[name] for name in chosen}
+    columns = {name: useful[name] for name in chosen}
     return FileStats(footer.num_rows, size, unique, spans, columns, redacted=int(metadata.get(REDACTED, b"0")))
 
 
 def _span(footer: Any, number: int, groups: Sequence[int]) -> Span:
-    """Over these row groups; unknown if it is unknown for any group that has values."""
+    """The span of a column over these row groups; unknown if it is unknown for a group with values."""
     lows: list[Any] = []
     highs: list[Any] = []
     nulls: int | None = 0
@@ -100,7 +102,7 @@ def _span(footer: Any, number: int, groups: Sequence[int]) -> Span:
         return Span(None, None, nulls)
     try:
         return Span(_low(min(lows)), _high(max(highs)), nulls)
-    except TypeError:  # of kinds that cannot be compared
+    except TypeError:  # values that cannot be compared
         return Span(None, None, nulls)
 
 

@@ -1,7 +1,7 @@
-"""Rows from what users give: objects, and Arrow tables, column by column, without a Python object for each row.
+"""Rows from objects, and from Arrow tables without a Python object for each row.
 
-A column of a plain type is cast and written as JSON by Arrow. Every other one goes through the same validator as the
-fields of an object, all its values in one call. Either way the first value that does not fit is named, with its row.
+Columns of plain types are cast and written as JSON by Arrow. All values of any other column go through the validator of
+the field in one call. The error names the first value that does not fit, with its row.
 """
 
 import difflib
@@ -24,30 +24,26 @@ from holdfast.ontology.format.data.rows import (
     batched,
     field_texts,
     identities,
-    key_values,
     written,
     written_columns,
 )
-from holdfast.ontology.types.codecs import Unfit
 from holdfast.ontology.types.errors import InvalidValue
 from holdfast.ontology.types.typeinfo import ENDS, NOT_EMPTY, TypeInfo, end_key
 from holdfast.ontology.types.typespec import DictOf, ListOf, Node, Primitive, Record, without_null
 
 JSON_TEXT = {b"holdfast": b"json"}
-"""Metadata of a column of texts that are the JSON of a field's values, as tables show fields of several shapes."""
-VALUE_TEXT = {b"holdfast": b"value"}
-"""The same of values as the store has them, or as a caller of the class writes them."""
+"""Metadata of a column of JSON texts: a field's values as they are stored, or as the class takes them."""
 _ESCAPED = np.isin(np.arange(256), [*range(0x20), *b'"\\'])
-"""For each byte, whether JSON has to escape it."""
+"""For each byte, whether JSON escapes it."""
 _FAILURES = (pa.ArrowException, ValueError, TypeError, OverflowError, KeyError)
 _ALL_DIGITS = Context(prec=76)
 """Rounds no Decimal that Arrow can hold."""
 
 
 def queued(info: TypeInfo, given: Any) -> list[Row] | Batch:
-    """The rows of an object, of objects, or of an Arrow table: as columns where they are many. Blocking for many.
+    """The rows of an object, of objects, or of an Arrow table; as columns if they are many. Blocking for many.
 
-    Takes Arrow tables and record batches, and what exports itself as one (such as a Polars frame).
+    Takes Arrow tables, record batches, and objects that export themselves as such, such as a Polars frame.
     """
     if isinstance(given, info.python):
         return written(info, [given])
@@ -62,27 +58,25 @@ def queued(info: TypeInfo, given: Any) -> list[Row] | Batch:
         try:
             return batched(info, keys, bodies, typed)
         except (pa.ArrowException, UnicodeError):
-            pass  # more than a column holds: row by row
+            pass  # more than a column can hold: row by row
     return assembled(keys, bodies.to_pylist() if isinstance(bodies, pa.Array) else bodies)
 
 
 def arrow_columns(info: TypeInfo, data: Any) -> tuple[list[Sequence[str]], pa.Array, dict[str, pa.Array]]:
-    """The columns of the identity, ``fields_json``, and the typed columns that need no closer look.
+    """The columns of the identity, ``fields_json``, and the typed columns that are already known.
 
     The table has a column for each field, and ``left_key`` and ``right_key`` for a relation.
     """
     table = _table(data)
     check_columns(info, table.column_names)
     count = table.num_rows
-    keys = {} if info.key_field is None else {info.key_field: _key(info, info.key_field, table)}
-    ends = [_end(info, end, name, table) for name, end in zip(ENDS, info.ends or (), strict=False)]
-    named = key_values(info, ends, keys)
+    ends, keys = _ends_and_keys(info, table)
     typed: dict[str, pa.Array] = {}
     parts: list[Any] = []
     between = "{"
     for name in info.payload:
-        known = keys.get(name)
-        text, column = _text(info, name, table, known if isinstance(known, list) else None, named)
+        known = keys if name == info.key_field and isinstance(keys, list) else None
+        text, column = _text(info, name, table, known)
         parts += [f'{between}"{name}":{text.quote}', text.array]
         between = f"{text.quote},"
         if column is not None:
@@ -91,29 +85,33 @@ def arrow_columns(info: TypeInfo, data: Any) -> tuple[list[Sequence[str]], pa.Ar
         bodies = pa.array(["{}"] * count, pa.string())
     else:
         bodies = pc.binary_join_element_wise(*parts, f"{between[:-1]}}}", "")
-    found = identities(info, ends, keys, count)
-    return found, bodies, typed
+    return identities(info, ends, keys, count), bodies, typed
 
 
 def identity_columns(info: TypeInfo, data: Any) -> list[Sequence[str]]:
-    """The columns of the identity alone, validated. Other columns are not looked at."""
+    """The validated columns of the identity. Other columns are ignored."""
     table = _table(data)
-    _check_identity(info, table.column_names)
-    keys = {} if info.key_field is None else {info.key_field: _key(info, info.key_field, table)}
-    ends = [_end(info, end, name, table) for name, end in zip(ENDS, info.ends or (), strict=False)]
+    for name in (*(() if info.key_field is None else (info.key_field,)), *(ENDS if info.ends else ())):
+        _check_present(info, name, table.column_names)
+    ends, keys = _ends_and_keys(info, table)
     return identities(info, ends, keys, table.num_rows)
 
 
 def known_texts(info: TypeInfo, name: str, table: pa.Table) -> list[tuple[int, str]]:
-    """The JSON of one field, validated, of the rows that have it; and which rows those are."""
-    known = pc.indices_nonzero(table.column(name).is_valid().combine_chunks())
-    some = table.take(known)
-    return list(zip(known.to_pylist(), field_texts(info, name, _values(info, name, some)), strict=True))
+    """The validated JSON of one field, with the row number, of the rows that have the field."""
+    numbers = pc.indices_nonzero(table.column(name).is_valid().combine_chunks())
+    some = table.take(numbers)
+    return list(zip(numbers.to_pylist(), field_texts(info, name, _values(info, name, some)), strict=True))
+
+
+def _ends_and_keys(info: TypeInfo, table: pa.Table) -> tuple[list[list[str]], list[Any] | pa.Array | None]:
+    ends = [_end(info, end, name, table) for name, end in zip(ENDS, info.ends or (), strict=False)]
+    return ends, None if info.key_field is None else _key(info, info.key_field, table)
 
 
 def _key(info: TypeInfo, name: str, table: pa.Table) -> list[Any] | pa.Array:
     """The validated values of the key; a plain text column is returned as it is."""
-    if info.nodes[name].metadata == (NOT_EMPTY,) and name in table.column_names and not _mark(table, name):
+    if info.nodes[name].metadata == (NOT_EMPTY,) and name in table.column_names and not _is_json(table, name):
         column = table.column(name).combine_chunks()
         if pa.types.is_string(column.type) and not column.null_count and not pc.any(pc.equal(column, "")).as_py():
             return column
@@ -128,6 +126,7 @@ def _table(data: Any) -> pa.Table:
 
 
 def check_columns(info: TypeInfo, given: Sequence[str]) -> None:
+    """``InvalidValue`` for a column that is not a field, for one that occurs twice, and for a missing field."""
     wanted = [*info.fields, *(ENDS if info.ends is not None else ())]
     for name in given:
         if name not in wanted or given.count(name) > 1:
@@ -144,15 +143,10 @@ def check_columns(info: TypeInfo, given: Sequence[str]) -> None:
             )
     for name in wanted:
         if not (name in info.fields and info.fields[name].has_default):
-            _check_there(info, name, given)
+            _check_present(info, name, given)
 
 
-def _check_identity(info: TypeInfo, given: Sequence[str]) -> None:
-    for name in (*(() if info.key_field is None else (info.key_field,)), *(ENDS if info.ends else ())):
-        _check_there(info, name, given)
-
-
-def _check_there(info: TypeInfo, name: str, given: Sequence[str]) -> None:
+def _check_present(info: TypeInfo, name: str, given: Sequence[str]) -> None:
     if name not in given:
         raise InvalidValue(
             f"{info.name}.{name} is missing among the columns of the table",
@@ -164,40 +158,37 @@ def _check_there(info: TypeInfo, name: str, given: Sequence[str]) -> None:
         )
 
 
-# --- any column ---
+# --- columns of any type ---
 
 
-def _text(
-    info: TypeInfo, name: str, table: pa.Table, key: list[Any] | None, named: Sequence[Sequence[Any]]
-) -> tuple["_Json", pa.Array | None]:
-    """The JSON of one field in each row, and its typed column if that is plain."""
+def _text(info: TypeInfo, name: str, table: pa.Table, values: list[Any] | None) -> tuple["_PlainJson", pa.Array | None]:
+    """The JSON of one field in each row, and its typed column if its type is plain. ``values`` if they are known."""
     node = info.nodes[name]
     if node.metadata == (NOT_EMPTY,):
-        node = replace(node, metadata=())  # the key, which has been looked at
-    if key is None and name in table.column_names:
+        node = replace(node, metadata=())  # the key has been validated
+    if values is None and name in table.column_names:
         column = table.column(name).combine_chunks()
-        quick = None if _mark(table, name) else _quick(node, column)
-        if quick is not None:
-            return quick, column.cast(arrow_type(node))
-    values = _values(info, name, table) if key is None else key
-    return _Json(pa.array(field_texts(info, name, values, named), pa.string())), None
+        plain = None if _is_json(table, name) else _plain_json(node, column)
+        if plain is not None:
+            return plain, column.cast(arrow_type(node))
+    texts = field_texts(info, name, _values(info, name, table) if values is None else values)
+    return _PlainJson(pa.array(texts, pa.string())), None
 
 
 def _values(info: TypeInfo, name: str, table: pa.Table) -> list[Any]:
-    """The values of one field, validated."""
+    """The validated values of one field."""
     if name not in table.column_names:
         return [info.default_of(name) for _ in range(table.num_rows)]
-    return info.validator.many(name, _python(info, name, table))
+    return info.validator.many(name, _python_values(info, name, table))
 
 
-def _python(info: TypeInfo, name: str, table: pa.Table) -> list[Any]:
+def _python_values(info: TypeInfo, name: str, table: pa.Table) -> list[Any]:
     column = table.column(name)
+    if _is_json(table, name):
+        return [None if each is None else _from_json(info, name, each) for each in column.to_pylist()]
     try:
         if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
             column = column.cast(pa.timestamp("us", column.type.tz))
-        if mark := _mark(table, name):
-            decoded = _decoded if mark == JSON_TEXT[b"holdfast"] else _value
-            return [None if each is None else decoded(info, name, each) for each in column.to_pylist()]
         values: list[Any] = column.to_pylist(maps_as_pydicts="strict")
     except _FAILURES as error:
         row = next((number for number, each in enumerate(column) if not _has_python_form(each)), None)
@@ -211,38 +202,25 @@ def _python(info: TypeInfo, name: str, table: pa.Table) -> list[Any]:
     return values
 
 
-def _mark(table: pa.Table, name: str) -> bytes | None:
-    """What the texts of a column are the JSON of; None if they are texts."""
-    found: bytes | None = (table.schema.field(name).metadata or {}).get(b"holdfast")
-    return found
+def _is_json(table: pa.Table, name: str) -> bool:
+    return (table.schema.field(name).metadata or {}).items() >= JSON_TEXT.items()
 
 
-def either_form(info: TypeInfo, name: str, value: Any) -> Any:
-    """A field from JSON: as the store has it, otherwise as it is, for the validator to decide."""
+def _from_json(info: TypeInfo, name: str, text: str) -> Any:
+    """A value from JSON as it is stored; any other value is left to the validator."""
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        message = f"{info.name}.{name}: {text[:80]!r} is not JSON ({error})"
+        raise InvalidValue(message, type_name=info.name, field=name) from error
     try:
         return info.codecs[name].decode(value) if name in info.codecs else value
-    except (ValueError, Unfit):
+    except ValueError:
         return value
 
 
-def _value(info: TypeInfo, name: str, text: str) -> Any:
-    return either_form(info, name, json.loads(text))
-
-
-def _decoded(info: TypeInfo, name: str, text: str) -> Any:
-    """The value that a JSON text stands for."""
-    try:
-        return info.codecs[name].decode(json.loads(text))
-    except (ValueError, Unfit) as error:
-        raise InvalidValue(
-            f"{info.name}.{name}: {text[:80]!r} is not the JSON of such a field ({error})",
-            type_name=info.name,
-            field=name,
-        ) from error
-
-
 def _without_absent(node: Node, value: Any) -> Any:
-    """A struct has all its fields, so a key that may be absent is null there: leave it out, unless it may be null."""
+    """A struct has all its fields. A key that may be absent and may not be null is left out if it is null there."""
     plain, _ = without_null(node)
     if value is None:
         return None
@@ -269,11 +247,11 @@ def _has_python_form(value: pa.Scalar) -> bool:
 
 
 def _end(info: TypeInfo, end: TypeInfo, name: str, table: pa.Table) -> list[str]:
-    """The keys of one end, each validated once."""
+    """The keys of one end. Equal keys are validated once."""
     where = f"{info.name}.{name}"
     known: dict[Any, str] = {}
     keys: list[str] = []
-    for row, value in enumerate(_python(info, name, table)):
+    for row, value in enumerate(_python_values(info, name, table)):
         plain = type(value) in (str, int)
         key = known.get(value) if plain else None
         if key is None:
@@ -287,18 +265,18 @@ def _end(info: TypeInfo, end: TypeInfo, name: str, table: pa.Table) -> list[str]
     return keys
 
 
-# --- plain columns ---
+# --- columns of plain types ---
 
 
-class _Json(NamedTuple):
+class _PlainJson(NamedTuple):
     """The JSON of a field's values, without quotes around them."""
 
     array: pa.Array
     quote: str = ""
 
 
-def _quick(node: Node, array: pa.Array) -> _Json | None:
-    """The JSON of a column of a plain type; None if it needs a closer look."""
+def _plain_json(node: Node, array: pa.Array) -> _PlainJson | None:
+    """The JSON of a column of a plain type; None if its values must be validated one by one."""
     plain, optional = without_null(node)
     write = _WRITERS.get(plain.python) if isinstance(plain, Primitive) else None
     if write is None or node.metadata or plain.metadata or (array.null_count and not optional):
@@ -310,20 +288,20 @@ def _quick(node: Node, array: pa.Array) -> _Json | None:
     if written is None or not written.array.null_count:
         return written
     text = pc.binary_join_element_wise(written.quote, written.array, written.quote, "")
-    return _Json(pc.fill_null(text, "null"))
+    return _PlainJson(pc.fill_null(text, "null"))
 
 
-def _strings(array: pa.Array) -> _Json | None:
+def _strings(array: pa.Array) -> _PlainJson | None:
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
         return None
     array = array.cast(pa.string())
-    return None if _has_escapes(array) else _Json(array, '"')
+    return None if _has_escapes(array) else _PlainJson(array, '"')
 
 
 def _has_escapes(array: pa.Array) -> bool:
-    """Whether a text has a character that JSON does not write as it is: a quote, a backslash, a control."""
+    """Whether a text has a character that JSON escapes: a quote, a backslash, a control character."""
     _, places, data = array.buffers()
     if data is None or not len(array):
         return False
@@ -332,15 +310,15 @@ def _has_escapes(array: pa.Array) -> bool:
     return bool((_ESCAPED[held]).any())
 
 
-def _integers(array: pa.Array) -> _Json | None:
-    return _Json(array.cast(pa.int64()).cast(pa.string())) if pa.types.is_integer(array.type) else None
+def _integers(array: pa.Array) -> _PlainJson | None:
+    return _PlainJson(array.cast(pa.int64()).cast(pa.string())) if pa.types.is_integer(array.type) else None
 
 
-def _booleans(array: pa.Array) -> _Json | None:
-    return _Json(pc.if_else(array, "true", "false")) if pa.types.is_boolean(array.type) else None
+def _booleans(array: pa.Array) -> _PlainJson | None:
+    return _PlainJson(pc.if_else(array, "true", "false")) if pa.types.is_boolean(array.type) else None
 
 
-def _timestamps(array: pa.Array) -> _Json | None:
+def _timestamps(array: pa.Array) -> _PlainJson | None:
     """A time without a zone is taken as UTC."""
     if not pa.types.is_timestamp(array.type):
         return None
@@ -348,21 +326,21 @@ def _timestamps(array: pa.Array) -> _Json | None:
     if not _between(moments, _FIRST_MOMENT, _LAST_MOMENT):
         return None
     text = moments.cast(pa.timestamp("us")).cast(pa.string())
-    return _Json(pc.binary_join_element_wise(pc.replace_substring(text, " ", "T"), "+00:00", ""), '"')
+    return _PlainJson(pc.binary_join_element_wise(pc.replace_substring(text, " ", "T"), "+00:00", ""), '"')
 
 
-def _dates(array: pa.Array) -> _Json | None:
+def _dates(array: pa.Array) -> _PlainJson | None:
     if not pa.types.is_date(array.type):
         return None
     days = array.cast(pa.date32())
     if not _between(days, date.min, date.max):
         return None
-    return _Json(days.cast(pa.string()), '"')
+    return _PlainJson(days.cast(pa.string()), '"')
 
 
 def _between(array: pa.Array, first: date, last: date) -> bool:
-    """Whether Python can hold them too."""
-    # Not before they are needed: Arrow imports pandas, if there is one, for its first value out of Python.
+    """Whether Python can hold the values, too."""
+    # Scalars are made late: Arrow imports pandas, if it is installed, to convert the first Python value.
     low, high = pa.scalar(first, array.type), pa.scalar(last, array.type)
     return pc.all(pc.and_(pc.greater_equal(array, low), pc.less_equal(array, high))).as_py() is not False
 
@@ -371,7 +349,7 @@ _FIRST_MOMENT = datetime(1, 1, 1, tzinfo=UTC)
 _LAST_MOMENT = datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
 
 
-_WRITERS: dict[type, Callable[[pa.Array], _Json | None]] = {
+_WRITERS: dict[type, Callable[[pa.Array], _PlainJson | None]] = {
     str: _strings,
     int: _integers,
     bool: _booleans,

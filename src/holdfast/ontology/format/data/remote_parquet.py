@@ -1,14 +1,14 @@
-"""Parquet objects read by byte ranges: the footer, then the columns and row groups that are wanted.
+"""Parquet objects read by byte ranges: the footer, then the wanted columns and row groups.
 
-Ranges are written at their own offsets into a local sparse file, which is as long as the object. pyarrow and DuckDB
-read that file by its path, as any other: of the chunks (one column in one row group each) they touch only those that
-they are asked for, so ``fetch`` these first. No library ever waits for the network.
+Ranges are written at their own offsets into a local sparse file with the length of the object. pyarrow and DuckDB read
+that file by its path. Of its chunks (one column in one row group each) they read only those that they are asked for, so
+``fetch`` these first. No library ever waits for the network.
 
-Chunks that lie next to each other, or nearly so, are one range: a request costs more than some bytes. Where ranges
-would be many, those closest together become one; where most of what is missing is wanted, all of it is fetched.
+Chunks that are adjacent, or nearly so, are one range, because a request costs more than some bytes. If there would be
+many ranges, those closest together become one; if most of the missing bytes are wanted, all of them are fetched.
 
 All ranges are of one version of the object: ``SnapshotGone`` if it was replaced in between. ``NotFound`` if it is gone,
-``Corrupt`` for bytes that are no Parquet file.
+``Corrupt`` for bytes that are not a Parquet file.
 """
 
 import asyncio
@@ -28,15 +28,15 @@ from holdfast.objects.store import Store
 from holdfast.ontology.types.errors import SnapshotGone
 
 WHOLE_BYTES = 4 << 20
-"""A file up to this size comes in one piece."""
+"""Files up to this size are fetched by one request."""
 TAIL_BYTES = 64 << 10
-"""Bytes that are fetched first from the end of a larger file; a longer footer takes a second request."""
+"""Bytes that are first fetched from the end of a larger file. A longer footer takes a second request."""
 GAP_BYTES = 256 << 10
-"""Bytes between two ranges that are fetched along, to save a request."""
-ALONG = 1.0
-"""So are longer gaps, the shortest first, up to so many bytes for each byte that is wanted."""
+"""Ranges with a gap up to this size are one request."""
+GAP_SHARE = 1.0
+"""Longer gaps are fetched, too, the shortest first, up to so many bytes per wanted byte."""
 RANGES = 4
-"""Ranges of one ``fetch``, at most, before long ones are divided."""
+"""The maximum number of ranges of one ``fetch``, before long ones are divided."""
 RANGE_BYTES = 24 << 20
 SHARE = 0.6
 """If at least this share of the missing bytes is wanted, all of them are fetched."""
@@ -54,30 +54,30 @@ class Extent(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """The values of a column in a row group. ``column`` is the name in the table, whatever is nested in it."""
+    """The values of a column in a row group. ``column`` is the name of the top-level column."""
 
     column: str
     extent: Extent
 
 
 class RemoteParquet:
-    """An object of the store, its footer, and a local file with the bytes of it that were fetched."""
+    """An object of the store, its footer, and a local file with the fetched bytes."""
 
     def __init__(self, store: Store, key: str, path: Path, size: int, version: str, body: bytes, metadata: Any) -> None:
         self.key, self.path, self.size = key, path, size
         self.metadata = metadata
         self.schema: pa.Schema = metadata.schema.to_arrow_schema()
         self.chunks = chunks_of(metadata)
-        """Of each row group."""
+        """The chunks of each row group."""
         self._store, self._version = store, version
         self._here = [Extent(size - len(body), size)]
         self._data = [Extent(len(_MAGIC), size - len(body))] if len(body) < size else []
-        """All that is not the footer."""
-        self._turn = asyncio.Lock()
+        """Everything except the footer."""
+        self._lock = asyncio.Lock()
 
     @classmethod
     async def open(cls, store: Store, key: str, path: Path, size: int | None = None) -> Self:
-        """Fetch the footer, in one request if the size is known, into a new file under ``path``."""
+        """Fetch the footer into a new file at ``path``; by one request if the size is known."""
         size = (await store.head(key)).size if size is None else size
         part = await store.range(key, 0 if size <= WHOLE_BYTES else size - TAIL_BYTES, size)
         if part.size != size:  # replaced since the size was noted
@@ -94,11 +94,11 @@ class RemoteParquet:
 
     @property
     def complete(self) -> bool:
-        """Whether all of it was fetched."""
+        """Whether all bytes were fetched."""
         return not missing(self._data, self._here)
 
     def group_bytes(self, columns: Collection[str] | None = None) -> list[int]:
-        """How many bytes each row group takes; of some columns, or of all."""
+        """The bytes of each row group, of some columns or of all."""
         return [
             sum(each.extent.end - each.extent.start for each in group if columns is None or each.column in columns)
             for group in self.chunks
@@ -106,7 +106,7 @@ class RemoteParquet:
 
     async def fetch(self, columns: Collection[str] | None = None, groups: Iterable[int] | None = None) -> None:
         """Fetch the missing bytes of these columns and row groups; None for all of them."""
-        async with self._turn:
+        async with self._lock:
             if columns is None and groups is None:
                 wanted = self._data
             else:
@@ -114,7 +114,7 @@ class RemoteParquet:
                 wanted = [each.extent for group in some for each in group if columns is None or each.column in columns]
             parts = requests(wanted, self._here, self._data)
             await map_bounded(parts, self._fetch, limit=PARALLEL)
-            self._here = together([*self._here, *parts])
+            self._here = combined([*self._here, *parts])
 
     async def _fetch(self, wanted: Extent) -> None:
         part = await self._store.range(self.key, *wanted)
@@ -129,10 +129,10 @@ class RemoteParquet:
             file.seek(at)
             file.write(body)
 
-    # --- what was fetched ---
+    # --- fetched row groups ---
 
     def read(self, groups: Sequence[int], columns: Sequence[str] | None = None) -> pa.Table:
-        """Row groups that were fetched, in this order. Blocking, of the local disk alone."""
+        """Row groups that were fetched, in this order. Blocking."""
         try:
             with pq.ParquetFile(self.path, metadata=self.metadata) as file:
                 return file.read_row_groups(list(groups), columns=columns, use_threads=False)
@@ -140,7 +140,7 @@ class RemoteParquet:
             raise Corrupt(f"{self.key}: it cannot be read ({error})") from error
 
     async def tables(self, groups: Sequence[int], columns: Sequence[str] | None = None) -> AsyncIterator[pa.Table]:
-        """These row groups in their order, each as a table, fetched some at a time."""
+        """These row groups in their order, each as a table. Several are fetched at a time."""
         sizes = self.group_bytes(columns)
         span: list[int] = []
         for number in groups:
@@ -160,13 +160,13 @@ class RemoteParquet:
 
 @asynccontextmanager
 async def remote_parquet(store: Store, key: str, size: int | None = None) -> AsyncIterator[RemoteParquet]:
-    """The same with a temporary file."""
+    """A remote Parquet file with a temporary local file."""
     with NamedTemporaryFile(prefix=".holdfast-") as file:
         yield await RemoteParquet.open(store, key, Path(file.name), size)
 
 
 def _begun(key: str, path: Path, size: int, body: bytes) -> Any:
-    """Write what was fetched first, and parse the footer."""
+    """Begin the local file, and parse the footer."""
     with path.open("wb") as file:
         file.write(_MAGIC)
         file.truncate(size)
@@ -182,11 +182,11 @@ def _begun(key: str, path: Path, size: int, body: bytes) -> Any:
     return metadata
 
 
-# --- which bytes, by which requests (pure) ---
+# --- the ranges to request (pure) ---
 
 
 def chunks_of(metadata: Any) -> list[list[Chunk]]:
-    """Of each row group, from a footer as pyarrow has it; a column without values may have none."""
+    """The chunks of each row group, from pyarrow's footer. A column without values may have none."""
     names = [each.name for each in metadata.schema.to_arrow_schema() for _ in range(_leaves(each.type))]
     found: list[list[Chunk]] = []
     for number in range(metadata.num_row_groups):
@@ -194,7 +194,7 @@ def chunks_of(metadata: Any) -> list[list[Chunk]]:
         found.append([])
         for place, name in enumerate(names):
             column = group.column(place)
-            # An offset is 0, or missing, where there is no page of a kind.
+            # An offset is 0 or missing if there is no such page.
             begin = min(filter(None, (column.data_page_offset, column.dictionary_page_offset)), default=0)
             if begin and column.total_compressed_size:
                 found[-1].append(Chunk(name, Extent(begin, begin + column.total_compressed_size)))
@@ -202,8 +202,8 @@ def chunks_of(metadata: Any) -> list[list[Chunk]]:
 
 
 def chunks_only(metadata: Any) -> bool:
-    """Whether a file has no page indexes and Bloom filters, which lie beside its chunks, and which a reader may look
-    at without being asked to."""
+    """Whether a file has no page indexes and Bloom filters. They are outside of its chunks, and readers may use them
+    unasked."""
     columns = (
         group.column(number)
         for group in map(metadata.row_group, range(metadata.num_row_groups))
@@ -216,12 +216,12 @@ def chunks_only(metadata: Any) -> bool:
 
 
 def _leaves(kind: Any) -> int:
-    """How many chunks a column of this Arrow type has; their paths do not tell, since a name may have dots in it."""
+    """The number of chunks of a column of this type. Their paths do not show it, because names may contain dots."""
     return sum(_leaves(kind.field(number).type) for number in range(kind.num_fields)) or 1
 
 
-def together(extents: Iterable[Extent], gap: int = 0, most: int | None = None) -> list[Extent]:
-    """In order, as one where no more than ``gap`` lies between them; the closest ones too where too many are left."""
+def combined(extents: Iterable[Extent], gap: int = 0, most: int | None = None) -> list[Extent]:
+    """Extents in order. Those with a gap up to ``gap`` are joined, then the closest ones until ``most`` remain."""
     found: list[Extent] = []
     for each in sorted(extents):
         if found and each.start - found[-1].end <= gap:
@@ -231,13 +231,13 @@ def together(extents: Iterable[Extent], gap: int = 0, most: int | None = None) -
     if most is None or len(found) <= most:
         return found
     gaps = sorted(after.start - before.end for before, after in pairwise(found))
-    return together(found, gaps[len(found) - most - 1])
+    return combined(found, gaps[len(found) - most - 1])
 
 
 def missing(wanted: Sequence[Extent], here: Sequence[Extent]) -> list[Extent]:
-    """The wanted ranges that are missing, in order; ``here`` is in order, and its ranges do not touch."""
+    """The missing parts of the wanted ranges, in order. ``here`` is in order, and its ranges do not touch."""
     found: list[Extent] = []
-    for start, end in together(wanted):
+    for start, end in combined(wanted):
         at = start
         for has in here:
             if at < has.start < end:
@@ -250,13 +250,13 @@ def missing(wanted: Sequence[Extent], here: Sequence[Extent]) -> list[Extent]:
 
 
 def requests(wanted: Sequence[Extent], here: Sequence[Extent], whole: Sequence[Extent]) -> list[Extent]:
-    """The ranges to fetch so that everything wanted is here; ``whole`` is everything that could be wanted."""
-    lacking, rest = missing(wanted, here), together(missing(whole, here), GAP_BYTES)
+    """The ranges to fetch so that all wanted bytes are here. ``whole`` is everything that could be wanted."""
+    lacking, rest = missing(wanted, here), combined(missing(whole, here), GAP_BYTES)
     size = sum(end - start for start, end in lacking)
     if size >= SHARE * sum(end - start for start, end in rest):
         some = rest if lacking else []
     else:
         gaps = sorted(after.start - before.end for before, after in pairwise(lacking))
-        along = [gap for gap, total in zip(gaps, accumulate(gaps), strict=True) if total <= ALONG * size]
-        some = together(lacking, max([GAP_BYTES, *along]), RANGES)
+        filled = [gap for gap, total in zip(gaps, accumulate(gaps), strict=True) if total <= GAP_SHARE * size]
+        some = combined(lacking, max([GAP_BYTES, *filled]), RANGES)
     return [Extent(low, min(low + RANGE_BYTES, end)) for start, end in some for low in range(start, end, RANGE_BYTES)]

@@ -1,40 +1,40 @@
-"""Objects, rows, tables, files: from one to the next and back.
+"""Objects, rows, tables and files, and the conversions between them.
 
     objects  --written-->  rows (identity, fields_json)  --to_table-->  Arrow  --to_parquet-->  bytes
     objects  <---read----  rows  <----------------from_table----------  Arrow  <-from_parquet-  bytes
 
-``fields_json`` is canonical (sorted keys, compact, one form for each value), so that equal objects have equal texts and
-a digest decides whether anything has changed. It is built column by column: a batch of 100,000 objects costs a fraction
-of a second. Files are sorted by identity, with statistics for pruning.
+``fields_json`` is canonical (sorted keys, compact, one form for each value), so equal objects have equal texts, and a
+digest decides whether anything has changed. It is made column by column, which takes a fraction of a second for 100,000
+objects. Files are sorted by identity, with statistics for pruning.
 
 Errors: ``InvalidValue`` with type, field and row for an object that does not fit; ``UnreadableRow`` for a stored row
-that the class cannot hold; ``Corrupt`` for bytes that are not a file of ours.
+that the class cannot hold; ``Corrupt`` for bytes that are not a data file.
 """
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pydantic_core import ValidationError
 
 from holdfast.base.errors import Corrupt
 from holdfast.ontology.format.data.batch import Batch, Row
-from holdfast.ontology.format.data.columns import typed_columns
-from holdfast.ontology.format.data.footer import FORMS, PARTIAL
+from holdfast.ontology.format.data.columns import forms_metadata, typed_columns
 from holdfast.ontology.format.redactions import is_erased
 from holdfast.ontology.types import names
-from holdfast.ontology.types.codecs import Unfit, texts
+from holdfast.ontology.types.codecs import place_text, problem
 from holdfast.ontology.types.errors import InvalidValue, UnreadableRow
 from holdfast.ontology.types.typeinfo import ENDS, UNKEYED, TypeInfo, key_text
-from holdfast.ontology.types.typespec import Node, form_of, without_null
+from holdfast.ontology.types.typespec import without_null
 
 ROW_GROUP = 262_144
-"""Rows of a row group: a lookup by key fetches one, and a question about some columns one range of each."""
+"""Rows of a row group. A lookup by key fetches one row group, and a query of some columns one range of each."""
 SAMPLED = 1_000
-"""Values of a column that are looked at before it is written."""
+"""Values of a column that are sampled to choose its encoding."""
 
 
 # --- objects to rows ---
@@ -42,33 +42,27 @@ SAMPLED = 1_000
 
 def written(info: TypeInfo, objects: Iterable[Any]) -> list[Row]:
     """The rows of objects of one type, in their order."""
-    parts, bodies = written_columns(info, objects)
-    return assembled(parts, bodies)
+    return assembled(*written_columns(info, objects))
 
 
 def written_columns(info: TypeInfo, objects: Iterable[Any]) -> tuple[list[Sequence[str]], list[str]]:
     """The columns of the identity, and ``fields_json``."""
     values = [_values(info, one, number) for number, one in enumerate(objects)]
-    columns = {name: [one[name] for one in values] for name in info.fields}
     ends = [[one[name] for one in values] for name in ENDS] if info.kind == "relation" else []
+    keys = None if info.key_field is None else [one[info.key_field] for one in values]
     template = "{" + ",".join(f'"{name}":%s' for name in info.payload) + "}"
-    names = key_values(info, ends, columns)
-    parts = [field_texts(info, name, columns[name], names) for name in info.payload]
+    parts = [field_texts(info, name, [one[name] for one in values]) for name in info.payload]
     bodies = map(template.__mod__, zip(*parts, strict=True)) if parts else ["{}"] * len(values)
-    return identities(info, ends, columns, len(values)), list(bodies)
+    return identities(info, ends, keys, len(values)), list(bodies)
 
 
 def identities(
-    info: TypeInfo, ends: Sequence[Sequence[str]], fields: Mapping[str, Sequence[Any]], count: int
+    info: TypeInfo, ends: Sequence[Sequence[str]], keys: Sequence[Any] | None, count: int
 ) -> list[Sequence[str]]:
     """The columns of the identity, from those of the ends and of the key field."""
-    parts = list(ends)
-    if info.key_field is not None:
-        values = fields[info.key_field]
-        parts.append(values if info.key_is_text else list(map(key_text, values)))
-    elif info.kind == "relation":
-        parts.append([UNKEYED] * count)
-    return parts
+    if keys is not None:
+        return [*ends, keys if info.key_is_text else list(map(key_text, keys))]
+    return [*ends, [UNKEYED] * count] if info.kind == "relation" else list(ends)
 
 
 def assembled(keys: Sequence[Sequence[str]], bodies: Iterable[str]) -> list[Row]:
@@ -79,12 +73,8 @@ def assembled(keys: Sequence[Sequence[str]], bodies: Iterable[str]) -> list[Row]
 def batched(
     info: TypeInfo, keys: Sequence[Sequence[str]], bodies: Any, typed: dict[str, pa.Array] | None = None
 ) -> Batch:
-    return Batch(
-        info.type_id,
-        tuple(pa.array(column, pa.string()) for column in keys),
-        pa.array(bodies, pa.string()),
-        typed if typed is not None else {},
-    )
+    arrays = tuple(pa.array(column, pa.string()) for column in keys)
+    return Batch(info.type_id, arrays, pa.array(bodies, pa.string()), typed or {})
 
 
 def _values(info: TypeInfo, one: Any, number: int) -> dict[str, Any]:
@@ -98,63 +88,49 @@ def _values(info: TypeInfo, one: Any, number: int) -> dict[str, Any]:
     return values
 
 
-def key_values(
-    info: TypeInfo, ends: Sequence[Sequence[Any]], fields: Mapping[str, Sequence[Any]]
-) -> list[Sequence[Any]]:
-    """The columns that name a row in errors."""
-    return [*ends, *([fields[info.key_field]] if info.key_field is not None else [])]
-
-
-def field_texts(info: TypeInfo, name: str, values: list[Any], keys: Sequence[Sequence[Any]] = ()) -> list[str]:
-    """The JSON of one field, for each row. ``keys`` name the rows in errors."""
-    node, codec = info.nodes[name], info.codecs[name]
+def field_texts(info: TypeInfo, name: str, values: list[Any]) -> list[str]:
+    """The JSON of one field, for each row."""
+    codec = info.codecs[name]
     try:
-        return texts(node, codec, values)
-    except Unfit:
-        for number, value in enumerate(values):  # once more, to say which
+        return codec.texts(values)
+    except (ValueError, RecursionError):
+        for number, value in enumerate(values):  # find the value that does not fit
             try:
-                texts(node, codec, [value])
-            except Unfit as error:
-                place = f"{info.name}.{name}{''.join(error.path)}, number {number}"
-                if keys:
-                    place += f" (key {', '.join(map(repr, _row(keys, number)))})"
-                raise InvalidValue(f"{place}: {error.reason}", type_name=info.name, field=name, row=number) from error
+                codec.texts([value])
+            except (ValueError, RecursionError) as error:
+                path, reason = problem(error)
+                message = f"{place_text((info.name, name, *path[1:]))}, number {number}: {reason}"
+                raise InvalidValue(message, type_name=info.name, field=name, row=number) from error
         raise
-
-
-def _row(columns: Sequence[Sequence[Any]], number: int) -> list[Any]:
-    values = [column[number] for column in columns]
-    return [value.as_py() if isinstance(value, pa.Scalar) else value for value in values]
 
 
 # --- rows to objects ---
 
 
 def read(info: TypeInfo, rows: Iterable[Row]) -> list[Any]:
-    """The objects of stored rows. What a row of an older schema lacks is None or the field's default."""
-    decoders = [(name, info.codecs[name].decode) for name in info.fields if name in info.payload]
-    made = []
-    for row in rows:
-        if is_erased(row.fields_json):
-            made.append(_erased(info, row))
-            continue
-        stored = _stored(info, row)
-        values: dict[str, Any] = dict(zip(ENDS, row.identity, strict=False)) if info.kind == "relation" else {}
-        for name, decode in decoders:
-            try:
-                values[name] = decode(stored[name]) if name in stored else _absent(info, name)
-            except Unfit as error:
-                raise _unreadable(info, row, f"{name}{''.join(error.path)}: {error.reason}") from error
-        if info.kind == "relation" and info.key_field is not None:
+    """The objects of stored rows. Fields that a row of an older schema lacks are None or have their default."""
+    return [_erased(info, row) if is_erased(row.fields_json) else _object(info, row) for row in rows]
+
+
+def _object(info: TypeInfo, row: Row) -> Any:
+    values = _stored(info, row)
+    if len(values) < len(info.payload):  # a row of an older schema
+        values |= {name: _absent(info, row, name) for name in info.payload if name not in values}
+    if info.kind == "relation":
+        values = {**dict(zip(ENDS, row.identity, strict=False)), **values}
+        if info.key_field is not None:
             values[info.key_field] = _instance_key(info, row)
-        one: Any = object.__new__(info.python)
-        one.__dict__.update(values)
-        made.append(one)
-    return made
+    return _made(info, values)
+
+
+def _made(info: TypeInfo, values: dict[str, Any]) -> Any:
+    one: Any = object.__new__(info.python)
+    one.__dict__.update(values)
+    return one
 
 
 def _erased(info: TypeInfo, row: Row) -> Any:
-    """An object of which only the identity is left."""
+    """An object with nothing but its identity."""
     values: dict[str, Any] = dict(zip(ENDS, row.identity, strict=False)) if info.kind == "relation" else {}
     values |= dict.fromkeys(info.fields)
     if info.key_field is not None:
@@ -162,31 +138,39 @@ def _erased(info: TypeInfo, row: Row) -> Any:
             values[info.key_field] = info.validator.one(info.key_field, row.identity[-1])
         except InvalidValue as error:
             raise _unreadable(info, row, str(error)) from error
-    one: Any = object.__new__(info.python)
-    one.__dict__.update(values)
-    return one
+    return _made(info, values)
 
 
 def _stored(info: TypeInfo, row: Row) -> dict[str, Any]:
+    """The values of the fields that the row has."""
     try:
-        stored = json.loads(row.fields_json)
+        try:
+            found: dict[str, Any] = info.reader.validate_json(row.fields_json)
+        except ValidationError as error:
+            if error.errors()[0]["type"] != "json_invalid":
+                raise
+            # Python takes some JSON that pydantic does not: objects nested more than 200 times, lone surrogates.
+            found = info.reader.validate_python(json.loads(row.fields_json))
+    except ValidationError as error:
+        path, reason = problem(error)
+        if not path:
+            raise Corrupt(f"{_label(info, row)}: fields_json is not an object") from error
+        raise _unreadable(info, row, f"{place_text(path)}: {reason}") from error
     except (ValueError, RecursionError) as error:
         raise Corrupt(f"{_label(info, row)}: fields_json is not JSON ({error})") from error
-    if not isinstance(stored, dict):
-        raise Corrupt(f"{_label(info, row)}: fields_json is not an object")
-    return stored
+    return found
 
 
-def _absent(info: TypeInfo, name: str) -> Any:
+def _absent(info: TypeInfo, row: Row, name: str) -> Any:
     if info.fields[name].has_default:
         return info.default_of(name)
     if without_null(info.nodes[name])[1]:
         return None
-    raise Unfit("is not there, and has no default")
+    raise _unreadable(info, row, f"{name}: it is missing, and has no default")
 
 
 def _instance_key(info: TypeInfo, row: Row) -> Any:
-    """From its column: it is not among the fields of ``fields_json``."""
+    """The instance key, which is not in ``fields_json``."""
     try:
         return info.validator.one(info.key_field or "", row.identity[2])
     except InvalidValue as error:
@@ -205,11 +189,10 @@ def _unreadable(info: TypeInfo, row: Row, reason: str) -> UnreadableRow:
 
 
 def to_table(info: TypeInfo, rows: Sequence[Row], commit_id: int, schema_version_id: int) -> pa.Table:
-    """The columns that most questions read come first, then the typed ones by name, then ``fields_json``; sorted by
-    identity.
+    """A table of rows, sorted by identity: system columns, then typed columns by name, then ``fields_json``.
 
-    ``fields_json`` is most of a file, and most questions read none of it: as the last column it leaves the others next
-    to each other in each row group. ``_retracted`` is there only if a row is.
+    ``fields_json`` is most of a file, and most queries do not read it. As the last column it leaves the others adjacent
+    in each row group. ``_retracted`` exists only if a row is retracted.
     """
     count, keys = len(rows), names.key_columns(info.kind)
     columns, bodies, known = _columns(rows, len(keys))
@@ -227,22 +210,14 @@ def to_table(info: TypeInfo, rows: Sequence[Row], commit_id: int, schema_version
     found.update((name, known[name] if name in known else typed[name].array) for name in info.payload)
     found["fields_json"] = pa.array(bodies, pa.string())
     partial = [name for name, made in typed.items() if made.partial]
-    table = pa.table(found).replace_schema_metadata(marks(info.columns, partial))
+    table = pa.table(found).replace_schema_metadata(forms_metadata(info.columns, partial))
     if isinstance(rows, Batch) and rows.ascending:
         return table
     return table.take(pc.sort_indices(table, sort_keys=[(name, "ascending") for name in keys]))
 
 
-def marks(nodes: Mapping[str, Node], partial: Collection[str]) -> dict[bytes, bytes]:
-    """The metadata about typed columns: their forms, and which of them lack values."""
-    found = {FORMS: json.dumps({name: form_of(node) for name, node in nodes.items()}).encode()}
-    if partial:
-        found[PARTIAL] = json.dumps(sorted(partial)).encode()
-    return found
-
-
 def _columns(rows: Sequence[Row], width: int) -> tuple[Sequence[pa.Array], Any, Mapping[str, pa.Array]]:
-    """The columns of the identity, ``fields_json``, and typed columns that are there already."""
+    """The columns of the identity, ``fields_json``, and typed columns that are already known."""
     if isinstance(rows, Batch):
         return rows.keys, rows.bodies, rows.typed
     keys = [pa.array([row.identity[number] for row in rows], pa.string()) for number in range(width)]
@@ -253,18 +228,8 @@ def _constant(value: Any, kind: pa.DataType, count: int) -> pa.Array:
     return pa.repeat(pa.scalar(value, kind), count)
 
 
-def partial_columns(schema: pa.Schema) -> frozenset[str]:
-    """The typed columns of a file whose nulls prove nothing."""
-    return frozenset(json.loads((schema.metadata or {}).get(PARTIAL, b"[]")))
-
-
-def column_forms(schema: pa.Schema) -> dict[str, str]:
-    """What the typed columns of a file hold, as far as it says so itself."""
-    return dict(json.loads((schema.metadata or {}).get(FORMS, b"{}")))
-
-
 def from_table(table: pa.Table) -> list[Row]:
-    """The rows of a table, ours or a plain writer's. Without the column ``_retracted`` no row is a retraction."""
+    """The rows of a table, ours or a plain writer's. Without the column ``_retracted`` no row is retracted."""
     identities = zip(*(table.column(name).to_pylist() for name in stored_keys(table)), strict=True)
     bodies = table.column("fields_json").to_pylist()
     kept = names.RETRACTED in table.column_names
@@ -273,7 +238,7 @@ def from_table(table: pa.Table) -> list[Row]:
 
 
 def stored_keys(table: pa.Table) -> tuple[str, ...]:
-    """The columns of the identity, whichever kind the table is of."""
+    """The columns of the identity in a table of either kind."""
     return names.key_columns("entity" if names.ENTITY_KEYS[0] in table.column_names else "relation")
 
 
@@ -295,7 +260,7 @@ def to_parquet(table: pa.Table) -> bytes:
 
 
 def writer_for(sink: Any, table: pa.Table, **options: Any) -> pq.ParquetWriter:
-    """For tables like this one."""
+    """A writer for tables like this one."""
     plain = [name for name in table.column_names if name != "fields_json"]
     return pq.ParquetWriter(
         sink,
@@ -303,13 +268,13 @@ def writer_for(sink: Any, table: pa.Table, **options: Any) -> pq.ParquetWriter:
         compression="zstd",
         use_dictionary=[name for name in plain if repeats(table.column(name))],
         write_statistics=plain,
-        store_schema=False,  # Parquet's own types say it all
+        store_schema=False,  # Parquet's own types are sufficient
         **options,
     )
 
 
 def repeats(column: pa.ChunkedArray) -> bool:
-    """Whether dictionary encoding pays for this column. It does not for keys, for example: twice the time and size."""
+    """Whether values repeat, so that dictionary encoding pays. For keys it takes twice the time and size."""
     if len(column) < SAMPLED:
         return True
     sample = column.take(pa.array(range(0, len(column), len(column) // SAMPLED)))
@@ -320,7 +285,7 @@ def repeats(column: pa.ChunkedArray) -> bool:
 
 
 def from_parquet(body: bytes, *, key: str, columns: Sequence[str] | None = None) -> pa.Table:
-    """The table in a file. Of ``columns`` those that it has: files of older schemas and of plain writers have fewer."""
+    """The table in a file, with those of ``columns`` that exist: older files and those of plain writers have fewer."""
     try:
         with pq.ParquetFile(pa.BufferReader(body)) as file:
             wanted = None if columns is None else [name for name in columns if name in file.schema_arrow.names]

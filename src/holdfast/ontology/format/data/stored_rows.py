@@ -1,14 +1,14 @@
-"""Stored rows: identities, commits and fields of a data file of any writer; as read, redacted, upgraded. Blocking.
+"""Stored rows of data files, without the user's classes: identities and digests, rows, redacted and upgraded files.
 
-Knows nothing of the user's classes. A file of a plain writer has no ``_retracted`` column: nothing in it is retracted.
+A file of a plain writer has no ``_retracted`` column: nothing in it is retracted.
 
-``redacted`` gives a file without what a redaction destroys, and the mark that it then bears: the number of the latest
-commit whose order changed the file's bytes. A state from before that commit cannot be read from the file.
-``upgraded_rows`` and ``upgrade_file`` give rows and files as the newest version of a schema has them.
+``redacted`` gives a file without the payload that a redaction destroys, with a mark: the number of the latest commit
+whose redaction changed the file. A state from before that commit cannot be read from the file. ``upgraded_rows`` and
+``upgrade_file`` give rows and files as of the newest version of a schema. All functions block.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 
 from holdfast.base.errors import Corrupt
 from holdfast.ontology.format.data import rows
-from holdfast.ontology.format.data.batch import LARGE, LONG_BYTES, Current, Identity, Row, Segment, digest, joined
-from holdfast.ontology.format.data.columns import typed_columns
+from holdfast.ontology.format.data.batch import LARGE, Current, Identity, Row, Segment, concatenated, digest, joined
+from holdfast.ontology.format.data.columns import forms_metadata, typed_columns
 from holdfast.ontology.format.data.footer import REDACTED
 from holdfast.ontology.format.data.rows import from_parquet, from_table, stored_keys, to_parquet
 from holdfast.ontology.format.redactions import Redaction, erased_text, is_erased
@@ -28,26 +28,27 @@ from holdfast.ontology.types.typeinfo import TypeInfo
 from holdfast.ontology.types.upgrade import concerned, upgraded
 
 _WANTED = (*names.ENTITY_KEYS, *names.RELATION_KEYS, "commit_id", "fields_json", names.RETRACTED)
-LARGE_BYTES = 8 << 20
-"""A file of this size is read in pieces,"""
-PIECE_ROWS = 8_192
-"""of so many rows."""
-_HABITS = ("\\u", '": ', ', "')
-"""Signs that JSON was spelled by another writer: escapes and spaces."""
+READ_ROWS = 65_536
+"""Rows that are decoded at a time to compare states."""
+_FOREIGN = ("\\u", '": ', ', "')
+"""Signs that another writer has spelled the JSON: escapes and spaces."""
 
 
 def read_current(body: bytes, path: str, oldest: int, newest: int) -> Segment | list[tuple[Identity, Current]]:
-    """The rows of a file for the commits from ``oldest`` to ``newest``; as columns if there are many."""
-    if len(body) > LARGE_BYTES and (found := _in_pieces(body, path, oldest, newest)) is not None:
-        return found
-    table = _columns(body, path)
-    segment = _segment(table, oldest, newest) if table.num_rows >= LARGE else None
-    if segment is not None:
+    """The rows of a file of the commits from ``oldest`` to ``newest``; as columns if there are many."""
+
+    def tables() -> Iterator[pa.Table]:
+        for table in stored_batches(body, path, READ_ROWS):
+            commits = table.column("commit_id")
+            wanted = pc.and_(pc.greater_equal(commits, oldest), pc.less_equal(commits, newest))
+            yield table.filter(wanted).combine_chunks()
+
+    if _row_count(body, path) >= LARGE and (segment := _segment(tables())) is not None:
         return segment
     return [
         (row.identity, Current(commit_id, digest(row.fields_json), row.retracted, other_digest(row.fields_json, path)))
+        for table in tables()
         for commit_id, row in _each(table)
-        if oldest <= commit_id <= newest
     ]
 
 
@@ -56,61 +57,36 @@ def read_rows(body: bytes, path: str, seen: Callable[[pa.Table], pa.Table] | Non
     return list(_each(table if seen is None else seen(table)))
 
 
-def _in_pieces(body: bytes, path: str, oldest: int, newest: int) -> Segment | None:
-    """The same of a large file, of which some rows are held at a time; None where that is not possible."""
-    if not _long(body, path):
-        return None  # of short rows the fields themselves are kept, and comparing them is quicker
-    found: list[Segment] = []
-    for table in stored_batches(body, path, PIECE_ROWS):
-        part = _segment(table, oldest, newest)
-        if part is None:
-            return None
-        found.append(part.short())
-    if not found:
-        return None
-    keys = pa.concat_arrays([each.joined for each in found])
-    if pc.count_distinct(keys).as_py() != len(keys):
-        return None
-    marks = pa.concat_arrays([each.marks for each in found])
-    commits, retracted = (np.concatenate([getattr(each, name) for each in found]) for name in ("commits", "retracted"))
-    return Segment(keys, marks, True, commits, retracted)
-
-
-def _long(body: bytes, path: str) -> bool:
-    """Whether the rows of a file are so long that digests are kept of them."""
+def _row_count(body: bytes, path: str) -> int:
     try:
-        with pq.ParquetFile(pa.BufferReader(body)) as file:
-            meta = file.metadata
-            groups = [meta.row_group(number) for number in range(meta.num_row_groups)]
+        return int(pq.read_metadata(pa.BufferReader(body)).num_rows)
     except (pa.ArrowException, OSError) as error:
         raise Corrupt(f"{path}: not a Parquet file ({error})") from error
-    return bool(sum(group.total_byte_size for group in groups) > 2 * LONG_BYTES * max(meta.num_rows, 1))
 
 
-def _segment(table: pa.Table, oldest: int, newest: int) -> Segment | None:
-    """None if rows must be checked one by one: an identity twice, a gap, or JSON in another spelling than ours."""
-    commits = table.column("commit_id")
-    wanted = pc.and_(pc.greater_equal(commits, oldest), pc.less_equal(commits, newest))
-    table = table.filter(wanted).combine_chunks()
-    if any(column.null_count for column in table.columns):
-        return None
-    bodies = table.column("fields_json").cast(pa.string()).combine_chunks()
-    keys = joined([table.column(name).cast(pa.string()).combine_chunks() for name in stored_keys(table)])
-    foreign = any(pc.any(pc.match_substring(bodies, habit)).as_py() for habit in _HABITS)
-    if foreign or pc.count_distinct(keys).as_py() != len(keys):
-        return None
-    gone = table.column(names.RETRACTED) if names.RETRACTED in table.column_names else None
-    return Segment.of(
-        keys,
-        bodies,
-        table.column("commit_id").to_numpy().astype(np.int64),
-        None if gone is None else gone.combine_chunks().to_numpy(zero_copy_only=False),
-    )
+def _segment(tables: Iterable[pa.Table]) -> Segment | None:
+    """None if rows must be compared one by one: an identity twice, a null, or JSON in another spelling than ours."""
+    parts: list[Segment] = []
+    for table in tables:
+        if any(column.null_count for column in table.columns):
+            return None
+        bodies = table.column("fields_json").cast(pa.string()).combine_chunks()
+        if any(pc.any(pc.match_substring(bodies, sign)).as_py() for sign in _FOREIGN):
+            return None
+        keys = joined([table.column(name).cast(pa.string()).combine_chunks() for name in stored_keys(table)])
+        commits = table.column("commit_id").to_numpy().astype(np.int64)
+        gone = table.column(names.RETRACTED) if names.RETRACTED in table.column_names else None
+        retracted = None if gone is None else gone.combine_chunks().to_numpy(zero_copy_only=False)
+        parts.append(Segment.of(keys, bodies, commits, retracted))
+    if any(part.digested for part in parts):
+        parts = [part.with_digests() for part in parts]
+    whole = concatenated(parts)
+    return whole if pc.count_distinct(whole.joined).as_py() == len(whole.joined) else None
 
 
 def other_digest(fields_json: str, path: str) -> bytes | None:
-    """Of the same fields in our spelling, where theirs may be another."""
-    if not any(habit in fields_json for habit in _HABITS):
+    """The digest of the same fields in our spelling, if another writer has spelled them otherwise."""
+    if not any(sign in fields_json for sign in _FOREIGN):
         return None
     try:
         ours = json.dumps(json.loads(fields_json), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
@@ -120,7 +96,7 @@ def other_digest(fields_json: str, path: str) -> bytes | None:
 
 
 def stored_batches(body: bytes, path: str, size: int) -> Iterator[pa.Table]:
-    """The columns that every file has, some rows at a time."""
+    """The columns that every file has, ``size`` rows at a time."""
     try:
         with pq.ParquetFile(pa.BufferReader(body)) as file:
             wanted = [name for name in _WANTED if name in file.schema_arrow.names]
@@ -144,10 +120,10 @@ def _each(table: pa.Table) -> Iterator[tuple[int, Row]]:
     return zip(table.column("commit_id").to_pylist(), from_table(table), strict=True)
 
 
-# --- without what a redaction destroys ---
+# --- redacted files ---
 
-FOOTER_END = 8
-"""Bytes after a Parquet footer: its length, and the format's own mark."""
+_FOOTER_END = 8
+"""Bytes after a Parquet footer: its length, and PAR1."""
 
 
 def mark_in(metadata: Mapping[bytes, bytes] | None) -> int:
@@ -157,15 +133,15 @@ def mark_in(metadata: Mapping[bytes, bytes] | None) -> int:
 
 
 def mark_of(body: bytes, path: str) -> int:
-    """The mark of a file. Cheap for a file without one, because its footer is not parsed."""
-    footer = int.from_bytes(body[-FOOTER_END:-4], "little") if len(body) > FOOTER_END else 0
-    if body.find(REDACTED, max(0, len(body) - FOOTER_END - footer)) < 0:
+    """The mark of a file. The footer of a file without one is not parsed."""
+    footer = int.from_bytes(body[-_FOOTER_END:-4], "little") if len(body) > _FOOTER_END else 0
+    if body.find(REDACTED, max(0, len(body) - _FOOTER_END - footer)) < 0:
         return 0
     return mark_in(from_parquet(body, key=path, columns=("commit_id",)).schema.metadata)
 
 
 def redacted(body: bytes, path: str, redaction: Redaction, commit_id: int) -> bytes | None:
-    """The file without the redacted payload, or unchanged if that is gone already; None if it never had any."""
+    """The file without the redacted payload, or unchanged if that is already gone; None if it never had any."""
     table = from_parquet(body, key=path)
     commits = table.column("commit_id")
     mask = pc.and_(pc.greater_equal(commits, redaction.first), pc.less_equal(commits, redaction.last))
@@ -203,11 +179,11 @@ def _marked(table: pa.Table, commit_id: int) -> bytes:
     return to_parquet(table.replace_schema_metadata({**metadata, REDACTED: str(mark).encode()}))
 
 
-# --- under the newest schema ---
+# --- upgraded rows ---
 
 
 def upgraded_rows(info: TypeInfo, stored: Sequence[Row], versions: Sequence[int]) -> list[Row]:
-    """The rows as of the newest version; those that nothing concerns stay the same. Blocking for many.
+    """The rows as of the newest version of the schema.
 
     ``UnreadableRow`` for a row on which an upgrader fails, or that does not fit the type afterwards.
     """
@@ -232,7 +208,7 @@ def _upgraded(info: TypeInfo, row: Row, version_id: int) -> Row:
 
 
 def versions_in(path: Path) -> set[int]:
-    """The versions of the schema that rows of a file have; 1 where it does not say."""
+    """The schema versions of the rows of a file. A missing version is 1."""
     with pq.ParquetFile(path) as file:
         if "schema_version_id" not in file.schema_arrow.names:
             return {1}
@@ -241,7 +217,7 @@ def versions_in(path: Path) -> set[int]:
 
 
 def upgraded_table(table: pa.Table, info: TypeInfo) -> pa.Table:
-    """The same rows, with upgraded ``fields_json``; other columns as they are."""
+    """The table with upgraded ``fields_json``."""
     count = table.num_rows
     known = "schema_version_id" in table.column_names
     versions = table.column("schema_version_id").to_pylist() if known else [1] * count
@@ -251,7 +227,7 @@ def upgraded_table(table: pa.Table, info: TypeInfo) -> pa.Table:
 
 
 def upgrade_file(path: Path, target: Path, info: TypeInfo) -> None:
-    """Row group by row group, so that memory is bounded."""
+    """Writes a file with upgraded rows, one row group at a time."""
     partial: set[str] = set()
     writer: pq.ParquetWriter | None = None
     target.parent.mkdir(exist_ok=True)
@@ -268,5 +244,5 @@ def upgrade_file(path: Path, target: Path, info: TypeInfo) -> None:
                 writer = pq.ParquetWriter(target, table.schema)
             writer.write_table(table)
         if writer is not None:
-            writer.add_key_value_metadata(rows.marks(info.columns, partial))
+            writer.add_key_value_metadata(forms_metadata(info.columns, partial))
             writer.close()

@@ -1,145 +1,116 @@
 """Checks of what is derived from the chain: indexes and schema objects.
 
-An index is checked against the files that the chain has, entry by entry, never by the watermark alone. The three
-conditions of the specification (lag, missing latest entry, path mismatch) are findings of their own; so are holes and
-excess further down, and snapshots that are missing or unproved.
-
-Schema objects are written after the commit that changed a schema, so they may lag; ``schemas_commit`` says up to which
-commit they were written. What contradicts the chain up to there, or goes beyond it, was written by another program.
+An index is compared with the files that the chain has, entry by entry; its watermark alone proves nothing. Schema
+objects are written after the commit that changed a schema, so they may lag: ``schemas_commit`` says up to which commit
+they were derived. What contradicts the chain up to that commit, or goes beyond it, was written by another program.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from holdfast.base import codec
-from holdfast.base.errors import Corrupt
-from holdfast.objects.store import Object, Store
-from holdfast.ontology.chain.catalog import DERIVED, alike, chained_schema
+from holdfast.base.audit import Finding
+from holdfast.base.errors import Corrupt, NotFound
+from holdfast.objects.store import Store
+from holdfast.ontology.chain.catalog import chained_schema, same_schema
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import Ledger
-from holdfast.ontology.format.index import Entry, Index, entries_do_not_overlap, entries_ordered, proved, read_entries
-from holdfast.ontology.format.schema_objects import Versions
-from holdfast.ontology.maintain.verify.findings import Finding
-from holdfast.ontology.types.refs import UNTOUCHED, FileRef, TypeHead, TypeId, fold
+from holdfast.ontology.format.head import read_head
+from holdfast.ontology.format.index import Entry, Index, entries_do_not_overlap, entries_ordered, parse_index, proved
+from holdfast.ontology.format.schema_objects import Types, Versions
+from holdfast.ontology.maintain.verify.rules import finding
+from holdfast.ontology.types.refs import UNTOUCHED, FileRef, TypeId, fold
 
 SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """What the chain says of one type, as of the head."""
+    """The files of one type, as the chain has them at the checked head."""
 
     type_id: TypeId
-    head: TypeHead
     files: Sequence[FileRef]
+    """In the order of commits."""
     commit_id: int
     """The head's."""
 
     @classmethod
     def of(cls, ledger: Ledger, type_id: TypeId, files: Sequence[FileRef]) -> "Truth":
         own = [ref for ref in files if ref.type_id == type_id and ref.commit_id >= ledger.generation_of(type_id)]
-        return cls(type_id, ledger.head_of(type_id), own, ledger.commit_id)
+        return cls(type_id, own, ledger.commit_id)
 
 
-async def check_index(store: Store, truth: Truth, exists: Callable[[str], bool]) -> list[Finding]:
-    """``exists`` says whether there is an object with this key."""
-    key = layout.index_key(*truth.type_id)
-    return list(judge(await store.find(key), truth, exists))
-
-
-def judge(found: Object | None, truth: Truth, exists: Callable[[str], bool]) -> Iterator[Finding]:
+async def check_index(store: Store, truth: Truth, listed: Container[str]) -> tuple[list[Finding], Sequence[Entry]]:
+    """Findings about the index of a type; and the snapshots that it names. ``listed`` are the keys of all objects."""
     key, name = layout.index_key(*truth.type_id), truth.type_id.label
+    found = await store.find(key)
     if found is None:
-        yield Finding("index_absent", key, f"{name} has {len(truth.files)} files and no index")
-        return
+        return [finding("index_absent", key, f"{name} has {len(truth.files)} files and no index")], ()
     try:
-        document = codec.decode(found.body, key=key)
-        index = read_entries(document, truth.type_id, found.version)
-    except (Corrupt, *codec.MALFORMED) as error:
-        yield Finding("index_unreadable", key, f"{name}: not an index ({error})")
-        return
+        index = parse_index(codec.decode(found.body, key=key), truth.type_id, found.version)
+    except Corrupt as error:
+        return [finding("index_wrong", key, f"{name}: not an index ({error})")], ()
     if not entries_ordered(index) or not entries_do_not_overlap(index):
-        yield Finding("index_overlap", key, f"{name}: entries overlap, or end before they begin")
-        return
-    yield from _watermark(index, truth, key)
-    yield from _entries(index, truth, key)
-    yield from _snapshots(index, truth, key, exists)
+        return [finding("index_wrong", key, f"{name}: entries overlap, or end before they begin")], ()
+    if truth.commit_id < index.watermark <= (await read_head(store)).commit_id:
+        return [], ()  # a commit was made during this check, and the index knows of it already
+    snapshots = [entry for entry in index.entries if entry.snapshot]
+    missing = [each.path for each in snapshots if each.path not in listed and not await exists(store, each.path)]
+    return list(compare_index(index, truth, missing)), [each for each in snapshots if each.path not in missing]
 
 
-def _watermark(index: Index, truth: Truth, key: str) -> Iterator[Finding]:
-    name, mark, head = truth.type_id.label, index.watermark, truth.commit_id
-    if mark > head:
-        yield Finding("index_ahead", key, f"{name}: it claims to know commit {mark}, and the head is {head}")
-    elif mark < head and mark >= truth.head.commit_id:
-        yield Finding("index_lag", key, f"{name}: {head - mark} commits behind; none of them touched the type")
-    elif mark < head:
-        missing = [ref.commit_id for ref in truth.files if ref.commit_id > mark]
-        yield Finding(
-            "index_missing_rows",
-            key,
-            f"{name}: {head - mark} commits behind, of which {len(missing)} have rows of it: {_some(missing)}",
-        )
+async def exists(store: Store, key: str) -> bool:
+    try:
+        await store.head(key)
+    except NotFound:
+        return False
+    return True
 
 
-def _entries(index: Index, truth: Truth, key: str) -> Iterator[Finding]:
-    """Of the commits up to the watermark: which are not covered, which have another file, and what is too much."""
-    name, covered = truth.type_id.label, _Cover(index.entries)
-    known = [ref for ref in truth.files if ref.commit_id <= index.watermark]
-    missing = [ref.commit_id for ref in known if ref.commit_id not in covered]
-    wrong = [ref for ref in known if ref.commit_id in covered and not covered[ref.commit_id].may_hold(ref)]
-    if missing and missing[-1] == truth.commit_id:
-        yield Finding("index_missing_latest", key, f"{name}: no entry covers the head, commit {missing[-1]}")
-        missing.pop()
-    if missing:
-        yield Finding("index_hole", key, f"{name}: no entry covers {len(missing)} commits: {_some(missing)}")
-    for ref in wrong[:SHOWN]:
-        entry = covered[ref.commit_id]
-        yield Finding("index_path_mismatch", key, f"{name}: commit {ref.commit_id} has {ref.path}, not {entry.path}")
-    commits = {ref.commit_id for ref in truth.files}
-    excess = [entry.last for entry in index.entries if not entry.snapshot and entry.last not in commits]
-    if excess:
-        yield Finding("index_excess", key, f"{name}: entries for commits that have no rows of it: {_some(excess)}")
-
-
-class _Cover:
-    """Commit -> entry, without a list of all commits."""
-
-    def __init__(self, entries: Sequence[Entry]) -> None:
-        self._single = {entry.last: entry for entry in entries if not entry.snapshot}
-        self._spans = [entry for entry in entries if entry.snapshot]
-
-    def get(self, commit_id: int) -> Entry | None:
-        spans = (entry for entry in self._spans if entry.first <= commit_id <= entry.last)
-        return self._single.get(commit_id) or next(spans, None)
-
-    def __contains__(self, commit_id: int) -> bool:
-        return self.get(commit_id) is not None
-
-    def __getitem__(self, commit_id: int) -> Entry:
-        found = self.get(commit_id)
-        if found is None:
-            raise KeyError(commit_id)
-        return found
-
-
-def _snapshots(index: Index, truth: Truth, key: str, exists: Callable[[str], bool]) -> Iterator[Finding]:
-    """Each against the files that it should stand for, by their digest."""
-    name = truth.type_id.label
+def compare_index(index: Index, truth: Truth, missing: Collection[str]) -> Iterator[Finding]:
+    """``missing`` are the paths of snapshots that do not exist."""
+    key, name, watermark, head = layout.index_key(*index.type_id), index.type_id.label, index.watermark, truth.commit_id
+    if watermark > head:
+        yield finding("index_wrong", key, f"{name}: it claims to know commit {watermark}, and the head is {head}")
+    files, commits = truth.files, [ref.commit_id for ref in truth.files]
+    covered = 0
+    """How many of the files are those of the entries so far."""
+    gaps: list[int] = []
     for entry in index.entries:
-        if not entry.snapshot:
-            continue
-        if not exists(entry.path):
-            yield Finding("snapshot_missing", entry.path, f"{name}: {key} names it for {entry.first} to {entry.last}")
-            continue
-        before = fold(UNTOUCHED, [ref for ref in truth.files if ref.commit_id < entry.first])
-        after = fold(before, [ref for ref in truth.files if entry.first <= ref.commit_id <= entry.last])
-        if entry.head is None:
-            yield Finding("snapshot_unproved", entry.path, f"{name}: of a plain writer, {entry.first} to {entry.last}")
-        elif entry.head != after or not proved(entry, truth.type_id, before):
-            message = f"{name}: it does not stand for the files of commits {entry.first} to {entry.last}"
-            yield Finding("snapshot_unproved", entry.path, message)
+        start, end = bisect_left(commits, entry.first), bisect_right(commits, entry.last)
+        gaps += commits[covered:start]
+        covered = end
+        if entry.snapshot:
+            yield from _check_snapshot(entry, files[:start], files[start:end], key, missing)
+        elif [ref.path for ref in files[start:end]] != [entry.path]:
+            named = files[start].path if start < end else "no file"
+            yield finding("index_wrong", key, f"{name}: commit {entry.last} has {named}, not {entry.path}")
+    gaps += [commit_id for commit_id in commits[covered:] if commit_id <= watermark]
+    if gaps:
+        yield finding("index_wrong", key, f"{name}: no entry covers {len(gaps)} commits: {_some(gaps)}")
+    later = [commit_id for commit_id in commits[covered:] if commit_id > watermark]
+    behind = f"{name}: {head - watermark} commits behind"
+    if later:
+        yield finding("index_missing_rows", key, f"{behind}, of which {len(later)} have rows of it: {_some(later)}")
+    elif watermark < head:
+        yield finding("index_lag", key, f"{behind}; none of them touched the type")
+
+
+def _check_snapshot(
+    entry: Entry, before: Sequence[FileRef], own: Sequence[FileRef], key: str, missing: Collection[str]
+) -> Iterator[Finding]:
+    """The entry of a snapshot against the files that it replaces, by their digest."""
+    span = f"commits {entry.first} to {entry.last}"
+    base = fold(UNTOUCHED, before)
+    if entry.path in missing:
+        yield finding("snapshot_missing", entry.path, f"{key} names it for {span}")
+    elif entry.head is None:
+        yield finding("snapshot_unproved", entry.path, f"a plain writer made it of {span}")
+    elif not own or entry.head != fold(base, own) or not proved(entry, own[0].type_id, base):
+        yield finding("snapshot_unproved", entry.path, f"it does not replace the files of {span}")
 
 
 def _some(commits: Sequence[int]) -> str:
@@ -147,57 +118,52 @@ def _some(commits: Sequence[int]) -> str:
     return shown if len(commits) <= SHOWN else f"{shown}, ..."
 
 
-_LISTS = {"entity": "entities", "relation": "relations"}
+# --- schema objects ---
 
 
 async def check_schemas(store: Store, ledger: Ledger) -> list[Finding]:
     if not ledger.schemas:
-        return []  # a plain store: nothing on the chain to compare with
-    found: list[Finding] = []
-    chain = Chain(store)
+        return []  # a plain store: there is nothing on the chain to compare with
     try:
-        types = await _document(store, layout.TYPES)
+        types = Types.parse(await _document(store, layout.TYPES), key=layout.TYPES)
     except Corrupt as error:
-        return [Finding("schema_objects_differ", layout.TYPES, str(error))]
-    derived, known = types.get(DERIVED, 0), {kind: types.get(name, ()) for kind, name in _LISTS.items()}
-    if not isinstance(derived, int) or not all(isinstance(each, list | tuple) for each in known.values()):
-        return [Finding("schema_objects_differ", layout.TYPES, "it is not a list of types")]
+        return [finding("schema_objects_differ", layout.TYPES, str(error))]
+    derived = types.schemas_commit if isinstance(types.schemas_commit, int) else 0
+    listed = {"entity": types.entities, "relation": types.relations}
+    found: list[Finding] = []
     for type_id, ref in sorted(ledger.schemas.items()):
         if ref.since > derived:
-            continue  # still to be written
-        if type_id.name not in known[type_id.kind]:
-            found.append(Finding("schema_objects_differ", layout.TYPES, f"it does not know {type_id.label}"))
-        key = layout.versions_key(*type_id)
-        try:
-            versions = Versions.parse(await _document(store, key), key=key)
-            found += await _versions(chain, ledger, type_id, versions, key)
-        except Corrupt as error:
-            found.append(Finding("schema_objects_differ", key, str(error)))
+            continue  # not written yet
+        if type_id.name not in listed[type_id.kind]:
+            found.append(finding("schema_objects_differ", layout.TYPES, f"it does not list {type_id.label}"))
+        found += await _check_versions(store, ledger, type_id)
     return found
 
 
-async def _versions(chain: Chain, ledger: Ledger, type_id: TypeId, known: Versions, key: str) -> list[Finding]:
+async def _check_versions(store: Store, ledger: Ledger, type_id: TypeId) -> list[Finding]:
+    key, name, ref = layout.versions_key(*type_id), type_id.label, ledger.schemas[type_id]
+    try:
+        versions = Versions.parse(await _document(store, key), key=key)
+    except Corrupt as error:
+        return [finding("schema_objects_differ", key, str(error))]
     found: list[Finding] = []
-    name, ref = type_id.label, ledger.schemas[type_id]
-    own = next((each for each in known.versions if each.schema_version_id == ref.version_id), None)
+    own = next((each for each in versions.versions if each.schema_version_id == ref.version_id), None)
     if own is None:
-        found.append(Finding("schema_objects_differ", key, f"{name}: it lacks version {ref.version_id}"))
+        found.append(finding("schema_objects_differ", key, f"{name}: it lacks version {ref.version_id}"))
     elif (
         not ref.plain
         and own.schema_hash != ref.hash
-        and not alike(own, await chained_schema(chain, ledger, type_id, ref))
+        and not same_schema(own, await chained_schema(Chain(store), ledger, type_id, ref))
     ):
-        message = f"{name}: version {ref.version_id} is another schema than the chain's"
-        found.append(Finding("schema_objects_differ", key, message))
-    latest = known.latest
-    if latest is not None and latest.schema_version_id > ref.version_id:
-        message = f"{name}: it lists version {latest.schema_version_id}, and the chain has {ref.version_id}"
-        found.append(Finding("schema_version_ahead", key, f"{message}: half a migration"))
+        message = f"{name}: its version {ref.version_id} is not the schema of the chain"
+        found.append(finding("schema_objects_differ", key, message))
+    latest = versions.latest.schema_version_id if versions.latest is not None else 0
+    if latest > ref.version_id:
+        message = f"{name}: it lists version {latest}, and the chain has {ref.version_id}: half a migration"
+        found.append(finding("schema_version_ahead", key, message))
     return found
 
 
 async def _document(store: Store, key: str) -> dict[str, Any]:
     found = await store.find(key)
-    if found is None:
-        return {}
-    return codec.decode(found.body, key=key)
+    return {} if found is None else codec.decode(found.body, key=key)

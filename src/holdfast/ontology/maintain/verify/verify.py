@@ -1,298 +1,236 @@
-"""Verify: everything that a store holds against everything else. Reads only, and goes on after every finding.
+"""Verify: check everything that a store holds against the chain of manifests. Reads only, and continues after findings.
 
-Shallow, it reads the manifests, the indexes and the listings; deep, every data file and every snapshot too. The chain
-is the judge: files against manifests, indexes against the chain, snapshots against the commits that they stand for.
-Where the chain itself is broken, what depends on the lost part is not judged.
+A shallow check reads manifests, indexes and listings; a deep one also every data file and every snapshot. Files are
+compared with manifests, indexes with the chain, snapshots with the commits that they replace. Where the chain is
+broken, what depends on the lost part is not judged. Other prefixes than the ontology's are not looked at.
 
-Objects under other prefixes than the ontology's are not looked at: a bucket holds more than one thing.
+Commits may be made during a check, and what they write would look wrong beside what was read before. So a check that
+finds errors is repeated if the head has moved, and only errors of both passes are reported.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from holdfast.base.aio import blocking, map_bounded, stream_bounded
+from holdfast.base.audit import Finding, Severity, Tally
 from holdfast.base.errors import Corrupt, HoldfastError, NotFound
 from holdfast.objects.store import Store
 from holdfast.ontology.chain.chain import Chain
+from holdfast.ontology.chain.redaction_fence import RedactionFence, fence_of
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import Ledger
-from holdfast.ontology.format.data.footer import REDACTED
 from holdfast.ontology.format.data.stored_rows import mark_of
 from holdfast.ontology.format.head import Head, read_head
-from holdfast.ontology.format.index import Entry, read_index
+from holdfast.ontology.format.index import Entry
 from holdfast.ontology.format.manifest import REDACTS, FileEntry
-from holdfast.ontology.format.redactions import finished
 from holdfast.ontology.maintain.leftovers import leftovers, staged_loads
 from holdfast.ontology.maintain.verify.chain import ChainCheck, walk
-from holdfast.ontology.maintain.verify.derived import Truth, check_index, check_schemas
-from holdfast.ontology.maintain.verify.files import check_data, check_snapshot, looked_at
-from holdfast.ontology.maintain.verify.findings import Finding, Report, by_weight
-from holdfast.ontology.types.refs import FileRef, Place, TypeId
+from holdfast.ontology.maintain.verify.derived import Truth, check_index, check_schemas, exists
+from holdfast.ontology.maintain.verify.files import check_data, check_snapshot
+from holdfast.ontology.maintain.verify.rules import RULES, Report, by_severity, finding
+from holdfast.ontology.types.refs import FileRef, TypeId
 
 PARALLEL = 16
 TRIES = 3
-SMALLEST = 12
-"""Bytes of the shortest thing that could be a Parquet file."""
+SMALLEST_PARQUET = 12
+"""Bytes."""
+STAGES = ("listing", "manifests", "files", "indexes", "snapshots")
 
 
 class Stage(NamedTuple):
-    """How far a check has come."""
+    """The progress of a check: one of ``STAGES``, and how many objects of how many."""
 
     name: str
     done: int
     total: int
 
 
-STAGES = ("listing", "manifests", "files", "indexes", "snapshots")
 Watch = Callable[[Stage], None]
 
 
 @dataclass
-class _Run:
+class _Pass:
     store: Store
-    deep: bool
     watch: Watch
     head: Head = field(default_factory=Head)
     sizes: dict[str, int] = field(default_factory=dict)
-    """Of everything under the ontology's prefixes."""
-    findings: list[Finding] = field(default_factory=list)
-    checked: Counter[str] = field(default_factory=Counter)
+    """Of every object under the ontology's prefixes, by key."""
+    tally: Tally = field(default_factory=Tally)
     digests: dict[TypeId, dict[int, bytes]] = field(default_factory=lambda: defaultdict(dict))
-    redacted: Place | None = None
-    """The latest commit that destroys payload."""
-    marked: bool = False
-    """A file that lost payload is not what was said of it."""
+    """The digest of the rows of each type and commit, as far as files were read."""
 
-    def add(self, kind: str, key: str, message: str) -> None:
-        self.findings.append(Finding(kind, key, message))
+    def find(self, rule: str, key: str, message: str) -> None:
+        self.tally.find(RULES[rule], key, message)
 
+    @property
+    def good(self) -> bool:
+        return not any(each.severity is Severity.ERROR for each in self.tally.findings)
+
+    @property
     def report(self) -> Report:
-        return Report(self.head.commit_id, by_weight(self.findings), self.checked)
+        return Report(self.head.commit_id, sorted(self.tally.findings, key=by_severity), self.tally.checked)
 
 
 async def verify(store: Store, *, deep: bool = False, watch: Watch | None = None) -> Report:
-    """Check the whole store. Errors are raised only where the store cannot be read at all.
-
-    A check that payload is destroyed under compares files with what was said of them before: it is done again.
-    """
-    run = await _verified(store, deep=deep, watch=watch)
+    """Check the whole store. Errors are raised only where the store cannot be read at all."""
+    watch = watch if watch is not None else lambda _: None
+    found = await _verified(store, deep=deep, watch=watch)
     for _ in range(TRIES - 1):
-        if run.report().good or not await _overtaken(run):
+        if found.good or not await _head_moved(found):
             break
-        run = await _verified(store, deep=deep, watch=watch)
-    return run.report()
-
-
-async def _overtaken(run: _Run) -> bool:
-    """Whether what is wrong may only seem so: a file was rewritten after its manifest was read."""
-    try:
-        return (
-            run.marked or (await Chain(run.store).ledger((await read_head(run.store)).place)).redacted != run.redacted
-        )
-    except Corrupt:
-        return False
-
-
-async def _verified(store: Store, *, deep: bool, watch: Watch | None) -> _Run:
-    run = _Run(store, deep, watch if watch is not None else lambda _: None)
-    if not await _read_head(run):
-        return run
-    await _list(run)
-    if await _lost_head(run):
-        return run
-    check = await _walk(run)
-    run.findings += check.findings
-    await _check_files(run, check)
-    run.findings += _strangers(run, check)
-    run.findings += await _check_redactions(run, check)
-    ledger = await _ledger(run, check)
-    if ledger is not None:
-        await _check_indexes(run, check, ledger)
-        run.findings += await check_schemas(store, ledger)
-        run.findings += await _check_leftovers(run)
-    return run
+        again = await _verified(store, deep=deep, watch=watch)
+        again.tally.keep(found.tally.findings)
+        found = again
+    return found.report
 
 
 async def verify_indexes(store: Store, *, watch: Watch | None = None) -> Report:
-    """The indexes alone, and the snapshots that they name. ``Corrupt`` if the chain cannot be followed."""
-    run = _Run(store, deep=False, watch=watch if watch is not None else lambda _: None)
-    run.head = await read_head(store)
+    """Check only the indexes and the snapshots that they name. ``Corrupt`` if the chain cannot be followed."""
+    run = _Pass(store, watch if watch is not None else lambda _: None, await read_head(store))
     chain = Chain(store)
     ledger = await chain.ledger(run.head.place)
-    files = await chain.files(0, run.head.place, checkpoints=False)
-    for prefix in (layout.SNAPSHOTS, layout.INDICES):
-        await _list_prefix(run, prefix)
-    types = sorted({*ledger.heads, *ledger.schemas})
-    for number, type_id in enumerate(types):
-        run.watch(Stage("indexes", number, len(types)))
-        run.findings += await check_index(store, Truth.of(ledger, type_id, files), run.sizes.__contains__)
-        run.checked["indexes"] += 1
-    run.findings += _indexes_of_no_type(run, types)
-    return run.report()
+    await _list(run, layout.SNAPSHOTS, layout.INDICES)
+    await _check_indexes(run, ledger, await chain.files(0, run.head.place, checkpoints=False))
+    return run.report
+
+
+async def _verified(store: Store, *, deep: bool, watch: Watch) -> _Pass:
+    run = _Pass(store, watch)
+    if not await _read_head(run):
+        return run
+    await _list(run, layout.COMMITS, layout.SNAPSHOTS, layout.INDICES)
+    run.tally.checked["objects"] = len(run.sizes)
+    if await _head_is_lost(run):
+        return run
+    total = run.head.commit_id
+    check = await walk(store, run.head, _manifests(run), lambda done: watch(Stage("manifests", done, total)))
+    run.tally.checked["commits"] = len(check.manifests)
+    run.tally.findings += check.findings
+    ledger = await _ledger(run, check)
+    fence = RedactionFence(total) if ledger is None else await fence_of(store, Chain(store), ledger)
+    files = await _check_files(run, check)
+    if deep:
+        await _check_data(run, files, fence)
+    run.tally.findings += _strangers(run, check)
+    await _check_redactions(run, check, fence)
+    if ledger is not None:
+        refs = [ref for manifest in reversed(check.manifests) for ref in manifest.refs]
+        snapshots = await _check_indexes(run, ledger, refs)
+        run.tally.findings += _unnamed_snapshots(run, snapshots)
+        run.tally.checked["snapshots"] = len(snapshots)
+        if deep:
+            await _check_snapshots(run, snapshots, fence)
+        run.tally.findings += await check_schemas(store, ledger)
+        await _check_leftovers(run)
+    return run
 
 
 # --- head, listing, chain ---
 
 
-async def _read_head(run: _Run) -> bool:
+async def _read_head(run: _Pass) -> bool:
     try:
         run.head = await read_head(run.store)
     except Corrupt as error:
-        run.add("head_unreadable", layout.HEAD, str(error))
+        run.find("head_unreadable", layout.HEAD, str(error))
         return False
     if await run.store.find(layout.ENGINE) is not None:
-        run.add(
-            "other_engine", layout.ENGINE, "another engine has written its mark: it may use the layout in another way"
-        )
+        run.find("other_engine", layout.ENGINE, "another engine has marked the store: it may use the layout otherwise")
     return True
 
 
-async def _lost_head(run: _Run) -> bool:
-    """Whether there are commits and no head. An attempt at the first one may be under way."""
-    last = max(_listed(run), default=0)
+async def _head_moved(run: _Pass) -> bool:
+    found = await run.store.find(layout.HEAD)
+    return found is not None and found.version != run.head.version
+
+
+async def _head_is_lost(run: _Pass) -> bool:
+    """Whether there are commits and no head. An attempt at the first commit may be in progress."""
+    last = max(_manifests(run), default=0)
     made = last > 1 or (last == 1 and any(key.startswith(layout.INDICES) for key in run.sizes))
     if run.head.version is not None or not made or await run.store.find(layout.HEAD) is not None:
         return False
-    run.add("head_missing", layout.HEAD, f"commits up to {last} are there, and no head leads to them")
+    run.find("head_missing", layout.HEAD, f"there are commits up to {last}, and no head leads to them")
     return True
 
 
-async def _list(run: _Run) -> None:
-    for prefix in (layout.COMMITS, layout.SNAPSHOTS, layout.INDICES):
-        await _list_prefix(run, prefix)
-    run.checked["objects"] = len(run.sizes)
+async def _list(run: _Pass, *prefixes: str) -> None:
+    for prefix in prefixes:
+        async for page in run.store.list(prefix):
+            run.sizes.update((entry.key, entry.size) for entry in page.entries)
+            run.watch(Stage("listing", len(run.sizes), 0))
 
 
-async def _list_prefix(run: _Run, prefix: str) -> None:
-    async for page in run.store.list(prefix):
-        run.sizes.update((entry.key, entry.size) for entry in page.entries)
-        run.watch(Stage("listing", len(run.sizes), 0))
-
-
-def _listed(run: _Run) -> dict[int, list[str]]:
-    """Manifests by the number of their commit."""
-    attempts: dict[int, list[str]] = defaultdict(list)
+def _manifests(run: _Pass) -> dict[int, list[str]]:
+    """The listed manifests, by their commit."""
+    found: dict[int, list[str]] = defaultdict(list)
     for key in run.sizes:
-        place = layout.commit_of_manifest(key)
-        if place is not None:
-            attempts[place].append(key)
-    return attempts
+        commit_id = layout.commit_of_manifest(key)
+        if commit_id is not None:
+            found[commit_id].append(key)
+    return found
 
 
-async def _walk(run: _Run) -> ChainCheck:
-    total = run.head.commit_id
-    check = await walk(run.store, run.head, _listed(run), lambda done: run.watch(Stage("manifests", done, total)))
-    run.checked["commits"] = len(check.manifests)
-    return check
-
-
-async def _ledger(run: _Run, check: ChainCheck) -> Ledger | None:
-    """Without a whole chain nothing can be said of what is derived from it."""
-    if not check.whole or any(found.kind == "summary_wrong" for found in check.findings):
+async def _ledger(run: _Pass, check: ChainCheck) -> Ledger | None:
+    """The ledger at the head; None where the chain is broken, because nothing can be derived from it then."""
+    if not check.whole or any(found.rule.name == "summary_wrong" for found in check.findings):
         return None
     try:
         return await Chain(run.store).ledger(run.head.place)
     except HoldfastError as error:
-        run.add("chain_break", run.head.manifest_path or layout.HEAD, str(error))
+        run.find("chain_break", run.head.manifest_path or layout.HEAD, str(error))
         return None
 
 
 # --- files ---
 
 
-async def _check_files(run: _Run, check: ChainCheck) -> None:
+async def _check_files(run: _Pass, check: ChainCheck) -> list[tuple[int, FileEntry]]:
+    """The data files that exist, each with its commit."""
     named = [(manifest.commit_id, entry) for manifest in check.manifests for entry in manifest.files]
     there: list[tuple[int, FileEntry]] = []
     for commit_id, entry in named:
         size = run.sizes.get(entry.path)
-        if size is None and not await _exists(run.store, entry.path):
-            run.add("file_missing", entry.path, f"commit {commit_id} names it for {entry.type_id.label}")
-        elif size is not None and size < SMALLEST:
-            run.add("file_truncated", entry.path, f"it has {size} bytes, which is too short for any file")
+        # A plain writer may have put a file elsewhere than under the listed prefixes.
+        if size is None and (entry.path.startswith(layout.COMMITS) or not await exists(run.store, entry.path)):
+            run.find("file_missing", entry.path, f"commit {commit_id} names it for {entry.type_id.label}")
+        elif size is not None and size < SMALLEST_PARQUET:
+            run.find("file_unreadable", entry.path, f"it has {size} bytes, which is too short for a data file")
         else:
             there.append((commit_id, entry))
-    run.checked["files"] = len(named)
-    if not run.deep:
-        return
+    run.tally.checked["files"] = len(named)
+    return there
 
-    async def read(item: tuple[int, FileEntry]) -> tuple[int, FileEntry, list[Finding], bytes | None]:
+
+async def _check_data(run: _Pass, files: Sequence[tuple[int, FileEntry]], fence: RedactionFence) -> None:
+    pending = {each.place.commit_id for each in fence.pending}
+
+    async def check(item: tuple[int, FileEntry]) -> tuple[int, FileEntry, list[Finding], bytes | None]:
         commit_id, entry = item
         try:
             body = (await run.store.get(entry.path)).body
         except NotFound:
-            return commit_id, entry, [Finding("file_missing", entry.path, "it has just vanished")], None
+            return commit_id, entry, [finding("file_missing", entry.path, "it was deleted during this check")], None
         findings, digest = await blocking(check_data, body, entry, commit_id)
-        mark = mark_of(body, entry.path) if findings and body.endswith(b"PAR1") else 0
-        if mark in ordered:
-            findings = []  # its manifest is written next; that the redaction is unfinished is a finding of its own
-        run.marked |= bool(findings and mark)
+        if findings and body.endswith(b"PAR1") and mark_of(body, entry.path) in pending:
+            findings = []  # a redaction has rewritten it, and not its manifest yet: redaction_unfinished says so
         return commit_id, entry, findings, digest
 
-    ordered = {
-        manifest.commit_id
-        for manifest in check.manifests
-        if REDACTS in manifest.extra and not await finished(run.store, manifest.place)
-    }
-
     done = 0
-    async for commit_id, entry, findings, digest in stream_bounded(there, read, limit=PARALLEL):
-        run.findings += findings
+    async for commit_id, entry, findings, digest in stream_bounded(files, check, limit=PARALLEL):
+        run.tally.findings += findings
         if digest is not None:
             run.digests[entry.type_id][commit_id] = digest
         done += 1
-        run.watch(Stage("files", done, len(there)))
+        run.watch(Stage("files", done, len(files)))
 
 
-async def _check_redactions(run: _Run, check: ChainCheck) -> list[Finding]:
-    """Commits that order payload to be destroyed, and have no record that it was; and what was staged."""
-    found: list[Finding] = []
-    for manifest in check.manifests:
-        if REDACTS in manifest.extra:
-            run.checked["redactions"] += 1
-            run.redacted = max(filter(None, (run.redacted, manifest.place)))
-            if not await finished(run.store, manifest.place):
-                message = f"commit {manifest.commit_id} orders payload to be destroyed, and no record says that it was"
-                found.append(Finding("redaction_unfinished", manifest.path, message))
-    for each in await staged_loads(run.store):
-        message = f"{len(each.keys)} objects, {each.size} bytes, of a bulk load that is under way or was killed"
-        found.append(Finding("staged_load", layout.load_prefix(each.load), message))
-    return found
-
-
-async def _check_leftovers(run: _Run) -> list[Finding]:
-    """Garbage that holds payload which was ordered to be destroyed."""
-    try:
-        found = await leftovers(run.store)
-    except Corrupt:
-        return []  # a chain that cannot be followed is a finding of its own
-    return [
-        Finding(
-            "erased_payload",
-            each.key,
-            f"it has rows of {each.ordered.redaction.type_id.label} that commit {each.ordered.place.commit_id} "
-            "ordered to be destroyed, and nothing names it",
-        )
-        for each in found
-    ]
-
-
-async def _exists(store: Store, key: str) -> bool:
-    """For files outside the listed prefixes, where a plain writer may have put them."""
-    if key.startswith(layout.COMMITS):
-        return False
-    try:
-        await store.head(key)
-    except NotFound:
-        return False
-    return True
-
-
-def _strangers(run: _Run, check: ChainCheck) -> Iterator[Finding]:
-    """What lies under ``commits/`` and is not on the chain."""
-    on_chain = {path.removesuffix("manifest.json") for path in check.places}
-    named = {entry.path for manifest in check.manifests for entry in manifest.files} | check.places
+def _strangers(run: _Pass, check: ChainCheck) -> Iterator[Finding]:
+    """Objects under ``commits/`` that the chain does not name."""
+    on_chain = {path.removesuffix("manifest.json") for path in check.paths}
+    named = {entry.path for manifest in check.manifests for entry in manifest.files} | check.paths
     attempts: dict[str, int] = {}
     for key in run.sizes:
         if not key.startswith(layout.COMMITS) or key in named:
@@ -300,76 +238,84 @@ def _strangers(run: _Run, check: ChainCheck) -> Iterator[Finding]:
         folder = layout.folder_of(key)
         commit_id = layout.commit_of_folder(folder) if folder is not None else None
         if folder is None or commit_id is None:
-            yield Finding("foreign_object", key, "nothing of an ontology has such a key")
+            yield finding("foreign_object", key, "no object of an ontology has such a key")
         elif folder in on_chain:
-            yield Finding("foreign_object", key, f"no manifest names it, and it lies with commit {commit_id}")
+            yield finding("foreign_object", key, f"it is in the folder of commit {commit_id}, whose manifest omits it")
         else:
             attempts[folder] = commit_id
+    following = run.head.commit_id + 1
     for folder, commit_id in attempts.items():
-        if commit_id > run.head.commit_id + 1:
-            yield Finding(
-                "orphan_attempt", folder, f"no writer can be at commit {commit_id} after {run.head.commit_id}"
-            )
-        elif commit_id > run.head.commit_id:
-            yield Finding("open_attempt", folder, f"an attempt at commit {commit_id}, which is still to come")
+        if commit_id == following:
+            yield finding("open_attempt", folder, f"an attempt at the next commit, {commit_id}")
+        elif commit_id > following:
+            yield finding("orphan_attempt", folder, f"no writer can be at commit {commit_id} yet")
         elif check.knows(commit_id):
-            yield Finding("orphan_attempt", folder, f"an attempt at commit {commit_id} that lost")
+            yield finding("orphan_attempt", folder, f"an attempt at commit {commit_id} that lost")
+
+
+# --- payload ---
+
+
+async def _check_redactions(run: _Pass, check: ChainCheck, fence: RedactionFence) -> None:
+    run.tally.checked["redactions"] = sum(REDACTS in manifest.extra for manifest in check.manifests)
+    for each in fence.pending:
+        message = f"commit {each.place.commit_id} ordered payload to be destroyed, and that is not done"
+        run.find("redaction_unfinished", each.place.path, message)
+    for load in await staged_loads(run.store):
+        message = f"{len(load.keys)} objects, {load.size} bytes, of a bulk load that is running or was killed"
+        run.find("staged_load", layout.load_prefix(load.load), message)
+
+
+async def _check_leftovers(run: _Pass) -> None:
+    """Report unreferenced objects that have payload which was ordered to be destroyed."""
+    try:
+        found = await leftovers(run.store)
+    except Corrupt:
+        return  # the chain is broken, which is reported elsewhere
+    for each in found:
+        name, commit_id = each.ordered.redaction.type_id.label, each.ordered.place.commit_id
+        message = f"it has rows of {name} that commit {commit_id} ordered to be destroyed, and nothing names it"
+        run.find("erased_payload", each.key, message)
 
 
 # --- indexes and snapshots ---
 
 
-async def _check_indexes(run: _Run, check: ChainCheck, ledger: Ledger) -> None:
-    files = [ref for manifest in reversed(check.manifests) for ref in manifest.refs]
+async def _check_indexes(run: _Pass, ledger: Ledger, files: Sequence[FileRef]) -> Mapping[str, tuple[TypeId, Entry]]:
+    """Check all indexes. Returns the snapshots that they name, by path."""
     types = sorted({*ledger.heads, *ledger.schemas})
     named: dict[str, tuple[TypeId, Entry]] = {}
     done = 0
 
-    async def one(type_id: TypeId) -> None:
+    async def check(type_id: TypeId) -> None:
         nonlocal done
-        truth = Truth.of(ledger, type_id, files)
-        run.findings.extend(await check_index(run.store, truth, run.sizes.__contains__))
-        for entry in (await read_index(run.store, type_id)).entries:
-            if entry.snapshot:
-                named[entry.path] = (type_id, entry)
+        findings, snapshots = await check_index(run.store, Truth.of(ledger, type_id, files), run.sizes)
+        run.tally.findings += findings
+        named.update((entry.path, (type_id, entry)) for entry in snapshots)
         done += 1
         run.watch(Stage("indexes", done, len(types)))
 
-    await map_bounded(types, one, limit=PARALLEL)
-    run.checked["indexes"] = len(types)
-    run.findings += _indexes_of_no_type(run, types)
-    run.findings += _loose_snapshots(run, named)
-    run.checked["snapshots"] = len(named)
-    if run.deep:
-        await _check_snapshots(run, named, files)
-
-
-def _indexes_of_no_type(run: _Run, types: list[TypeId]) -> Iterator[Finding]:
+    await map_bounded(types, check, limit=PARALLEL)
+    run.tally.checked["indexes"] = len(types)
     expected = {layout.index_key(*type_id) for type_id in types}
     for key in run.sizes:
         if key.startswith(layout.INDICES) and key not in expected:
-            yield Finding("index_of_no_type", key, "the chain knows no such type")
+            run.find("index_of_no_type", key, "the chain has no such type")
+    return named
 
 
-def _loose_snapshots(run: _Run, named: Mapping[str, object]) -> Iterator[Finding]:
+def _unnamed_snapshots(run: _Pass, named: Mapping[str, object]) -> Iterator[Finding]:
     for key in run.sizes:
         if key.startswith(layout.SNAPSHOTS) and key not in named:
             if layout.commits_of_snapshot(key) is None:
-                yield Finding("foreign_object", key, "nothing of an ontology has such a key")
+                yield finding("foreign_object", key, "no object of an ontology has such a key")
             else:
-                yield Finding("orphan_snapshot", key, "no index names it: superseded, or never published")
+                yield finding("orphan_snapshot", key, "no index names it: superseded, or never published")
 
 
-async def _check_snapshots(run: _Run, named: Mapping[str, tuple[TypeId, Entry]], files: Sequence[FileRef]) -> None:
+async def _check_snapshots(run: _Pass, named: Mapping[str, tuple[TypeId, Entry]], fence: RedactionFence) -> None:
     for number, (path, (type_id, entry)) in enumerate(named.items()):
-        found = await run.store.find(path) if path in run.sizes else None
-        if found is not None:  # it may have been superseded just now
-            body, expected = found.body, run.digests.get(type_id, {})
-            own = [ref for ref in files if ref.type_id == type_id]
-            after = [await run.store.find(ref.path) for ref in await blocking(looked_at, body, path, entry, own)]
-            later = [each.body for each in after if each is not None]
-            later = later if len(later) == len(after) else []  # one that is missing is a finding of its own
-            wrong = await blocking(lambda *args: list(check_snapshot(*args)), body, entry, type_id, expected, later)
-            run.marked |= bool(wrong and REDACTED in body)
-            run.findings += wrong
+        snapshot = await run.store.find(path)
+        if snapshot is not None and not fence.concerns(type_id):  # superseded meanwhile, or about to be removed
+            run.tally.findings += await blocking(check_snapshot, snapshot.body, entry, type_id, run.digests[type_id])
         run.watch(Stage("snapshots", number + 1, len(named)))

@@ -1,9 +1,8 @@
-"""Which files cannot matter, from their statistics alone. Pure, and careful: what is unknown may match.
+"""Which files cannot matter to a query, from their statistics alone. Pure. What is unknown may match.
 
-There are two kinds of reasons to leave a file out. A file that cannot hold a wanted *key* never matters. A file whose
-rows cannot satisfy the rest of the predicate may still hold the newest row of an identity of which an older file has
-one that does: in a query for state it is needed as a shadow, unless no older file that may match overlaps its keys. In
-a query for history there are no shadows.
+A file that cannot contain a wanted *key* never matters. A file whose rows cannot satisfy the rest of the predicate may
+still have the newest row of an identity of which an older file has a matching row: a query for a state reads such a
+file as a *shadow*, unless no older file that may match overlaps its keys. A query for history needs no shadows.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,7 +16,6 @@ from holdfast.ontology.format.index import Entry
 from holdfast.ontology.format.stats import FileStats, Span, may_hold
 from holdfast.ontology.types.expressions.ast import (
     And,
-    Between,
     Comparison,
     FieldPath,
     In,
@@ -25,7 +23,6 @@ from holdfast.ontology.types.expressions.ast import (
     Not,
     Or,
     Predicate,
-    Quantified,
     Text,
 )
 from holdfast.ontology.types.readings import Reading
@@ -37,23 +34,25 @@ _NUMBERS: tuple[Reading, ...] = ("number", "real", "float", "decimal")
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Whether a file is read."""
+    """Whether a file is read, and why not."""
 
     entry: Entry
     use: Literal["rows", "shadow", "pruned"]
+    """rows: it may have rows of the result. shadow: only newer rows that hide others. pruned: it is not read."""
     reason: str
+    """commits, keys or columns; empty for rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A predicate in two parts, both of which must hold: what concerns keys alone, and the rest."""
+    """A predicate as the conjunction of conditions on keys alone, and of the rest."""
 
     keys: And
     rest: And
 
 
 def split(predicate: Predicate, shape: TypeInfo) -> Split:
-    """What concerns keys alone is true of all rows of an identity or of none, so it may be asked of each row."""
+    """Conditions on keys alone are true of all rows of an identity or of none, so they can be applied to each row."""
     own = {*shape.keys, shape.key_field}
     keys: list[Predicate] = []
     rest: list[Predicate] = []
@@ -71,7 +70,7 @@ def conjuncts(predicate: Predicate) -> Iterable[Predicate]:
 
 
 def paths(predicate: Predicate) -> Iterable[FieldPath]:
-    """Every path of a predicate but those that start at the item of a list."""
+    """Every path of a predicate, except those that start at the item of a list."""
     match predicate:
         case And(terms=terms) | Or(terms=terms):
             for term in terms:
@@ -83,7 +82,7 @@ def paths(predicate: Predicate) -> Iterable[FieldPath]:
 
 
 def choose(entries: Sequence[Entry], window: Window, predicate: Predicate, shape: TypeInfo) -> list[Choice]:
-    """Whether each file of a type is read, in the order of commits."""
+    """The choice for each file of a type, in the order of commits."""
     parts = split(predicate, shape)
     found: list[Choice] = []
     for entry in entries:
@@ -94,7 +93,7 @@ def choose(entries: Sequence[Entry], window: Window, predicate: Predicate, shape
             found.append(Choice(entry, "pruned", "keys"))
         elif stats is not None and not may_match(parts.rest, stats, shape):
             older = [each.entry for each in found if each.use == "rows"]
-            # Rows of one file shadow each other too, where an identity has several.
+            # Rows of one file can also hide each other, if an identity has several.
             needed = not window.history and any(may_overlap(one, entry) for one in older)
             found.append(Choice(entry, "shadow" if needed else "pruned", "columns"))
         else:
@@ -103,47 +102,48 @@ def choose(entries: Sequence[Entry], window: Window, predicate: Predicate, shape
 
 
 def may_overlap(one: Entry, other: Entry) -> bool:
-    """Whether two files may hold rows of the same identity."""
+    """Whether two files may have rows of the same identity."""
     if one.stats is None or other.stats is None:
         return True
-    return all(_meet(a, b) for a, b in zip(one.stats.keys, other.stats.keys, strict=False))
+    return all(_ranges_overlap(a, b) for a, b in zip(one.stats.keys, other.stats.keys, strict=False))
 
 
-def _meet(one: Span, other: Span) -> bool:
+def _ranges_overlap(one: Span, other: Span) -> bool:
     return not (_less(one.high, other.low) or _less(other.high, one.low))
 
 
 def may_match(predicate: Predicate, stats: FileStats, shape: TypeInfo) -> bool:
     """False only if no row of the file can satisfy the predicate."""
+
+    def may_equal(path: FieldPath, value: Any, reading: Reading) -> bool:
+        in_range = _may_compare(_span(path, stats, shape), "==", value, reading)
+        return in_range and _may_hold_key(path, value, stats, shape)
+
     match predicate:
         case And(terms=terms):
             return all(may_match(term, stats, shape) for term in terms)
         case Or(terms=terms):
             return any(may_match(term, stats, shape) for term in terms)
-        case Comparison(path=path, operator=operator, value=value, reading=reading) if operator != "!=":
-            if operator == "==" and not _held(path, value, stats, shape):
-                return False
-            return _compared(_span(path, stats, shape), operator, value, reading)
+        case Comparison(path=path, operator="==", value=value, reading=reading):
+            return may_equal(path, value, reading)
         case In(path=path, values=values, reading=reading):
-            span = _span(path, stats, shape)
-            return any(_compared(span, "==", each, reading) and _held(path, each, stats, shape) for each in values)
-        case Between(path=path, low=low, high=high, reading=reading):
-            span = _span(path, stats, shape)
-            return _compared(span, ">=", low, reading) and _compared(span, "<=", high, reading)
+            return any(may_equal(path, each, reading) for each in values)
         case Text(path=path, operator="equals", value=value, fold=False):
-            return _held(path, value, stats, shape) and _compared(_span(path, stats, shape), "==", value, "text")
+            return may_equal(path, value, "text")
+        case Comparison(path=path, operator=operator, value=value, reading=reading):
+            return _may_compare(_span(path, stats, shape), operator, value, reading)
         case Text(path=path, operator="startswith", value=value, fold=False):
             span = _span(path, stats, shape)
-            low_ok = not isinstance(span.high, str) or value <= span.high
-            return low_ok and (not isinstance(span.low, str) or span.low[: len(value)] <= value)
+            below = isinstance(span.high, str) and value > span.high
+            above = isinstance(span.low, str) and span.low[: len(value)] > value
+            return not below and not above
         case IsNull(path=path):
             return _span(path, stats, shape).nulls != 0
-        case Quantified() | _:
-            return True
+    return True
 
 
-def _held(path: FieldPath, value: Any, stats: FileStats, shape: TypeInfo) -> bool:
-    """False only if the path is a key, and the sketch of the file's keys says that this one is not there."""
+def _may_hold_key(path: FieldPath, value: Any, stats: FileStats, shape: TypeInfo) -> bool:
+    """False only if the path is a key and the sketch of the file's keys excludes this value."""
     if path.end != "own" or path.steps or not stats.sketches:
         return True
     column = _key_column(path.field, shape)
@@ -172,15 +172,14 @@ def _span(path: FieldPath, stats: FileStats, shape: TypeInfo) -> Span:
 
 
 def _key_column(name: str, shape: TypeInfo) -> int | None:
-    """The place of a column among those of the identity."""
+    """The position of a column in the identity."""
     return shape.keys.index(name) if name in shape.keys else None
 
 
-def _compared(span: Span, operator: str, value: Any, reading: Reading) -> bool:
-    wanted = _comparable(value, reading)
-    low, high = (bound if _alike(bound, wanted) else None for bound in (span.low, span.high))
-    if wanted is None:
-        return True
+def _may_compare(span: Span, operator: str, value: Any, reading: Reading) -> bool:
+    """False only if the comparison holds for no value in the span."""
+    wanted = _as_bound(value, reading)
+    low, high = (bound if _comparable_bound(bound, wanted) else None for bound in (span.low, span.high))
     match operator:
         case "==":
             return not (_less(wanted, low) or _less(high, wanted))
@@ -195,8 +194,8 @@ def _compared(span: Span, operator: str, value: Any, reading: Reading) -> bool:
     return True
 
 
-def _comparable(value: Any, reading: Reading) -> Any:
-    """The value as statistics have such values; None if they have none."""
+def _as_bound(value: Any, reading: Reading) -> Any:
+    """The value in the form that bounds in statistics have; None if there are no such bounds."""
     if reading == "text":
         return value if isinstance(value, str) else None
     if reading in _NUMBERS:
@@ -207,8 +206,8 @@ def _comparable(value: Any, reading: Reading) -> Any:
     return value.isoformat() if reading == "date" and isinstance(value, date) else None
 
 
-def _alike(bound: Any, wanted: Any) -> bool:
-    """Whether they can be compared, and mean the same kind of thing."""
+def _comparable_bound(bound: Any, wanted: Any) -> bool:
+    """Whether a bound is of the same kind as the value."""
     if isinstance(bound, bool) or bound is None or wanted is None:
         return False
     return isinstance(bound, str) == isinstance(wanted, str)

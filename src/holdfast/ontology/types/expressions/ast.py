@@ -1,13 +1,13 @@
-"""What a query says, as data. Built by the operators of ``FieldExpr``, and immutable.
+"""Conditions, orders and figures of a query as immutable data. Made by the operators of ``FieldExpr``.
 
-A path names a place in a row; ``Reading`` says what a stored JSON value must be to count there. A value that is nothing
-of the kind is *unlike*: it equals nothing and is neither smaller nor greater than anything, but it is not null.
+A path is a place in a row. A ``Reading`` decides which stored JSON values count there. Any other value is *unlike*: it
+equals nothing and is neither smaller nor greater than anything, but it is not null.
 
 Logic is two-valued, as in Python. ``!=`` is the exact opposite of ``==``, so null and unlike values differ from every
-value; ``<``, ``<=``, ``>``, ``>=``, ``In``, ``Between`` and ``Text`` are false for them. ``Not`` inverts any of these.
+value; ``<``, ``<=``, ``>``, ``>=``, ``In`` and ``Text`` are false for them. ``Not`` inverts any of these.
 
-``filters/sql.py`` compiles them to SQL over typed columns where the scope has them, else over ``fields_json``: both
-give the same answer.
+``filters/sql.py`` compiles them to SQL over typed columns, if the scope has them, or over ``fields_json``. Both give
+the same answer.
 """
 
 from dataclasses import dataclass
@@ -18,21 +18,21 @@ from typing import Literal
 from holdfast.ontology.types.readings import Reading
 
 End = Literal["own", "left", "right", "item"]
-"""Whose field: the row's own, that of an entity at an end of the relation, or the item of a list under a quantifier."""
+"""The owner of a field: the row, an entity at an end of the relation, or the item of a list under a quantifier."""
 
 Operator = Literal["==", "!=", "<", "<=", ">", ">="]
 TextOperator = Literal["equals", "contains", "startswith", "endswith", "matches"]
 Value = str | int | float | bool | datetime | date | Decimal | bytes
-"""Datetimes have the zone UTC. Enums and UUIDs are given as they are stored."""
+"""Datetimes are in UTC. Enums and UUIDs are in their stored form."""
 
 
 @dataclass(frozen=True)
 class FieldPath:
-    """A field, or what lies inside it. ``steps`` are keys of nested objects.
+    """A field, or a place inside it. ``steps`` are keys of nested objects.
 
-    A step into anything but an object, and a key that is not there, lead to null. Of an end that does not exist every
-    field is null. Under a quantifier ``end`` is "item", ``field`` is empty, and the steps start at the item. The ends
-    themselves are the fields "left_key" and "right_key" of a relation.
+    A step into anything but an object, and a missing key, give null. All fields of an end that does not exist are null.
+    Under a quantifier ``end`` is "item", ``field`` is empty, and the steps start at the item. The keys of the ends are
+    the fields "left_key" and "right_key" of a relation.
     """
 
     end: End
@@ -50,7 +50,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class In:
-    """Equal to one of the values; never, if there are none."""
+    """Equal to one of the values; false if there are none."""
 
     path: FieldPath
     values: tuple[Value, ...]
@@ -58,20 +58,10 @@ class In:
 
 
 @dataclass(frozen=True)
-class Between:
-    """``low <= value <= high``, both ends included."""
-
-    path: FieldPath
-    low: Value
-    high: Value
-    reading: Reading
-
-
-@dataclass(frozen=True)
 class Text:
-    """A test of a string. Nothing is special in ``value``, except for ``matches``, which searches for a pattern.
+    """A test of a string. ``value`` is literal text, except for ``matches``, which searches for a pattern.
 
-    With ``fold`` both sides are compared in lower case (``fitting.fold``).
+    With ``fold`` both sides are compared in lower case, code point by code point.
     """
 
     path: FieldPath
@@ -82,19 +72,14 @@ class Text:
 
 @dataclass(frozen=True)
 class IsNull:
-    """Null, or not there."""
+    """Null or missing."""
 
-    path: FieldPath
-
-
-@dataclass(frozen=True)
-class IsNotNull:
     path: FieldPath
 
 
 @dataclass(frozen=True)
 class Length:
-    """Compares the number of items of a list. What is not a list has no length, which is as if it were null."""
+    """Compares the number of items of a list. The length of any other value is null."""
 
     path: FieldPath
     operator: Operator
@@ -105,8 +90,8 @@ class Length:
 class Quantified:
     """Whether ``where`` holds for ``any`` item of a list, or for ``all``. The paths of ``where`` have the end "item".
 
-    Of null and of what is not a list both are false. Of an empty list ``any`` is false and ``all`` is true, as in
-    Python. Quantifiers do not nest.
+    For null and other values that are not lists both are false. For an empty list ``any`` is false and ``all`` is true,
+    as in Python. Quantifiers do not nest.
     """
 
     quantifier: Literal["any", "all"]
@@ -123,7 +108,7 @@ class And:
 
 @dataclass(frozen=True)
 class Or:
-    """One of them at least; false if there are none."""
+    """At least one of them; false if there are none."""
 
     terms: tuple["Predicate", ...]
 
@@ -133,7 +118,7 @@ class Not:
     term: "Predicate"
 
 
-Atom = Comparison | In | Between | Text | IsNull | IsNotNull | Length
+Atom = Comparison | In | Text | IsNull | Length
 Predicate = Atom | Quantified | And | Or | Not
 
 TRUE = And(())
@@ -144,8 +129,8 @@ class Order:
     """One term of an ordering.
 
     Nulls come last, ascending or descending, unless ``nulls`` says "first". Unlike values come with the nulls. NaN is
-    greater than every number. Texts are ordered by code point. ``reading`` is None where the field may hold anything:
-    then booleans come before numbers, numbers before texts, and the rest comes with the nulls.
+    greater than every number. Texts are ordered by code point. If the field may have values of several types,
+    ``reading`` is None: booleans come before numbers, numbers before texts, and the rest comes with the nulls.
     """
 
     path: FieldPath
@@ -156,16 +141,16 @@ class Order:
 
 @dataclass(frozen=True)
 class Count:
-    """Rows; those where ``where`` holds, if it is given (``count_where``)."""
+    """The number of rows, or of rows where ``where`` holds."""
 
     where: Predicate | None = None
 
 
 @dataclass(frozen=True)
 class Aggregate:
-    """One figure over all values that are neither null nor unlike; null (or 0, to count) if there are none.
+    """A figure over all values that are neither null nor unlike; null (a count 0) if there are none.
 
-    ``quantile`` is the smallest value that at least the share ``at`` of all values does not exceed; ``avg`` is a float.
+    ``quantile`` is the smallest value that a share ``at`` of all values does not exceed; ``avg`` is a float.
     """
 
     function: Literal["sum", "avg", "min", "max", "count_distinct", "quantile"]
@@ -176,7 +161,7 @@ class Aggregate:
 
 @dataclass(frozen=True)
 class AvgLen:
-    """The mean number of items of a list, over the rows where it is one."""
+    """The mean number of items, over the rows where the value is a list."""
 
     path: FieldPath
 

@@ -1,23 +1,23 @@
-"""What a predicate may ask of a field, by its declared type. Pure.
+"""Which conditions a field allows, by its declared type. Pure.
 
-``node_at`` finds the type at a path, ``fitted`` the reading and the stored form of a value that is compared with it,
-``check_pattern`` a regular expression. All raise ``InvalidQuery`` when a query is built, so that none fails while it
-runs. Text is folded by single code points, as DuckDB does. Patterns are those of RE2: Arrow has the same engine as
-DuckDB, so what one accepts the other accepts, and no pattern takes exponential time.
+``node_at`` finds the type at a path. ``fitted`` gives the reading and the stored form of a value that is compared with
+a field. ``check_pattern`` checks a regular expression. All raise ``InvalidQuery`` when a query is built, so that no
+query fails while it runs. Patterns are those of RE2: Arrow has the same engine as DuckDB, so both accept the same
+patterns, and no pattern takes exponential time.
 """
 
-from datetime import date, datetime
+from datetime import datetime
 from decimal import Decimal
 from enum import Enum
 from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
-from holdfast.ontology.types.codecs import in_utc
 from holdfast.ontology.types.errors import InvalidQuery, unknown
 from holdfast.ontology.types.expressions.ast import Value
-from holdfast.ontology.types.readings import Reading
+from holdfast.ontology.types.readings import Reading, in_utc
 from holdfast.ontology.types.typespec import (
+    PRIMITIVES,
     Anything,
     Choice,
     DictOf,
@@ -32,27 +32,16 @@ from holdfast.ontology.types.typespec import (
 
 Fitted = tuple[Reading, Value]
 _NONE = type(None)
-READINGS: dict[type, Reading] = {
-    str: "text",
-    UUID: "text",
-    int: "number",
-    float: "float",
-    bool: "bool",
-    datetime: "datetime",
-    date: "date",
-    Decimal: "decimal",
-    bytes: "bytes",
-}
 
 
 def members(node: Node) -> tuple[Node, ...]:
-    """The types that a value may have, null aside."""
+    """The types that a value may have, without null."""
     flat = node.members if isinstance(node, OneOf) else (node,)
     return tuple(member for member in flat if member != Primitive(_NONE))
 
 
 def node_at(node: Node, steps: tuple[str, ...], label: str) -> Node:
-    """The type of what lies at ``steps`` inside a field; ``label`` is the field, for the message."""
+    """The type at ``steps`` inside a field. ``label`` is the field, for the message."""
     records: dict[str, Record] = {}
     for step in steps:
         node = _step(node, step, label, records)
@@ -105,15 +94,15 @@ def item_node(node: Node, label: str) -> Node:
 
 
 def describe(node: Node) -> str:
-    """For messages: of type str, or the like."""
+    """The type in an error message, such as "of type str"."""
     return f"of type {to_text(node, inner=True)}"
 
 
-# --- comparing ---
+# --- comparisons ---
 
 
 def fitted(node: Node, value: Any, label: str) -> Fitted:
-    """How a field of this type is read to be compared with the value, and the value as it is stored."""
+    """The reading of a field of this type for a comparison with the value, and the value in its stored form."""
     options = members(node)
     if any(isinstance(member, Anything) for member in options):
         found = _fit_anything(value)
@@ -131,7 +120,7 @@ def fitted(node: Node, value: Any, label: str) -> Fitted:
 
 
 def _numeric(options: tuple[Node, ...], *, with_decimals: bool = True) -> Reading:
-    """How numbers are read in a field that may hold several kinds of them."""
+    """The reading of numbers in a field that may have several kinds of them."""
     kinds = {member.python if isinstance(member, Primitive) else getattr(member, "stored", None) for member in options}
     if Decimal in kinds and with_decimals:
         return "decimal"
@@ -152,8 +141,9 @@ def _fit_anything(value: Any) -> Fitted | None:
 
 
 def _convert(kind: type, value: Any) -> Fitted | None:
-    """A value of exactly this type, as it is stored."""
-    if kind not in READINGS or type(value) is not kind:
+    """A value of exactly this type in its stored form."""
+    reading = PRIMITIVES[kind].reading if kind in PRIMITIVES else None
+    if reading is None or type(value) is not kind:
         return None
     made: Any = value
     if kind is datetime:
@@ -162,7 +152,7 @@ def _convert(kind: type, value: Any) -> Fitted | None:
         return "text", str(made)
     if kind is Decimal and not made.is_finite():
         return None
-    return READINGS[kind], made
+    return reading, made
 
 
 def _fit(member: Node, value: Any) -> Fitted | None:
@@ -171,7 +161,7 @@ def _fit(member: Node, value: Any) -> Fitted | None:
             return _fit_choice(member, value)
         case Primitive(python=python):
             if python in (int, float) and type(value) in (int, float):
-                return READINGS[python], value
+                return "number" if python is int else "float", value
             if python is Decimal and type(value) is int:
                 return "decimal", Decimal(value)
             return _convert(python, value)
@@ -181,7 +171,7 @@ def _fit(member: Node, value: Any) -> Fitted | None:
 def _fit_choice(choice: Choice, value: Any) -> Fitted | None:
     stored: Any = value.value if choice.python is not None and type(value) is choice.python else value
     fits = type(stored) is choice.stored and stored in choice.values
-    return (READINGS[choice.stored], stored) if fits else None
+    return ("text" if choice.stored is str else "number", stored) if fits else None
 
 
 def _misfit(node: Node, value: Any, label: str) -> InvalidQuery:
@@ -206,11 +196,11 @@ def _shown(value: Any) -> str:
     return f"{text if len(text) <= 60 else text[:57] + '...'} ({type(value).__name__})"
 
 
-# --- ordering ---
+# --- orders and figures ---
 
 
 def reading_of(node: Node, label: str, purpose: str) -> Reading | None:
-    """How all values of a field are read, to order or add them up; None if it may hold several kinds."""
+    """The reading of all values of a field, to order or add them; None if it may have values of several types."""
     options = members(node)
     readings = {_single(member) for member in options}
     if None in readings and not any(isinstance(member, Anything) for member in options):
@@ -223,20 +213,20 @@ def reading_of(node: Node, label: str, purpose: str) -> Reading | None:
 def _single(member: Node) -> Reading | None:
     match member:
         case Primitive(python=python):
-            return READINGS.get(python)
+            return PRIMITIVES[python].reading
         case Choice():
-            return READINGS[member.stored]
+            return PRIMITIVES[member.stored].reading
     return None
 
 
 def check_text(text: str, label: str) -> None:
-    """Refuses what no store can hold, and no database be asked for."""
+    """Refuses text that is not Unicode."""
     if not text.isascii() and any("\ud800" <= each <= "\udfff" for each in text):
-        raise InvalidQuery(f"{label}: {text!r} is no text, it has half of a surrogate pair")
+        raise InvalidQuery(f"{label}: {text!r} is not text, it has half of a surrogate pair")
 
 
 def require_text(node: Node, label: str) -> None:
-    """Refuses what is never text."""
+    """Refuses a field that never has text."""
     texts = {Primitive(str), Primitive(UUID)}
     for member in members(node):
         if isinstance(member, Anything) or member in texts or (isinstance(member, Choice) and member.stored is str):
@@ -244,27 +234,15 @@ def require_text(node: Node, label: str) -> None:
     raise InvalidQuery(f"{label} is {describe(node)}, not text")
 
 
-# --- text ---
-
-_CAPITAL_I_WITH_DOT = "\u0130"
-"""The one code point whose lower case is two of them in Python; DuckDB knows the simple mapping alone."""
-
-
-def fold(text: str) -> str:
-    if text.isascii():
-        return text.lower()
-    return "".join(["i" if each == _CAPITAL_I_WITH_DOT else each.lower() for each in text])
-
-
 def pattern_text(pattern: str, *, folded: bool) -> str:
-    """The pattern as engines get it: what they might take for granted is said."""
+    """The pattern with explicit flags."""
     return f"(?i-ms){pattern}" if folded else f"(?-ims){pattern}"
 
 
 @lru_cache(maxsize=256)
 def check_pattern(pattern: str) -> str:
     """The pattern, or ``InvalidQuery`` if RE2 does not take it."""
-    import pyarrow as pa  # noqa: PLC0415  # see above
+    import pyarrow as pa  # noqa: PLC0415  # as below
     import pyarrow.compute as pc  # noqa: PLC0415  # declaring a type must not load Arrow
 
     try:

@@ -1,4 +1,4 @@
-"""Operators: from ``Customer.tier == "Gold"`` to a predicate. Pure.
+"""The operators of the query language: from ``Customer.tier == "Gold"`` to a predicate. Pure.
 
 A ``Term`` is a place in a row and its declared type; comparing it gives a ``Condition``, which combines with ``&``,
 ``|`` and ``~``. Names, types and values are checked here, when the query is built.
@@ -9,20 +9,19 @@ Type checkers know the type of a field, so they report the same mistakes earlier
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar
 
+from holdfast.base.errors import Invalid
 from holdfast.ontology.types.errors import InvalidQuery
 from holdfast.ontology.types.expressions.ast import (
     Aggregate,
     AggregateTerm,
     And,
     AvgLen,
-    Between,
     Comparison,
     Count,
     FieldPath,
     In,
-    IsNotNull,
     IsNull,
     Length,
     Not,
@@ -46,8 +45,22 @@ from holdfast.ontology.types.expressions.fitting import (
 from holdfast.ontology.types.readings import Reading
 from holdfast.ontology.types.typespec import Anything, Node, without_null
 
+if TYPE_CHECKING:
+    from holdfast.ontology.types.typeinfo import TypeInfo
+
 T = TypeVar("T")
 Function = Literal["sum", "avg", "min", "max", "count_distinct", "quantile"]
+
+
+def info_of(owner: type) -> "TypeInfo":
+    """The type that a field was taken from; ``InvalidQuery`` for an abstract one."""
+    found: TypeInfo | None = getattr(owner, "__type_info__", None)
+    if found is None:
+        raise InvalidQuery(
+            f"{owner.__name__} is not an entity or relation type, so there are no rows of it",
+            remedy="use the field of a type that derives from it",
+        )
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +69,7 @@ class Condition:
 
     predicate: Predicate
     root: type
-    """The type whose rows it is about."""
+    """The type whose rows it describes."""
 
     def __and__(self, other: "Condition") -> "Condition":
         before = self.predicate.terms if isinstance(self.predicate, And) else (self.predicate,)
@@ -99,21 +112,21 @@ class Ordering:
 
 @dataclass(frozen=True)
 class Figure:
-    """An aggregate over rows of one type; of any type, if ``root`` is None."""
+    """An aggregate over rows of a type, or of any type if ``root`` is None."""
 
     term: AggregateTerm
     root: type | None
 
 
 class Term(ABC, Generic[T]):
-    """An operand of a comparison. Made by classes, ``left``, ``right``, ``path`` and ``any_path``."""
+    """An operand of a comparison."""
 
     __hash__ = object.__hash__
 
     @property
     @abstractmethod
     def _path(self) -> FieldPath:
-        """Where it is."""
+        """Its place in a row."""
 
     @property
     @abstractmethod
@@ -122,7 +135,7 @@ class Term(ABC, Generic[T]):
 
     @abstractmethod
     def _condition(self, predicate: Predicate) -> Condition:
-        """A predicate on this place as a condition on the row."""
+        """A predicate about this place as a condition on the row."""
 
     def __eq__(self, other: T) -> Condition:  # type: ignore[override]  # a term of a query, as in every such language
         return self._compared("==", other)
@@ -156,16 +169,13 @@ class Term(ABC, Generic[T]):
 
     def between(self, low: T, high: T) -> Condition:
         """From ``low`` to ``high``, both included."""
-        (reading, least), (other, most) = (fitted(self._node, value, str(self)) for value in (low, high))
-        if reading != other:
-            raise InvalidQuery(f"{self}: {low!r} and {high!r} are of different types", remedy="give two of one type")
-        return self._condition(Between(self._path, least, most, reading))
+        return self._condition(And((self._comparison(">=", low), self._comparison("<=", high))))
 
     def is_null(self) -> Condition:
         return self._condition(IsNull(self._path))
 
     def is_not_null(self) -> Condition:
-        return self._condition(IsNotNull(self._path))
+        return self._condition(Not(IsNull(self._path)))
 
     def equals(self: "TextTerm", value: str, *, fold: bool = False) -> Condition:
         return self._text("equals", value, fold)
@@ -185,12 +195,15 @@ class Term(ABC, Generic[T]):
         return self._text("matches", check_pattern(pattern), fold)
 
     def _compared(self, operator: Operator, value: Any) -> Condition:
+        if value is None and operator in ("==", "!="):
+            return self.is_null() if operator == "==" else self.is_not_null()
+        return self._condition(self._comparison(operator, value))
+
+    def _comparison(self, operator: Operator, value: Any) -> Comparison:
         if value is None:
-            if operator in ("==", "!="):
-                return self.is_null() if operator == "==" else self.is_not_null()
             raise InvalidQuery(f"{self}: nothing is smaller or greater than None", remedy="use is_null or is_not_null")
         reading, stored = fitted(self._node, value, str(self))
-        return self._condition(Comparison(self._path, operator, stored, reading))
+        return Comparison(self._path, operator, stored, reading)
 
     def _text(self, operator: TextOperator, value: Any, fold: bool) -> Condition:
         require_text(self._node, str(self))
@@ -200,24 +213,50 @@ class Term(ABC, Generic[T]):
         return self._condition(Text(self._path, operator, value, fold))
 
 
-class RowTerm(Term[T]):
-    """A field, or what lies at a path inside one."""
+@dataclass(frozen=True, eq=False)
+class FieldExpr(Term[T]):
+    """A field of a type, or a path into one, in a query.
+
+    ``end`` says whose field it is: the type's own, or that of the entity at an end of a relation (``left``, ``right``).
+    """
+
+    owner: type
+    name: str
+    steps: tuple[str, ...] = ()
+    end: Literal["own", "left", "right"] = "own"
+
+    def path(self, path: str) -> "FieldExpr[Any]":
+        """The value at ``path`` inside the field: names of nested fields or keys, with dots in between."""
+        made: FieldExpr[Any] = FieldExpr(self.owner, self.name, (*self.steps, *_steps(self, path)), self.end)
+        node_at(made._declared, made.steps, f"{made.owner.__name__}.{made.name}")
+        return made
+
+    def __str__(self) -> str:
+        end = () if self.end == "own" else (self.end,)
+        return ".".join((self.owner.__name__, *end, self.name, *self.steps))
 
     @property
-    @abstractmethod
-    def _root(self) -> type:
-        """The type whose rows have it."""
+    def _path(self) -> FieldPath:
+        return FieldPath(self.end, self.name, self.steps)
+
+    @property
+    def _node(self) -> Node:
+        return node_at(self._declared, self.steps, f"{self.owner.__name__}.{self.name}")
+
+    @property
+    def _declared(self) -> Node:
+        return info_of(self.owner).node_of(self.end, self.name)
 
     def _condition(self, predicate: Predicate) -> Condition:
-        return Condition(predicate, self._root)
+        return Condition(predicate, self.owner)
 
     def any_path(self: "ListTerm", path: str = "") -> "ItemTerm":
         """A comparison with this must hold for at least one item of the list, or for the value at ``path`` in it."""
-        return _items(self, "any", path)
+        return ItemTerm(self, "any", _steps(self, path) if path else ())
 
     def all_path(self: "ListTerm", path: str = "") -> "ItemTerm":
         """A comparison with this must hold for all items of the list."""
-        return _items(self, "all", path)
+        return ItemTerm(self, "all", _steps(self, path) if path else ())
 
     def length(self: "ListTerm") -> "LengthTerm":
         item_node(without_null(self._node)[0], str(self))
@@ -231,7 +270,7 @@ class RowTerm(Term[T]):
 
     def _ordering(self, descending: bool, nulls: Literal["first", "last"]) -> Ordering:
         reading = reading_of(self._node, str(self), "ordered")
-        return Ordering(Order(self._path, reading, descending, nulls), self._root)
+        return Ordering(Order(self._path, reading, descending, nulls), self.owner)
 
     def sum(self) -> Figure:
         return self._figure("sum", ("number", "real", "float", "decimal"))
@@ -255,7 +294,7 @@ class RowTerm(Term[T]):
 
     def avg_len(self: "ListTerm") -> Figure:
         item_node(without_null(self._node)[0], str(self))
-        return Figure(AvgLen(self._path), self._root)
+        return Figure(AvgLen(self._path), self.owner)
 
     def _figure(self, function: Function, among: tuple[Reading, ...] = (), at: float | None = None) -> Figure:
         reading = reading_of(self._node, str(self), "aggregated")
@@ -263,24 +302,24 @@ class RowTerm(Term[T]):
             reading = "number"
         if reading is None or (among and reading not in among):
             raise InvalidQuery(f"{self}: {function} needs values of one kind{' that are numbers' if among else ''}")
-        return Figure(Aggregate(function, self._path, reading, at), self._root)
+        return Figure(Aggregate(function, self._path, reading, at), self.owner)
 
 
 TextTerm = Term[str] | Term[str | None]
-ListTerm = RowTerm[list[Any]] | RowTerm[list[Any] | None]
+ListTerm = FieldExpr[list[Any]] | FieldExpr[list[Any] | None]
 
 
-def _items(term: RowTerm[Any], quantifier: Literal["any", "all"], path: str) -> "ItemTerm":
-    steps = tuple(path.split(".")) if path else ()
+def _steps(term: FieldExpr[Any], path: str) -> tuple[str, ...]:
+    steps = tuple(path.split("."))
     if not all(steps):
-        raise InvalidQuery(f"{term}: {path!r} is not a path", remedy='write names with dots in between, as in "a.b"')
-    return ItemTerm(term, quantifier, steps)
+        raise Invalid(f"{term}: {path!r} is not a path", remedy='write names with dots in between, as in "a.b"')
+    return steps
 
 
 class ItemTerm(Term[Any]):
     """An item of a list, or what lies at a path inside it."""
 
-    def __init__(self, of: RowTerm[Any], quantifier: Literal["any", "all"], steps: tuple[str, ...]) -> None:
+    def __init__(self, of: FieldExpr[Any], quantifier: Literal["any", "all"], steps: tuple[str, ...]) -> None:
         self._of, self._quantifier, self._steps = of, quantifier, steps
         node_at(item_node(without_null(of._node)[0], str(of)), steps, f"{of}[]")
 
@@ -304,7 +343,7 @@ class LengthTerm:
 
     __hash__ = object.__hash__
 
-    def __init__(self, of: RowTerm[Any]) -> None:
+    def __init__(self, of: FieldExpr[Any]) -> None:
         self._of = of
 
     def _compared(self, operator: Operator, value: Any) -> Condition:

@@ -186,11 +186,12 @@ class LocalStore(Store):
     def _put(self, key: str, body: bytes, mode: Mode) -> Written | Lost:
         with Operation(f"put {key}", self._root.path) as operation:
             tree, names = self._root.writing(), key_names(key)
-            if isinstance(mode, Create | Addressed) and _sync_existing(tree, names):
+            directory = tree.durable_directory(names[:-1])
+            if directory is not None and isinstance(mode, Create | Addressed) and _sync_existing(directory, names[-1]):
                 return Lost()
             with tree.staging.stage() as staged:
                 staged.write(body)
-                won = _publish(tree, names, mode, staged, operation)
+                won = _publish(tree, directory, names, mode, staged, operation)
             return Written(content_version(body)) if won else Lost()
 
     def _stage(self, key: str) -> Staged:
@@ -204,7 +205,7 @@ class LocalStore(Store):
 
     def _place_staged(self, key: str, staged: Staged) -> None:
         with Operation(f"put {key}", self._root.path) as operation:
-            won = _publish(self._root.writing(), key_names(key), OVERWRITE, staged, operation)
+            won = _publish(self._root.writing(), None, key_names(key), OVERWRITE, staged, operation)
             check(won, f"{key}: an unconditional write was lost")
 
     def _delete(self, keys: Sequence[str]) -> None:
@@ -217,11 +218,10 @@ class LocalStore(Store):
                 tree.nearest(names).sync()
 
 
-def _sync_existing(tree: WritableTree, names: Names) -> bool:
+def _sync_existing(directory: Directory, name: bytes) -> bool:
     """Whether the object is there under its usual name, which is then durable. A create that loses stages nothing."""
-    directory = tree.durable_directory(names[:-1])
-    file = directory.open_file(names[-1]) if directory is not None else None
-    if directory is None or file is None:
+    file = directory.open_file(name)
+    if file is None:
         return False
     with file:
         file.sync()
@@ -229,20 +229,32 @@ def _sync_existing(tree: WritableTree, names: Names) -> bool:
     return True
 
 
-def _publish(tree: WritableTree, names: Names, mode: Mode, staged: Staged, operation: Operation) -> bool:
-    """Put a staged file in the place of the object, if the condition holds. On return the current object is durable."""
+def _publish(
+    tree: WritableTree,
+    directory: Directory | None,
+    names: Names,
+    mode: Mode,
+    staged: Staged,
+    operation: Operation,
+) -> bool:
+    """Put a staged file in the place of the object, if the condition holds. On return the current object is durable.
+
+    ``directory`` is the object's, if it exists and is durable. It may be removed at any time: the rename then fails.
+    """
     staged.sync()
     makes = not isinstance(mode, IfMatch)
     try:
         for _ in range(TRIES):
-            directory = tree.make_durable_directory(names[:-1]) if makes else tree.durable_directory(names[:-1])
+            if directory is None and makes:
+                directory = tree.make_durable_directory(names[:-1])
             if directory is not None:
                 won = _compare_and_rename(tree, directory, names, mode, staged, operation)
                 if won is not None:
                     return won
-            elif not makes:  # the object was deleted, and its directory with it
-                tree.nearest(names[:-1]).sync()
+            elif not makes:
+                tree.nearest(names).sync()
                 return False
+            directory = None
         raise Unavailable(f"{os.fsdecode(b'/'.join(names))}: the directories on this path come and go too fast")
     except BaseException:
         if makes and not operation.renamed:
@@ -269,9 +281,13 @@ def _compare_and_rename(
             if won and not _renamed(staged, location, operation):
                 return None
         # Outside the lock: fsyncs are slow.
-        if current is not None and not won:
+        if won:
+            location.directory.sync()
+        elif current is not None:
             current.sync()
-        location.directory.sync()
+            location.directory.sync()
+        else:  # the object was deleted, and perhaps its directory with it
+            tree.nearest(names).sync()
         return won
 
 

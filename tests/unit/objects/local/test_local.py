@@ -6,6 +6,7 @@ What every store must do is in the laws.
 import asyncio
 import errno
 import os
+import shutil
 import stat
 from collections.abc import Awaitable
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 from holdfast.base.errors import Ambiguous, Invalid, Unavailable
 from holdfast.objects.local import LocalStore
 from holdfast.objects.local import store as local
-from holdfast.objects.local.files import Directory
+from holdfast.objects.local.files import Directory, Staged
 from holdfast.objects.local.locks import renaming
 from holdfast.objects.local.tree import DurableDirectories
 from holdfast.objects.open import open_store
@@ -151,7 +152,29 @@ async def test_a_directory_that_was_made_again_is_fsynced_again(
     for _ in range(20):
         await other.delete("x/a")
         (root / "x").mkdir()
-        assert await steps.of(store.put("x/a", b"")) == ["sync staged", "sync .", "rename to x/a", "sync x"]
+        assert await steps.of(store.put("x/a", b"")) == ["sync .", "sync staged", "rename to x/a", "sync x"]
+
+
+async def test_a_directory_may_be_removed_while_a_file_is_staged(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then an if-match has lost, and the directory's removal is then on disk; other writes make the directory again."""
+    await store.put("warm", b"")
+    sync = Staged.sync
+
+    def remove_directory_and_sync(file: Staged) -> None:
+        shutil.rmtree(root / "x")
+        sync(file)
+
+    monkeypatch.setattr(Staged, "sync", remove_directory_and_sync)
+    steps = Steps(root, monkeypatch)
+    for key, mode, end in [
+        ("x/a", IfMatch(content_version(b"1")), ["sync staged", "sync ."]),
+        ("x/b", CREATE, ["sync .", "rename to x/b", "sync x"]),
+    ]:
+        (root / "x").mkdir(exist_ok=True)
+        (root / "x/a").write_bytes(b"1")
+        assert (await steps.of(store.put(key, b"2", mode)))[-len(end) :] == end
 
 
 async def test_few_directories_stay_open_and_none_after_the_end(store: LocalStore, root: Path) -> None:

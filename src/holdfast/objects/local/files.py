@@ -97,7 +97,7 @@ class Operation:
         return Unavailable(message)
 
 
-class _Descriptor:
+class Descriptor:
     """A file descriptor that is closed by ``with``, or at the latest when this object is garbage collected."""
 
     __slots__ = ("descriptor",)
@@ -125,7 +125,7 @@ class _Descriptor:
         self.close()
 
 
-class OpenFile(_Descriptor):
+class OpenFile(Descriptor):
     """A plain file, opened for reading. Its bytes stay the same, even if it is renamed or replaced."""
 
     __slots__ = ("status",)
@@ -169,7 +169,7 @@ class OpenFile(_Descriptor):
         return Version(hasher.hexdigest()[:VERSION_DIGITS])
 
 
-class Directory(_Descriptor):
+class Directory(Descriptor):
     """An open directory. Its methods take names of entries and follow no links."""
 
     __slots__ = ("_identity",)
@@ -259,7 +259,7 @@ class Directory(_Descriptor):
         os.unlink(name, dir_fd=self.descriptor)
 
 
-class Staged(_Descriptor):
+class Staged(Descriptor):
     """A file in the staging directory, locked by its writer. Closing removes it, unless it was placed."""
 
     __slots__ = ("_directory", "_lock", "_name", "_placed")

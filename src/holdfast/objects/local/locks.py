@@ -15,11 +15,10 @@ import errno
 import fcntl
 import hashlib
 import os
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Collection
 from functools import lru_cache
 
-from holdfast.objects.local.files import Directory
+from holdfast.objects.local.files import Descriptor, Directory
 from holdfast.objects.local.names import Names
 
 OPENING = "opening-é"
@@ -31,17 +30,46 @@ _FILE = os.O_RDWR | os.O_CLOEXEC | os.O_CREAT | os.O_NOFOLLOW
 _NO_DIRECTORY_LOCKS = {errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
 
 
+class _Lock:
+    """Held by one thread of one process while its block runs. Not a generator, because every write takes one."""
+
+    __slots__ = ("_file", "_how", "_ignored")
+
+    def __init__(self, file: Descriptor, how: int, ignored: Collection[int] = ()) -> None:
+        """It closes ``file`` at its end. With an error of ``ignored`` nothing is locked."""
+        self._file = file
+        self._how = how
+        self._ignored = ignored
+
+    def __enter__(self) -> None:
+        try:
+            fcntl.flock(self._file.descriptor, self._how)
+        except OSError as error:
+            self._file.close()
+            if error.errno not in self._ignored:
+                raise
+
+    def __exit__(self, *_: object) -> None:
+        if self._file.descriptor >= 0:
+            # Closing alone does not unlock while a forked child has a copy of the descriptor.
+            fcntl.flock(self._file.descriptor, fcntl.LOCK_UN)
+            self._file.close()
+
+
 class Locks:
     def __init__(self, directory: Directory) -> None:
         self.directory = directory
 
-    def writing(self, names: Names) -> "Lock":
+    def writing(self, names: Names) -> _Lock:
         """Excludes other changes of the object on this path."""
-        return Lock(self.directory, _shard(names))
+        return self._locked(_shard(names))
 
-    def opening(self) -> "Lock":
+    def opening(self) -> _Lock:
         """Excludes other decisions on the layout."""
-        return Lock(self.directory, OPENING.encode())
+        return self._locked(OPENING.encode())
+
+    def _locked(self, name: bytes) -> _Lock:
+        return _Lock(Descriptor(os.open(name, _FILE, 0o666, dir_fd=self.directory.descriptor)), fcntl.LOCK_EX)
 
 
 @lru_cache(maxsize=256)
@@ -49,51 +77,11 @@ def _shard(names: Names) -> bytes:
     return hashlib.blake2b(b"/".join(names), digest_size=1).hexdigest().encode()
 
 
-class Lock:
-    """Held by one thread of one process. Not a generator, because every write takes one."""
-
-    __slots__ = ("_descriptor", "_directory", "_name")
-
-    def __init__(self, directory: Directory, name: bytes) -> None:
-        self._directory = directory
-        self._name = name
-
-    def __enter__(self) -> None:
-        self._descriptor = os.open(self._name, _FILE, 0o666, dir_fd=self._directory.descriptor)
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
-        except BaseException:
-            os.close(self._descriptor)
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        # Closing alone does not unlock while a forked child has a copy of the descriptor.
-        fcntl.flock(self._descriptor, fcntl.LOCK_UN)
-        os.close(self._descriptor)
-
-
-def renaming(directory: Directory) -> AbstractContextManager[None]:
+def renaming(directory: Directory) -> _Lock:
     """Excludes scans of this directory."""
-    return _locked(directory, fcntl.LOCK_SH)
+    return _Lock(directory.reopen(), fcntl.LOCK_SH, _NO_DIRECTORY_LOCKS)
 
 
-def scanning(directory: Directory) -> AbstractContextManager[None]:
+def scanning(directory: Directory) -> _Lock:
     """Excludes replacing and moving names in this directory."""
-    return _locked(directory, fcntl.LOCK_EX)
-
-
-@contextmanager
-def _locked(directory: Directory, how: int) -> Iterator[None]:
-    with directory.reopen() as own:
-        try:
-            fcntl.flock(own.descriptor, how)
-        except OSError as error:
-            if error.errno not in _NO_DIRECTORY_LOCKS:
-                raise
-            yield
-            return
-        try:
-            yield
-        finally:
-            # Closing alone does not unlock while a forked child has a copy of the descriptor.
-            fcntl.flock(own.descriptor, fcntl.LOCK_UN)
+    return _Lock(directory.reopen(), fcntl.LOCK_EX, _NO_DIRECTORY_LOCKS)

@@ -16,7 +16,6 @@ import errno
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from holdfast.base import codec
 from holdfast.base.clock import Clock
@@ -24,7 +23,7 @@ from holdfast.base.errors import Invalid, Refused
 from holdfast.objects.local.files import Directory, Staging, is_directory
 from holdfast.objects.local.locks import OPENING, Locks
 from holdfast.objects.local.names import CONTROL
-from holdfast.objects.local.tree import DurableDirectories, Tree, WritableTree
+from holdfast.objects.local.tree import Tree, WritableTree
 
 LAYOUT_FORMAT = "holdfast.local"
 LAYOUT_VERSION = 1
@@ -42,16 +41,6 @@ _SAME_IF_FOLDED = (OPENING.upper(), OPENING.replace("é", "É"), OPENING.replace
 """Other spellings of a name: a filesystem that finds a file under one of them would mix up objects."""
 
 
-class _Prepared(NamedTuple):
-    """The directories that writers need, opened once. An operation that uses them keeps them open, so that no other
-    directory gets their identity.
-    """
-
-    root: Directory
-    locks: Locks
-    staging: Staging
-
-
 class Root:
     def __init__(self, folder: Path, clock: Clock, *, unsafe_network_filesystem: bool) -> None:
         self.path = os.fsencode(folder.absolute())
@@ -60,8 +49,7 @@ class Root:
         self._any_filesystem = unsafe_network_filesystem
         self._place_checked = False
         self._layout_checked = False
-        self._prepared: _Prepared | None = None
-        self._durable = DurableDirectories()
+        self._writable: WritableTree | None = None
 
     @property
     def checked(self) -> bool:
@@ -83,15 +71,16 @@ class Root:
         """The tree, with all that writers need. Every operation looks at the path of the staging directory, because the
         root, or the store's own directory in it, may have been replaced or removed.
         """
-        status, prepared = _stat(self._staging), self._prepared
-        if status is None or prepared is None or prepared.staging.directory.identity != (status.st_dev, status.st_ino):
-            prepared = self._prepared = self._prepare()
+        status, tree = _stat(self._staging), self._writable
+        if status is None or tree is None or tree.staging.directory.identity != (status.st_dev, status.st_ino):
+            tree = self._writable = self._prepare()
             self._layout_checked = True
-        return WritableTree(prepared.root, self._durable, prepared.locks, prepared.staging)
+        return tree
 
     def close(self) -> None:
-        self._prepared = None
-        self._durable.clear()
+        if self._writable is not None:
+            self._writable.forget_directories()
+            self._writable = None
 
     def _check_place(self) -> None:
         if self._place_checked:
@@ -107,7 +96,7 @@ class Root:
             )
         self._place_checked = status is not None
 
-    def _prepare(self) -> _Prepared:
+    def _prepare(self) -> WritableTree:
         self._check_place()
         _make_directories(self.path)
         root = Directory.at(self.path)
@@ -127,7 +116,7 @@ class Root:
                     staged.place(control, _LAYOUT)
                 control.sync()
         staging.sweep()
-        return _Prepared(root, locks, staging)
+        return WritableTree(root, locks, staging)
 
     def _own_directory(self, parent: Directory, name: bytes) -> Directory:
         """A directory of the store's own, made durably if need be."""

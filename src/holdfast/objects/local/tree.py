@@ -68,9 +68,6 @@ class DurableDirectories:
                 self._directories.popitem(last=False)
         return child
 
-    def clear(self) -> None:
-        self._directories.clear()
-
 
 class Tree:
     """The tree below one open root, for readers. They take no locks."""
@@ -107,13 +104,19 @@ class Location(NamedTuple):
 
 
 class WritableTree(Tree):
-    """The tree, for writers."""
+    """The tree, for writers, with the directories that they need. They stay open while an operation uses them, so that
+    no other directory gets their identity.
+    """
 
-    def __init__(self, root: Directory, durable: DurableDirectories, locks: Locks, staging: Staging) -> None:
+    def __init__(self, root: Directory, locks: Locks, staging: Staging) -> None:
         super().__init__(root)
-        self._durable = durable
+        self._durable = DurableDirectories()
         self.locks = locks
         self.staging = staging
+
+    def forget_directories(self) -> None:
+        """Close the durable directories that no operation uses."""
+        self._durable = DurableDirectories()
 
     def durable_directory(self, names: Names) -> Directory | None:
         """The directory at ``names``, durable up to the root; None if there is none."""

@@ -1,7 +1,6 @@
 """Spans through the OpenTelemetry API, and loggers: both produce nothing until the application configures them."""
 
 import logging
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
 from opentelemetry import trace
@@ -19,21 +18,8 @@ def logger(package: str) -> logging.Logger:
 
 def span(name: str, **attributes: str | int | float | bool) -> AbstractContextManager[Span]:
     """A span with attributes named ``holdfast.<name>``; an exception marks it failed and is re-raised."""
-    return spans()(name, **attributes)
-
-
-def spans() -> Callable[..., AbstractContextManager[Span]]:
-    """A function like ``span`` for callers that make many spans: it checks only once whether tracing is configured."""
     if isinstance(_tracer, trace.ProxyTracer) and isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
-        return _no_span  # a span without a recorder costs as much as a small request
-    return _span
-
-
-def _no_span(name: str, **attributes: str | int | float | bool) -> AbstractContextManager[Span]:
-    return _SILENT
-
-
-def _span(name: str, **attributes: str | int | float | bool) -> AbstractContextManager[Span]:
+        return _SILENT  # tracing is not configured: a span without a recorder costs as much as a small request
     return _tracer.start_as_current_span(
         name, attributes={f"holdfast.{key}": value for key, value in attributes.items()}
     )

@@ -269,7 +269,7 @@ class Client(Store):
             except Unavailable as error:
                 failure = error
                 may_land = may_land or error.maybe_applied or isinstance(error, Contended)
-            budget = budget or Budget(self._retry, self.ambient, started_ns)
+            budget = budget or self._retry.start(self.ambient, started_ns)
             if may_land and not isinstance(mode, Overwrite):
                 settled = await self._settle(key, body, mode, budget)
                 if settled is not None:

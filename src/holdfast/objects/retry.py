@@ -15,17 +15,18 @@ class RetryPolicy:
     max_ms: int = 5_000
     deadline_ms: int = 60_000
 
-    def start(self, ambient: Ambient) -> "Budget":
-        return Budget(self, ambient)
+    def start(self, ambient: Ambient, started_ns: int | None = None) -> "Budget":
+        """``started_ns`` is when the first attempt began; now by default."""
+        return Budget(self, ambient, started_ns if started_ns is not None else ambient.clock.monotonic_ns())
 
 
 class Budget:
-    """The remaining attempts and time of one operation. ``started_ns`` is when its first attempt began."""
+    """The remaining attempts and time of one operation. Made by ``RetryPolicy.start``."""
 
-    def __init__(self, policy: RetryPolicy, ambient: Ambient, started_ns: int | None = None) -> None:
+    def __init__(self, policy: RetryPolicy, ambient: Ambient, started_ns: int) -> None:
         self._policy = policy
         self._ambient = ambient
-        self._started_ns = started_ns if started_ns is not None else ambient.clock.monotonic_ns()
+        self._started_ns = started_ns
         self.spent = 0
 
     async def another(self) -> bool:

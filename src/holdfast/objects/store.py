@@ -131,7 +131,6 @@ class IfMatch:
 
 
 Mode = Overwrite | Create | Addressed | IfMatch
-_PLAIN_MODES = frozenset((Overwrite, Create, Addressed))
 
 Pieces = Callable[[], AsyncIterator[bytes]]
 """A body in pieces. Each call begins with the first piece, because a write may be retried."""
@@ -266,8 +265,6 @@ def _key_error(key: str, prefix_bytes: int) -> Invalid:
 
 def check_write(key: str, body: object, mode: object) -> bytes:
     """The bytes to write, if body and mode have the right types."""
-    if type(body) is bytes and (type(mode) in _PLAIN_MODES or (type(mode) is IfMatch and type(mode.version) is str)):
-        return body  # the usual case, without further checks
     if not isinstance(mode, Overwrite | Create | Addressed | IfMatch):
         raise Invalid(
             f"{_short(key)}: {mode!r} is not a mode of writing",

@@ -8,7 +8,6 @@ refused with a time to try again.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Self
 
 from holdfast.base.clock import Clock
 from holdfast.base.config import IngestSection
@@ -27,26 +26,14 @@ class _Use:
 class Limits:
     """A principal is the id of a token."""
 
-    def __init__(
-        self, clock: Clock, *, requests_per_s: float, burst: int, concurrency: int, in_flight_bytes: int
-    ) -> None:
+    def __init__(self, section: IngestSection, clock: Clock) -> None:
         self._clock = clock
-        self._rate = requests_per_s
-        self._burst = float(burst)
-        self._concurrency = concurrency
-        self._memory_bytes = in_flight_bytes
+        self._rate = section.requests_per_s
+        self._burst = float(section.burst)
+        self._concurrency = section.concurrency
+        self._memory_bytes = section.in_flight_bytes
         self._uses: dict[str, _Use] = {}
         self.in_flight_bytes = 0
-
-    @classmethod
-    def of(cls, section: IngestSection, clock: Clock) -> Self:
-        return cls(
-            clock,
-            requests_per_s=section.requests_per_s,
-            burst=section.burst,
-            concurrency=section.concurrency,
-            in_flight_bytes=section.in_flight_bytes,
-        )
 
     @property
     def under_way(self) -> int:

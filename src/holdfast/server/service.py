@@ -326,7 +326,7 @@ def _compose(
         spooling = SpoolOptions(section.object_landing_interval_ms, section.spool_notes_s)
         acceptor = SpoolCollector(spool, store, ambient, authority, options, spooling=spooling, **called)
     metrics = Metrics(store.usage)
-    limits = Limits.of(section, clock)
+    limits = Limits(section, clock)
     holds = Holds(store, ambient)
     readiness = Readiness(store, clock, spool, collector_id)
     guarded = Guarded(acceptor, holds, Resolutions(store, ambient))

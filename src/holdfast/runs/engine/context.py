@@ -107,7 +107,6 @@ class Context:
         self._inbox = Inbox(store, journal.history)
         self.gate = SessionGate()
         self.post = Outbox(journal.history.entries)
-        self._span = telemetry.spans()
 
     def enter(self) -> None:
         """Called in the workflow's own task before its code runs."""
@@ -260,7 +259,7 @@ class Context:
             if entry is not None:
                 return await unpack(self._store, entry)
             marks = {"stepId": ident, "name": name} if lane is None else {"stepId": ident, "name": name, "lane": lane}
-            with self._span("holdfast.step", run_id=self.run_id, step_id=ident, session=self._journal.session):
+            with telemetry.span("holdfast.step", run_id=self.run_id, step_id=ident, session=self._journal.session):
                 try:
                     value, outbox = await call.attempt(f"{self.run_id}/{ident}", self._ambient)
                 except Exception as error:

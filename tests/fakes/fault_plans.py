@@ -3,9 +3,9 @@
 All are faults of the network: a server that keeps the laws must keep them through the proxy. Servers that break laws
 are in ``tests.fakes.stores`` and ``tests.integration.s3_model``.
 
-Every rule counts the requests that it matches, also those that an earlier rule took, and draws for each from a
-generator of its own (seed, place in the plan): what happens to the nth request that a rule matches depends on the seed
-alone. The first rule that fires decides.
+Every rule draws for each request that it matches, also those that an earlier rule took, from a generator of its own
+(seed, place in the plan): what happens to the nth request that a rule matches depends on the seed alone. The first rule
+that fires decides.
 """
 
 import random
@@ -23,9 +23,8 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class CutResponse:
-    """The request lands, the connection is cut; ``after_bytes`` of the response get through first."""
+    """The request lands, and the connection is cut."""
 
-    after_bytes: int = 0
     kind: ClassVar[str] = "cut-response"
 
 
@@ -54,52 +53,22 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerAfter:
-    """The request lands, and the proxy answers an error in place of the server's answer.
-
-    A 503 says ``ServiceUnavailable`` here: ``SlowDown`` would be a promise that nothing was done.
-    """
-
-    status: int = 503
-    kind: ClassVar[str] = "answer-after"
-
-
-@dataclass(frozen=True, slots=True)
-class Stall:
-    """The request lands, and there is no answer until the client gives up."""
-
-    kind: ClassVar[str] = "stall"
-
-
-@dataclass(frozen=True, slots=True)
 class LoseRequest:
     """The connection is cut after the client has sent everything, and the server gets nothing."""
 
     kind: ClassVar[str] = "lose-request"
 
 
-@dataclass(frozen=True, slots=True)
-class ApplyLater:
-    """The connection is cut now, and the request lands ``ms`` later."""
-
-    ms: float
-    kind: ClassVar[str] = "apply-later"
-
-
-Fault = CutResponse | DelayResponse | Twice | Answer | AnswerAfter | Stall | LoseRequest | ApplyLater
+Fault = CutResponse | DelayResponse | Twice | Answer | LoseRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """What is matched (all that is given must hold), how often it fires, and the fault.
-
-    ``nth`` (from 1) picks one match, ``probability`` is per match.
-    """
+    """What is matched (all that is given must hold), how often it fires, and the fault."""
 
     fault: Fault
     verb: str | None = None
     conditional: bool = False
-    nth: int | None = None
     probability: float = 1.0
 
     def matches(self, request: Request) -> bool:
@@ -117,18 +86,16 @@ class Plan:
 
 
 class Chooser:
-    """A plan at work: its counters and generators."""
+    """A plan at work: its generators."""
 
     def __init__(self, plan: Plan) -> None:
         self._rules = [(rule, random.Random(f"{plan.seed}/{place}")) for place, rule in enumerate(plan.rules)]
-        self._matched = [0] * len(plan.rules)
 
     def choose(self, request: Request) -> Fault | None:
         chosen: Fault | None = None
-        for place, (rule, rng) in enumerate(self._rules):
+        for rule, rng in self._rules:
             if rule.matches(request):
-                self._matched[place] += 1
-                fires = rng.random() < rule.probability and rule.nth in (None, self._matched[place])
+                fires = rng.random() < rule.probability
                 chosen = rule.fault if fires and chosen is None else chosen
         return chosen
 

@@ -1,12 +1,11 @@
-"""A proxy between an S3 client and a real S3 server that loses, repeats, delays and falsifies on purpose.
+"""A proxy between an S3 client and a real S3 server that loses, repeats and delays on purpose, and counts.
 
     async with FaultProxy("http://127.0.0.1:9000", lossy(seed=7)) as proxy:
         ...                     # clients use proxy.endpoint
-        proxy.counts.served("put", 200)
+        proxy.counts.by_answer()
 
-It runs on the loop that enters it; ``in_thread`` gives it one of its own, for blocking tests. Closing it cuts every
-connection and drops what was to be applied later; ``settle`` waits for that first. A failure of the proxy itself is
-raised when it is closed.
+It runs on the loop that enters it; ``in_thread`` gives it one of its own, for blocking tests. A failure of the proxy
+itself is raised when it is closed.
 
 Target and headers are forwarded unchanged, because the client's signature covers them. Every delivery is counted before
 the client gets its answer.
@@ -14,12 +13,10 @@ the client gets its answer.
 
 import asyncio
 import sys
-from collections import Counter, deque
-from collections.abc import Coroutine, Iterator
+from collections import Counter
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import httpx
@@ -29,7 +26,6 @@ from tests.fakes import fault_plans as plans
 from tests.fakes.fault_plans import Chooser, Fault, Plan, Rule
 from tests.integration.scripted_server import (
     HANG_UP,
-    SILENCE,
     Answer,
     HangUp,
     Reply,
@@ -70,16 +66,6 @@ def classify(request: Request) -> plans.Request:
     return plans.Request(request.method, verb, key, any(name in request.headers for name in CONDITIONS))
 
 
-@dataclass(slots=True)
-class Record:
-    """One request of a client."""
-
-    request: plans.Request
-    fault: str | None
-    landed: list[int] = field(default_factory=list)
-    """The server's statuses, one per delivery."""
-
-
 class Counts:
     """Totals since the proxy started, or since ``clear``."""
 
@@ -95,15 +81,13 @@ class Counts:
         self.at_server: Counter[tuple[str, int]] = Counter()
         self.faults: Counter[str] = Counter()
 
-    def asked(self, verb: str | None = None) -> int:
+    def asked(self) -> int:
         """Requests that clients sent."""
-        return sum(number for its_verb, number in self.requests.items() if verb in (None, its_verb))
+        return self.requests.total()
 
-    def served(self, verb: str | None = None, status: int | None = None) -> int:
+    def served(self) -> int:
         """Requests that reached the server."""
-        return sum(
-            number for (its, code), number in self.at_server.items() if verb in (None, its) and status in (None, code)
-        )
+        return self.at_server.total()
 
     def by_answer(self) -> dict[str, int]:
         """Requests that reached the server, as ``get 200``."""
@@ -115,10 +99,7 @@ class FaultProxy(ScriptedServer):
         super().__init__(self._exchange)
         self.upstream = upstream
         self.counts = Counts()
-        self.log: deque[Record] = deque(maxlen=100_000)
-        """The newest records, oldest first."""
         self._waiting = 0
-        self._late: set[asyncio.Task[object]] = set()
         self._failure: BaseException | None = None
         self._http = httpx.AsyncClient(timeout=None, trust_env=False, limits=httpx.Limits(max_keepalive_connections=0))
         self.use(plan or Plan())
@@ -127,70 +108,51 @@ class FaultProxy(ScriptedServer):
         """Follow another plan from the next request on, with fresh counters of its rules."""
         self._chooser = Chooser(plan)
 
-    async def settle(self) -> None:
-        """Wait until everything that was to be applied later has been."""
-        while self._late:
-            await asyncio.gather(*self._late, return_exceptions=True)
-
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await super().__aexit__(kind, error, trace)
-        for task in self._late:
-            task.cancel()
-        await asyncio.gather(*self._late, return_exceptions=True)
         await self._http.aclose()
         if self._failure is not None and error is None:
             raise self._failure
 
     async def _exchange(self, request: Request) -> Reply:
-        self.requests.clear()  # the log has what tests need
+        self.requests.clear()  # nothing reads them
         classified = classify(request)
         fault = self._chooser.choose(classified)
-        record = Record(classified, fault.kind if fault is not None else None)
-        self.log.append(record)
         self.counts.requests[classified.verb] += 1
-        if record.fault is not None:
-            self.counts.faults[record.fault] += 1
+        if fault is not None:
+            self.counts.faults[fault.kind] += 1
         self._waiting += 1
         self.counts.most_at_once = max(self.counts.most_at_once, self._waiting)
         try:
-            return await self.perform(request, record, fault)
+            return await self.perform(request, classified, fault)
         except Exception as failure:  # noqa: BLE001  # raised when the proxy is closed
             self._failure = self._failure or failure
             return HANG_UP
         finally:
             self._waiting -= 1
 
-    async def perform(self, request: Request, record: Record, fault: Fault | None) -> Reply:
+    async def perform(self, request: Request, classified: plans.Request, fault: Fault | None) -> Reply:
         match fault:
-            case plans.CutResponse(after_bytes):
-                answer = await self.deliver(request, record)
-                return replace(answer, cut_at=after_bytes) if after_bytes and isinstance(answer, Answer) else HANG_UP
+            case plans.CutResponse():
+                await self.deliver(request, classified)
+                return HANG_UP
             case plans.DelayResponse(ms):
-                answer = await self.deliver(request, record)
+                answer = await self.deliver(request, classified)
                 await asyncio.sleep(ms / 1000)
                 return answer
             case plans.Twice(cut):
-                await self.deliver(request, record)
-                second = await self.deliver(request, record)
+                await self.deliver(request, classified)
+                second = await self.deliver(request, classified)
                 return HANG_UP if cut else second
             case plans.Answer(status):
                 return refusal(status)
-            case plans.AnswerAfter(status):
-                await self.deliver(request, record)
-                return refusal(status, maybe_landed=True)
-            case plans.Stall():
-                await self.deliver(request, record)
-                return SILENCE
             case plans.LoseRequest():
                 return HANG_UP
-            case plans.ApplyLater(ms):
-                self._later(self._deliver_later(request, record, ms))
-                return HANG_UP
-        return await self.deliver(request, record)
+        return await self.deliver(request, classified)
 
-    async def deliver(self, request: Request, record: Record) -> Answer | HangUp:
+    async def deliver(self, request: Request, classified: plans.Request) -> Answer | HangUp:
         """Send a request to the server over a connection of its own; ``HANG_UP`` if it does not answer."""
         headers = {name: value for name, value in request.headers.items() if name not in _OF_ONE_CONNECTION}
         sent = self._http.build_request(
@@ -208,32 +170,20 @@ class FaultProxy(ScriptedServer):
         except httpx.TransportError:
             return HANG_UP
         finally:
-            record.landed.append(status)
-            self.counts.at_server[record.request.verb, status] += 1
+            self.counts.at_server[classified.verb, status] += 1
         kept = {name: value for name, value in received.headers.items() if name not in _OF_ONE_CONNECTION}
         return Answer(status, received.content, kept)
 
-    async def _deliver_later(self, request: Request, record: Record, ms: float) -> None:
-        await asyncio.sleep(ms / 1000)
-        await self.deliver(request, record)
 
-    def _later(self, work: Coroutine[Any, Any, object]) -> None:
-        task = asyncio.ensure_future(work)
-        self._late.add(task)
-        task.add_done_callback(self._late.discard)
-
-
-def refusal(status: int, *, maybe_landed: bool = False) -> Answer:
-    """An error in the form of S3. ``SlowDown`` promises that nothing was done, so it is not sent if it may be wrong."""
-    code = _CODES.get(status, "ServiceUnavailable")
-    if maybe_landed and code == "SlowDown":
-        code = "ServiceUnavailable"
-    return Answer(status, error_body(code, "answered by the fault proxy"), {"content-type": "application/xml"})
+def refusal(status: int) -> Answer:
+    """An error in the form of S3."""
+    body = error_body(_CODES[status], "answered by the fault proxy")
+    return Answer(status, body, {"content-type": "application/xml"})
 
 
 @contextmanager
 def in_thread(upstream: str, plan: Plan | None = None) -> Iterator[FaultProxy]:
-    """A running proxy for blocking code. Its loop runs in a thread; ``use``, ``log`` and ``counts`` work from here."""
+    """A running proxy for blocking code. Its loop runs in a thread; ``use`` and ``counts`` work from here."""
     with Portal() as portal:
         proxy = FaultProxy(upstream, plan)
         portal.enter(proxy)

@@ -13,8 +13,9 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 from xml.etree import ElementTree as ET
 
+from tests.fakes import fault_plans as plans
 from tests.fakes.fault_plans import Fault
-from tests.fakes.fault_proxy import FaultProxy, Record, classify, refusal
+from tests.fakes.fault_proxy import FaultProxy, classify, refusal
 from tests.integration.scripted_server import Answer, HangUp, Reply, Request
 
 Policy = Mapping[str, Any]
@@ -128,16 +129,14 @@ class PolicyProxy(FaultProxy):
         self.bucket = bucket
         self.roles = roles
 
-    async def perform(self, request: Request, record: Record, fault: Fault | None) -> Reply:
+    async def perform(self, request: Request, classified: plans.Request, fault: Fault | None) -> Reply:
         role = self._role(request)
         allowed = [self._judged(role, access) for access in accesses(request)]
-        return await super().perform(request, record, fault) if all(allowed) else refusal(403)
+        return await super().perform(request, classified, fault) if all(allowed) else refusal(403)
 
-    async def deliver(self, request: Request, record: Record) -> Answer | HangUp:
-        answer = await super().deliver(request, record)
-        missing = (
-            isinstance(answer, Answer) and answer.status == 404 and record.request.verb in ("get", "head", "range")
-        )
+    async def deliver(self, request: Request, classified: plans.Request) -> Answer | HangUp:
+        answer = await super().deliver(request, classified)
+        missing = isinstance(answer, Answer) and answer.status == 404 and classified.verb in ("get", "head", "range")
         return refusal(403) if missing and not self._may_list(request) else answer
 
     def _may_list(self, request: Request) -> bool:

@@ -21,7 +21,7 @@ from holdfast.base.errors import Invalid
 from holdfast.base.ids import Ambient
 from holdfast.objects.conformance.laws import LAWS, Law
 from holdfast.objects.open import backend
-from holdfast.objects.store import CREATE, IfMatch, Lost, Part, Store, Version, Written
+from holdfast.objects.store import CREATE, Part, Store, Written
 from holdfast.objects.uri import StoreSpec
 from tests.integration import test_bus_stores, test_ingest_stores, test_ontology_stores
 from tests.integration.google_model import BUCKET, GoogleModel
@@ -96,20 +96,6 @@ def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_law_is_kept(kind: str, law: Law) -> None:
     async with CLOUDS[kind]() as cloud:
         await check_law(cloud.spec, law)
-
-
-@on_both
-async def test_conditions(kind: str) -> None:
-    async with CLOUDS[kind]() as cloud, backend(cloud.spec) as store:
-        first = await store.put("k", b"one", CREATE)
-        assert isinstance(first, Written)
-        assert await store.put("k", b"two", CREATE) == Lost()
-        second = await store.put("k", b"two", IfMatch(first.version))
-        assert isinstance(second, Written)
-        assert await store.put("k", b"three", IfMatch(first.version)) == Lost()
-        assert await store.put("missing", b"x", IfMatch(first.version)) == Lost()
-        assert (await store.get("k")).version == (await store.head("k")).version == second.version
-        assert await store.put("k", b"one", IfMatch(Version(second.version))) != Lost()
 
 
 @on_both

@@ -175,17 +175,6 @@ async def test_a_write_of_a_cancelled_caller_that_has_not_begun_never_begins() -
     assert ran == [2]
 
 
-async def test_a_call_that_an_ended_executor_refuses_never_runs() -> None:
-    executor, ran = ThreadPoolExecutor(1), list[int]()
-    asyncio.get_running_loop().set_default_executor(executor)
-    await asyncio.get_running_loop().run_in_executor(None, ran.clear)
-    executor.shutdown()
-    for call in (blocking, finishing):
-        with pytest.raises(RuntimeError, match="shutdown"):
-            await call(ran.append, 1)
-    assert ran == []
-
-
 @pytest.mark.parametrize("error", [ValueError("no"), SystemExit(3), StopIteration()])
 async def test_every_exception_of_a_function_in_its_own_thread_is_raised(error: BaseException) -> None:
     def fail() -> None:

@@ -45,12 +45,6 @@ def test_times_in_other_forms_are_read(text: str) -> None:
     assert parse_iso(text) == 1_700_000_000 * 10**9
 
 
-@pytest.mark.parametrize("text", ["", "yesterday", "2023-13-01T00:00:00Z", "1700000000.5"])
-def test_text_that_is_not_a_time_is_rejected(text: str) -> None:
-    with pytest.raises(ValueError, match=r"isoformat|month"):
-        parse_iso(text)
-
-
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [("90s", 90), ("30m", 1800), ("2h", 7200), ("1.5h", 5400), ("7d", 604_800), ("2w", 1_209_600), ("1d12h", 129_600)],

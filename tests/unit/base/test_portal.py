@@ -233,22 +233,6 @@ def test_a_forked_child_is_refused_and_may_connect_again() -> None:
     ]
 
 
-def test_a_loop_that_cannot_start_is_an_error() -> None:
-    result = script("""
-        import resource
-        from holdfast.base.portal import Portal
-
-        with Portal():
-            resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
-        try:
-            with Portal():
-                print("started", flush=True)
-        except OSError as error:
-            print(error.strerror, flush=True)
-    """)
-    assert result.stdout == "Too many open files\n"
-
-
 def test_ctrl_c_cancels_the_call_and_closes_the_objects() -> None:
     program = textwrap.dedent("""
         import asyncio, threading

@@ -312,26 +312,6 @@ async def test_clients_that_do_not_read_are_evicted(tmp_path: Path) -> None:
     assert endless.closed.is_set()
 
 
-async def test_new_connections_use_the_new_certificate(tmp_path: Path) -> None:
-    connections = Connections(LONG, server_context())
-
-    async def certificate(address: Address) -> bytes:
-        async with connected(f"https://{address}", context=client_context()) as (client,):
-            found: bytes = client.writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
-            return found
-
-    async with server_desk(tmp_path) as desk:
-        with bound(Address("127.0.0.1", 0)) as (listening_socket, address):
-            listener = Listener(private_app(desk.service), listening_socket, connections)
-            listener.listen()
-            task = asyncio.create_task(listener.serve())
-            before = await certificate(address)
-            connections.use(server_context("second-"))
-            assert await certificate(address) != before
-            listener.end(within_s=1)
-            await task
-
-
 async def test_a_port_where_another_process_listens_is_named() -> None:
     with bound(Address("127.0.0.1", 0)) as (first, address), bound(address) as (second, _):
         first.listen()

@@ -7,15 +7,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import httpx
-
-from holdfast.server.app import private_app
 from holdfast.server.models import EVENTS
 from holdfast.server.routes import HEARTBEAT_NS, events
 from holdfast.telemetry import Alert, Gauge, Log, State
 from holdfast.telemetry.live.select import LiveQuery
 from tests.tidy.tree import ROOT
-from tests.unit.server.server_desk import ServerDesk, frame, listening, server_desk
+from tests.unit.server.server_desk import ServerDesk, frame, server_desk
 
 EVERYTHING = (Gauge("load", 1.5, 1_000), Log("full", 1_000), Alert("hot", State.FIRING, 1_000))
 
@@ -53,14 +50,3 @@ async def test_every_event_has_the_fields_that_are_described(tmp_path: Path) -> 
         EVENTS[name].model_validate(document)
         fields = set(schemas[EVENTS[name].__name__]["properties"])
         assert set(re.findall(r"`(\w+)`", documented[name])) == fields
-
-
-async def test_a_stream_must_not_be_cached(tmp_path: Path) -> None:
-    async with server_desk(tmp_path) as desk, listening(private_app(desk.service)) as url:
-        async with httpx.AsyncClient() as http, http.stream("GET", f"{url}/api/v1/live/stream") as answer:
-            assert answer.headers["content-type"].startswith("text/event-stream")
-            assert answer.headers["cache-control"] == "no-store"
-            async for line in answer.aiter_lines():
-                assert line == "event: hello"
-                break
-        desk.service.begin_draining()

@@ -1,10 +1,6 @@
 """SQL sessions: separate databases, one scratch directory each, removed at the end and after a crash."""
 
 import errno
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,7 +12,7 @@ from holdfast.base.scratch import Scratch
 from holdfast.objects.memory import MemoryStore
 from holdfast.sql import session as module
 from holdfast.sql.duck import SqlFailed
-from holdfast.sql.session import FOLDERS, Session
+from holdfast.sql.session import Session
 
 LIMIT = "123MB"
 
@@ -56,31 +52,6 @@ async def test_the_scratch_directory_is_removed_at_the_end(temporary: Path) -> N
     assert list(temporary.iterdir()) == []
     with pytest.raises(Refused, match="session is closed"):
         await session.database()
-
-
-CRASH = """
-import asyncio, os, signal
-from holdfast.objects.memory import MemoryStore
-from holdfast.sql.session import Session
-
-async def main():
-    session = await Session.open(MemoryStore(), "123MB")
-    (session.duck.folder / "1.parquet").touch()
-    os.kill(os.getpid(), signal.SIGKILL)
-
-asyncio.run(main())
-"""
-
-
-async def test_the_scratch_directory_of_a_killed_process_is_removed_by_the_next_session(temporary: Path) -> None:
-    session = await Session.open(MemoryStore(), LIMIT)
-    crash = subprocess.run(
-        [sys.executable, "-c", CRASH], env={**os.environ, "TMPDIR": str(temporary)}, check=False, timeout=60
-    )
-    assert crash.returncode == -signal.SIGKILL
-    assert len([each for each in temporary.iterdir() if each.name.startswith(FOLDERS)]) == 2
-    await session.close()
-    assert list(temporary.iterdir()) == []
 
 
 async def test_a_session_that_cannot_be_opened_leaves_nothing(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from obstore.exceptions import (
     PreconditionError,
 )
 
-from holdfast.base.errors import Contended, HoldfastError, Invalid, NotFound, Unavailable
+from holdfast.base.errors import Contended, HoldfastError, NotFound, Unavailable
 from holdfast.objects.cloud.errors import Bucket, Failure, NoBucket, explain, is_lost, is_missing
 from holdfast.objects.store import CREATE, IfMatch, Version
 from tests.unit.objects.cloud import dumps
@@ -73,13 +73,6 @@ def test_an_answer_of_a_credential_service_is_not_one_of_the_store(address: str,
     failure = Failure.read(dumps.answered(PreconditionError, 412, None, address=address))
     assert aws.answered(failure) is of_the_store
     assert is_lost(failure, aws, IF_MATCH) is of_the_store
-
-
-@pytest.mark.parametrize("status", [400, 405, 411, 413, 501])
-def test_any_other_status_is_invalid(status: int) -> None:
-    reported = explained(dumps.answered(GenericError, status, xml("NotImplemented", "no such header")), writing=True)
-    assert isinstance(reported, Invalid)
-    assert f"({status} NotImplemented: no such header)" in str(reported)
 
 
 def test_a_body_is_not_read_as_a_status() -> None:

@@ -94,9 +94,7 @@ async def test_invalid_queries_are_bad_requests(tmp_path: Path) -> None:
         await desk.get("/api/v1/logs/search?limit=0", 400)
 
 
-@pytest.mark.parametrize(
-    "value", ["9" * 30, "9" * 400, "9" * 5_000, "-1", "nan", "inf", "-inf", "1e400", "9" * 400 + "h"]
-)
+@pytest.mark.parametrize("value", ["9" * 30, "9" * 5_000, "-1", "nan", "1e400", "9" * 400 + "h"])
 async def test_numbers_and_times_out_of_range_are_bad_requests(tmp_path: Path, value: str) -> None:
     async with server_desk(tmp_path) as desk:
         for question in (

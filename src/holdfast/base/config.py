@@ -156,7 +156,6 @@ class IngestSection(Section):
     in_flight_bytes: ByteSize = Field(default=ByteSize(512 * 1024**2), gt=0)
     connections: int = Field(default=1_000, ge=1)
     requests_per_s: float = Field(default=1_000.0, gt=0)
-    burst: int = Field(default=2_000, ge=1)
     concurrency: int = Field(default=64, ge=1)
     header_timeout_ms: int = Field(default=10_000, ge=1)
     body_timeout_ms: int = Field(default=30_000, ge=1)

@@ -13,6 +13,8 @@ from holdfast.base.clock import Clock
 from holdfast.base.config import IngestSection
 from holdfast.server.errors import Fault
 
+SAVED_S = 2.0
+"""A token that was not used may send the requests of so many seconds at once."""
 _SECOND = 1_000_000_000
 
 
@@ -29,7 +31,7 @@ class Limits:
     def __init__(self, section: IngestSection, clock: Clock) -> None:
         self._clock = clock
         self._rate = section.requests_per_s
-        self._burst = float(section.burst)
+        self._most_tokens = max(1.0, SAVED_S * section.requests_per_s)
         self._concurrency = section.concurrency
         self._memory_bytes = section.in_flight_bytes
         self._uses: dict[str, _Use] = {}
@@ -92,7 +94,7 @@ class Limits:
         now = self._clock.monotonic_ns()
         use = self._uses.get(principal)
         if use is None:
-            use = self._uses[principal] = _Use(self._burst, now)
-        use.tokens = min(self._burst, use.tokens + (now - use.filled_ns) / _SECOND * self._rate)
+            use = self._uses[principal] = _Use(self._most_tokens, now)
+        use.tokens = min(self._most_tokens, use.tokens + (now - use.filled_ns) / _SECOND * self._rate)
         use.filled_ns = now
         return use

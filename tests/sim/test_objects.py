@@ -10,11 +10,11 @@ import pytest
 
 from holdfast.base import codec
 from holdfast.base.codec import Document
-from holdfast.base.errors import Conflict, Contended, Fenced, Unavailable
+from holdfast.base.errors import Ambiguous, Conflict, Contended, Fenced, Unavailable
 from holdfast.base.ids import Ambient
 from holdfast.objects.client import Client
 from holdfast.objects.lease import Grant, Lease, LeaseState
-from holdfast.objects.register import Absent, Applied, History, RecentOperations, Unknown
+from holdfast.objects.register import Applied, Register
 from holdfast.objects.store import CREATE, OVERWRITE, Create, IfMatch, Lost, Mode, Page, Store, Written
 from holdfast.sim.pool import run_all, shares
 from holdfast.sim.run import Totals
@@ -128,19 +128,20 @@ def test_409_is_no_proof_that_nothing_was_written() -> None:
     assert "no false conflict" in rules(first_broken(Naive, SEEDS))
 
 
-class NoHistory(RecentOperations):
+class NoHistory(Register[Any]):
     """A client that lost a race tries again: surely it was not applied."""
 
-    async def find(self, operation_id: str, since: Document | None, current: Document) -> Applied | Absent | Unknown:
-        return Absent()
+    def search(self, operation_id: str, since: Document | None, current: Document) -> None:
+        return None
 
 
-class ForgetfulHistory(RecentOperations):
+class ForgetfulHistory(Register[Any]):
     """What is not in the list was not applied, however short the list."""
 
-    async def find(self, operation_id: str, since: Document | None, current: Document) -> Applied | Absent | Unknown:
-        found = await super().find(operation_id, since, current)
-        return Absent() if isinstance(found, Unknown) else found
+    def search(self, operation_id: str, since: Document | None, current: Document) -> Applied | None:
+        with suppress(Ambiguous):
+            return super().search(operation_id, since, current)
+        return None
 
 
 class DeletedOnRelease(Lease):
@@ -183,16 +184,14 @@ class KeepsDeleted(Client):
 
 def test_a_register_without_history_applies_an_edit_twice() -> None:
     class Naive(RegisterCounter):
-        def history(self) -> History:
-            return NoHistory(self.keep)
+        kind = NoHistory
 
     assert "applied at most once" in rules(first_broken(Naive, SEEDS))
 
 
 def test_a_short_history_that_is_trusted_applies_an_edit_twice() -> None:
     class Naive(RegisterHistory):
-        def history(self) -> History:
-            return ForgetfulHistory(self.keep)
+        kind = ForgetfulHistory
 
     assert "applied at most once" in rules(first_broken(Naive, SEEDS))
 

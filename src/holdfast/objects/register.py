@@ -2,9 +2,8 @@
 
 ``edit(operation_id, change)`` reads, applies the pure function, writes if-match, and starts over if another editor was
 faster. A write that landed may be overwritten before its writer reads it back, so whether an operation was applied is
-answered from a history, not from the current value. By default the register contains its history: the last K operation
-ids, each with its sequence number and a mark of the attempt that applied it. An object whose shape a specification
-fixes has its history elsewhere.
+answered from a history, not from the current value. The register contains it: the last K operation ids, newest first,
+each with its sequence number and a mark of the attempt that applied it.
 
 After every attempt that lost, the history is searched back to the state that the attempt was based on. If the operation
 is not there, that attempt can never land: its version never occurs again, because a write id makes every body unique.
@@ -17,7 +16,7 @@ A register is never deleted: a paused writer could create a deleted name again.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from holdfast.base import codec
 from holdfast.base.codec import Document
@@ -30,6 +29,11 @@ T = TypeVar("T")
 
 CONTENTION = RetryPolicy(attempts=100, base_ms=5, max_ms=500, deadline_ms=60_000)
 """How long an editor retries under contention."""
+KEEP = 64
+"""How many operations a register remembers."""
+WARM_MS = 200
+"""The greatest age of a remembered state that an edit starts from. Others cannot apply ``KEEP`` operations in this
+time; edits in quick succession still cost one request."""
 
 
 class Shape(Protocol[T]):
@@ -55,78 +59,12 @@ class Plain(Shape[Any]):
         return {**(previous or {}), "format": self.format_name, "version": self.newest, "value": value}
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
-    """The operation is in the history, at this sequence number."""
+class Applied(NamedTuple):
+    """An operation of the log."""
 
     sequence: int
-    mark: str | None = None
+    mark: str
     """Which attempt it was (``mark_of``): of several callers with one operation id, one has applied it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Absent:
-    """The operation was certainly not applied."""
-
-
-@dataclass(frozen=True, slots=True)
-class Unknown:
-    """The history is too short to decide."""
-
-    reason: str
-
-
-class History(Protocol):
-    """Where the operations on a register are recorded."""
-
-    @property
-    def warm_ms(self) -> int | None:
-        """The greatest age of a remembered state that an edit may start from; None if the history is complete."""
-        ...
-
-    def note(self, document: Document, previous: Document | None, operation_id: str, ambient: Ambient) -> Document:
-        """The document, which already has its write id, with the operation added to the history."""
-        ...
-
-    def sequence(self, document: Document | None) -> int: ...
-
-    async def find(self, operation_id: str, since: Document | None, current: Document) -> Applied | Absent | Unknown:
-        """Whether the operation was applied between ``since`` and ``current``."""
-        ...
-
-
-@dataclass(frozen=True)
-class RecentOperations(History):
-    """The last ``keep`` operation ids, inside the document itself, newest first."""
-
-    keep: int = 64
-    warm_ms: int | None = 200
-    """Others cannot apply ``keep`` operations in this time; edits in quick succession still cost one request."""
-
-    def note(self, document: Document, previous: Document | None, operation_id: str, ambient: Ambient) -> Document:
-        log = _log(previous)
-        sequence = log["sequence"] + 1
-        recent = [[sequence, operation_id, mark_of(document)], *log["recent"]][: self.keep]
-        incarnation = log["incarnation"] or ambient.ids.unique()
-        return {**document, "log": {"incarnation": incarnation, "sequence": sequence, "recent": recent}}
-
-    def sequence(self, document: Document | None) -> int:
-        return int(_log(document)["sequence"])
-
-    async def find(self, operation_id: str, since: Document | None, current: Document) -> Applied | Absent | Unknown:
-        log = _log(current)
-        for sequence, applied_id, mark in log["recent"]:
-            if applied_id == operation_id:
-                return Applied(sequence, mark)
-        earlier = _log(since)
-        if earlier["incarnation"] not in (None, log["incarnation"]):
-            return Unknown("the register was deleted and created again")
-        applied = log["sequence"] - earlier["sequence"]
-        if applied < 0:
-            return Unknown("the register's sequence ran backwards")
-        if applied > self.keep:
-            return Unknown(f"{applied} operations were applied since the last attempt, and it remembers {self.keep}")
-        return Absent()
 
 
 def mark_of(document: Document) -> str:
@@ -189,14 +127,14 @@ class Register(Generic[T]):
         shape: Shape[T],
         ambient: Ambient,
         *,
-        history: History | None = None,
+        keep: int = KEEP,
         policy: RetryPolicy = CONTENTION,
     ) -> None:
         self._store = store
         self.key = key
         self._shape = shape
         self._ambient = ambient
-        self._history = history if history is not None else RecentOperations()
+        self._keep = keep
         self._policy = policy
         self._last: Snapshot[T] | None = None
         self._last_ns = 0
@@ -220,7 +158,7 @@ class Register(Generic[T]):
         budget = self._policy.start(self._ambient)
         base, fresh = (self._last, False) if self._is_warm() else (await self.read(), True)
         while True:
-            landed = await self._landed(call, base)
+            landed = self._landed(call, base)
             if landed is not None and (fresh or not landed.replayed):
                 return landed
             value = _apply(change, base, fresh)
@@ -233,7 +171,7 @@ class Register(Generic[T]):
             if isinstance(outcome, Edited):
                 return outcome
             base, fresh = self._remember(self._parse(outcome.current)), True
-            landed = await self._landed(call, base)
+            landed = self._landed(call, base)
             if landed is not None:
                 return landed
             if not await budget.another():
@@ -244,7 +182,7 @@ class Register(Generic[T]):
 
     async def _attempt(self, call: "_Call[T]", value: T, base: Snapshot[T] | None) -> Edited[T] | Lost:
         document = self._compose(value, base, call.operation_id)
-        sequence = self._history.sequence(document)
+        sequence = _log(document)["sequence"]
         call.begin(mark_of(document), value, base)
         mode = CREATE if base is None else IfMatch(base.version)
         outcome = await self._store.put(self.key, codec.encode(document), mode)
@@ -253,29 +191,44 @@ class Register(Generic[T]):
         self._remember(Snapshot(value, outcome.version, document))
         return Edited(value, sequence)
 
-    async def _landed(self, call: "_Call[T]", base: Snapshot[T] | None) -> Edited[T] | None:
+    def search(self, operation_id: str, since: Document | None, current: Document) -> Applied | None:
+        """The operation in the log; None if it was not applied between the states ``since`` and ``current``.
+        ``Ambiguous`` if the log does not reach back to ``since``.
+        """
+        log = _log(current)
+        for sequence, applied_id, mark in log["recent"]:
+            if applied_id == operation_id:
+                return Applied(sequence, mark)
+        earlier = _log(since)
+        applied = log["sequence"] - earlier["sequence"]
+        if earlier["incarnation"] not in (None, log["incarnation"]):
+            reason = "the register was deleted and created again"
+        elif applied < 0:
+            reason = "the register's sequence ran backwards"
+        elif applied > self._keep:
+            reason = f"{applied} operations were applied since the last attempt, and it remembers {self._keep}"
+        else:
+            return None
+        raise Ambiguous(f"{self.key}: cannot tell whether operation {operation_id} was applied: {reason}")
+
+    def _landed(self, call: "_Call[T]", base: Snapshot[T] | None) -> Edited[T] | None:
         """The result, if the history has an earlier attempt of this call, or an earlier call with the same id."""
         if base is None:
             if call.base is not None:
                 raise Ambiguous(f"{self.key}: the register vanished under operation {call.operation_id}")
             return None
         since = call.base if call.in_doubt else base
-        before = since.document if since is not None else None
-        match await self._history.find(call.operation_id, before, base.document):
-            case Applied(sequence, mark) if mark in call.tried:
-                return Edited(call.tried[mark], sequence)
-            case Applied(sequence):
-                return Edited(base.value, sequence, replayed=True)
-            case Unknown(reason):
-                raise Ambiguous(f"{self.key}: cannot tell whether operation {call.operation_id} was applied: {reason}")
-        call.in_doubt = False
-        return None
+        applied = self.search(call.operation_id, since.document if since is not None else None, base.document)
+        if applied is None:
+            call.in_doubt = False
+            return None
+        if applied.mark in call.tried:
+            return Edited(call.tried[applied.mark], applied.sequence)
+        return Edited(base.value, applied.sequence, replayed=True)
 
     def _is_warm(self) -> bool:
-        if self._last is None:
-            return False
-        limit_ms = self._history.warm_ms
-        return limit_ms is None or self._ambient.clock.monotonic_ns() - self._last_ns <= limit_ms * 1_000_000
+        age_ns = self._ambient.clock.monotonic_ns() - self._last_ns
+        return self._last is not None and age_ns <= WARM_MS * 1_000_000
 
     def _remember(self, snapshot: Snapshot[T] | None) -> Snapshot[T] | None:
         self._last, self._last_ns = snapshot, self._ambient.clock.monotonic_ns()
@@ -284,12 +237,16 @@ class Register(Generic[T]):
     def _unchanged(self, base: Snapshot[T] | None) -> Edited[T]:
         if base is None:
             raise Invalid(f"{self.key}: a register that does not exist cannot be left unchanged")
-        return Edited(base.value, self._history.sequence(base.document))
+        return Edited(base.value, _log(base.document)["sequence"])
 
     def _compose(self, value: T, base: Snapshot[T] | None, operation_id: str) -> Document:
         previous = base.document if base is not None else None
         document = {**self._shape.write(value, previous), "write_id": self._ambient.ids.write_id()}
-        return self._history.note(document, previous, operation_id, self._ambient)
+        log = _log(previous)
+        sequence = log["sequence"] + 1
+        recent = [[sequence, operation_id, mark_of(document)], *log["recent"]][: self._keep]
+        incarnation = log["incarnation"] or self._ambient.ids.unique()
+        return {**document, "log": {"incarnation": incarnation, "sequence": sequence, "recent": recent}}
 
     def _parse(self, found: Object | None) -> Snapshot[T] | None:
         if found is None:

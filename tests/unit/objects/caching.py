@@ -33,12 +33,12 @@ class World:
         self.usage = Usage()
         self.ambient = Ambient(TickingClock(), random.Random(7))
 
-    def client(self, backend: Store | None = None, *, namespace: str = "store") -> Client:
+    def client(self, backend: Store | None = None) -> Client:
         """As in a process that starts now."""
         cache = DiskCache(
             self.folder,
             max_bytes=self.max_bytes,
-            namespace=namespace,
+            namespace="store",
             immutable=lambda key: key.startswith("fixed/"),
             ambient=self.ambient,
         )

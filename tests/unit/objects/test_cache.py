@@ -69,14 +69,6 @@ def refuse(*_: object) -> None:
     raise OSError(18, "Invalid cross-device link")
 
 
-async def test_stores_that_share_a_directory_are_kept_apart(world: World) -> None:
-    await world.store.put(KEY, b"one")
-    one, two = world.client(namespace="one"), world.client(namespace="two")
-    await one.get(KEY)
-    await world.store.put(KEY, b"two")
-    assert [(await each.get(KEY)).body for each in (two, one)] == [b"two", b"one"]
-
-
 async def test_a_write_that_may_have_landed_removes_the_cached_object(world: World) -> None:
     class Unanswered(Layer):
         async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
@@ -143,23 +135,9 @@ async def test_concurrent_misses_send_one_request_even_if_the_first_caller_is_ca
     assert world.requests == {"get": 2}
 
 
-@pytest.mark.parametrize("harm", ["cut", "altered", "missing"])
-async def test_a_damaged_file_is_removed_and_fetched_again(world: World, harm: str) -> None:
-    await world.store.put(KEY, BODY)
-    await world.client().get(KEY)
-    (file,) = world.files()
-    if harm == "missing":
-        file.unlink()
-    else:
-        file.write_bytes(BODY[:-1] if harm == "cut" else BODY.upper())
-    assert (await world.client().get(KEY)).body == BODY
-    assert (await world.client().get(KEY)).body == BODY
-    assert world.requests == {"get": 2}
-
-
 async def test_the_objects_used_longest_ago_make_room(world: World) -> None:
-    world.max_bytes = 100 * 4096
-    keys = [f"fixed/{number:03}" for number in range(400)]
+    world.max_bytes = 30 * 4096
+    keys = [f"fixed/{number:03}" for number in range(100)]
     client = world.client()
     for key in keys:
         await world.store.put(key, key.encode())
@@ -167,7 +145,7 @@ async def test_the_objects_used_longest_ago_make_room(world: World) -> None:
         await client.get(keys[0])
         assert world.taken <= world.max_bytes
     before = world.requests["get"]
-    for key in [keys[0], *keys[-70:]]:
+    for key in [keys[0], *keys[-20:]]:
         await world.client().get(key)
     assert world.requests["get"] == before
     await client.get(keys[1])

@@ -8,7 +8,7 @@ from holdfast.base.errors import Ambiguous, Conflict, Corrupt, Incompatible, Inv
 from holdfast.base.ids import Ambient
 from holdfast.objects.client import Client, Usage
 from holdfast.objects.memory import MemoryStore, Shelf
-from holdfast.objects.register import UNCHANGED, Plain, RecentOperations, Register
+from holdfast.objects.register import UNCHANGED, Plain, Register
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Written
 
@@ -61,10 +61,8 @@ class Desk:
 
     def register(self, backend: MemoryStore | None = None, *, seed: int = 1, attempts: int = 50) -> Register[int]:
         policy = RetryPolicy(attempts=attempts, base_ms=0, max_ms=0)
-        history = RecentOperations(KEEP)
-        return Register(
-            self.client(backend, seed=seed), "counter", FORMAT, self.ambient(seed), history=history, policy=policy
-        )
+        store = self.client(backend, seed=seed)
+        return Register(store, "counter", FORMAT, self.ambient(seed), keep=KEEP, policy=policy)
 
     def counted(self) -> Register[int]:
         return self.register(MemoryStore(self.shelf))

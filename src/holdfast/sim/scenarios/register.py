@@ -17,9 +17,7 @@ from holdfast.objects.register import (
     CONTENTION,
     UNCHANGED,
     Edited,
-    History,
     Plain,
-    RecentOperations,
     Register,
     Snapshot,
     Unchanged,
@@ -42,6 +40,7 @@ class RegisterCounter(Scenario):
     """Clerks add to one register, crash, and take up what they left; every addition counts once."""
 
     name: ClassVar[str] = "register-counter"
+    kind: ClassVar[type[Register[Any]]] = Register
 
     clerks: int = 2
     turns: int = 2
@@ -67,11 +66,8 @@ class RegisterCounter(Scenario):
     def begin(self, world: World) -> None:
         world.start_all("clerk", self.clerks, self.clerk)
 
-    def history(self) -> History:
-        return RecentOperations(self.keep)
-
     def register(self, process: Process) -> Register[Any]:
-        return Register(process.store, KEY, SHAPE, process.ambient, history=self.history(), policy=self.contention)
+        return self.kind(process.store, KEY, SHAPE, process.ambient, keep=self.keep, policy=self.contention)
 
     async def clerk(self, process: Process) -> None:
         register = self.register(process)

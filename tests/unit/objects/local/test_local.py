@@ -168,10 +168,11 @@ async def test_a_directory_may_be_removed_while_a_file_is_staged(
 
     monkeypatch.setattr(Staged, "sync", remove_directory_and_sync)
     steps = Steps(root, monkeypatch)
-    for key, mode, end in [
+    cases: list[tuple[str, Mode, list[str]]] = [
         ("x/a", IfMatch(content_version(b"1")), ["sync staged", "sync ."]),
         ("x/b", CREATE, ["sync .", "rename to x/b", "sync x"]),
-    ]:
+    ]
+    for key, mode, end in cases:
         (root / "x").mkdir(exist_ok=True)
         (root / "x/a").write_bytes(b"1")
         assert (await steps.of(store.put(key, b"2", mode)))[-len(end) :] == end

@@ -76,14 +76,13 @@ class PeerRate(logging.Filter):
 class DroppingHandler(QueueHandler):
     """Never blocks. The queue itself is unbounded, so that the listener's sentinel can always be added."""
 
-    def __init__(self, lines: "queue.Queue[logging.LogRecord]", most: int = QUEUE_LINES) -> None:
+    def __init__(self, lines: "queue.Queue[logging.LogRecord]") -> None:
         super().__init__(lines)
         self._lines = lines
-        self._most = most
         self._dropped = 0
 
     def enqueue(self, record: logging.LogRecord) -> None:
-        if self._lines.qsize() >= self._most:
+        if self._lines.qsize() >= QUEUE_LINES:
             self._dropped += 1
             return
         self.note_dropped()

@@ -22,8 +22,8 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-from holdfast.base.clock import Clock
 from holdfast.base.errors import Ambiguous, Denied, HoldfastError, Invalid, Refused, Unavailable
+from holdfast.base.ids import Ambient
 from holdfast.objects.store import VERSION_DIGITS, Version
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -293,20 +293,16 @@ class Staged(Descriptor):
 class Staging:
     """Makes staged files. A staged file that is not locked was left by a process that died."""
 
-    _numbers = itertools.count()
-
-    def __init__(self, directory: Directory, clock: Clock) -> None:
+    def __init__(self, directory: Directory) -> None:
         self.directory = directory
-        self._clock = clock
+        self._numbers = itertools.count()
+        self._prefix = Ambient.system().ids.unique().encode()  # processes in two containers may have the same number
 
     def stage(self) -> Staged:
         """An empty file."""
         while True:
-            name = b"%x-%d-%d" % (self._clock.wall_ns(), os.getpid(), next(self._numbers))
-            try:
-                descriptor = os.open(name, _STAGE, 0o666, dir_fd=self.directory.descriptor)
-            except FileExistsError:
-                continue  # a process in another container may have the same number
+            name = b"%s-%d-%d" % (self._prefix, os.getpid(), next(self._numbers))
+            descriptor = os.open(name, _STAGE, 0o666, dir_fd=self.directory.descriptor)
             staged = Staged(self.directory, name, descriptor)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             if os.fstat(descriptor).st_nlink > 0:

@@ -18,7 +18,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from holdfast.base import codec
-from holdfast.base.clock import Clock
 from holdfast.base.errors import Invalid, Refused
 from holdfast.objects.local.files import Directory, Staging, is_directory
 from holdfast.objects.local.locks import OPENING, Locks
@@ -42,10 +41,9 @@ _SAME_IF_FOLDED = (OPENING.upper(), OPENING.replace("é", "É"), OPENING.replace
 
 
 class Root:
-    def __init__(self, folder: Path, clock: Clock, *, unsafe_network_filesystem: bool) -> None:
+    def __init__(self, folder: Path, *, unsafe_network_filesystem: bool) -> None:
         self.path = os.fsencode(folder.absolute())
         self._staging = b"/".join((self.path, CONTROL, _STAGING))
-        self._clock = clock
         self._any_filesystem = unsafe_network_filesystem
         self._place_checked = False
         self._layout_checked = False
@@ -102,7 +100,7 @@ class Root:
         root = Directory.at(self.path)
         control = self._own_directory(root, CONTROL)
         locks = Locks(self._own_directory(control, _LOCKS))
-        staging = Staging(self._own_directory(control, _STAGING), self._clock)
+        staging = Staging(self._own_directory(control, _STAGING))
         with locks.opening():
             if any(locks.directory.stat(name.encode()) is not None for name in _SAME_IF_FOLDED):
                 raise Refused(

@@ -29,7 +29,6 @@ from itertools import islice
 from pathlib import Path
 
 from holdfast.base.aio import blocking, finishing
-from holdfast.base.clock import Clock, SystemClock
 from holdfast.base.errors import Invalid, NotFound, Unavailable, check
 from holdfast.objects.local.files import Directory, OpenFile, Operation, Staged, is_file
 from holdfast.objects.local.locks import renaming
@@ -68,9 +67,8 @@ TRIES = 100
 
 
 class LocalStore(Store):
-    def __init__(self, root: Path, *, clock: Clock | None = None, unsafe_network_filesystem: bool = False) -> None:
-        clock = clock if clock is not None else SystemClock()
-        self._root = Root(root, clock, unsafe_network_filesystem=unsafe_network_filesystem)
+    def __init__(self, root: Path, *, unsafe_network_filesystem: bool = False) -> None:
+        self._root = Root(root, unsafe_network_filesystem=unsafe_network_filesystem)
 
     async def get(self, key: str) -> Object:
         found = self._get_cached(check_key(key))

@@ -222,14 +222,6 @@ def test_the_private_listener_answers_only_for_its_own_names(
     assert reason is None or answer.error["reason"] == reason
 
 
-def test_a_listener_without_tls_for_other_machines_logs_a_warning(tmp_path: Path) -> None:
-    make_token(tmp_path / "tokens.toml", "web-*")
-    options = ("--listen", "0.0.0.0:0")
-    with collectors(folder(tmp_path / "store"), tmp_path / "tokens.toml", options) as (one,):
-        _, log = end(one.process)
-    assert [line for line in log.splitlines() if "without TLS" in line and '"level": "warning"' in line]
-
-
 def test_unread_logs_block_nothing(tmp_path: Path) -> None:
     token = make_token(tmp_path / "tokens.toml", "web-*")
     with collectors(folder(tmp_path / "store"), tmp_path / "tokens.toml", ()) as (one,):

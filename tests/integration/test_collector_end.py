@@ -73,7 +73,7 @@ async def test_the_private_listener_reports_draining_while_a_request_finishes(tm
     assert one.process.returncode == 0, log
 
 
-@pytest.mark.parametrize("options", [(), (FOR_PEOPLE,)])
+@pytest.mark.parametrize("options", [("--listen", "0.0.0.0:0"), (FOR_PEOPLE,)])
 async def test_a_second_signal_ends_at_once_and_every_log_line_is_json(
     tmp_path: Path, options: tuple[str, ...]
 ) -> None:
@@ -95,3 +95,5 @@ async def test_a_second_signal_ends_at_once_and_every_log_line_is_json(
     assert [each for each in said if "has not been examined" in each]
     assert "cut short by a second signal" in said
     assert "ended" not in said
+    plain = [each for each in said if "accepts connections from other machines without TLS" in each]
+    assert bool(plain) == ("--listen" in options)

@@ -230,13 +230,8 @@ async def test_a_spool_accepts_without_the_store_and_modes_do_not_mix(tmp_path: 
     assert families(contents)["quarantine"] == 1
 
 
-@pytest.mark.parametrize(
-    "interval_ms",
-    [
-        pytest.param(3_600_000, id="lands at the start"),
-        pytest.param(20, id="lands all the time", marks=pytest.mark.soak),
-    ],
-)
+@pytest.mark.soak
+@pytest.mark.parametrize("interval_ms", [3_600_000, 20], ids=["lands at the start", "lands all the time"])
 async def test_a_spool_that_was_killed_shows_all_that_it_acknowledged_before_it_says_complete(
     ministack: S3Server, tmp_path: Path, interval_ms: int
 ) -> None:

@@ -8,7 +8,6 @@ import pytest
 
 from holdfast.base.ids import Ambient
 from holdfast.objects.client import Client
-from holdfast.objects.register import History
 from holdfast.objects.store import Store
 from holdfast.sim.explore import Limits, explore, follow
 from holdfast.sim.history import Violation
@@ -45,8 +44,7 @@ def test_no_course_of_events_breaks_a_rule(scenario: Scenario, limits: Limits, a
 
 
 class WithoutHistory(RegisterCounter):
-    def history(self) -> History:
-        return NoHistory(self.keep)
+    kind = NoHistory
 
 
 class WithoutReadBack(StoreCas):

@@ -48,6 +48,9 @@ class Metrics:
         """``new``, ``duplicate`` or ``conflict``."""
         self._batches.labels(result).inc()
 
+    def batches(self, result: str) -> int:
+        return int(self.registry.get_sample_value("holdfast_ingest_batches_total", {"result": result}) or 0)
+
     def page(self) -> bytes:
         return generate_latest(self.registry)
 

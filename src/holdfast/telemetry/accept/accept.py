@@ -89,7 +89,8 @@ class Submission:
             records=self.records,
             authority_id=authority_id,
             write_id=write_id,
-            time_limits=time_limits,
+            records_from_unix_ns=None if time_limits is None else time_limits.from_ns,
+            records_until_unix_ns=None if time_limits is None else time_limits.until_ns,
         )
 
 

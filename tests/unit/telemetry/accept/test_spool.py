@@ -60,7 +60,7 @@ async def test_a_batch_is_accepted_without_the_object_store_and_lands_as_it_was_
     manifest = await find_accepted(desk.store(), submission(1).identity)
     assert manifest is not None
     assert (manifest.collector_id, manifest.accepted_at_unix_ns) == ("spooler", answer.manifest.accepted_at_unix_ns)
-    assert (manifest.records, manifest.time_limits) == (submission(1).records, answer.manifest.time_limits)
+    assert (manifest.records, manifest.limits) == (submission(1).records, answer.manifest.limits)
     assert again.manifest.frame_sha256 == manifest.frame_sha256
     assert len(desk.effects) == 1
 

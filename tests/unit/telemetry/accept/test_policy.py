@@ -20,9 +20,7 @@ from holdfast.telemetry.accept.policy import (
     Bucket,
     PolicyCheck,
     bucket_policy,
-    documents,
     encryption,
-    object_lock,
 )
 from tests.fakes.policy_proxy import Access, matching
 
@@ -82,20 +80,6 @@ def test_a_prefix_with_a_character_that_widens_a_policy_is_refused(prefix: str) 
         Bucket("telemetry", prefix)
     with pytest.raises(Invalid, match="meaning in policies"):
         Bucket("tele*", "fleet")
-
-
-def test_object_lock_and_conditional_blobs_are_options() -> None:
-    assert "object-lock" not in documents(BUCKET)
-    locked = Bucket("b", lock_mode="COMPLIANCE", lock_days=30, conditional_blobs=True)
-    assert object_lock(locked) == {
-        "ObjectLockEnabled": "Enabled",
-        "Rule": {"DefaultRetention": {"Mode": "COMPLIANCE", "Days": 30}},
-    }
-    assert "BlobsOnlyByCreation" in {statement["Sid"] for statement in bucket_policy(locked)["Statement"]}
-    with pytest.raises(Invalid, match="no retention"):
-        Bucket("b", lock_mode="COMPLIANCE")
-    with pytest.raises(Invalid, match="not an encryption"):
-        Bucket("b", sse="rot13")
 
 
 class Enforcing(Layer):

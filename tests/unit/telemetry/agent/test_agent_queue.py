@@ -3,8 +3,6 @@
 
 import random
 import sqlite3
-import time
-import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -133,24 +131,3 @@ async def test_a_damaged_batch_is_parked_and_hides_no_other(
         (parked,) = await queue.parked.all()
         assert (parked.identity.seq_start, parked.reason, queue.waiting_records) == (1, DAMAGED, 2)
     assert "is damaged" in caplog.text
-
-
-async def test_a_queue_of_many_batches_opens_without_reading_them(tmp_path: Path) -> None:
-    async with open_queue(tmp_path, "web-1", AMBIENT) as queue:
-        await queue.append(lines(0))
-        queued = await queue.read(-1)
-    assert queued is not None
-    change(
-        tmp_path,
-        "WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 100000) "
-        "INSERT INTO batches (seq_start, seq_end, frame) SELECT n, n, ? FROM numbers",
-        queued.frame + bytes(500),
-    )
-    tracemalloc.start()
-    began = time.monotonic()
-    async with open_queue(tmp_path, "web-1", AMBIENT) as queue:
-        assert queue.waiting_records == 100_001
-        assert await queue.read(-1) == queued
-        assert time.monotonic() - began < 5
-        assert tracemalloc.get_traced_memory()[1] < 1 << 20
-    tracemalloc.stop()

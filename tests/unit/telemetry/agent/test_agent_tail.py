@@ -122,12 +122,6 @@ def test_a_line_that_is_too_long_is_cut_and_marked(desk: Desk) -> None:
     assert desk.read() == ["next"]
 
 
-def test_a_limit_of_lines_only_puts_off_the_rest(desk: Desk) -> None:
-    desk.write("".join(f"{number}\n" for number in range(50)))
-    assert desk.tailer.read(5, 7).more
-    assert desk.read(most=7) == [str(number) for number in range(50)]
-
-
 def test_files_that_cannot_be_read_are_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     os.mkfifo(tmp_path / "pipe.log")
     (tmp_path / "folder.log").mkdir()

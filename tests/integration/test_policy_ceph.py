@@ -7,7 +7,7 @@ import pytest
 from holdfast.base.config import S3Section, Settings
 from holdfast.base.ids import Ambient
 from holdfast.objects.open import open_store
-from holdfast.telemetry.accept.policy import ENFORCED, NOT_ENFORCED, NOT_TRIED, WORKS, Bucket, PolicyCheck, documents
+from holdfast.telemetry.policy import ENFORCED, NOT_ENFORCED, NOT_TRIED, WORKS, Bucket, PolicyCheck, documents
 from tests.integration.servers import S3Server, ceph_gateway
 
 pytestmark = pytest.mark.ceph

@@ -11,7 +11,7 @@ from holdfast.objects.layer import Layer
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Store, Written
 from holdfast.telemetry.accept import layout
-from holdfast.telemetry.accept.policy import (
+from holdfast.telemetry.policy import (
     BROKEN,
     ENFORCED,
     NOT_ENFORCED,

@@ -165,12 +165,14 @@ class Agent:
 
     async def _append(self, records: list[Record], lines: Lines) -> None:
         if not records and not lines.records:
-            self._tailer.commit(lines, durable=False)  # the rest of a long line was skipped; the next batch saves that
+            self._tailer.commit(lines)  # the rest of a long line was skipped; the next batch saves that
             return
-        positions = {f"{POSITION}{name}": position for name, position in self._tailer.changes(lines).items()}
+        saved = {name for name in self.queue.state if name.startswith(POSITION)}
+        after = {f"{POSITION}{name}": position for name, position in self._tailer.positions(lines).items()}
+        positions = {name: after.get(name) for name in saved | after.keys()}
         changes = {SOURCES: self._tailer.begun, FIRING: self._rules.state()}
         await self.queue.append([*records, *lines.records], {**positions, **changes, **self._dropped})
-        self._tailer.commit(lines, durable=True)
+        self._tailer.commit(lines)
         self._full = False
         self.shipper.notify()
 

@@ -10,6 +10,7 @@ import pytest
 from holdfast.base.clock import SystemClock
 from holdfast.base.errors import Incompatible, Invalid, NotFound, Refused
 from holdfast.base.ids import Ambient
+from holdfast.telemetry.agent import queue as queueing
 from holdfast.telemetry.agent.queue import DAMAGED, FILE, Queue, open_parked, open_queue
 from holdfast.telemetry.database import Full
 from holdfast.telemetry.frame import decode
@@ -131,3 +132,12 @@ async def test_a_damaged_batch_is_parked_and_hides_no_other(
         (parked,) = await queue.parked.all()
         assert (parked.identity.seq_start, parked.reason, queue.waiting_records) == (1, DAMAGED, 2)
     assert "is damaged" in caplog.text
+
+
+async def test_only_what_differs_in_the_state_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[dict[str, object]] = []
+    monkeypatch.setattr(queueing, "_write_state", lambda _, changes: written.append(dict(changes)))
+    async with open_queue(tmp_path, "web-1", AMBIENT) as queue:
+        await queue.append(lines(0), {"log a": [1], "log b": [2]})
+        await queue.append(lines(1), {"log a": [1], "log b": [3], "log c": None})
+    assert written == [{"log a": [1], "log b": [2], "next_seq": 1}, {"log b": [3], "next_seq": 2}]

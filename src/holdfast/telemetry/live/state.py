@@ -29,12 +29,10 @@ class LiveBatch:
 
 @dataclass(eq=False)
 class Subscription:
-    """New batches, one by one. A slow subscriber loses the oldest ones and learns how many.
-
-    Pending batches are limited in number and in bytes, because they stay in memory when live state drops them.
+    """New batches, one by one. A slow subscriber loses the oldest ones and learns how many: pending batches are limited
+    in bytes, because they stay in memory when live state drops them.
     """
 
-    max_batches: int = 256
     max_bytes: int = 16 << 20
     missed: int = 0
     ended: bool = False
@@ -45,7 +43,7 @@ class Subscription:
     def offer(self, batch: LiveBatch) -> None:
         self._pending.append(batch)
         self._bytes += batch.size
-        while len(self._pending) > self.max_batches or (self._bytes > self.max_bytes and len(self._pending) > 1):
+        while self._bytes > self.max_bytes and len(self._pending) > 1:
             self._bytes -= self._pending.popleft().size
             self.missed += 1
         self._changed.set()
@@ -134,8 +132,8 @@ class Live:
         self._drop()
         return list(self._batches.values())
 
-    def subscribe(self, max_batches: int = 256) -> Subscription:
-        subscription = Subscription(max_batches, ended=self._ended)
+    def subscribe(self) -> Subscription:
+        subscription = Subscription(ended=self._ended)
         self._subscriptions.add(subscription)
         return subscription
 

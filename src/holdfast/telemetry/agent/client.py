@@ -202,8 +202,6 @@ class _Held:
     frame: bytes
     sending: bool = False
     """A call is sending it now."""
-    left: bool = False
-    """A call has ended without delivering it."""
     refusal: BatchConflict | BatchRejected | None = None
     """No collector will accept it. It is not sent again, and the next call that ends raises this."""
 
@@ -319,7 +317,7 @@ class Client:
         return done
 
     def _left_bytes(self) -> int:
-        return sum(len(each.frame) for each in self._held.values() if each.left and each.refusal is None)
+        return sum(len(each.frame) for each in self._held.values() if not each.sending and each.refusal is None)
 
     async def _send_held(self, done: list[Delivered]) -> Receipt:
         try:
@@ -354,7 +352,7 @@ class Client:
                         each.refusal = error
         finally:
             for each in ours:
-                each.sending, each.left = False, True
+                each.sending = False
 
     async def _deliver(self, transport: HttpTransport, identity: BatchIdentity, frame: bytes) -> Delivered:
         problem = ""

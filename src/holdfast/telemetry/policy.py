@@ -295,8 +295,7 @@ class PolicyCheck:
         yield await self._creates()
         yield await self._refused("unconditional write to accepted/v1/ is refused", self._overwrite)
         yield await self._refused("if-match write to accepted/v1/ is refused", self._replace)
-        async for checked in self._accepted_delete():
-            yield checked
+        yield await self._refused("delete under accepted/v1/ is refused", self._delete)
         yield await self._blob_delete()
         yield await self._refused("write outside the expected prefixes is refused", self._outside)
         for untried in UNTRIED:
@@ -327,26 +326,8 @@ class PolicyCheck:
         await self._store.put(OUTSIDE_KEY, self._body(), OVERWRITE)
         await self._store.delete(OUTSIDE_KEY)
 
-    async def _accepted_delete(self) -> AsyncIterator[Checked]:
-        async def delete() -> None:
-            await self._store.delete(ACCEPTED_KEY)
-
-        checked = await self._refused("delete under accepted/v1/ is refused", delete)
-        yield checked
-        rule = "an accepted name is never free again"
-        if checked.verdict == ENFORCED:
-            yield Checked(rule, ENFORCED, "it cannot be deleted")
-            return
-        try:
-            reopened = isinstance(await self._store.put(ACCEPTED_KEY, self._body(), CREATE), Written)
-        except HoldfastError as error:
-            yield Checked(rule, NOT_TRIED, str(error))
-            return
-        if reopened:
-            await self._store.delete(ACCEPTED_KEY)
-            yield Checked(rule, NOT_ENFORCED, "it was deleted, or got a delete marker, and was created again")
-        else:
-            yield Checked(rule, ENFORCED, "the delete took no effect")
+    async def _delete(self) -> None:
+        await self._store.delete(ACCEPTED_KEY)
 
     async def _blob_delete(self) -> Checked:
         async def delete() -> None:

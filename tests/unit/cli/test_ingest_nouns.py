@@ -73,6 +73,6 @@ class TestAuthority:
 class TestPolicy:
     def test_a_folder_has_no_policy_and_enforces_none(self, desk: Desk) -> None:
         assert "is not a bucket of aws" in desk.json("policy", code=2)["error"]["message"]
-        assert "6 of 11 rules do not hold" in desk.json("policy", "check", code=1)["error"]["message"]
+        assert "5 of 10 rules do not hold" in desk.json("policy", "check", code=1)["error"]["message"]
         assert not (desk.root / "store" / "accepted" / "v1" / "policy-check.json").exists()
         assert "--role: unknown value" in desk.json("policy", "check", "--role", "king", code=2)["error"]["message"]

@@ -109,18 +109,18 @@ async def verdicts(store: Store, role: str = "collector") -> list[str]:
 
 async def test_a_store_without_policies_enforces_nothing_and_is_left_clean() -> None:
     store = MemoryStore()
-    assert await verdicts(store) == [WORKS, *[NOT_ENFORCED] * 6, *[NOT_TRIED] * 4]
+    assert await verdicts(store) == [WORKS, *[NOT_ENFORCED] * 5, *[NOT_TRIED] * 4]
     assert store.shelf.objects == {}
 
 
 async def test_a_store_with_policies_passes_again_and_again() -> None:
     store = MemoryStore()
     for _ in range(2):
-        assert await verdicts(Enforcing(store)) == [WORKS, *[ENFORCED] * 6, *[NOT_TRIED] * 4]
+        assert await verdicts(Enforcing(store)) == [WORKS, *[ENFORCED] * 5, *[NOT_TRIED] * 4]
     assert set(store.shelf.objects) == {"accepted/v1/policy-check.json", "raw-blobs/v1/policy-check.lmbatch"}
 
 
 async def test_garbage_collection_may_delete_blobs_alone_and_a_role_that_cannot_do_its_work_is_found() -> None:
-    found = [WORKS, *[ENFORCED] * 4, WORKS, ENFORCED, *[NOT_TRIED] * 4]
+    found = [WORKS, *[ENFORCED] * 3, WORKS, ENFORCED, *[NOT_TRIED] * 4]
     assert await verdicts(Enforcing(MemoryStore(), gc=True), "gc") == found
     assert (await verdicts(Enforcing(MemoryStore(), create=False)))[0] == BROKEN

@@ -63,10 +63,9 @@ sim: $(STAMP)  ## simulate every scenario for MINUTES (default 30), then ten mil
 	@seed=$$(date +%s); for scenario in lease register-counter register-history; do \
 	    $(BIN)/holdfast sim run $$scenario --seeds "$$seed..$$((seed + 79999))" --jobs 2 || exit 1; done
 
-soak: $(STAMP)  ## fresh examples for every property, an agent beside /proc, a long simulation under another hash seed
+soak: $(STAMP)  ## fresh examples for every property, a long simulation under another hash seed
 	@tools/need java >/dev/null
 	HOLDFAST_HYPOTHESIS=soak $(PARALLEL) -m "$(ALL)" --timeout 3600
-	$(BIN)/python -m tests.integration.proc_witness 5
 	$(BIN)/holdfast sim all --minutes $(MINUTES) --hash-seed $$(date +%s)
 
 bench: $(STAMP)  ## every benchmark package beside its peers, which are installed first; results as JSON and a table

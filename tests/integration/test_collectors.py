@@ -15,7 +15,6 @@ from typing import Any
 import httpx
 import pytest
 
-from holdfast.base.ids import Ambient
 from holdfast.telemetry import BatchConflict, Client, Counter, Gauge, Log, Undelivered
 from holdfast.telemetry.frame import encode, pack
 from holdfast.telemetry.records import Record
@@ -148,55 +147,6 @@ async def test_a_query_collector_is_complete_and_others_say_that_they_are_not(
         finally:
             end(again.process)
     assert [series["agent"] for series in seen["series"]] == ["web-1", "web-2"]
-
-
-@pytest.mark.soak
-async def test_a_query_collector_never_calls_complete_what_lacks_batches_of_one_that_was_killed(
-    ministack: S3Server, tmp_path: Path
-) -> None:
-    """Each answer says up to when it is complete: whatever was acknowledged before then is in it."""
-    place = s3(ministack)
-    token = make_token(tmp_path / "tokens.toml", "web-*")
-    settings = {"follow_interval_ms": 50}
-    clock = Ambient.system().clock
-    acknowledged: dict[str, int] = {}
-    answers: list[dict[str, Any]] = []
-    with collectors(place, tmp_path / "tokens.toml", (), ("--query-collector",), **settings) as (plain, query):
-        killed = asyncio.Event()
-
-        async def sender(number: int) -> None:
-            name = f"web-{number}"
-            async with Client(plain.ingest, agent_id=name, token=token, tries=1) as client:
-                for batch in range(10_000):
-                    try:
-                        await client.send_frame(frame(name, batch))
-                    except Undelivered:
-                        return
-                    acknowledged[f"{name} {batch}"] = clock.wall_ns()
-                    if number == 0 and batch == 12:
-                        plain.process.kill()
-                        killed.set()
-
-        async def asker() -> None:
-            """Until everything is there, and said to be."""
-            async with httpx.AsyncClient(timeout=30) as http:
-                while True:
-                    answer = (await http.get(f"{query.private}/api/v1/live?name=load&points=1000")).json()
-                    answers.append(answer)
-                    if killed.is_set() and answer.get("through_unix_ns", 0) > max(acknowledged.values()):
-                        return
-                    await asyncio.sleep(0.02)
-
-        async with asyncio.timeout(120):
-            await asyncio.gather(*(sender(number) for number in range(3)), asker())
-    held: set[str] = set()
-    for answer in answers:
-        held = {f"{each['agent']} {int(value)}" for each in answer["series"] for _, value in each["points"]}
-        through = answer.get("through_unix_ns", 0)
-        lacking = {name for name, at in acknowledged.items() if at <= through} - held
-        assert not (answer["complete"] and lacking), (through, lacking)
-    assert answers[-1]["complete"]
-    assert set(acknowledged) <= held
 
 
 async def test_a_spool_accepts_without_the_store_and_modes_do_not_mix(tmp_path: Path) -> None:

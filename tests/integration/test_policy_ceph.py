@@ -7,7 +7,7 @@ import pytest
 from holdfast.base.config import S3Section, Settings
 from holdfast.base.ids import Ambient
 from holdfast.objects.open import open_store
-from holdfast.telemetry.accept.policy import ENFORCED, NOT_ENFORCED, NOT_TRIED, WORKS, Bucket, PolicyCheck, documents
+from holdfast.telemetry.policy import ENFORCED, NOT_ENFORCED, NOT_TRIED, WORKS, Bucket, PolicyCheck, documents
 from tests.integration.servers import S3Server, ceph_gateway
 
 pytestmark = pytest.mark.ceph
@@ -17,7 +17,6 @@ TRIED = (
     "unconditional write to accepted/v1/ is refused",
     "if-match write to accepted/v1/ is refused",
     "delete under accepted/v1/ is refused",
-    "an accepted name is never free again",
     "delete under raw-blobs/v1/ is refused",
     "write outside the expected prefixes is refused",
 )
@@ -42,7 +41,7 @@ def bucket() -> str:
 
 async def test_without_a_policy_nothing_is_enforced(bucket: str) -> None:
     server = ceph_gateway()
-    assert await verdicts(server, bucket) == (WORKS, *[NOT_ENFORCED] * 6)
+    assert await verdicts(server, bucket) == (WORKS, *[NOT_ENFORCED] * 5)
 
 
 @pytest.mark.parametrize("versioned", [False, True])
@@ -60,7 +59,6 @@ async def test_with_the_policy_deletes_are_refused_and_conditions_are_not_looked
         WORKS,
         NOT_ENFORCED,
         NOT_ENFORCED,
-        ENFORCED,
         ENFORCED,
         ENFORCED,
         NOT_ENFORCED,

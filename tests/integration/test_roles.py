@@ -21,8 +21,8 @@ from holdfast.objects.open import open_store
 from holdfast.objects.store import CREATE, OVERWRITE, Store
 from holdfast.telemetry import Client, Counter, Gauge, Log
 from holdfast.telemetry.accept import layout
-from holdfast.telemetry.accept.policy import Bucket, bucket_policy, role_policies
 from holdfast.telemetry.agent.client import BatchConflict
+from holdfast.telemetry.policy import Bucket, bucket_policy, role_policies
 from tests.fakes.policy_proxy import PolicyProxy, Role
 from tests.integration.collectors import Running, collectors, make_token
 from tests.integration.run_places import Place

@@ -39,8 +39,10 @@ async def test_every_event_has_the_fields_that_are_described(tmp_path: Path) -> 
         await settled(desk)
         stream = events(desk.service, LiveQuery())
         seen = [await next_event(stream)]
-        for number in range(260):  # more than wait for a reader
-            assert (await desk.post(frame(*EVERYTHING, seq=number * 3), seqs=(number * 3, number * 3 + 2))).is_success
+        long = Log("x" * (1 << 20), 1)
+        for number in range(20):  # more bytes than wait for a reader
+            body = frame(*EVERYTHING, long, seq=number * 4)
+            assert (await desk.post(body, seqs=(number * 4, number * 4 + 3))).is_success
         seen += [await next_event(stream) for _ in range(2)]
         desk.watch.advance(seconds=HEARTBEAT_NS / 1_000_000_000)
         seen += [await next_event(stream) for _ in range(2)]

@@ -10,7 +10,7 @@ from holdfast.cli import options
 from holdfast.cli.shell import Shell, nearest, noun_app
 from holdfast.objects.open import open_store
 from holdfast.objects.uri import StoreSpec
-from holdfast.telemetry.accept.policy import BROKEN, Bucket, PolicyCheck, documents
+from holdfast.telemetry.policy import BROKEN, Bucket, PolicyCheck, documents
 
 app = noun_app(no_args_is_help=False)
 PROVIDERS = ("aws",)
@@ -35,10 +35,6 @@ def policy(
     conditional_blobs: Annotated[
         bool, typer.Option("--conditional-blobs", help="Require If-None-Match for raw blobs too.")
     ] = False,
-    object_lock: Annotated[
-        str | None, typer.Option(metavar="MODE", help="GOVERNANCE or COMPLIANCE; needs --object-lock-days.")
-    ] = None,
-    object_lock_days: Annotated[int, typer.Option(min=0, metavar="DAYS", help="How long objects are locked.")] = 0,
 ) -> None:
     """Print policies that protect accepted telemetry, and check a live store for them.
 
@@ -57,8 +53,6 @@ def policy(
         sse=sse,
         sse_kms_key_id=sse_kms_key_id,
         conditional_blobs=conditional_blobs,
-        lock_mode=object_lock,
-        lock_days=object_lock_days,
     )
     found = documents(bucket)
     if document is not None and document not in found:

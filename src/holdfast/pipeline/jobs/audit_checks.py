@@ -28,7 +28,7 @@ from holdfast.pipeline.jobs.audited import list_key
 from holdfast.runs import layout as runs
 from holdfast.runs.admin.audit import Folder, RunCheck
 from holdfast.telemetry.accept import layout, references
-from holdfast.telemetry.accept.audit import BLOB_BY_TIME, BY_BLOB, BY_TIME, CONFLICT_BY_BLOB, RULES, Back, BatchCheck
+from holdfast.telemetry.accept.audit import REFERENCES, BatchCheck
 from holdfast.telemetry.accept.conflicts import Resolutions
 from holdfast.telemetry.accept.manifest import AcceptedManifest
 from holdfast.telemetry.frame import Limits
@@ -36,13 +36,6 @@ from holdfast.telemetry.frame import Limits
 READS = 16
 GROUPS_AT_ONCE = 64
 LINES_AT_ONCE = 20_000
-
-REFERENCES = {
-    layout.ACCEPTED_BY_TIME: BY_TIME,
-    layout.ACCEPTED_BY_BLOB: BY_BLOB,
-    layout.BLOBS_BY_TIME: BLOB_BY_TIME,
-    layout.CONFLICTS_BY_BLOB: CONFLICT_BY_BLOB,
-}
 
 
 @dataclass(frozen=True)
@@ -239,12 +232,10 @@ class Checks(Desk):
         tally.take(own)
 
     async def _in_ingest(self, entry: Entry, tally: Tally) -> None:
-        key, back = entry.key, Back(self.store, self.look)
-        for prefix, kind in REFERENCES.items():
-            if key.startswith(prefix):
-                await (back.follow(kind, key, tally) if back.is_ours(kind, key) else _foreign(key, tally))
-                return
-        if key.startswith(layout.ACCEPTED):
+        key = entry.key
+        if key.startswith(tuple(REFERENCES)):
+            await self._batches.reference(entry, tally)
+        elif key.startswith(layout.ACCEPTED):
             seen = await self._batches.accepted(entry, tally)
             if seen.manifest is not None and seen.batch is not None and seen.reconciled:
                 await check_listed(self._hours, seen.manifest, seen.batch, tally)
@@ -252,11 +243,13 @@ class Checks(Desk):
             await self._batches.conflict(entry, tally)
             blob = layout.blob_key(key.rpartition("/")[2].removesuffix(".json")) if not tally.findings else ""
             if blob and self.look.closely(blob):
-                await back.evidence(Entry(blob, 0, 0), tally)
+                await self._batches.evidence(Entry(blob, 0, 0), tally)
         elif key.startswith(layout.RESOLUTIONS):
             await self._batches.resolution(entry, tally)
+        elif layout.blob_hash(key) is not None:
+            await self._batches.loose(entry, tally)
         else:
-            await (back.loose(entry, tally) if layout.blob_hash(key) is not None else _foreign(key, tally))
+            await self._batches.foreign(entry, tally)
 
     # --- runs, events, ontology ---
 
@@ -288,10 +281,6 @@ class Checks(Desk):
         report = await verify(self.store, deep=self.look.deep)
         tally.checked.update({f"ontology {name}": count for name, count in report.checked.items()})
         tally.findings += [_of_ontology(each) for each in report.findings]
-
-
-async def _foreign(key: str, tally: Tally) -> None:
-    tally.find(RULES["foreign_object"], key, "its name is none of ours")
 
 
 def _of_ontology(found: Finding) -> Finding:

@@ -89,7 +89,8 @@ class Submission:
             records=self.records,
             authority_id=authority_id,
             write_id=write_id,
-            time_limits=time_limits,
+            records_from_unix_ns=None if time_limits is None else time_limits.from_ns,
+            records_until_unix_ns=None if time_limits is None else time_limits.until_ns,
         )
 
 
@@ -133,9 +134,7 @@ class Existing(Enum):
         return cls.OURS if found.write_id is not None and found.write_id in in_doubt else cls.SAME
 
 
-def submission_of(
-    body: bytes, batch: Batch, *, declared_sha256: str | None = None, frame_sha256: str | None = None
-) -> Submission:
+def submission_of(body: bytes, batch: Batch, *, frame_sha256: str | None = None) -> Submission:
     """A submission of a frame that was decoded and found valid; ``batch`` is passed on to ``on_accepted``.
 
     ``frame_sha256`` is the hash of the body, for those who have taken it already.
@@ -149,7 +148,6 @@ def submission_of(
     return Submission.of(
         batch.identity,
         body,
-        declared_sha256=declared_sha256,
         frame_sha256=frame_sha256,
         records={kind: count for kind, count in parts.items() if count},
         batch=batch,

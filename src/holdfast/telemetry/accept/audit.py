@@ -2,15 +2,14 @@
 
 A batch costs one GET for its manifest, one HEAD for its bytes (one GET if they are read) and one GET for each of its
 three references, which are compared with the references that follow from the manifest. An audit checks the batches
-whose listings do not agree with their manifests, and a sample of the others. ``Back`` checks the other direction:
-references, and blobs that no manifest names. Nothing is written.
+whose listings do not agree with their manifests, and a sample of the others. References and blobs that no manifest
+names are followed back. Nothing is written.
 
 Errors: a fault of one batch is a finding; only a store that does not respond is an error.
 """
 
 import hashlib
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from holdfast.base import codec
@@ -75,11 +74,17 @@ RULES = {
 }
 
 
-BY_TIME, BY_BLOB, BLOB_BY_TIME, CONFLICT_BY_BLOB = "by-time", "by-blob", "blob-by-time", "conflict-by-blob"
+REFERENCES = {
+    layout.ACCEPTED_BY_TIME: "by-time",
+    layout.ACCEPTED_BY_BLOB: "by-blob",
+    layout.BLOBS_BY_TIME: "blob-by-time",
+    layout.CONFLICTS_BY_BLOB: "conflict-by-blob",
+}
+"""Prefixes of references, with the names under which they are counted."""
 _BLOB_BY_TIME = re.compile(
-    re.escape(layout.BLOBS_BY_TIME) + r"date=\d{4}-\d\d-\d\d/hour=\d\d/sha256=([0-9a-f]{64})\.json"
+    re.escape(layout.BLOBS_BY_TIME) + r"date=\d{4}-\d\d-\d\d/hour=\d\d/sha256=[0-9a-f]{64}\.json"
 )
-_BY_BLOB = re.compile(r"(?:accepted|quarantine)-by-blob/v1/sha256/([0-9a-f]{2})/([0-9a-f]{2})/([0-9a-f]{64})/.+\.json")
+_SHA256 = re.compile(r"[/=]([0-9a-f]{64})[/.]")
 
 
 @dataclass(slots=True)
@@ -107,7 +112,7 @@ class BatchCheck:
         key = entry.key
         identity = layout.identity_in(key)
         if identity is None or key != layout.accepted_key(identity):
-            tally.find(RULES["foreign_object"], key, "its name is not that of a manifest")
+            await self.foreign(entry, tally)
             return Seen()
         found = await self.store.find(key)
         if found is None:
@@ -201,7 +206,7 @@ class BatchCheck:
         key = entry.key
         identity, sha256 = layout.identity_in(key), key.rpartition("/")[2].removesuffix(".json")
         if identity is None or len(sha256) != 64 or key != f"{layout.conflict_folder(identity)}{sha256}.json":
-            tally.find(RULES["foreign_object"], key, "its name is not that of a conflict")
+            await self.foreign(entry, tally)
             return
         found = await self.store.find(key)
         if found is None:
@@ -247,7 +252,7 @@ class BatchCheck:
         path = entry.key.removeprefix(layout.RESOLUTIONS)
         identity, sha256 = layout.identity_in(entry.key), path.rpartition("/")[2].removesuffix(".json")
         if identity is None or entry.key != layout.resolution_key(identity, sha256):
-            tally.find(RULES["foreign_object"], entry.key, "its name is not that of a resolution")
+            await self.foreign(entry, tally)
         elif await self.store.find(f"{layout.CONFLICTS}{path}") is None and not await self._is_final(identity, sha256):
             tally.find(RULES["resolution_of_nothing"], entry.key, f"there is no {layout.CONFLICTS}{path}")
 
@@ -257,105 +262,54 @@ class BatchCheck:
         except (Corrupt, Incompatible):
             return False
 
+    # --- references, followed back ---
 
-def _matches(found: Object, wanted: Reference) -> bool:
-    """Whether a reference has all fields that follow from the manifest; a plain writer's may have more."""
-    if found.body == wanted.body:
-        return True
-    try:
-        document = codec.decode(found.body, key=found.key)
-    except Corrupt:
-        return False
-    expected = codec.decode(wanted.body, key=wanted.key)
-    return all(document.get(name) == value for name, value in expected.items())
-
-
-@dataclass(frozen=True, slots=True)
-class Back:
-    """Follows references back to manifests."""
-
-    store: Store
-    look: Look
-
-    def is_ours(self, kind: str, key: str) -> bool:
-        """Whether the name is that of such a reference."""
-        match kind:
-            case "by-time":
-                return layout.is_by_time(key)
-            case "blob-by-time":
-                return _BLOB_BY_TIME.fullmatch(key) is not None
-        found, identity = _BY_BLOB.fullmatch(key), layout.identity_in(key)
-        if found is None or identity is None:
-            return False
-        named = layout.accepted_by_blob_key if kind == BY_BLOB else layout.conflict_by_blob_key
-        return key == named(found[3], identity)
-
-    async def follow(self, kind: str, key: str, tally: Tally) -> None:
+    async def reference(self, entry: Entry, tally: Tally) -> None:
         """Check one reference against the object that it refers to."""
+        key = entry.key
+        found, identity, sha256 = await self.store.find(key), layout.identity_in(key), _sha256_in(key)
+        if found is None:
+            return
         tally.checked["references followed"] += 1
-        match kind:
-            case "by-time":
-                detail = await self._by_time(key)
-                rule = "corrupt_by_time"
-            case "blob-by-time":
-                detail = await self._blob_by_time(key)
-                rule = "dangling_blob_by_time"
-            case "by-blob":
-                detail = await self._by_blob(key)
-                rule = "dangling_by_blob"
-            case _:
-                detail = await self._conflict_by_blob(key)
-                rule = "dangling_conflict_by_blob"
+        if layout.is_by_time(key):
+            # Its manifest may not exist, or record another acceptance, if the attempt failed or came second.
+            rule, detail = "corrupt_by_time", _names_no_manifest(found)
+        elif sha256 is not None and _BLOB_BY_TIME.fullmatch(key):
+            rule, detail = "dangling_blob_by_time", await self._missing(layout.blob_key(sha256))
+        elif sha256 is None or identity is None:
+            await self.foreign(entry, tally)
+            return
+        elif key == layout.accepted_by_blob_key(sha256, identity):
+            rule, detail = "dangling_by_blob", await self._by_blob(identity, sha256)
+        elif key == layout.conflict_by_blob_key(sha256, identity):
+            rule, detail = "dangling_conflict_by_blob", await self._missing(layout.conflict_key(identity, sha256))
+        else:
+            await self.foreign(entry, tally)
+            return
         if detail is not None:
             tally.find(RULES[rule], key, detail)
 
-    async def _by_time(self, key: str) -> str | None:
-        """A reference whose manifest does not exist, or records another acceptance, was left by an attempt that failed
-        or came second."""
-        found = await self.store.find(key)
+    async def foreign(self, entry: Entry, tally: Tally) -> None:
+        tally.find(RULES["foreign_object"], entry.key, "its name is none of ours")
+
+    async def _missing(self, key: str) -> str | None:
         try:
-            if found is not None:
-                named_manifest(found)
-        except (Corrupt, Incompatible) as error:
-            return str(error)
-        return None
-
-    async def _by_blob(self, key: str) -> str | None:
-        identity, sha256 = layout.identity_in(key), _sha256_in(key)
-        if identity is None or await self.store.find(key) is None:
-            return None
-        named = layout.accepted_key(identity)
-        return await self._named(named, lambda manifest: manifest.frame_sha256 == sha256, "names other bytes")
-
-    async def _conflict_by_blob(self, key: str) -> str | None:
-        identity, sha256 = layout.identity_in(key), _sha256_in(key)
-        if identity is None or await self.store.find(key) is None:
-            return None
-        named = layout.conflict_key(identity, sha256)
-        return None if await self.store.find(named) is not None else f"there is no {named}"
-
-    async def _blob_by_time(self, key: str) -> str | None:
-        found = _BLOB_BY_TIME.fullmatch(key)
-        if found is None or await self.store.find(key) is None:
-            return None
-        named = layout.blob_key(found[1])
-        try:
-            await self.store.head(named)
+            await self.store.head(key)
         except NotFound:
-            return f"there is no {named}"
+            return f"there is no {key}"
         return None
 
-    async def _named(self, key: str, fits: Callable[[AcceptedManifest], bool], otherwise: str) -> str | None:
-        """The fault of a reference to this manifest. A manifest that cannot be read is a finding of its own."""
-        found = await self.store.find(key)
+    async def _by_blob(self, identity: BatchIdentity, sha256: str) -> str | None:
+        found = await self.store.find(layout.accepted_key(identity))
         if found is None:
-            return f"there is no {key}"
+            return f"there is no {layout.accepted_key(identity)}"
         try:
-            return None if fits(AcceptedManifest.read(found)) else f"{key} {otherwise}"
+            same = AcceptedManifest.read(found).frame_sha256 == sha256
         except HoldfastError:
-            return None
+            return None  # a finding about the manifest
+        return None if same else f"{found.key} names other bytes"
 
-    # --- blobs ---
+    # --- blobs that no manifest needs ---
 
     async def evidence(self, entry: Entry, tally: Tally) -> bytes | None:
         """Check that the bytes of a blob that no manifest needs have the hash in its name."""
@@ -389,6 +343,26 @@ class Back:
         tally.find(RULES["orphan_blob"], entry.key, f"the bytes of {head.identity}, which no manifest names")
 
 
-def _sha256_in(key: str) -> str:
-    found = _BY_BLOB.fullmatch(key)
-    return found[3] if found is not None else ""
+def _matches(found: Object, wanted: Reference) -> bool:
+    """Whether a reference has all fields that follow from the manifest; a plain writer's may have more."""
+    if found.body == wanted.body:
+        return True
+    try:
+        document = codec.decode(found.body, key=found.key)
+    except Corrupt:
+        return False
+    expected = codec.decode(wanted.body, key=wanted.key)
+    return all(document.get(name) == value for name, value in expected.items())
+
+
+def _names_no_manifest(reference: Object) -> str | None:
+    try:
+        named_manifest(reference)
+    except (Corrupt, Incompatible) as error:
+        return str(error)
+    return None
+
+
+def _sha256_in(key: str) -> str | None:
+    found = _SHA256.search(key)
+    return None if found is None else found[1]

@@ -12,13 +12,16 @@ Errors: ``Refused`` with both places in its message; ``Corrupt`` and ``Incompati
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, PlainSerializer
 
 from holdfast.base import codec
 from holdfast.base.clock import iso
 from holdfast.base.codec import Document
 from holdfast.base.errors import Corrupt, Invalid, NotFound, Refused
 from holdfast.base.ids import Ambient
+from holdfast.base.record import Record
 from holdfast.objects.place import Place
 from holdfast.objects.register import UNCHANGED, Register, Unchanged
 from holdfast.objects.store import Store
@@ -39,13 +42,33 @@ class Acceptance(StrEnum):
     """A batch is accepted when it is on the one collector's disk, and lands in the object store later."""
 
 
-@dataclass(frozen=True, slots=True)
-class Authority:
+def _read_place(found: Any) -> Any:
+    """A place as it is stored here. Older versions stored no ``account``, and the endpoint as the URI had it.
+
+    An old endpoint is empty if the URI named none, also if a variable or a profile named a server. It is read as that
+    of the provider: at any other server the store is refused until ``holdfast authority alias`` confirms that it is the
+    original. For Azure the old endpoint may be the account alone.
+    """
+    scheme, endpoint, bucket, prefix = (str(found[name]) for name in ("scheme", "endpoint", "bucket", "prefix"))
+    account = str(found.get("account", ""))
+    if scheme == "az" and "account" not in found and "://" not in endpoint:
+        endpoint, account = "", endpoint
+    return Place.at(scheme, endpoint, bucket, prefix, account)
+
+
+StoredPlace = Annotated[Place, BeforeValidator(_read_place), PlainSerializer(Place.document)]
+
+
+@dataclass(frozen=True)
+class Authority(Record):
+    WHAT = "an authority"
+
     authority_id: str
-    place: Place
+    place: StoredPlace
+    """In the document, its fields are among the others."""
     acceptance: Acceptance
     created_at: str
-    aliases: tuple[Place, ...] = ()
+    aliases: tuple[StoredPlace, ...] = ()
     """Other addresses that an operator has confirmed to be the same bucket and prefix."""
     spool_id: str | None = None
     """In ``local_spool``: the one spool that accepts."""
@@ -62,51 +85,14 @@ class _Shape:
     def read(self, document: Document, key: str) -> Authority:
         codec.expect(document, format_name=FORMAT, newest=VERSION, key=key)
         try:
-            return Authority(
-                authority_id=str(document["authority_id"]),
-                place=_read_place(document),
-                acceptance=Acceptance(document["acceptance"]),
-                created_at=str(document["created_at"]),
-                aliases=tuple(_read_place(alias) for alias in document.get("aliases", [])),
-                spool_id=document.get("spool_id"),
-                former=tuple(document.get("former", [])),
-            )
-        except codec.MALFORMED as error:
-            raise Corrupt(f"{key}: {error} is missing or unknown") from error
+            return Authority.parse({**document, "place": document}, key=key)
+        except (*codec.MALFORMED, Invalid) as error:
+            raise Corrupt(f"{key}: not an authority ({error!r})") from error
 
     def write(self, value: Authority, previous: Document | None) -> Document:
-        return {
-            **(previous or {}),
-            "format": FORMAT,
-            "version": VERSION,
-            "authority_id": value.authority_id,
-            **value.place.document(),
-            "acceptance": value.acceptance.value,
-            "created_at": value.created_at,
-            "aliases": [alias.document() for alias in value.aliases],
-            "spool_id": value.spool_id,
-            "former": list(value.former),
-        }
-
-
-def _read_place(document: Any) -> Place:
-    """A place as it is stored here. Older versions stored no ``account``, and the endpoint as the URI had it.
-
-    An old endpoint is empty if the URI named none, also if a variable or a profile named a server. It is read as that
-    of the provider: at any other server the store is refused until ``holdfast authority alias`` confirms that it is the
-    original. For Azure the old endpoint may be the account alone.
-    """
-    names = ("scheme", "endpoint", "bucket", "prefix")
-    if not isinstance(document, dict) or not all(isinstance(document.get(name), str) for name in names):
-        raise Corrupt(f"{layout.AUTHORITY}: {document!r} is not the address of a store")
-    scheme, endpoint, bucket, prefix = (document[name] for name in names)
-    account = document.get("account", "")
-    if scheme == "az" and "account" not in document and "://" not in endpoint:
-        endpoint, account = "", endpoint
-    try:
-        return Place.at(scheme, endpoint, bucket, prefix, str(account))
-    except Invalid as error:
-        raise Corrupt(f"{layout.AUTHORITY}: {error}") from error
+        document = value.document(format=FORMAT, version=VERSION)
+        place = document.pop("place")
+        return {**(previous or {}), **document, **place}
 
 
 def _register(store: Store, ambient: Ambient) -> Register[Authority]:

@@ -19,15 +19,15 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar, Protocol
+from typing import Protocol
 
-from holdfast.base.errors import Ambiguous, HoldfastError, Refused, Unavailable
+from holdfast.base.errors import Ambiguous, HoldfastError, Unavailable
 from holdfast.base.ids import Ambient
 from holdfast.base.telemetry import logger
 from holdfast.objects.store import ADDRESSED, CREATE, Lost, Object, Store, Written
 from holdfast.telemetry.accept import layout
 from holdfast.telemetry.accept.accept import Accepted, Answer, Existing, IdentityConflict, Submission
-from holdfast.telemetry.accept.authority import Acceptance, Authority
+from holdfast.telemetry.accept.authority import Authority
 from holdfast.telemetry.accept.conflicts import Holds, Resolutions, record_conflict
 from holdfast.telemetry.accept.manifest import AcceptedManifest, ConflictManifest
 from holdfast.telemetry.accept.record_times import BY_DEFAULT, RecordTimes
@@ -98,7 +98,7 @@ class _Attempt:
 
 
 class Collector:
-    acceptance: ClassVar[Acceptance] = Acceptance.S3_MANIFEST
+    """``authority`` is that of the store, from ``open_authority``, which refuses another mode."""
 
     def __init__(
         self,
@@ -110,11 +110,6 @@ class Collector:
         on_accepted: OnAccepted | None = None,
         on_duplicate: OnAccepted | None = None,
     ) -> None:
-        if authority.acceptance is not self.acceptance:
-            raise Refused(
-                f"the authority {authority.authority_id} accepts by {authority.acceptance}, not by {self.acceptance}",
-                remedy=f"start every collector of this store with --acceptance {authority.acceptance}",
-            )
         self.store = store
         self.authority = authority
         self.options = options

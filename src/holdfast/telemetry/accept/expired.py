@@ -11,23 +11,17 @@ Errors: ``Corrupt`` for a record that cannot be read; ``Incompatible`` for a sch
 from dataclasses import dataclass
 
 from holdfast.base import codec
-from holdfast.base.record import Record
 from holdfast.objects.store import ADDRESSED, Store
 from holdfast.telemetry.accept import layout
-from holdfast.telemetry.accept.manifest import AcceptedManifest
+from holdfast.telemetry.accept.manifest import AcceptedManifest, BatchRecord
 from holdfast.telemetry.identity import BatchIdentity
-
-SCHEMA = "holdfast.expired_batch.v1"
 
 
 @dataclass(frozen=True)
-class Expired(Record):
+class Expired(BatchRecord):
     WHAT = "the record of an expired batch"
+    SCHEMA = "holdfast.expired_batch.v1"
 
-    agent_id: str
-    boot_id: str
-    seq_start: int
-    seq_end: int
     frame_sha256: str
     frame_bytes: int
     raw_blob_key: str
@@ -42,32 +36,20 @@ class Expired(Record):
     def of_manifest(
         cls, manifest: AcceptedManifest, policy: str, generations: tuple[str, ...] = (), hours: tuple[int, ...] = ()
     ) -> "Expired":
-        identity = manifest.identity
-        return cls(
-            agent_id=identity.agent_id,
-            boot_id=identity.boot_id,
-            seq_start=identity.seq_start,
-            seq_end=identity.seq_end,
-            frame_sha256=manifest.frame_sha256,
-            frame_bytes=manifest.frame_bytes,
-            raw_blob_key=manifest.raw_blob_key,
-            policy=policy,
-            generations=generations,
-            hours=hours,
-        )
+        bytes_ = manifest.frame_sha256, manifest.frame_bytes, manifest.raw_blob_key
+        return cls(manifest.identity, *bytes_, policy, generations, hours)
+
+    @property
+    def key(self) -> str:
+        return layout.expired_key(self.identity)
 
 
 async def record(store: Store, expired: Expired) -> None:
     """Create the record. An existing record stays: bytes expire once."""
-    identity = BatchIdentity(expired.agent_id, expired.boot_id, expired.seq_start, expired.seq_end)
-    document = expired.document(schema=SCHEMA, accepted_manifest_key=layout.accepted_key(identity))
-    await store.put(layout.expired_key(identity), codec.encode(document), ADDRESSED)
+    document = expired.document(accepted_manifest_key=layout.accepted_key(expired.identity))
+    await store.put(expired.key, codec.encode(document), ADDRESSED)
 
 
 async def find_expired(store: Store, identity: BatchIdentity) -> Expired | None:
     found = await store.find(layout.expired_key(identity))
-    if found is None:
-        return None
-    document = codec.decode(found.body, key=found.key)
-    codec.check_schema(document, SCHEMA, key=found.key)
-    return Expired.parse(document, key=found.key)
+    return None if found is None else Expired.read(found)

@@ -12,7 +12,7 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import ClassVar, Self
+from typing import Self
 
 from holdfast.base.aio import map_bounded, restarting
 from holdfast.base.errors import Corrupt, HoldfastError, Incompatible, Invalid
@@ -20,7 +20,7 @@ from holdfast.base.ids import Ambient
 from holdfast.base.telemetry import logger
 from holdfast.objects.store import Store
 from holdfast.telemetry.accept.accept import Accepted, Answer, IdentityConflict, Submission
-from holdfast.telemetry.accept.authority import Acceptance, Authority
+from holdfast.telemetry.accept.authority import Authority
 from holdfast.telemetry.accept.collector import Collector, CollectorOptions, OnAccepted
 from holdfast.telemetry.accept.manifest import AcceptedManifest
 from holdfast.telemetry.accept.spool import Conflicting, Spool, Spooled
@@ -57,12 +57,6 @@ class _Unrecorded(Exception):
     """The store has other bytes under this identity, and the conflict could not be recorded; the log says why."""
 
 
-class _Lander(Collector):
-    """Writes what a spool has accepted into the store."""
-
-    acceptance: ClassVar[Acceptance] = Acceptance.LOCAL_SPOOL
-
-
 class SpoolCollector:
     """``async with SpoolCollector(...)`` lands in the background, and once more at the end."""
 
@@ -81,7 +75,8 @@ class SpoolCollector:
         self.spool = spool
         self.options = options
         self.spooling = spooling
-        self.lander: Collector = _Lander(store, ambient, authority, options)
+        self.lander = Collector(store, ambient, authority, options)
+        """Writes what the spool has accepted into the store."""
         self._ambient = ambient
         self.problem: str | None = None
         """Why the last round of landing has left batches behind."""

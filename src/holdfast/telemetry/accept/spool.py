@@ -26,7 +26,6 @@ from holdfast.base.errors import Incompatible, Refused
 from holdfast.base.ids import Ambient
 from holdfast.telemetry.accept import layout
 from holdfast.telemetry.accept.manifest import AcceptedManifest
-from holdfast.telemetry.accept.record_times import TimeLimits
 from holdfast.telemetry.database import Database, Format, explained, owned_folder
 from holdfast.telemetry.identity import BatchIdentity
 
@@ -336,7 +335,8 @@ def _manifest(row: Sequence[Any]) -> AcceptedManifest:
         wire_version=wire_version,
         frame_version=frame_version,
         records=json.loads(records),
-        time_limits=TimeLimits(from_ns, until_ns),
+        records_from_unix_ns=from_ns,
+        records_until_unix_ns=until_ns,
     )
 
 

@@ -1,8 +1,8 @@
 """The agent's main loop: measure the host, read logs, evaluate alert rules, and queue batches for the shipper.
 
 Records are collected for ``batch_ms`` and then queued as one batch. If the queue is full, samples are dropped and
-counted, lines stay in their files, and alerts wait; the next batch that fits has a record of how much was dropped. Only
-``queue.append`` assigns sequence numbers, so dropped records leave no gap.
+counted, lines stay in their files, and alerts wait. Only ``queue.append`` assigns sequence numbers, so dropped records
+leave no gap.
 """
 
 import asyncio
@@ -11,7 +11,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from holdfast.base.aio import blocking
-from holdfast.base.clock import iso
 from holdfast.base.config import AgentSection
 from holdfast.base.errors import Unavailable
 from holdfast.base.ids import Ambient
@@ -23,14 +22,12 @@ from holdfast.telemetry.agent.sender import BUSY, NO_ANSWER, Effect, Park, Relea
 from holdfast.telemetry.agent.shipper import Shipper, ShipperOptions, Transport
 from holdfast.telemetry.agent.tail import Lines, Tailer
 from holdfast.telemetry.identity import BatchIdentity
-from holdfast.telemetry.records import Alert, Counter, Gauge, Log, Record, Severity, State
+from holdfast.telemetry.records import Alert, Counter, Gauge, Record, State
 
 POSITION = "log "
 """Prefix of the names under which the queue keeps positions in log files; the id of the file follows."""
 SOURCES = "log_sources"
 FIRING = "firing"
-REPORTED = "drops_reported"
-"""How many of the dropped records a record in the queue has reported."""
 METRICS_DROPPED = "dropped_metrics"
 ALERTS_DROPPED = "dropped_alerts"
 MOST_ALERTS = 1_000
@@ -70,8 +67,8 @@ class Agent:
         """How many records were dropped for lack of room, ever."""
         self._samples: list[Record] = []
         self._alerts: list[Alert] = []
-        self._short_since_ns: int | None = None
-        """Since when the queue is full."""
+        self._full = False
+        """Whether the queue had no room for the last batch."""
         self._cut_at_ns: int | None = None
         self._most_lines = self._full_lines = min(MOST_LINES, section.batch_records)
         """Lines per batch; fewer while the queue is nearly full."""
@@ -137,19 +134,18 @@ class Agent:
         clock = self._ambient.clock
         until = clock.monotonic_ns() + self._section.interval_ms * 1_000_000
         while True:
-            now = clock.wall_ns()
-            lines = await blocking(self._tailer.read, now, self._most_lines)
-            if not await self._queue_up(lines, now) or not lines.more:
+            lines = await blocking(self._tailer.read, clock.wall_ns(), self._most_lines)
+            if not await self._queue_up(lines) or not lines.more:
                 return
             if clock.monotonic_ns() >= until:
                 self._cut_at_ns = clock.monotonic_ns()  # the next round goes on
                 return
 
-    async def _queue_up(self, lines: Lines, now_ns: int) -> bool:
+    async def _queue_up(self, lines: Lines) -> bool:
         """Returns whether everything was queued."""
         samples, alerts = self._samples, self._alerts
         self._samples, self._alerts = [], []
-        records: list[Record] = [*samples, *alerts, *self._drop_report(now_ns)]
+        records: list[Record] = [*samples, *alerts]
         try:
             await self._append(records, lines)
             self._most_lines = min(self._full_lines, 2 * self._most_lines)
@@ -164,23 +160,25 @@ class Agent:
                 return False
             except Unavailable as error:
                 found = error
-        await self._no_room(samples, alerts, now_ns, found)
+        await self._no_room(samples, alerts, found)
         return False
 
     async def _append(self, records: list[Record], lines: Lines) -> None:
         if not records and not lines.records:
-            self._tailer.commit(lines, durable=False)  # the rest of a long line was skipped; the next batch saves that
+            self._tailer.commit(lines)  # the rest of a long line was skipped; the next batch saves that
             return
-        positions = {f"{POSITION}{name}": position for name, position in self._tailer.changes(lines).items()}
-        changes = {SOURCES: self._tailer.begun, FIRING: self._rules.state(), REPORTED: sum(self._dropped.values())}
+        saved = {name for name in self.queue.state if name.startswith(POSITION)}
+        after = {f"{POSITION}{name}": position for name, position in self._tailer.positions(lines).items()}
+        positions = {name: after.get(name) for name in saved | after.keys()}
+        changes = {SOURCES: self._tailer.begun, FIRING: self._rules.state()}
         await self.queue.append([*records, *lines.records], {**positions, **changes, **self._dropped})
-        self._tailer.commit(lines, durable=True)
-        self._short_since_ns = None
+        self._tailer.commit(lines)
+        self._full = False
         self.shipper.notify()
 
-    async def _no_room(self, samples: list[Record], alerts: list[Alert], now_ns: int, error: Unavailable) -> None:
-        if self._short_since_ns is None:
-            self._short_since_ns = now_ns
+    async def _no_room(self, samples: list[Record], alerts: list[Alert], error: Unavailable) -> None:
+        if not self._full:
+            self._full = True
             self._notify(f"{error}; samples are dropped until there is room")
         kept = alerts[-MOST_ALERTS:]
         self._alerts = kept + self._alerts
@@ -188,16 +186,6 @@ class Agent:
         self._dropped[ALERTS_DROPPED] += len(alerts) - len(kept)
         with suppress(Unavailable):  # the next batch saves it too
             await self.queue.save(self._dropped)
-
-    def _drop_report(self, now_ns: int) -> list[Record]:
-        """A log record of how many records were dropped since the last such record."""
-        records = sum(self._dropped.values()) - int(self.queue.state.get(REPORTED, 0))
-        if records <= 0:
-            return []
-        since = "" if self._short_since_ns is None else f" since {iso(self._short_since_ns)}"
-        were = "record was" if records == 1 else "records were"
-        text = f"{records} {were} dropped{since}: the queue had no room"
-        return [Log(text, now_ns, Severity.WARN, {"source": "lmagent", "dropped": str(records)})]
 
     async def _own(self, now_ns: int) -> list[Record]:
         """Metrics of the agent itself."""

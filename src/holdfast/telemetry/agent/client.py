@@ -21,7 +21,7 @@ alike. A token file is read again when it changes.
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,7 +137,6 @@ class PendingFull(Unavailable):
 SHOWN = 40
 """Characters of a message that an error shows."""
 _RECORDS = (Gauge, Counter, Histogram, Log, Alert)
-_WORDED = (Log, Alert)
 
 
 def cut(
@@ -149,9 +148,9 @@ def cut(
         if not isinstance(record, _RECORDS):
             raise Invalid(f"record {number}: {type(record).__name__} is not a Gauge, Counter, Histogram, Log or Alert")
     BatchIdentity(agent_id, boot_id, seq_start, seq_start + max(0, len(records) - 1))
-    # The size of a frame is known once it is made: the portions only avoid encoding in vain.
     made: list[tuple[BatchIdentity, bytes]] = []
-    waiting = list(_portions(records, most_records, limits.frame_bytes))[::-1]
+    # The size of a frame is known once it is made: one that is too large is made again in halves.
+    waiting = [(first, min(first + most_records, len(records))) for first in range(0, len(records), most_records)][::-1]
     while waiting:
         first, end = waiting.pop()
         try:
@@ -166,18 +165,6 @@ def cut(
             middle = (first + end) // 2
             waiting += [(middle, end), (first, middle)]
     return made
-
-
-def _portions(records: Sequence[Record], most_records: int, most_letters: int) -> Iterator[tuple[int, int]]:
-    first = letters = 0
-    for number, record in enumerate(records):
-        size = len(record.message) if isinstance(record, _WORDED) else 0
-        if number - first == most_records or (letters + size > most_letters and number > first):
-            yield first, number
-            first, letters = number, 0
-        letters += size
-    if records:
-        yield first, len(records)
 
 
 def _frame(batch: Batch, limits: Limits) -> bytes:
@@ -215,8 +202,6 @@ class _Held:
     frame: bytes
     sending: bool = False
     """A call is sending it now."""
-    left: bool = False
-    """A call has ended without delivering it."""
     refusal: BatchConflict | BatchRejected | None = None
     """No collector will accept it. It is not sent again, and the next call that ends raises this."""
 
@@ -332,7 +317,7 @@ class Client:
         return done
 
     def _left_bytes(self) -> int:
-        return sum(len(each.frame) for each in self._held.values() if each.left and each.refusal is None)
+        return sum(len(each.frame) for each in self._held.values() if not each.sending and each.refusal is None)
 
     async def _send_held(self, done: list[Delivered]) -> Receipt:
         try:
@@ -367,7 +352,7 @@ class Client:
                         each.refusal = error
         finally:
             for each in ours:
-                each.sending, each.left = False, True
+                each.sending = False
 
     async def _deliver(self, transport: HttpTransport, identity: BatchIdentity, frame: bytes) -> Delivered:
         problem = ""

@@ -144,7 +144,7 @@ class Queue:
 
     async def append(self, records: Sequence[Record], changes: Mapping[str, Any] | None = None) -> BatchIdentity:
         """Make a batch of these records, which never changes, and make it durable together with ``changes`` of the
-        state. A name whose value is None is removed from the state."""
+        state. A name whose value is None is removed from the state. What is in the state already is not written."""
         async with self._appending:
             batch = pack(self.agent_id, self.boot_id, records, seq_start=self.next_seq)
             await self._database.run(self._append, Queued(batch.identity, encode(batch)), changes or {})
@@ -193,15 +193,18 @@ class Queue:
         with self._database.write(adds=len(queued.frame)) as database:
             row = (identity.seq_start, identity.seq_end, queued.frame)
             database.execute("INSERT INTO batches (seq_start, seq_end, frame) VALUES (?, ?, ?)", row)
-            _write_state(database, {**changes, NEXT_SEQ: identity.seq_end + 1})
+            _write_state(database, {**self._differing(changes), NEXT_SEQ: identity.seq_end + 1})
         self.next_seq = identity.seq_end + 1
         self.waiting_records += identity.numbers
         self._apply(changes)
 
     def _save(self, changes: Mapping[str, Any]) -> None:
         with self._database.write() as database:
-            _write_state(database, changes)
+            _write_state(database, self._differing(changes))
         self._apply(changes)
+
+    def _differing(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in changes.items() if value != self.state.get(name)}
 
     def _apply(self, changes: Mapping[str, Any]) -> None:
         state = {**self.state, **changes}

@@ -17,7 +17,7 @@ available collector is used. After the backoff a single batch is sent to it as a
     Denied, Busy, NoAnswer       waiting    backs off
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -111,11 +111,6 @@ class Route:
 
     failures: int = 0
     unavailable_until_ms: int = 0
-    in_flight: int = 0
-
-    def free(self, now_ms: int, window: int) -> bool:
-        probing = 1 if self.failures else window
-        return now_ms >= self.unavailable_until_ms and self.in_flight < probing
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +130,15 @@ class State:
     @property
     def idle(self) -> bool:
         return not self.waiting and not self.in_flight
+
+    def is_free(self, number: int, now_ms: int) -> bool:
+        """Whether a batch may be sent to this collector now."""
+        route, sending = self.routes[number], sum(each == number for _, each in self.in_flight)
+        return now_ms >= route.unavailable_until_ms and sending < (1 if route.failures else self.window)
+
+    def with_route(self, number: int, **changes: int) -> "State":
+        route = replace(self.routes[number], **changes)
+        return replace(self, routes=(*self.routes[:number], route, *self.routes[number + 1 :]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,29 +196,22 @@ class Report:
 Effect = Send | Release | Park | Report
 
 
-@dataclass(slots=True)
-class _Step:
-    state: State
-    effects: list[Effect] = field(default_factory=list)
-
-
 IDENTITY_CONFLICT = "identity_conflict"
 BUSY = "busy"
 
 
 def step(state: State, event: Event, now_ms: int) -> tuple[State, tuple[Effect, ...]]:
-    done = _Step(state)
+    effects: list[Effect] = []
     match event:
         case Offered(batch):
             known = {*state.waiting, *(each for each, _ in state.in_flight)}
             check(batch not in known, f"batch {batch} was offered twice")
-            done.state = replace(state, waiting=_ordered((*state.waiting, batch)))
+            state = replace(state, waiting=tuple(sorted((*state.waiting, batch))))
         case Answered():
-            _answered(done, event, now_ms)
+            state = _answered(state, event, now_ms, effects)
         case Tick():
             pass
-    _dispatch(done, now_ms)
-    return done.state, tuple(done.effects)
+    return _dispatched(state, now_ms, effects), tuple(effects)
 
 
 def wakes_at_ms(state: State, now_ms: int) -> int | None:
@@ -223,76 +220,50 @@ def wakes_at_ms(state: State, now_ms: int) -> int | None:
     return min(ends) if state.waiting and ends else None
 
 
-def _answered(done: _Step, event: Answered, now_ms: int) -> None:
-    state = done.state
-    check((event.batch, event.route) in state.in_flight, f"answer for batch {event.batch}, which is not in flight")
-    state = replace(state, in_flight=state.in_flight - {(event.batch, event.route)})
-    route = state.routes[event.route]
-    route = replace(route, in_flight=route.in_flight - 1)
+def _answered(state: State, event: Answered, now_ms: int, effects: list[Effect]) -> State:
+    batch, number = event.batch, event.route
+    check((batch, number) in state.in_flight, f"answer for batch {batch}, which is not in flight")
+    state = replace(state, in_flight=state.in_flight - {(batch, number)})
     match event.answer:
         case Taken(duplicate):
-            done.effects.append(Release(event.batch, duplicate=duplicate))
-            route = _good(done, event.route, route)
-        case Conflict(_, True):
-            done.effects.append(Release(event.batch, resolved=True))
-            route = _good(done, event.route, route)
+            effects.append(Release(batch, duplicate=duplicate))
+        case Conflict(resolved=True):
+            effects.append(Release(batch, resolved=True))
         case Conflict(detail):
-            done.effects.append(Park(event.batch, event.route, IDENTITY_CONFLICT, detail))
-            route = _good(done, event.route, route)
+            effects.append(Park(batch, number, IDENTITY_CONFLICT, detail))
         case Rejected(reason, detail):
-            done.effects.append(Park(event.batch, event.route, reason, detail))
-            route = _good(done, event.route, route)
-        case Denied(reason, detail):
-            route = _failed(done, event, route, now_ms, reason, detail)
-            state = replace(state, waiting=_ordered((*state.waiting, event.batch)))
-        case Busy(detail, asked_ms):
-            route = _failed(done, event, route, now_ms, BUSY, detail, asked_ms)
-            state = replace(state, waiting=_ordered((*state.waiting, event.batch)))
-        case NoAnswer(detail, reason):
-            route = _failed(done, event, route, now_ms, reason, detail)
-            state = replace(state, waiting=_ordered((*state.waiting, event.batch)))
-    routes = tuple(route if number == event.route else each for number, each in enumerate(state.routes))
-    done.state = replace(state, routes=routes)
-
-
-def _good(done: _Step, number: int, route: Route) -> Route:
-    if route.failures:
-        done.effects.append(Report(number, "works", "answers again", good=True))
-    return replace(route, failures=0, unavailable_until_ms=0)
+            effects.append(Park(batch, number, reason, detail))
+        case Busy() | Denied() | NoAnswer() as refusal:
+            state = replace(state, waiting=tuple(sorted((*state.waiting, batch))))
+            return _failed(state, number, refusal, event.roll, now_ms, effects)
+    if state.routes[number].failures:
+        effects.append(Report(number, "works", "answers again", good=True))
+    return state.with_route(number, failures=0, unavailable_until_ms=0)
 
 
 def _failed(
-    done: _Step, event: Answered, route: Route, now_ms: int, reason: str, detail: str, asked_ms: int = 0
-) -> Route:
+    state: State, number: int, answer: Busy | Denied | NoAnswer, roll: float, now_ms: int, effects: list[Effect]
+) -> State:
     """Concurrent requests that fail count as one failure: a backoff that has begun is not extended."""
-    until = now_ms + min(asked_ms, done.state.backoff.longest_asked_ms)
+    route = state.routes[number]
+    reason, asked_ms = (BUSY, answer.retry_after_ms) if isinstance(answer, Busy) else (answer.reason, 0)
     if route.unavailable_until_ms > now_ms:
-        return replace(route, unavailable_until_ms=max(route.unavailable_until_ms, until))
+        until = now_ms + min(asked_ms, state.backoff.longest_asked_ms)
+        return state.with_route(number, unavailable_until_ms=max(route.unavailable_until_ms, until))
+    effects.append(Report(number, reason, answer.detail))
     failures = route.failures + 1
-    backoff_ms = done.state.backoff.backoff_ms(failures, asked_ms, event.roll)
-    done.effects.append(Report(event.route, reason, detail))
-    return replace(route, failures=failures, unavailable_until_ms=now_ms + backoff_ms)
+    until = now_ms + state.backoff.backoff_ms(failures, asked_ms, roll)
+    return state.with_route(number, failures=failures, unavailable_until_ms=until)
 
 
-def _dispatch(done: _Step, now_ms: int) -> None:
+def _dispatched(state: State, now_ms: int, effects: list[Effect]) -> State:
     """Send waiting batches, the oldest first, to the current collector or the next one that is available."""
-    while done.state.waiting:
-        state = done.state
+    while state.waiting:
         order = [(state.current + turn) % len(state.routes) for turn in range(len(state.routes))]
-        number = next((each for each in order if state.routes[each].free(now_ms, state.window)), None)
+        number = next((each for each in order if state.is_free(each, now_ms)), None)
         if number is None:
-            return
+            return state
         batch, *rest = state.waiting
-        route = state.routes[number]
-        routes = tuple(
-            replace(route, in_flight=route.in_flight + 1) if each == number else other
-            for each, other in enumerate(state.routes)
-        )
-        done.effects.append(Send(batch, number))
-        done.state = replace(
-            state, routes=routes, current=number, waiting=tuple(rest), in_flight=state.in_flight | {(batch, number)}
-        )
-
-
-def _ordered(batches: Iterable[Batch]) -> tuple[Batch, ...]:
-    return tuple(sorted(batches))
+        effects.append(Send(batch, number))
+        state = replace(state, current=number, waiting=tuple(rest), in_flight=state.in_flight | {(batch, number)})
+    return state

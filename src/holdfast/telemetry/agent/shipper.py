@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from holdfast.base.errors import HoldfastError, NotFound, Unavailable
 from holdfast.base.ids import Ambient
@@ -101,9 +101,8 @@ class Shipper:
         self._disk_failed = False
         self._events: deque[Event] = deque()
         self._changed = asyncio.Event()
-        self._sends: set[asyncio.Task[None]] = set()
-        self._offering: asyncio.Task[int] | None = None
-        self._broken: BaseException | None = None
+        self._tasks = asyncio.TaskGroup()
+        """One for each request."""
 
     @property
     def idle(self) -> bool:
@@ -120,25 +119,23 @@ class Shipper:
         self._changed.set()
 
     async def run(self) -> None:
-        """Send, until cancelled."""
+        """Send, until cancelled. A transport that raises has a bug, and its batch would never be settled: this raises
+        the same error."""
         try:
-            await self._work()
-        finally:
-            left: list[asyncio.Task[Any]] = [*self._sends, *([self._offering] if self._offering else [])]
-            for task in left:
-                task.cancel()
-            await asyncio.gather(*left, return_exceptions=True)
+            async with asyncio.TaskGroup() as self._tasks:
+                await self._work()
+        except BaseExceptionGroup as found:
+            raise found.exceptions[0] from found
 
     async def _work(self) -> None:
         offer_at = self._now_ms()
+        offering: asyncio.Task[int] | None = None
         while True:
             self._changed.clear()
-            if self._broken is not None:
-                raise self._broken
             if self._now_ms() >= offer_at:
-                if self._offering is not None:
-                    await self._offering
-                self._offering = asyncio.create_task(self._offer_parked(), name="parked batches")
+                if offering is not None:
+                    await offering
+                offering = self._tasks.create_task(self._offer_parked(), name="parked batches")
                 offer_at = self._now_ms() + self._options.parked_retry_ms
             await self._fill()
             if not self._events:
@@ -210,24 +207,13 @@ class Shipper:
         for effect in effects:
             match effect:
                 case Send(batch, route):
-                    self._send(self._loaded[batch], route)
+                    queued = self._loaded[batch]
+                    self._tasks.create_task(self._post(queued, route), name=f"batch {queued.identity}")
                 case Release(batch) | Park(batch):
                     await self._settle(effect, self._loaded.pop(batch).identity)
                 case Report():
                     self.shipped.failures += not effect.good
                     self._on_effect(effect, None)
-
-    def _send(self, queued: Queued, route: int) -> None:
-        task = asyncio.create_task(self._post(queued, route), name=f"batch {queued.identity}")
-        self._sends.add(task)
-        task.add_done_callback(self._sent)
-
-    def _sent(self, task: "asyncio.Task[None]") -> None:
-        """A transport that raises has a bug, and its batch would never be settled: ``run`` raises the same error."""
-        self._sends.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._broken = error
-            self._changed.set()
 
     async def _post(self, queued: Queued, route: int) -> None:
         answer = await self._transport.post(route, queued.identity, queued.frame)

@@ -131,7 +131,6 @@ class Tailer:
         for name, document in saved.items():
             with suppress(*MALFORMED):
                 self._positions[name] = Position.of(document)
-        self._saved = dict(self._positions)
         self._begun = {source.path for source in sources if source.path in begun}
         self._reported: set[str] = set()
 
@@ -161,22 +160,17 @@ class Tailer:
                 self._read_file(file, reading)
         return reading.lines
 
-    def changes(self, lines: Lines) -> Document:
-        """What must become durable with a batch of these lines: positions that changed since they were saved, None for
-        those that are removed."""
-        after = {**self._positions, **lines.positions}
-        names = [name for name in {*after, *self._saved} if after.get(name) != self._saved.get(name)]
-        return {name: None if (position := after.get(name)) is None else position.document() for name in names}
+    def positions(self, lines: Lines | None = None) -> Document:
+        """The positions, or those after these lines, as they are saved."""
+        return {name: position.document() for name, position in self._after(lines or Lines()).items()}
 
-    def commit(self, lines: Lines, *, durable: bool) -> None:
-        """Call this when the lines were queued, or, with ``durable=False``, when there were none."""
-        after = {**self._positions, **lines.positions}
-        self._positions = {name: position for name, position in after.items() if position is not None}
-        if durable:
-            self._saved = dict(self._positions)
+    def commit(self, lines: Lines) -> None:
+        """Call this when the lines were queued, or when there were none."""
+        self._positions = self._after(lines)
 
-    def positions(self) -> Document:
-        return {name: position.document() for name, position in self._positions.items()}
+    def _after(self, lines: Lines) -> dict[FileId, Position]:
+        after = {**self._positions, **lines.positions}
+        return {name: position for name, position in after.items() if position is not None}
 
     def _files(self) -> dict[FileId, LogFile] | None:
         """Each file once, under the name where it was last if it still has that name. A file that is renamed while the

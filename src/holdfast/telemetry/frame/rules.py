@@ -13,7 +13,8 @@ from holdfast.telemetry.records import HIGHEST_SEVERITY, Kind, State
 
 
 def check_batch(batch: Batch) -> None:
-    """Check every rule. ``pack`` and ``decode`` make the columns of a section equally long."""
+    """Check every rule. ``pack`` and ``decode`` make the columns of a section equally long, and series that add up to
+    them."""
     _series(batch.samples, (Kind.GAUGE, Kind.COUNTER))
     if len(batch.histograms):
         _series(batch.histograms.samples, (Kind.HISTOGRAM, Kind.HISTOGRAM))
@@ -28,19 +29,9 @@ def check_batch(batch: Batch) -> None:
 
 def _series(samples: Samples, kinds: tuple[Kind, Kind]) -> None:
     series = samples.series
-    if not len(series):
-        if len(samples):
-            raise FrameInvalid(Reason.COLUMN, "there are samples without a series")
-        return
     _within("kind of a series", series.kind, *kinds)
     if kinds[0] == Kind.HISTOGRAM and series.whole.any():
         raise FrameInvalid(Reason.COLUMN, "the sum of a histogram is an int, it must be a float")
-    _grouped("series", series.lengths, len(samples), at_least=1)
-    _growing(samples)
-
-
-def _growing(samples: Samples) -> None:
-    series = samples.series
     if len(series) == len(samples):
         return
     grows = samples.seq[1:] > samples.seq[:-1]
@@ -115,19 +106,15 @@ def _references(batch: Batch) -> None:
 
 
 def _label_sets(sets: LabelSets) -> None:
-    _grouped("label sets", sets.lengths, len(sets.names), at_least=0)
+    _within("length of a label set", sets.lengths, 0, len(sets.names))
+    # The sum cannot wrap around: each length is below 2**32, and there are fewer than 2**31 of them.
+    if int(np.add.reduce(sets.lengths)) != len(sets.names):
+        raise FrameInvalid(Reason.COLUMN, f"the lengths of label sets do not add up to {len(sets.names)}")
     grows = sets.names[1:] > sets.names[:-1]
     begins = starts_of(sets.lengths)
     grows[begins[(begins > 0) & (begins < len(sets.names))] - 1] = True
     if not all_of(grows):
         raise FrameInvalid(Reason.COLUMN, "the label names of a label set are not in order, or one is a duplicate")
-
-
-def _grouped(what: str, lengths: Ints, total: int, *, at_least: int) -> None:
-    _within(f"length of {what}", lengths, at_least, total)
-    # The sum cannot wrap around: lengths are at most ``total`` < 2**32, and there are fewer than 2**31 of them.
-    if int(np.add.reduce(lengths)) != total:
-        raise FrameInvalid(Reason.COLUMN, f"the lengths of {what} do not add up to {total}")
 
 
 def _first_use(what: str, numbers: Ints, size: int) -> None:

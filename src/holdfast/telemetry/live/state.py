@@ -1,7 +1,8 @@
 """Live state: the batches that a collector accepted recently, in memory, limited by age (``window_ns``) and by bytes.
 
 It is a cache: nothing durable depends on it. Batches are held as decoded columns, which ``select`` searches. When
-memory is short the oldest batches are dropped first, and ``missing`` tells that a batch of the window is not here.
+memory is short the oldest batches are dropped first, and ``missing`` tells that a batch of the window is not here. If
+this machine's clock is set back, what is here stays longer by as much, within the same memory.
 """
 
 import asyncio
@@ -15,15 +16,12 @@ from holdfast.telemetry.batches import memory_of
 from holdfast.telemetry.frame import Batch
 from holdfast.telemetry.identity import BatchIdentity
 
-AHEAD_NS = 60 * 1_000_000_000
-"""How far the clock of another collector may be ahead of ours; its batches may stay this much longer."""
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LiveBatch:
     identity: BatchIdentity
     accepted_at_ns: int
-    """From the manifest, but at most ``AHEAD_NS`` in the future."""
+    """From the manifest, but not in the future: the clock of another collector may be ahead."""
     collector_id: str
     batch: Batch
     size: int
@@ -31,12 +29,10 @@ class LiveBatch:
 
 @dataclass(eq=False)
 class Subscription:
-    """New batches, one by one. A slow subscriber loses the oldest ones and learns how many.
-
-    Pending batches are limited in number and in bytes, because they stay in memory when live state drops them.
+    """New batches, one by one. A slow subscriber loses the oldest ones and learns how many: pending batches are limited
+    in bytes, because they stay in memory when live state drops them.
     """
 
-    max_batches: int = 256
     max_bytes: int = 16 << 20
     missed: int = 0
     ended: bool = False
@@ -47,7 +43,7 @@ class Subscription:
     def offer(self, batch: LiveBatch) -> None:
         self._pending.append(batch)
         self._bytes += batch.size
-        while len(self._pending) > self.max_batches or (self._bytes > self.max_bytes and len(self._pending) > 1):
+        while self._bytes > self.max_bytes and len(self._pending) > 1:
             self._bytes -= self._pending.popleft().size
             self.missed += 1
         self._changed.set()
@@ -84,10 +80,9 @@ class Live:
         self._clock = clock
         self._batches: dict[str, LiveBatch] = {}
         self._by_age: list[tuple[int, str]] = []
-        """A heap by time of acceptance, which is not the order of arrival. Times are on the monotonic clock, so that
-        changes of a wall clock never keep a batch longer than the window."""
-        self._missing_ns: int | None = None
-        """When the latest batch that is missing for lack of memory was accepted, on the monotonic clock."""
+        """A heap by time of acceptance, which is not the order of arrival."""
+        self._missing_ns = 0
+        """When the latest batch that is missing for lack of memory was accepted."""
         self._subscriptions: set[Subscription] = set()
         self._ended = False
 
@@ -104,11 +99,12 @@ class Live:
     @property
     def missing(self) -> bool:
         """Whether a batch of the window is missing for lack of memory."""
-        return self._missing_ns is not None and self._missing_ns >= self._clock.monotonic_ns() - self.window_ns
+        return self._missing_ns >= self.horizon_ns()
 
     def leave_out(self, accepted_at_ns: int) -> None:
         """Record that a batch accepted at this time is missing for lack of memory."""
-        self._record_missing(self._monotonic_ns(accepted_at_ns))
+        self.evicted += 1
+        self._missing_ns = max(self._missing_ns, min(accepted_at_ns, self._clock.wall_ns()))
 
     def add(self, manifest: AcceptedManifest, batch: Batch) -> bool:
         """Add an accepted batch. False if it is here already, too old, or too large for the memory."""
@@ -119,10 +115,10 @@ class Live:
         if size > self.max_bytes:
             self.leave_out(accepted_at_ns)
             return False
-        accepted_at_ns = min(accepted_at_ns, self._clock.wall_ns() + AHEAD_NS)
+        accepted_at_ns = min(accepted_at_ns, self._clock.wall_ns())
         added = LiveBatch(manifest.identity, accepted_at_ns, manifest.collector_id, batch, size)
         self._batches[manifest_id] = added
-        heappush(self._by_age, (self._monotonic_ns(accepted_at_ns), manifest_id))
+        heappush(self._by_age, (accepted_at_ns, manifest_id))
         self.size += size
         self._drop()
         if manifest_id not in self:
@@ -136,8 +132,8 @@ class Live:
         self._drop()
         return list(self._batches.values())
 
-    def subscribe(self, max_batches: int = 256) -> Subscription:
-        subscription = Subscription(max_batches, ended=self._ended)
+    def subscribe(self) -> Subscription:
+        subscription = Subscription(ended=self._ended)
         self._subscriptions.add(subscription)
         return subscription
 
@@ -152,17 +148,9 @@ class Live:
 
     def _drop(self) -> None:
         """Drop what is too old, and the oldest batches if all together are too large."""
-        horizon_ns = self._clock.monotonic_ns() - self.window_ns
+        horizon_ns = self.horizon_ns()
         while self._by_age and (self._by_age[0][0] < horizon_ns or self.size > self.max_bytes):
-            accepted_ns, manifest_id = heappop(self._by_age)
+            accepted_at_ns, manifest_id = heappop(self._by_age)
             self.size -= self._batches.pop(manifest_id).size
-            if accepted_ns >= horizon_ns:
-                self._record_missing(accepted_ns)
-
-    def _monotonic_ns(self, wall_ns: int) -> int:
-        """A time of acceptance on the monotonic clock, at most ``AHEAD_NS`` in the future."""
-        return self._clock.monotonic_ns() - max(-AHEAD_NS, self._clock.wall_ns() - wall_ns)
-
-    def _record_missing(self, accepted_ns: int) -> None:
-        self.evicted += 1
-        self._missing_ns = accepted_ns if self._missing_ns is None else max(accepted_ns, self._missing_ns)
+            if accepted_at_ns >= horizon_ns:
+                self.leave_out(accepted_at_ns)

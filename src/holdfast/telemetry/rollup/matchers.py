@@ -129,6 +129,10 @@ class AgentFilter:
 def check_pattern(pattern: str, where: str = "") -> str:
     """The pattern, if it is a regular expression of RE2, which takes linear time for every pattern and every text."""
     _check_length(pattern)
+    return _valid(pattern, where)
+
+
+def _valid(pattern: str, where: str = "") -> str:
     try:
         pc.match_substring_regex(_EMPTY, pattern)
     except pa.ArrowInvalid as error:
@@ -165,7 +169,7 @@ def of_glob(glob: str) -> str:
             at = end + 1
         else:
             found.append({"*": ".*", "?": "."}.get(mark) or re.escape(mark))
-    return check_pattern(f"(?s){''.join(found)}")
+    return _valid(f"(?s){''.join(found)}")
 
 
 def matching(agents: Iterable[str], labels: Iterable[Mapping[str, str]], matchers: Iterable[Matcher]) -> Flags:

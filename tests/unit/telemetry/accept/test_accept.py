@@ -6,14 +6,11 @@ from typing import Any
 import pytest
 
 from holdfast.base import codec
-from holdfast.base.errors import Corrupt, Incompatible, Invalid, Refused
+from holdfast.base.errors import Corrupt, Incompatible, Invalid
 from holdfast.objects.store import CREATE, Object, Version
-from holdfast.sim import ingest_kit as kit
 from holdfast.sim.ingest_kit import submission
 from holdfast.telemetry.accept import layout
 from holdfast.telemetry.accept.accept import Accepted, IdentityConflict, Submission
-from holdfast.telemetry.accept.authority import Acceptance
-from holdfast.telemetry.accept.collector import Collector, CollectorOptions
 from holdfast.telemetry.accept.conflicts import conflicts
 from holdfast.telemetry.accept.manifest import AcceptedManifest, ConflictManifest
 from tests.unit.telemetry.accept.accept_desk import AcceptDesk
@@ -101,13 +98,11 @@ async def test_a_manifest_that_cannot_be_read_or_of_another_batch_is_neither_dup
         await desk.collector().accept(submission(1))
 
 
-def test_the_hash_that_was_declared_and_the_mode_of_the_authority_must_be_right() -> None:
-    batch, desk = submission(1), AcceptDesk()
+def test_the_hash_that_was_declared_must_be_right() -> None:
+    batch = submission(1)
     assert Submission.of(batch.identity, batch.body, declared_sha256=batch.frame_sha256.upper()).body == batch.body
     with pytest.raises(Invalid, match="was declared"):
         Submission.of(batch.identity, b"abd", declared_sha256=batch.frame_sha256)
-    with pytest.raises(Refused, match="local_spool"):
-        Collector(desk.store(), desk.ambient(), kit.authority(Acceptance.LOCAL_SPOOL), CollectorOptions("collector-1"))
 
 
 def test_the_specification_s_own_manifests_are_read() -> None:

@@ -75,7 +75,7 @@ def test_a_manifest_keeps_its_limits_and_one_without_allows_a_day_ahead() -> Non
     )
     key = "accepted/v1/agent=61/boot=62/00000000000000000000-00000000000000000001.json"
     plain = AcceptedManifest.read(Object(key, body % (NOW, b""), 0, Version("1")))
-    assert plain.time_limits is None
+    assert plain.records_until_unix_ns is None
     assert plain.limits == TimeLimits(None, START + 37 * HOUR_NS)
     answer = b',"records_from_unix_ns":0,"records_until_unix_ns":7'
     ours = AcceptedManifest.read(Object(key, body % (NOW, answer), 0, Version("1")))

@@ -13,12 +13,11 @@ from holdfast.base.errors import Denied, Incompatible, Refused, Unavailable
 from holdfast.objects.client import Usage
 from holdfast.objects.layer import Layer
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Store, Written
-from holdfast.sim import ingest_kit as kit
 from holdfast.sim.ingest_kit import submission
 from holdfast.telemetry.accept import layout
 from holdfast.telemetry.accept.accept import Accepted, IdentityConflict, Submission
 from holdfast.telemetry.accept.collector import CollectorOptions, find_accepted
-from holdfast.telemetry.accept.landing import GROUP, Landed, SpoolCollector
+from holdfast.telemetry.accept.landing import GROUP, Landed
 from holdfast.telemetry.accept.spool import FILE, Spool, holds_spool, open_spool
 from holdfast.telemetry.database import SPARE_BYTES, Database
 from tests.unit.telemetry.accept.spool_desk import SpoolDesk
@@ -60,7 +59,7 @@ async def test_a_batch_is_accepted_without_the_object_store_and_lands_as_it_was_
     manifest = await find_accepted(desk.store(), submission(1).identity)
     assert manifest is not None
     assert (manifest.collector_id, manifest.accepted_at_unix_ns) == ("spooler", answer.manifest.accepted_at_unix_ns)
-    assert (manifest.records, manifest.time_limits) == (submission(1).records, answer.manifest.time_limits)
+    assert (manifest.records, manifest.limits) == (submission(1).records, answer.manifest.limits)
     assert again.manifest.frame_sha256 == manifest.frame_sha256
     assert len(desk.effects) == 1
 
@@ -278,8 +277,6 @@ async def test_a_spool_belongs_to_one_process_and_has_one_id(tmp_path: Path) -> 
     assert holds_spool(folder)
     async with open_spool(folder, desk.ambient()) as spool:
         assert spool.spool_id == first
-        with pytest.raises(Refused, match="s3_manifest"):
-            SpoolCollector(spool, desk.store(), desk.ambient(), kit.authority(), CollectorOptions("c"))
 
 
 async def test_work_that_fails_in_an_unforeseen_way_begins_again() -> None:

@@ -29,7 +29,7 @@ class Desk:
             lines = self.tailer.read(5, most)
             messages += [record.message for record in lines.records]
             if commit:
-                self.tailer.commit(lines, durable=True)
+                self.tailer.commit(lines)
             if not lines.more or not commit:
                 return messages
 
@@ -114,18 +114,12 @@ def test_a_line_that_is_too_long_is_cut_and_marked(desk: Desk) -> None:
     assert [len(record.message) for record in lines.records] == [MOST_LINE, 5]
     assert lines.records[0].attributes[CUT] == "true"
     assert CUT not in lines.records[1].attributes
-    desk.tailer.commit(lines, durable=True)
+    desk.tailer.commit(lines)
     desk.write("x" * (3 << 20))
     assert [len(message) for message in desk.read()] == [MOST_LINE]
     desk.die()
     desk.write("y" * 1_000 + "\nnext\n")  # the rest of an endless line is passed over
     assert desk.read() == ["next"]
-
-
-def test_a_limit_of_lines_only_puts_off_the_rest(desk: Desk) -> None:
-    desk.write("".join(f"{number}\n" for number in range(50)))
-    assert desk.tailer.read(5, 7).more
-    assert desk.read(most=7) == [str(number) for number in range(50)]
 
 
 def test_files_that_cannot_be_read_are_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -161,7 +155,7 @@ def test_a_file_with_two_names_is_read_once(tmp_path: Path) -> None:
     sources = [LogSource(path=str(tmp_path / name), from_start=True) for name in ("*.log", "app.log")]
     tailer = Tailer(sources, {})
     lines = tailer.read(5, 100)
-    tailer.commit(lines, durable=True)
+    tailer.commit(lines)
     assert [record.message for record in lines.records] == ["one"]
     assert tailer.read(5, 100).records == []
 
@@ -175,21 +169,6 @@ def test_positions_of_files_that_are_gone_are_forgotten(tmp_path: Path) -> None:
         path.unlink()
     desk.read()
     assert desk.tailer.positions() == {}
-
-
-def test_only_changed_positions_are_saved(tmp_path: Path) -> None:
-    for number in range(50):
-        (tmp_path / f"{number:02}.log").write_text("one\n")
-    tailer = Tailer([LogSource(path=str(tmp_path / "*.log"), from_start=True)], {})
-    first = tailer.read(5, 100)
-    assert len(tailer.changes(first)) == 50
-    tailer.commit(first, durable=False)
-    assert len(tailer.changes(tailer.read(5, 100))) == 50  # committed, and no batch has made it durable
-    tailer.commit(first, durable=True)
-    with (tmp_path / "07.log").open("a") as file:
-        file.write("two\n")
-    ((path, *_),) = tailer.changes(tailer.read(5, 100)).values()
-    assert path == str(tmp_path / "07.log")
 
 
 @pytest.mark.parametrize("dies", [False, True])

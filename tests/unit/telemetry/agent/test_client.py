@@ -1,9 +1,7 @@
 """The client against a scripted collector: the same bytes until a collector accepts them, and what it raises."""
 
-import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -86,23 +84,6 @@ def test_invalid_arguments_are_refused_and_no_secret_is_shown(url: Any, options:
     with pytest.raises(Invalid, match=says) as caught:
         Client(url, **{"agent_id": "web-1", "token": "t", **options})
     assert "cret" not in f"{caught.value} {caught.value.remedy}"
-
-
-def test_a_token_file_a_tls_context_and_allowed_plain_http_are_accepted(tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("secret\n")
-    made = Client("https://c", agent_id="a", token_file=tmp_path / "token", verify=ssl.create_default_context())
-    assert made.next_seq == 0
-    assert Client("http://b:8080", agent_id="web-1", token="t", unsafe_plain_http=True).pending == ()
-
-
-async def test_an_open_client_sends_often_with_one_token_and_is_entered_once() -> None:
-    collector = FakeCollector()
-    async with listening(collector) as url, Client(url, agent_id="web-1", token="t\n", tries=1) as client:
-        for number in range(2):
-            await client.send(Gauge("load", float(number), number))
-        with pytest.raises(Invalid):
-            await client.__aenter__()
-    assert collector.values() == [0, 1]
 
 
 async def test_an_argument_that_is_not_a_record_is_refused() -> None:

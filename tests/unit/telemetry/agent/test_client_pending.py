@@ -1,7 +1,6 @@
 """Records that a client has taken stay pending, however a call ends, and count once."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,10 +12,8 @@ from holdfast import errors
 from holdfast.telemetry import (
     BatchConflict,
     BatchDenied,
-    BatchRejected,
     Client,
     Gauge,
-    Log,
     PendingFull,
     Undelivered,
     Unfinished,
@@ -89,17 +86,6 @@ async def test_conflicting_batches_are_in_the_errors_and_the_others_are_sent() -
         assert it.collector.values() == [3, 7, 8]
 
 
-async def test_a_rejected_batch_is_in_the_error_and_the_others_are_sent() -> None:
-    async with desk(most_bytes=1_000) as it:
-        client = it.client()
-        with pytest.raises(BatchRejected, match="413") as caught:
-            await client.send([*loads(1), Log(os.urandom(2_000).hex(), 2), *loads(3)])
-        assert isinstance(caught.value, errors.Invalid)
-        assert inspect(caught.value.frame).identity.seq_start == 1
-        assert len(caught.value.delivered) == 2
-        assert kept(client) == []
-
-
 @pytest.mark.parametrize("again", ["resend", "send"])
 @pytest.mark.parametrize("landed", [True, False])
 async def test_a_call_that_is_cut_off_counts_once(again: str, landed: bool) -> None:
@@ -143,19 +129,6 @@ async def test_pending_batches_are_sent_first() -> None:
         assert (await client.send(loads(4))).records == 4
         assert it.collector.numbers == [0, 0, 0, 1, 2, 3]
         assert (await client.send([])).batches == ()
-
-
-@pytest.mark.parametrize("status", [401, 403])
-async def test_a_proxy_that_denies_decides_nothing(status: int) -> None:
-    async with desk() as it:
-        it.collector.instead = status, b"<html>"
-        client = it.client(tries=2)
-        with pytest.raises(Undelivered, match=f"{status} without the error document of a collector"):
-            await client.send(loads(1))
-        assert len(it.collector.bodies) == 2
-        it.collector.instead = None
-        await client.resend()
-        assert it.collector.values() == [1]
 
 
 async def test_no_records_are_taken_while_too_much_is_pending() -> None:
@@ -208,12 +181,3 @@ async def test_frames_of_an_error_can_be_sent_by_any_client() -> None:
         assert client.pending == caught.value.frames[1:]
         await client.resend()
         assert it.collector.values() == [1, 2]
-
-
-async def test_a_record_that_is_too_large_is_named_before_anything_is_sent() -> None:
-    async with desk() as it:
-        client = it.client(batch_bytes=1_000)
-        with pytest.raises(errors.Invalid, match=r"record 1, the log '.*', is too large to be sent") as caught:
-            await client.send([*loads(1), Log(os.urandom(2_000).hex(), 2)])
-        assert not isinstance(caught.value, Unfinished)
-        assert (client.next_seq, kept(client), it.collector.bodies) == (0, [], [])

@@ -6,7 +6,6 @@ from dataclasses import fields, replace
 
 from holdfast.telemetry.accept import layout
 from holdfast.telemetry.accept.manifest import AcceptedManifest
-from holdfast.telemetry.accept.record_times import TimeLimits
 from holdfast.telemetry.accept.references import by_time
 from holdfast.telemetry.frame import Limits, Reason
 from holdfast.telemetry.frame.columns import DIVISORS, MOST_BOUNDS, MOST_LAYOUTS, Counts
@@ -43,7 +42,12 @@ def test_the_reference_by_time_is_described_field_by_field() -> None:
     section = PAGE.partition("## Reference by time")[2].partition("\n## ")[0]
     outer, _, inner = section.partition("| field of the manifest |")
     manifest = replace(
-        accepted_manifest(), records={"gauge": 1}, authority_id="a", write_id="w", time_limits=TimeLimits(0, 1)
+        accepted_manifest(),
+        records={"gauge": 1},
+        authority_id="a",
+        write_id="w",
+        records_from_unix_ns=0,
+        records_until_unix_ns=1,
     )
     found = by_time(manifest, write_id="w", replaces="v")
     document = json.loads(found.body)

@@ -14,7 +14,6 @@ from holdfast.telemetry.query.answer import Answer
 from holdfast.telemetry.query.question import moment_ns, span_ns
 from holdfast.telemetry.records import Counter, Gauge, Histogram, Log
 from holdfast.telemetry.rollup import layout
-from holdfast.telemetry.rollup.layout import Windows
 from tests.unit.pipeline.field import HOUR, SECOND, START
 from tests.unit.telemetry.query.desk import SPAN, ask, before_and_after, platform, values
 from tests.unit.telemetry.query.plain_answers import agree, answers
@@ -22,30 +21,6 @@ from tests.unit.telemetry.rollup.rolled import batch
 
 MINUTE = 60 * SECOND
 UNTIL = START + 3 * HOUR
-ASKED = {
-    "requests": ("avg", "sum", "min", "max", "count", "last", "rate", "increase"),
-    "load": ("count", "last"),
-    "latency": ("avg", "rate"),
-}
-
-
-async def test_answers_are_the_same_with_other_windows_and_with_batches_that_are_listed_and_not_rolled_up() -> None:
-    async with platform() as (hf, field):
-
-        async def compare(step: int, by: list[str] | None) -> int:
-            count = 0
-            for metric, aggregate in ((metric, each) for metric, aggregates in ASKED.items() for each in aggregates):
-                found = await ask(hf, metric, until=UNTIL, step=step, aggregate=aggregate, by=by)
-                agree(found, answers(field.batches, metric, START, UNTIL, step, aggregate, by))
-                count += len(found.rows())
-            return count
-
-        await field.season(3)
-        await pipeline.run(hf.store, options=pipeline.Options(windows=Windows.of(["30s", "30m"])))
-        assert await compare(5 * MINUTE, None) > 50
-        await field.season(6, agents=2, batches=2, gap=3)  # late, with numbers that are counted already
-        await pipeline.run(hf.store, ["reconcile"])
-        assert await compare(HOUR, ["cpu"]) > 10
 
 
 async def test_quantiles_are_within_one_percent() -> None:

@@ -51,6 +51,12 @@ def test_a_pattern_of_the_shell_is_a_regular_expression(glob: str, fits: list[st
         assert not re.fullmatch(of_glob(glob), text), text
 
 
+def test_the_length_of_a_pattern_of_the_shell_is_its_own() -> None:
+    assert of_glob("." * 1_000).count("\\.") == 1_000
+    with pytest.raises(Invalid, match="has 1,001 characters; 1,000 are allowed"):
+        of_glob("*" * 1_001)
+
+
 def test_a_condition_takes_linear_time() -> None:
     """A regular expression of Python took minutes for the spaces."""
     with pytest.raises(Invalid, match="not a condition"):

@@ -26,18 +26,18 @@ from holdfast.objects.conformance.certificate import CERTIFICATE_KEY
 from holdfast.objects.open import FORMAT_KEY
 from holdfast.objects.store import CREATE, OVERWRITE, IfMatch, Store, Written
 from holdfast.telemetry.accept import layout
+from holdfast.telemetry.rollup.layout import BATCHES_BY_HOUR, COVERAGE, INDEX, MANIFESTS, ROLLUP
 
 Policy = dict[str, Any]
 VERSION = "2012-10-17"
 RAW_BLOBS = "raw-blobs/v1/"
-ROLLUP, INDEX, MANIFESTS, BATCHES_BY_HOUR = "rollup/v1/", "index/v1/", "manifests/v1/", "batches-by-hour/v1/"
 PIPELINE = "meta/pipeline/"
 RUNS = ("runs/", "runs-index/v1/")
-"""These and the prefixes below belong to packages that this one may not import, so they are repeated."""
+"""These, and prefixes of the ontology and the bus below, belong to packages that this one may not import."""
 QUERIED = (
     *(layout.ACCEPTED, RAW_BLOBS, layout.CONFLICTS, layout.RESOLUTIONS, layout.EXPIRED),
     *(layout.ACCEPTED_BY_TIME, ROLLUP, INDEX, MANIFESTS, BATCHES_BY_HOUR),
-    *(f"{PIPELINE}recent/", f"{PIPELINE}coverage/", layout.RECONCILED, layout.HOLDS, layout.AUTHORITY),
+    *(f"{PIPELINE}recent/", COVERAGE, layout.RECONCILED, layout.HOLDS, layout.AUTHORITY),
 )
 """Prefixes that questions about metrics, logs, conflicts and holds read."""
 REFERENCES = (*(layout.BLOBS_BY_TIME, layout.ACCEPTED_BY_TIME, layout.ACCEPTED_BY_BLOB, layout.CONFLICTS_BY_BLOB),)
@@ -46,7 +46,6 @@ GARBAGE = (ROLLUP, INDEX, MANIFESTS, "snapshots/", "commits/", "meta/loads/", *R
 EVERYTHING = ""
 DELETES = ["s3:DeleteObject", "s3:DeleteObjectVersion"]
 ENCRYPTIONS = ("AES256", "aws:kms")
-LOCK_MODES = ("GOVERNANCE", "COMPLIANCE")
 _PLAIN = re.compile(r"[A-Za-z0-9/_.=+@,:~-]+")
 """Not ``*``, ``?`` and ``$``, which would make a grant wider than it looks."""
 
@@ -63,18 +62,10 @@ class Bucket:
     conditional_blobs: bool = False
     """Also require If-None-Match under ``raw-blobs/v1/``."""
     abort_uploads_after_days: int = 7
-    lock_mode: str | None = None
-    lock_days: int = 0
 
     def __post_init__(self) -> None:
         if self.sse is not None and self.sse not in ENCRYPTIONS:
             raise Invalid(f"{self.sse!r} is not an encryption of S3", remedy=f"write {' or '.join(ENCRYPTIONS)}")
-        if self.lock_mode is not None and (self.lock_mode not in LOCK_MODES or self.lock_days < 1):
-            raise Invalid(
-                f"Object Lock {self.lock_mode!r} for {self.lock_days} days is no retention",
-                remedy=f"write {' or '.join(LOCK_MODES)}, and one day or more",
-            )
-
         if not _PLAIN.fullmatch(self.bucket) or not _PLAIN.fullmatch(f"/{self.prefix}"):
             raise Invalid(
                 f"{self.bucket}/{self.prefix}: the bucket or the prefix has a character with a meaning in policies",
@@ -182,13 +173,6 @@ def encryption(bucket: Bucket) -> Policy | None:
     return {"Rules": [{"ApplyServerSideEncryptionByDefault": default, "BucketKeyEnabled": bucket.sse == "aws:kms"}]}
 
 
-def object_lock(bucket: Bucket) -> Policy | None:
-    if bucket.lock_mode is None:
-        return None
-    retention = {"Mode": bucket.lock_mode, "Days": bucket.lock_days}
-    return {"ObjectLockEnabled": "Enabled", "Rule": {"DefaultRetention": retention}}
-
-
 def documents(bucket: Bucket) -> dict[str, Policy]:
     """All documents, by name."""
     found: dict[str, Policy | None] = {
@@ -196,7 +180,6 @@ def documents(bucket: Bucket) -> dict[str, Policy]:
         **role_policies(bucket),
         "lifecycle": lifecycle(bucket),
         "encryption": encryption(bucket),
-        "object-lock": object_lock(bucket),
     }
     return {name: document for name, document in found.items() if document is not None}
 
@@ -312,8 +295,7 @@ class PolicyCheck:
         yield await self._creates()
         yield await self._refused("unconditional write to accepted/v1/ is refused", self._overwrite)
         yield await self._refused("if-match write to accepted/v1/ is refused", self._replace)
-        async for checked in self._accepted_delete():
-            yield checked
+        yield await self._refused("delete under accepted/v1/ is refused", self._delete)
         yield await self._blob_delete()
         yield await self._refused("write outside the expected prefixes is refused", self._outside)
         for untried in UNTRIED:
@@ -344,26 +326,8 @@ class PolicyCheck:
         await self._store.put(OUTSIDE_KEY, self._body(), OVERWRITE)
         await self._store.delete(OUTSIDE_KEY)
 
-    async def _accepted_delete(self) -> AsyncIterator[Checked]:
-        async def delete() -> None:
-            await self._store.delete(ACCEPTED_KEY)
-
-        checked = await self._refused("delete under accepted/v1/ is refused", delete)
-        yield checked
-        rule = "an accepted name is never free again"
-        if checked.verdict == ENFORCED:
-            yield Checked(rule, ENFORCED, "it cannot be deleted")
-            return
-        try:
-            reopened = isinstance(await self._store.put(ACCEPTED_KEY, self._body(), CREATE), Written)
-        except HoldfastError as error:
-            yield Checked(rule, NOT_TRIED, str(error))
-            return
-        if reopened:
-            await self._store.delete(ACCEPTED_KEY)
-            yield Checked(rule, NOT_ENFORCED, "it was deleted, or got a delete marker, and was created again")
-        else:
-            yield Checked(rule, ENFORCED, "the delete took no effect")
+    async def _delete(self) -> None:
+        await self._store.delete(ACCEPTED_KEY)
 
     async def _blob_delete(self) -> Checked:
         async def delete() -> None:

@@ -11,7 +11,7 @@ from holdfast.objects.layer import Layer
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Store, Written
 from holdfast.telemetry.accept import layout
-from holdfast.telemetry.accept.policy import (
+from holdfast.telemetry.policy import (
     BROKEN,
     ENFORCED,
     NOT_ENFORCED,
@@ -20,9 +20,7 @@ from holdfast.telemetry.accept.policy import (
     Bucket,
     PolicyCheck,
     bucket_policy,
-    documents,
     encryption,
-    object_lock,
 )
 from tests.fakes.policy_proxy import Access, matching
 
@@ -84,20 +82,6 @@ def test_a_prefix_with_a_character_that_widens_a_policy_is_refused(prefix: str) 
         Bucket("tele*", "fleet")
 
 
-def test_object_lock_and_conditional_blobs_are_options() -> None:
-    assert "object-lock" not in documents(BUCKET)
-    locked = Bucket("b", lock_mode="COMPLIANCE", lock_days=30, conditional_blobs=True)
-    assert object_lock(locked) == {
-        "ObjectLockEnabled": "Enabled",
-        "Rule": {"DefaultRetention": {"Mode": "COMPLIANCE", "Days": 30}},
-    }
-    assert "BlobsOnlyByCreation" in {statement["Sid"] for statement in bucket_policy(locked)["Statement"]}
-    with pytest.raises(Invalid, match="no retention"):
-        Bucket("b", lock_mode="COMPLIANCE")
-    with pytest.raises(Invalid, match="not an encryption"):
-        Bucket("b", sse="rot13")
-
-
 class Enforcing(Layer):
     """A store with a policy: what the collector's role may not do is 403."""
 
@@ -125,18 +109,18 @@ async def verdicts(store: Store, role: str = "collector") -> list[str]:
 
 async def test_a_store_without_policies_enforces_nothing_and_is_left_clean() -> None:
     store = MemoryStore()
-    assert await verdicts(store) == [WORKS, *[NOT_ENFORCED] * 6, *[NOT_TRIED] * 4]
+    assert await verdicts(store) == [WORKS, *[NOT_ENFORCED] * 5, *[NOT_TRIED] * 4]
     assert store.shelf.objects == {}
 
 
 async def test_a_store_with_policies_passes_again_and_again() -> None:
     store = MemoryStore()
     for _ in range(2):
-        assert await verdicts(Enforcing(store)) == [WORKS, *[ENFORCED] * 6, *[NOT_TRIED] * 4]
+        assert await verdicts(Enforcing(store)) == [WORKS, *[ENFORCED] * 5, *[NOT_TRIED] * 4]
     assert set(store.shelf.objects) == {"accepted/v1/policy-check.json", "raw-blobs/v1/policy-check.lmbatch"}
 
 
 async def test_garbage_collection_may_delete_blobs_alone_and_a_role_that_cannot_do_its_work_is_found() -> None:
-    found = [WORKS, *[ENFORCED] * 4, WORKS, ENFORCED, *[NOT_TRIED] * 4]
+    found = [WORKS, *[ENFORCED] * 3, WORKS, ENFORCED, *[NOT_TRIED] * 4]
     assert await verdicts(Enforcing(MemoryStore(), gc=True), "gc") == found
     assert (await verdicts(Enforcing(MemoryStore(), create=False)))[0] == BROKEN

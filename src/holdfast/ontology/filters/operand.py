@@ -68,6 +68,11 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def text_literal(text: str) -> str:
+    """A text as an SQL literal, where a parameter cannot be."""
+    return "'" + text.replace("'", "''") + "'"
+
+
 def typed_column(sql: str, node: Node, *, complete: bool) -> TypedColumn:
     """The column of a field of this type, as ``columns.typed_columns`` makes it."""
     plain, form = without_null(node)[0], form_of(node)

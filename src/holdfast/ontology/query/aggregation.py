@@ -271,16 +271,13 @@ Group = dict[str, Any]
 """Keys and figures by name."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False)
 class Grouped(Generic[M]):
     """A query whose rows are grouped. ``agg`` returns one dictionary for each group."""
 
     query: "Query[M]"
     keys: tuple[Key, ...]
     filters: tuple[Callable[[Group], bool], ...] = ()
-
-    def __repr__(self) -> str:
-        return f"<Groups by {', '.join(key.name for key in self.keys)} of {self.query!r}>"
 
     def having(self, *tests: Callable[[Group], bool]) -> "Grouped[M]":
         """Only groups for which all tests are true. A test is a function of the group's dictionary."""

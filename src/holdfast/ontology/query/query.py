@@ -27,13 +27,14 @@ import pyarrow.compute as pc
 from holdfast.base.aio import blocking
 from holdfast.base.errors import Conflict, Invalid
 from holdfast.ontology.chain.history import Moment, When, Window
-from holdfast.ontology.filters.operand import Sql, fill, quoted
+from holdfast.ontology.filters.operand import Sql, fill
 from holdfast.ontology.format.data.batch import Identity
 from holdfast.ontology.query.aggregation import Grouped, figures_of, group_key
 from holdfast.ontology.query.cache.prune import paths
+from holdfast.ontology.query.columns import columns_of, in_schema, naming_misfits, schema_of
 from holdfast.ontology.query.engine import Engine, Snapshot
-from holdfast.ontology.query.explain import Explanation, described, explain
-from holdfast.ontology.query.results import Linked, ends, meta, objects, one_of, typed_table
+from holdfast.ontology.query.explain import Explanation, explain
+from holdfast.ontology.query.results import Linked, ends, meta, objects, one_of
 from holdfast.ontology.query.statement import ENDS, MAX_LIMIT, Ask, Origin, RowId, Rows, types_of
 from holdfast.ontology.types.errors import unknown
 from holdfast.ontology.types.expressions.ast import TRUE, And, Comparison, FieldPath, Order, Predicate
@@ -158,7 +159,7 @@ class Query(Generic[M]):
         return self.ask.shape
 
     def __repr__(self) -> str:
-        return f"<Query {described(self.ask)}>"
+        return f"<Query of {self.info.name}>"
 
     # --- conditions and order ---
 
@@ -295,7 +296,8 @@ class Query(Generic[M]):
         async def question(snapshot: Snapshot) -> pa.Table:
             return await self.engine.table(*as_table(await snapshot.rows(self.ask), names))
 
-        return await self.engine.ask(question, partial(types_of, self.ask))
+        with naming_misfits():
+            return await self.engine.ask(question, partial(types_of, self.ask))
 
     async def pandas(self) -> "pd.DataFrame":
         return (await self.arrow()).to_pandas()  # type: ignore[no-any-return]  # pyarrow has no types
@@ -418,18 +420,16 @@ def as_table(rows: Rows, names: Sequence[str]) -> tuple[Sql, Callable[[pa.Table]
     A file of one commit is in the order of keys, and DuckDB keeps the order of a file. If there is only one, its order
     is checked afterwards, which takes a tenth of the time of sorting.
     """
-    info = rows.ask.shape
-    payload = [name for name in names if name in info.payload]
-    typed = [name for name in payload if name not in rows.table.lacking]
-    columns = [f"r.{quoted(name)}" for name in typed]
-    columns += rows.keys if info.ends is not None else []
-    columns += ["r.commit_id", "r._retracted"] if rows.window.history else []
-    columns += ["r.fields_json"] if len(typed) < len(payload) else []
+    history = rows.window.history
+    by_name = dict(columns_of(rows.table))
+    shown = [*names, *(("commit_id", "retracted") if history else ())]
+    columns = [by_name[name] for name in shown]
+    schema = schema_of(rows.ask.shape, history=history)
+    wanted = pa.schema([schema.field(name) for name in shown])
     key = rows.key_among(columns) if rows.in_one_file else None
 
     def made(found: pa.Table) -> pa.Table:
-        in_order = found if key is None else _in_order_of(key, found)
-        return typed_table(info, in_order, names, history=rows.window.history)
+        return in_schema(found if key is None else _in_order_of(key, found), wanted)
 
     return rows.select(columns, ordered=key is None), made
 

@@ -28,7 +28,7 @@ from holdfast.base.aio import blocking, finishing, map_bounded
 from holdfast.base.errors import Refused
 from holdfast.objects.store import Store
 from holdfast.ontology.chain.redaction_fence import RedactionFence
-from holdfast.ontology.filters.operand import quoted
+from holdfast.ontology.filters.operand import quoted, text_literal
 from holdfast.ontology.format.data.columns import arrow_type
 from holdfast.ontology.format.index import Entry
 from holdfast.ontology.query.cache.large_files import LargeFiles, Wanted, large
@@ -41,7 +41,6 @@ from holdfast.ontology.query.cache.loaded import (
     Reading,
     duck_type,
     listed_columns,
-    literal_path,
     opened,
     scan_signature,
 )
@@ -256,7 +255,7 @@ def _insert(duck: Duck, here: _TypeFiles, found: Sequence[Opened]) -> None:
     for group in _scans(found):
         loaded = group[0]
         columns = ", ".join(listed_columns(shape, loaded, (*SYSTEM, *shape.payload)))
-        files = ", ".join(literal_path(each.path or "") for each in group)
+        files = ", ".join(text_literal(each.path or "") for each in group)
         rows = f"SELECT {columns}, NULL::BIGINT FROM read_parquet([{files}])"
         rows += " WHERE _until IS DISTINCT FROM commit_id" if loaded.until else ""
         # A snapshot has rows of files that were inserted before.

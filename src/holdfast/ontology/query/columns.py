@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from holdfast.base.errors import Invalid
-from holdfast.ontology.filters.jsonsql import json_path, key_of
+from holdfast.ontology.filters.jsonsql import decimal_of, json_path
 from holdfast.ontology.filters.operand import Sql, quoted, text_literal
 from holdfast.ontology.format.data.columns import DECIMAL, arrow_type
 from holdfast.ontology.query.cache.loaded import duck_type
@@ -114,9 +114,7 @@ def _read_as(text: str, kind: pa.DataType) -> str:
     if kind == pa.int64():
         return f"CASE WHEN regexp_full_match({text}, '{WHOLE}') THEN TRY_CAST({text} AS BIGINT) END"
     if kind == DECIMAL:
-        value = f"TRY_CAST({text} AS DECIMAL(38, 18))"
-        same = f"{key_of(Sql(text)).text} = {key_of(Sql(f'CAST({value} AS VARCHAR)')).text}"
-        return f"CASE WHEN {same} THEN {value} END"
+        return decimal_of(Sql(text)).text
     if "BLOB" not in str(duck_type(kind)):
         return f"TRY_CAST({text} AS {duck_type(kind)})"
     texts = str(duck_type(kind)).replace("BLOB", "VARCHAR")

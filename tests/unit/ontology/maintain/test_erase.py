@@ -205,14 +205,12 @@ async def test_what_was_written_again_stays_in_loose_snapshots(desk: Desk) -> No
     assert (await verify(desk.store, deep=True)).good
 
 
-async def test_a_cursor_by_number_does_not_go_on_after_an_erasure(desk: Desk) -> None:
-    """Rows would have moved up behind its back; a cursor by key goes on."""
+async def test_pages_do_not_continue_after_an_erasure(desk: Desk) -> None:
+    """Later rows have moved up."""
     async with session(desk) as onto:
         onto.ensure([Patient(id=f"p{number}", name="x", age=number) for number in range(6)])
         await onto.commit()
-        by_age = await onto.query(Patient).order_by(Patient.age).page(2)
-        by_key = await onto.query(Patient).page(2)
+        page = await onto.query(Patient).page(2)
         await erased(desk, "p0")
-        assert [one.id for one in (await onto.query(Patient).page(2, after=by_key.cursor)).rows] == ["p2", "p3"]
         with pytest.raises(Conflict, match="rows were erased since the page before"):
-            await onto.query(Patient).order_by(Patient.age).page(2, after=by_age.cursor)
+            await onto.query(Patient).page(2, after=page.cursor)

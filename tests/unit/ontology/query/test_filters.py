@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 
 from holdfast.ontology import Entity, Field, InvalidQuery, Mixin, Relation, left
 from holdfast.ontology.filters.jsonsql import decimal_of
-from holdfast.ontology.filters.operand import Source, Sql, TypedColumn, quoted
+from holdfast.ontology.filters.operand import Source, Sql, TypedColumn
 from holdfast.ontology.filters.sql import compile_order, compile_where
 from holdfast.ontology.types.expressions.terms import Condition
 from holdfast.ontology.types.readings import read
@@ -106,25 +106,6 @@ def test_what_cannot_be_asked_is_refused_when_it_is_built(build: Callable[[], An
 
 
 # --- SQL ---
-
-
-def test_values_are_bound_and_names_are_quoted() -> None:
-    hostile = "'; DROP TABLE x; --"
-    condition = (Customer.tier == hostile) & (Customer.data.path('a"b') == hostile) & Customer.tier.matches("x';")
-    text, params = compile_where(condition.predicate, {"own": Source('r."fields_json"')})
-    assert "DROP" not in text
-    assert "x';" not in text
-    assert params.count(hostile) == 2
-    assert quoted('a"b') == '"a""b"'
-
-
-def test_complete_columns_are_compared_plainly() -> None:
-    source = Source('r."fields_json"', {"age": TypedColumn('r."age"', "int", complete=True)})
-    assert compile_where((untyped.age < 2.5).predicate, {"own": source}) == ('(r."age" <= CAST(? AS BIGINT))', (2,))
-    beyond = Source('r."fields_json"', {"score": TypedColumn('r."score"', "float", complete=True)})
-    assert "Infinity" in str(compile_where((Customer.score > 10**400).predicate, {"own": beyond}))
-    partial = Source('r."fields_json"', {"age": TypedColumn('r."age"', "int", complete=False)})
-    assert "fields_json" in compile_where((untyped.age < 2.5).predicate, {"own": partial}).text
 
 
 SURROGATES = range(0xD800, 0xE000)

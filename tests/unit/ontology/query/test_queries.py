@@ -206,22 +206,6 @@ async def test_a_query_explains_itself() -> None:
 # --- moments ---
 
 
-async def test_as_of_a_time(desk: Desk) -> None:
-    times = []
-    async with session(desk) as onto:
-        for number in range(5):
-            onto.ensure(Customer(id=str(number), name="x"))
-            done = await onto.commit()
-            assert done is not None
-            times.append(done.created_at)
-        query = onto.query(Customer)
-        for number, moment in enumerate(times):
-            assert await query.as_of(moment).count() == number + 1
-            assert [one.id for one in await query.between(moment, moment).all()] == [str(number)]
-        assert await query.as_of("2001-01-01T00:00:00Z").count() == 0
-        assert await query.history_since(times[2]).count() == 2
-
-
 # --- manners ---
 
 

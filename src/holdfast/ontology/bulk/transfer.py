@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -30,9 +30,7 @@ from holdfast.base.aio import blocking
 from holdfast.base.codec import Document
 from holdfast.base.drafts import replacing
 from holdfast.base.errors import Corrupt, Invalid
-from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
-from holdfast.ontology.bulk import load
 from holdfast.ontology.bulk.decide import Policy, Rules
 from holdfast.ontology.bulk.load import CheckedRows, Loader, Request
 from holdfast.ontology.bulk.stage import checked_rows, row_table
@@ -48,6 +46,7 @@ from holdfast.ontology.maintain.drop import find_type
 from holdfast.ontology.query.cache.warm import Warm
 from holdfast.ontology.query.engine import Engine, Snapshot
 from holdfast.ontology.query.statement import Ask
+from holdfast.ontology.session import Ontology
 from holdfast.ontology.types.errors import InvalidValue, UnreadableRow
 from holdfast.ontology.types.model import Mixin
 from holdfast.ontology.types.names import key_columns
@@ -194,18 +193,8 @@ class Imported:
     commit: Commit | None
 
 
-class Session(load.Session, Protocol):
-    """The methods of a session that an import uses."""
-
-    @property
-    def ambient(self) -> Ambient: ...
-    @property
-    def pending(self) -> int: ...
-    def type_info(self, python: type[Mixin], /) -> TypeInfo: ...
-
-
 async def import_file(
-    onto: Session,
+    onto: Ontology,
     of: type[Mixin],
     path: Path,
     *,

@@ -196,7 +196,8 @@ class Frugal(Loader):
         return (None if made is None else replace(made, group_rows=2_000)), tally
 
 
-async def test_a_driver_holds_pieces_of_the_file_and_never_all_of_it() -> None:
+async def test_a_driver_holds_pieces_of_the_file_and_never_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.ontology.bulk.load.PIECE_BYTES", 10_000)
     store = Metered()
     yard = Yard(store, sizes=replace(SPREAD, file_rows=5_000, range_rows=2_000, group_rows=500))
     staged_files = await yard.staged("load", table(customers(0, 20_000, "name ")))

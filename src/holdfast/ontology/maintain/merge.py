@@ -6,8 +6,7 @@ before it. Memory is bounded by the bytes of the inputs, which ``tiers`` bounds,
 file and a row group.
 
 Typed columns follow the schema of now. A file of ours that was written under it has them already; for older rows, and
-those of plain writers, they are made from ``fields_json``, which decides. Where no schema is known, the flat columns
-that all files agree on stay, and the others are left out: a reader finds the values in ``fields_json``.
+those of plain writers, they are made from ``fields_json``, which decides. Where no schema is known there are none.
 
 Every row gets the commit until which it was the latest of its identity among the inputs (``lifespans``).
 
@@ -32,7 +31,7 @@ from holdfast.base.errors import Corrupt, check
 from holdfast.ontology.format.data.columns import arrow_type, complete_forms, forms_metadata, typed_columns
 from holdfast.ontology.format.data.footer import REDACTED
 from holdfast.ontology.format.data.lifespans import ORIGIN, Lifespans, in_order, lifespans
-from holdfast.ontology.format.data.rows import ROW_GROUP, repeats
+from holdfast.ontology.format.data.rows import ROW_GROUP, writer_for
 from holdfast.ontology.format.data.stored_rows import mark_in
 from holdfast.ontology.types import names
 from holdfast.ontology.types.typeinfo import TypeInfo
@@ -64,22 +63,17 @@ class Merged:
 def merge(sources: Sequence[Source], target: TypeInfo, origin: Document) -> Merged:
     """Blocking.
 
-    ``target`` is the type as the store has it now; without a version the columns are those of the files. ``origin``
-    goes into the file's metadata.
+    ``target`` is the type as the store has it now. ``origin`` goes into the file's metadata.
     """
     files = [_opened(source) for source in sources]
     schemas = [each.schema for each in files]
     layout, kind = _Layout.of(target, schemas), target.type_id.kind
     sink = pa.BufferOutputStream()
     found = _lifespans(files, target)
-    plain = [name for name in layout.schema.names if name != "fields_json"]
     groups = _row_groups(files, layout, found)
     first = next(groups, layout.schema.empty_table())
-    often = [name for name in plain if repeats(first.column(name))]
     going_in: list[bytes] = []
-    with pq.ParquetWriter(
-        sink, layout.schema, compression="zstd", use_dictionary=often, write_statistics=plain, store_schema=False
-    ) as writer:
+    with writer_for(sink, first) as writer:
         for group in chain((first,) if first.num_rows else (), groups):
             going_in.append(_digest(group, kind))
             writer.write_table(group, row_group_size=ROW_GROUP)
@@ -189,15 +183,11 @@ def _runs(files: Iterable[_File]) -> Iterator[list[_File]]:
 class _Layout:
     target: TypeInfo
     schema: pa.Schema
-    typed: Mapping[str, pa.DataType]
     partial: set[str] = field(default_factory=set)
 
     @classmethod
     def of(cls, target: TypeInfo, schemas: Sequence[pa.Schema]) -> "_Layout":
-        if target.version_id is not None:
-            typed = {name: arrow_type(node) for name, node in target.columns.items()}
-        else:
-            typed = _agreed(schemas)
+        typed = {name: arrow_type(node) for name, node in target.columns.items()}
         kind = target.type_id.kind
         columns: dict[str, pa.DataType] = {"commit_id": pa.int64(), f"{kind}_type": pa.string()}
         columns |= dict.fromkeys(names.key_columns(kind), pa.string())
@@ -205,13 +195,13 @@ class _Layout:
         if any(names.RETRACTED in schema.names for schema in schemas):
             columns[names.RETRACTED] = pa.bool_()
         columns |= {names.UNTIL: pa.int64(), **typed, "fields_json": pa.string()}
-        return cls(target, pa.schema(columns), typed)
+        return cls(target, pa.schema(columns))
 
     def table(self, file: pa.Table, source: Source) -> pa.Table:
         """The rows of one file in the columns of all."""
         found: dict[str, pa.ChunkedArray | pa.Array] = {}
         for column in self.schema:
-            if column.name not in self.typed:
+            if column.name not in self.target.columns:
                 found[column.name] = self._system(file, column)
         found |= self._typed(file, source)
         return pa.table({name: found[name] for name in self.schema.names}, schema=self.schema)
@@ -226,30 +216,19 @@ class _Layout:
         return pa.repeat(pa.scalar(filler, column.type), file.num_rows)
 
     def _typed(self, file: pa.Table, source: Source) -> Mapping[str, pa.ChunkedArray | pa.Array]:
-        if self.target.version_id is None:
-            return {name: self._fitted(file, name, kind) for name, kind in self.typed.items()}
         if source.ours and self._of_now(file):
-            self.partial |= self.typed.keys() - (complete_forms(file.schema.metadata) or {}).keys()
-            return {name: file.column(name) for name in self.typed}
+            self.partial |= self.target.columns.keys() - (complete_forms(file.schema.metadata) or {}).keys()
+            return {name: file.column(name) for name in self.target.columns}
         made = typed_columns(self.target.columns, file.column("fields_json").to_pylist())
         self.partial |= {name for name, column in made.items() if column.partial}
         return {name: column.array for name, column in made.items()}
 
     def _of_now(self, file: pa.Table) -> bool:
         """Whether every row was written under the current schema."""
-        schema = file.schema
-        if any(name not in schema.names or schema.field(name).type != kind for name, kind in self.typed.items()):
-            return False
+        for name in self.target.columns:
+            if name not in file.column_names or file.column(name).type != self.schema.field(name).type:
+                return False
         return set(file.column("schema_version_id").unique().to_pylist()) <= {self.target.version_id}
-
-    def _fitted(self, file: pa.Table, name: str, kind: pa.DataType) -> pa.ChunkedArray | pa.Array:
-        if name in file.column_names:
-            try:
-                return file.column(name).cast(kind)
-            except pa.ArrowException:
-                pass  # a whole number that a float cannot hold: fields_json has it
-        self.partial.add(name)
-        return pa.nulls(file.num_rows, kind)
 
     def metadata(self, origin: Document) -> dict[bytes, bytes]:
         document = {**origin, "schema_version_id": self.target.version_id}
@@ -257,23 +236,6 @@ class _Layout:
             ORIGIN: json.dumps(document, sort_keys=True).encode(),
             **forms_metadata(self.target.columns, self.partial),
         }
-
-
-def _agreed(schemas: Sequence[pa.Schema]) -> dict[str, pa.DataType]:
-    """The flat columns whose types the files agree on, by name; numbers of both sorts become floats."""
-    found: dict[str, set[pa.DataType]] = {}
-    for schema in schemas:
-        for column in schema:
-            if column.name.lower() not in names.SYSTEM_COLUMNS:
-                kinds = found.setdefault(column.name, set())
-                kinds |= {column.type} - {pa.null()}
-    agreed: dict[str, pa.DataType] = {}
-    for name, kinds in sorted(found.items()):
-        if len(kinds) == 1 and not pa.types.is_nested(kind := next(iter(kinds))):
-            agreed[name] = kind
-        elif kinds and all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in kinds):
-            agreed[name] = pa.float64()
-    return agreed
 
 
 # --- checks ---

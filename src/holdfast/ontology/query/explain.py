@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from holdfast.ontology.chain.history import Window
 from holdfast.ontology.filters.operand import Sql
 from holdfast.ontology.query.cache.prune import Choice
-from holdfast.ontology.query.engine import Engine, Planned, Snapshot
+from holdfast.ontology.query.engine import Engine, Snapshot
 from holdfast.ontology.query.statement import Ask
 
 FILES_SHOWN = 8
@@ -24,17 +24,12 @@ class TableUse:
     type_name: str
     files: tuple[Choice, ...]
     """All files of the type, and whether each is read."""
-    by_index: bool
-    """Whether the index named the files; otherwise the chain did."""
     from_json: tuple[str, ...]
     """Fields that are read from ``fields_json``, because a file has no complete typed column of them."""
-    fetched: int
-    """Files that the session had not read before."""
 
     def lines(self) -> Iterator[str]:
         used = [each for each in self.files if each.use != "pruned"]
-        source = "index" if self.by_index else "chain"
-        yield f"{self.type_name}: {len(used)} of {len(self.files)} files by the {source}, {self.fetched} fetched"
+        yield f"{self.type_name}: {len(used)} of {len(self.files)} files"
         reasons = Counter(f"{each.use} by {each.reason}" for each in self.files if each.reason)
         yield from (f"  {count} {reason}" for reason, count in sorted(reasons.items()))
         yield from (f"  {each.use}: {each.entry.path}" for each in used[:FILES_SHOWN])
@@ -79,19 +74,16 @@ async def explain(engine: Engine, ask: Ask, *, profile: bool) -> Explanation:
     return Explanation(
         snapshot.ledger.commit_id,
         window,
-        tuple(map(_table_use, snapshot.planned)),
+        tuple(
+            TableUse(each.table.shape.name, tuple(each.choices), tuple(sorted(each.table.lacking)))
+            for each in snapshot.planned
+        ),
         None if before is None or after is None else after[0] - before[0],
         None if before is None or after is None else after[1] - before[1],
         sql.text,
         "\n".join(str(text).rstrip() for text in plan.column("explain_value").to_pylist()),
         profile,
     )
-
-
-def _table_use(planned: Planned) -> TableUse:
-    table = planned.table
-    lacking = tuple(sorted(table.lacking))
-    return TableUse(table.shape.name, tuple(planned.choices), planned.by_index, lacking, planned.fetched)
 
 
 def _usage(engine: Engine) -> tuple[int, int] | None:

@@ -114,7 +114,7 @@ def _declare(
 ) -> TypeInfo:
     """The type of a class, after all checks."""
     names.check_type_name(name)
-    reserved = names.SYSTEM_COLUMNS | names.ENDS if kind == "relation" else names.SYSTEM_COLUMNS
+    reserved = names.SYSTEM_COLUMNS | names.RESERVED_IN_RELATIONS if kind == "relation" else names.SYSTEM_COLUMNS
     names.check_field_names(name, fields, reserved=reserved)
     _check_keys(kind, name, fields)
     nodes = {each: analyse(fields[each].annotation, f"{name}.{each}") for each in fields}

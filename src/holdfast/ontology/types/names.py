@@ -33,8 +33,8 @@ def key_columns(kind: str) -> tuple[str, ...]:
     return ENTITY_KEYS if kind == "entity" else RELATION_KEYS
 
 
-ENDS = frozenset({"left", "right"})
-"""Reserved in relations, besides."""
+RESERVED_IN_RELATIONS = frozenset({"left", "right"})
+"""Besides system columns."""
 
 
 def check_type_name(name: str) -> str:

@@ -145,20 +145,13 @@ class Warm:
         self._large.forget()
         self._types.clear()
 
-    def known(self, shape: TypeInfo, entry: Entry) -> bool:
-        """Whether a file, or its footer, has been fetched."""
-        found = self._types.get(_key(shape))
-        return (found is not None and entry.path in found.files) or self._large.known(entry)
-
-    async def load(
-        self, shape: TypeInfo, entries: Sequence[Entry], fence: RedactionFence, wanted: Wanted | None = None
-    ) -> Held:
+    async def load(self, shape: TypeInfo, entries: Sequence[Entry], fence: RedactionFence, wanted: Wanted) -> Held:
         """These files, fetched if they are missing; of large ones only row groups with ``wanted`` rows.
 
         ``MissingFile`` if a file is gone, ``Overtaken`` if one has lost payload by a later commit than ``fence`` knows.
         """
         duck, here = await self.placed(), self._type_files(shape, fence)
-        parts = {} if wanted is None else await self._parts(here, entries, fence, wanted)
+        parts = await self._parts(here, entries, fence, wanted)
         whole = [entry for entry in entries if entry.path not in parts]
         outdated: set[str] = set()
         while any(entry.path not in here.files for entry in whole):

@@ -40,8 +40,11 @@ def schema_of(shape: TypeInfo, *, history: bool) -> pa.Schema:
     return pa.schema(fields)
 
 
-def columns_of(table: Table) -> Iterator[tuple[str, str]]:
-    """The name and the SQL of each column, if the alias of the table is ``r``."""
+def columns_of(table: Table, *, as_json: bool = False) -> Iterator[tuple[str, str]]:
+    """The name and the SQL of each column, if the alias of the table is ``r``.
+
+    With ``as_json`` fields of no simple type have DuckDB's type JSON, which takes longer.
+    """
     shape = table.shape
     if shape.ends is not None:
         yield "left_key", "r.left_key"
@@ -50,7 +53,7 @@ def columns_of(table: Table) -> Iterator[tuple[str, str]]:
         if name not in shape.payload:
             yield name, f"r.instance_key AS {quoted(name)}"
         else:
-            yield name, _column(table, name)
+            yield name, _column(table, name, as_json=as_json)
     if not shape.nodes:
         key = "entity_key" if shape.ends is None else "instance_key"
         yield key, f"r.{key}"
@@ -86,12 +89,12 @@ def naming_misfits() -> Iterator[None]:
         ) from error
 
 
-def _column(table: Table, name: str) -> str:
+def _column(table: Table, name: str, *, as_json: bool) -> str:
     shape = table.shape
     path = text_literal(json_path([name]))
     if shape.forms[name] == "json":
         if name not in table.lacking:
-            return f"CAST(r.{quoted(name)} AS JSON) AS {quoted(name)}"
+            return f"CAST(r.{quoted(name)} AS JSON) AS {quoted(name)}" if as_json else f"r.{quoted(name)}"
         # JSON has a null of its own, for which IS NULL is false.
         return f"nullif(json_extract(r.fields_json, {path}), CAST('null' AS JSON)) AS {quoted(name)}"
     if name not in table.lacking:

@@ -189,7 +189,9 @@ class SqlTables:
             when = When("history") if parts["history"] else When(last=int(parts["commit"]))
         need = Need(tables[known], await snapshot.window(when))
         table = (await snapshot.tables([need]))[need]
-        shown = ", ".join(text for column, text in columns_of(table) if used is None or column.lower() in used)
+        shown = ", ".join(
+            text for column, text in columns_of(table, as_json=True) if used is None or column.lower() in used
+        )
         shown = shown or "r.commit_id"
         text = _inlined(await self.engine.filled(table.only(shown, "r").wanted()))
         body = f"CREATE OR REPLACE VIEW main.{quoted(name)} AS SELECT {shown} FROM ({text}) r"

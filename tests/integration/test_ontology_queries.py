@@ -1,6 +1,5 @@
-"""Queries on real stores: what they cost at the server, beside a writer, and within the memory limit."""
+"""Queries on real stores: within the memory limit, and without credentials in the database."""
 
-import asyncio
 import logging
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,6 @@ import pytest
 import holdfast
 from holdfast.base.config import OntologySection, Settings
 from holdfast.ontology import Entity, Field
-from holdfast.ontology.query.results import meta
 from holdfast.sql.duck import OutOfMemory, SqlFailed
 from tests.integration.run_places import Place, s3
 from tests.integration.servers import S3Server
@@ -30,36 +28,6 @@ class Wide(Entity):
 @pytest.fixture
 def place(ministack: S3Server) -> Place:
     return s3(ministack)
-
-
-async def test_every_answer_is_one_commit_beside_a_running_writer(place: Place) -> None:
-    """Every commit gives all counters the same value: a query that saw parts of two would show two values."""
-    keys = [f"k{number}" for number in range(5)]
-    done = asyncio.Event()
-
-    async def write() -> None:
-        async with holdfast.open(place.uri, settings=place.settings) as hf, hf.ontology(Counter) as onto:
-            for value in range(12):
-                onto.ensure([Counter(id=key, value=value) for key in keys])
-                await onto.commit()
-        done.set()
-
-    async def read() -> list[int]:
-        seen: list[int] = []
-        async with holdfast.open(place.uri, settings=place.settings) as hf, hf.ontology(Counter) as onto:
-            while not done.is_set():
-                found = await onto.query(Counter).all()
-                assert len({(one.value, meta(one).commit_id) for one in found}) <= 1
-                assert len(found) in (0, len(keys))
-                seen += [one.value for one in found[:1]]
-            final = await onto.query(Counter).all()
-            assert {one.value for one in final} == {11}
-            history = await onto.query(Counter).with_history().all()
-            assert [(one.value, one.id) for one in history] == [(value, key) for value in range(12) for key in keys]
-        return seen
-
-    _, seen = await asyncio.gather(write(), read())
-    assert seen == sorted(seen)
 
 
 @pytest.mark.soak

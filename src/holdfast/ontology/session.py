@@ -71,8 +71,6 @@ class Options:
     runtime_id: str | None = None
     lock_timeout_ms: int = 5_000
     lease_ttl_ms: int = 30_000
-    strict: bool = False
-    """Refuse relations whose ends do not exist."""
     memory_limit: str = "256MB"
     """The limit of DuckDB, which answers queries."""
     compaction: bool = True
@@ -103,7 +101,6 @@ class Ontology:
             runtime_id=self.runtime_id,
             lock=self._lock,
             on_commit=self._committed,
-            ends=self._ends() if options.strict else None,
         )
         self._warm = Warm(store, options.memory_limit)
         self._engine = Engine(store, self._view, self._warm)
@@ -298,13 +295,6 @@ class Ontology:
                 f"{python.__name__} is not a type of this session", remedy="name it when you open the ontology"
             )
         return info
-
-    def _ends(self) -> dict[TypeId, tuple[TypeId, TypeId]]:
-        return {
-            type_id: (info.ends[0].type_id, info.ends[1].type_id)
-            for type_id, info in self._types.items()
-            if info.ends is not None
-        }
 
     def _rows(self, given: Any, of: type[Mixin] | None) -> Iterable[tuple[TypeId, list[Row] | Batch]]:
         if isinstance(given, Mixin):

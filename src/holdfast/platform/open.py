@@ -124,22 +124,22 @@ class Holdfast:
         ingest = self.settings.ingest
         return Limits(frame_bytes=int(ingest.frame_bytes), payload_bytes=int(ingest.payload_bytes))
 
-    def ontology(self, *types: "type[Mixin]", strict: bool = False, runtime_id: str | None = None) -> "Session":
+    def ontology(self, *types: "type[Mixin]", runtime_id: str | None = None) -> "Session":
         """A session on these entity and relation types: ``async with hf.ontology(Customer) as onto``.
 
-        ``strict`` refuses relations whose ends do not exist. ``runtime_id`` names the session in commits and in the
-        lock; it must be its own. ``onto.emit(event)`` publishes an event with the next commit.
+        ``runtime_id`` names the session in commits and in the lock; it must be its own. ``onto.emit(event)`` publishes
+        an event with the next commit.
         """
         from holdfast.platform.session import Session  # noqa: PLC0415  # loads Arrow, which takes a while
 
-        return Session(self.store, self.ambient, types, self._session_options(runtime_id, strict=strict))
+        return Session(self.store, self.ambient, types, self._session_options(runtime_id))
 
-    def _session_options(self, runtime_id: str | None = None, *, strict: bool = False) -> "SessionOptions":
+    def _session_options(self, runtime_id: str | None = None) -> "SessionOptions":
         from holdfast.ontology.session import Options  # noqa: PLC0415  # loads Arrow, which takes a while
 
         section = self.settings.ontology
         times = section.s3_lock_timeout_ms, section.s3_lease_ttl_ms
-        return Options(runtime_id, *times, strict, section.s3_duckdb_memory_limit, section.compaction == "auto")
+        return Options(runtime_id, *times, section.s3_duckdb_memory_limit, section.compaction == "auto")
 
     def bus(self, namespace: str = "default") -> "Bus":
         """The events of one namespace: publish them, hand them to handlers, look at them."""

@@ -15,7 +15,6 @@ from holdfast.ontology.maintain.leftovers import sweep as sweep_loads
 from holdfast.ontology.maintain.reindex import Repair, repair_indexes
 from holdfast.ontology.maintain.verify.rules import Report
 from holdfast.ontology.maintain.verify.verify import STAGES, Stage, Watch, verify, verify_indexes
-from holdfast.ontology.types.refs import TypeId
 
 index_app = noun_app()
 
@@ -131,13 +130,8 @@ async def compact(
 
     Safe beside writers, readers and other compactors.
     """
-    step = Step("reading", state=State.RUNNING)
-
-    def watch(type_id: TypeId, done: int, total: int) -> None:
-        step.title, step.detail = type_id.name, f"{done:,} of {total:,} files"
-
     async with shell.open() as hf:
-        compactor = Compactor(hf.store, hf.ambient, whole=whole, watch=watch)
+        compactor = Compactor(hf.store, hf.ambient, whole=whole)
         types = await compactor.types()
         if type_name is not None:
             remedy = nearest(type_name, (each.name for each in types), "the types are")
@@ -148,9 +142,8 @@ async def compact(
         done: list[Compacted] = []
         removed: list[str] = []
         if apply:
-            async with live(shell.out, Checklist([step]).draw):
-                done = [await compactor.perform(each) for outlook in outlooks for each in outlook.merges]
-                removed = [*await compactor.sweep(types), *await sweep_loads(hf.store)]
+            done = [await compactor.perform(each) for outlook in outlooks for each in outlook.merges]
+            removed = [*await compactor.sweep(types), *await sweep_loads(hf.store)]
     show_compaction(shell, outlooks, done, removed, (compactor.bytes_read, compactor.bytes_written), apply=apply)
 
 

@@ -4,8 +4,8 @@
 
 Tasks stage rows independently of each other and of the store's state. What is written is decided against the current
 rows, range by range, which gives the parts. The number of the commit is a column of the data file and part of its key,
-so the file is encoded when the number is known, a row group at a time. After a lost race for the head it is encoded
-again, and decided again only if the same type was committed to.
+so the file is encoded when the number is known, into a temporary file, a row group at a time. After a lost race for the
+head it is encoded again, and decided again only if the same type was committed to.
 
 **Once.** A load may name its ``source`` and its ``batch``, a number that rises. Manifests carry the last batch of each
 source, so the compare-and-swap that makes the commit also records the batch: a load of a batch that is not newer
@@ -16,12 +16,14 @@ Imports and small loads on small types are decided in this process, the others w
 """
 
 import hashlib
-import io
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from functools import partial
+from tempfile import TemporaryFile
+from typing import IO, Any, Protocol
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from holdfast.base.aio import blocking, stream_bounded
 from holdfast.base.codec import Document
@@ -83,45 +85,32 @@ class Prepared:
     async def place(self, commit_id: int, attempt: str) -> FileEntry:
         key = layout.data_key(commit_id, attempt, *self.type_id)
         self.attempts.append(attempt)
-        rows = sum(part.num_rows if isinstance(part, pa.Table) else part.rows for part in self.parts)
-        digest, size, footers = hashlib.sha256(), 0, list[Any]()
-        whole = bytearray() if rows <= ROWS_MAX else None
+        with TemporaryFile(prefix=".holdfast-") as file:
+            footer = await self._encode(file, commit_id)
+            digest = await blocking(_rewound_digest, file)
+            size, rows = file.tell(), footer.num_rows
+            await self.store.put_stream(key, partial(_pieces, file))
+            if rows <= ROWS_MAX:
+                file.seek(0)
+                stats = await blocking(stats_of, file.read(), key=key)
+            else:
+                stats = of_footer(footer, size, unique=True)
+        return FileEntry(*self.type_id, key, rows, self.target.version_id or 1, digest, stats)
 
-        async def pieces() -> AsyncIterator[bytes]:
-            nonlocal digest, size
-            digest, size = hashlib.sha256(), 0
-            footers.clear()
-            if whole is not None:
-                whole.clear()
-            async for some in self._encoded(commit_id, footers):
-                digest.update(some)
-                size += len(some)
-                if whole is not None:
-                    whole.extend(some)
-                yield some
-
-        await self.store.put_stream(key, pieces)
-        stats = (
-            await blocking(stats_of, bytes(whole), key=key)
-            if whole is not None
-            else of_footer(footers[0], size, unique=True)
-        )
-        return FileEntry(*self.type_id, key, rows, self.target.version_id or 1, digest.hexdigest(), stats)
-
-    async def _encoded(self, commit_id: int, footers: list[Any]) -> AsyncIterator[bytes]:
-        """The bytes of the file. The metadata of its footer is appended to ``footers``."""
-        sink, writer = _Sink(), None
+    async def _encode(self, file: IO[bytes], commit_id: int) -> Any:
+        """Write the rows to a local file. Returns the metadata of its footer."""
+        writer: pq.ParquetWriter | None = None
+        footers: list[Any] = []
         async for table in self._groups():
             group = await blocking(self._file_rows, table, commit_id)
             if writer is None:
-                writer = writer_for(sink, group, metadata_collector=footers)
+                writer = writer_for(file, group, metadata_collector=footers)
             await blocking(writer.write_table, group, row_group_size=self.group_rows)
-            yield sink.taken()
         if writer is None:
             raise ValueError("a bulk load without rows has no data file")
         writer.add_key_value_metadata(forms_metadata(self.target.columns, self.partial))
         await blocking(writer.close)
-        yield sink.taken()
+        return footers[0]
 
     async def _groups(self) -> AsyncIterator[pa.Table]:
         """The rows of all parts, one row group at a time."""
@@ -159,27 +148,16 @@ class Prepared:
         return pa.table({**columns, **{name: rows.column(name) for name in rows.column_names if name not in columns}})
 
 
-class _Sink(io.RawIOBase):
-    """A file object that hands out the bytes written so far."""
+def _rewound_digest(file: IO[bytes]) -> str:
+    """The digest of all bytes of a file, which is read to its end. Blocking."""
+    file.seek(0)
+    return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # it is one
 
-    def __init__(self) -> None:
-        self._held = bytearray()
-        self._written = 0
 
-    def writable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._written
-
-    def write(self, some: Any) -> int:
-        self._held += some
-        self._written += len(some)
-        return len(some)
-
-    def taken(self) -> bytes:
-        some, self._held = bytes(self._held), bytearray()
-        return some
+async def _pieces(file: IO[bytes]) -> AsyncIterator[bytes]:
+    await blocking(file.seek, 0)
+    while piece := await blocking(file.read, PIECE_BYTES):
+        yield piece
 
 
 def staged_file_gone(key: str) -> Conflict:
@@ -188,6 +166,7 @@ def staged_file_gone(key: str) -> Conflict:
 
 TRIES = 8
 PARALLEL = 16
+PIECE_BYTES = 1 << 20
 TASK = "a task of a bulk load"
 DOUBTS = RetryPolicy(attempts=8, base_ms=50, max_ms=5_000, deadline_ms=120_000)
 """How often a commit whose outcome is unknown is asked for again."""

@@ -16,45 +16,40 @@ Both hold the rows in memory, as columns. Larger types are moved with Spark (``p
 
 import csv
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from holdfast.base.aio import blocking
+from holdfast.base.codec import Document
 from holdfast.base.drafts import replacing
 from holdfast.base.errors import Corrupt, Invalid
-from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
-from holdfast.ontology.bulk import load
-from holdfast.ontology.bulk.decide import Policy, Rules, latest_rows
+from holdfast.ontology.bulk.decide import Policy, Rules
 from holdfast.ontology.bulk.load import CheckedRows, Loader, Request
 from holdfast.ontology.bulk.stage import checked_rows, row_table
 from holdfast.ontology.bulk.texts import READ_ROWS, csv_tables, is_text, json_tables
 from holdfast.ontology.chain import catalog
-from holdfast.ontology.chain.chain import Chain
-from holdfast.ontology.chain.history import Moment, commit_at
-from holdfast.ontology.chain.redaction_fence import RedactionFence, fence_of, retry_overtaken
-from holdfast.ontology.chain.resolve import Resolved, with_files
-from holdfast.ontology.chain.state import see_file
+from holdfast.ontology.chain.chain import KnownHead
+from holdfast.ontology.chain.history import Moment, When, commit_at
 from holdfast.ontology.commit.commit import Commit
 from holdfast.ontology.format.data.batch import Batch, Row
 from holdfast.ontology.format.data.columns import typed_columns
 from holdfast.ontology.format.data.rows import from_table, read, written_columns
-from holdfast.ontology.format.data.stored_rows import stored_batches
-from holdfast.ontology.format.head import read_head
 from holdfast.ontology.maintain.drop import find_type
-from holdfast.ontology.types import names
+from holdfast.ontology.query.cache.warm import Warm
+from holdfast.ontology.query.engine import Engine, Snapshot
+from holdfast.ontology.query.statement import Ask
+from holdfast.ontology.session import Ontology
 from holdfast.ontology.types.errors import InvalidValue, UnreadableRow
 from holdfast.ontology.types.model import Mixin
 from holdfast.ontology.types.names import key_columns
-from holdfast.ontology.types.refs import TypeId
 from holdfast.ontology.types.typeinfo import ENDS, TypeInfo, end_key, of_schema
 
 
@@ -93,66 +88,28 @@ async def export_file(
     store: Store, name: str, path: Path, *, style: FileFormat | None = None, as_of: Moment | None = None
 ) -> Exported:
     """Export a type, now or as of a moment. The file is written after everything was read."""
-    return await retry_overtaken(lambda: _export(store, name, path, style, as_of))
-
-
-async def _export(store: Store, name: str, path: Path, style: FileFormat | None, as_of: Moment | None) -> Exported:
     chosen = format_of(path, style)
-    chain = Chain(store)
-    now = await chain.ledger((await read_head(store)).place)
-    upper = now.commit_id if as_of is None else await commit_at(as_of, chain, now)
-    then = await chain.ledger(await chain.at(now.place, upper) if upper else None)
-    type_id = find_type(then, name)
-    fence = await fence_of(store, chain, now)
+    warm = Warm(store)
+    engine = Engine(store, KnownHead(store), warm)
 
-    async def live(found: Resolved) -> Batch:
-        return await _live_rows(store, found, upper, fence)
+    async def question(snapshot: Snapshot) -> tuple[int, Batch, Document | None]:
+        chain, now = engine.chain, snapshot.ledger
+        upper = now.commit_id if as_of is None else await commit_at(as_of, chain, now)
+        then = await chain.ledger(await chain.at(now.place, upper) if upper else None)
+        type_id = find_type(then, name)
+        rows = await snapshot.rows(Ask(of_schema(type_id, {}), {}, when=When(last=upper)))
+        found = (await engine.table(rows.select([*rows.keys, "r.fields_json"]))).combine_chunks()
+        *keys, bodies = (column.combine_chunks() for column in found.columns)
+        stored = await catalog.schema_at(chain, then, type_id)
+        return upper, Batch(type_id, tuple(keys), bodies), None if stored is None else stored.schema
 
-    if now.purged(type_id, upper):
-        rows = _batch(type_id, None)
-    else:
-        rows = await with_files(store, chain, then, type_id, live, fence)
-    stored = await catalog.schema_at(chain, then, type_id)
-    info = of_schema(type_id, stored.schema if stored is not None else await blocking(_guessed_schema, rows))
-    await blocking(_write_file, path, chosen, info, rows)
-    return Exported(len(rows), upper, path)
-
-
-async def _live_rows(store: Store, found: Resolved, newest: int, fence: RedactionFence) -> Batch:
-    """The current rows of a type's files, by identity."""
-    keys, oldest = key_columns(found.type_id.kind), max(found.generation, 1)
-    schema = pa.schema(
-        [
-            *((name, pa.string()) for name in (*keys, "fields_json")),
-            ("commit_id", pa.int64()),
-            (names.RETRACTED, pa.bool_()),
-        ]
-    )
-
-    def of_file(body: bytes, path: str) -> list[pa.Table]:
-        tables = []
-        for table in stored_batches(body, path, READ_ROWS):
-            commits = table.column("commit_id")
-            some = table.filter(pc.and_(pc.greater_equal(commits, oldest), pc.less_equal(commits, newest)))
-            if names.RETRACTED not in some.column_names:
-                some = some.append_column(names.RETRACTED, pa.repeat(False, some.num_rows))
-            tables.append(some.select(schema.names).cast(schema))
-        return tables
-
-    def live(tables: Sequence[pa.Table]) -> Batch:
-        latest = latest_rows(pa.concat_tables([schema.empty_table(), *tables]), keys)
-        return _batch(found.type_id, latest.filter(pc.invert(pc.fill_null(latest.column(names.RETRACTED), False))))
-
-    tables = list[pa.Table]()
-    for ref in found.files():
-        tables += await blocking(of_file, await see_file(store, ref, fence), ref.path)
-    return await blocking(live, tables)
-
-
-def _batch(type_id: TypeId, table: pa.Table | None) -> Batch:
-    columns = (*key_columns(type_id.kind), "fields_json")
-    arrays = [pa.array([], pa.string()) if table is None else table.column(name).combine_chunks() for name in columns]
-    return Batch(type_id, tuple(arrays[:-1]), arrays[-1])
+    try:
+        upper, batch, schema = await engine.ask(question)
+    finally:
+        await warm.close()
+    info = of_schema(batch.type_id, schema if schema is not None else await blocking(_guessed_schema, batch))
+    await blocking(_write_file, path, chosen, info, batch)
+    return Exported(len(batch), upper, path)
 
 
 def _guessed_schema(rows: Batch) -> dict[str, Any]:
@@ -236,18 +193,8 @@ class Imported:
     commit: Commit | None
 
 
-class Session(load.Session, Protocol):
-    """The methods of a session that an import uses."""
-
-    @property
-    def ambient(self) -> Ambient: ...
-    @property
-    def pending(self) -> int: ...
-    def type_info(self, python: type[Mixin], /) -> TypeInfo: ...
-
-
 async def import_file(
-    onto: Session,
+    onto: Ontology,
     of: type[Mixin],
     path: Path,
     *,

@@ -18,7 +18,7 @@ many lost races; ``Ambiguous`` when the outcome of the head is unknown (call aga
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, ParamSpec, TypeVar
@@ -30,7 +30,7 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.retry import Budget, RetryPolicy
 from holdfast.objects.store import CREATE, Lost, NotModified, Object, Store, Written
 from holdfast.ontology.commit.attempt import PLAIN, Attempt, Bulk, Draft, Order, Witness, draw
-from holdfast.ontology.commit.delta import check_ends, delta
+from holdfast.ontology.commit.delta import delta
 from holdfast.ontology.commit.lock import CommitLock
 from holdfast.ontology.commit.view import View
 from holdfast.ontology.format import layout
@@ -82,9 +82,7 @@ class Committer:
         on_commit: Callable[[Manifest], None] | None = None,
         policy: RetryPolicy = RACES,
         uploads: int = PARALLEL,
-        ends: Mapping[TypeId, tuple[TypeId, TypeId]] | None = None,
     ) -> None:
-        """With ``ends``, relations whose ends do not exist are refused."""
         self._store = store
         self._ambient = ambient
         self._view = view
@@ -94,7 +92,6 @@ class Committer:
         self._on_commit = on_commit
         self._policy = policy
         self._uploads = uploads
-        self._ends = ends
         self._witness: Witness | None = None
         self._running = asyncio.Lock()
         self._doubts: list[Attempt] = []
@@ -210,12 +207,10 @@ class Committer:
         """The rows to write, based on the state at the known head; None if there is nothing to commit."""
         items = tuple(self.queue)
         queued = {item.type_id for item in items}
-        states = await self._view.states({*queued, *order.write, *self._end_types({*queued, *order.write})})
+        states = await self._view.states({*queued, *order.write})
         run = blocking if size(items) > LARGE else _in_place
-        batches, intents = await run(split_batches, items, columns=self._ends is None)
+        batches, intents = await run(split_batches, items)
         changes = await run(delta, intents, states)
-        if self._ends is not None:
-            check_ends(changes, intents, states, self._ends)
         outbox = tuple(self.outbox)
         rows: dict[TypeId, Sequence[Row]] = {}
         for type_id, batch in batches.items():
@@ -389,9 +384,6 @@ class Committer:
     def _nothing_to_do(self) -> Commit | None:
         del self.queue[: self._idle_intents]
         return self._take_landed()
-
-    def _end_types(self, types: Iterable[TypeId]) -> set[TypeId]:
-        return {end for type_id in types for end in (self._ends or {}).get(type_id, ())}
 
     async def _retry(self, budget: Budget) -> None:
         if not await budget.another():

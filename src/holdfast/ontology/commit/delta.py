@@ -9,7 +9,7 @@ that is a ``Conflict`` and nothing is written: what the application has read is 
 
 from collections.abc import Iterable, Mapping
 
-from holdfast.base.errors import Conflict, Refused
+from holdfast.base.errors import Conflict
 from holdfast.ontology.format.data.batch import (
     Absent,
     AtCommit,
@@ -48,25 +48,6 @@ def delta(intents: Iterable[Intent], states: States) -> Delta:
         if changes:
             found[type_id] = changes
     return found
-
-
-def check_ends(
-    changes: Delta, intents: Iterable[Intent], states: States, ends: Mapping[TypeId, tuple[TypeId, TypeId]]
-) -> None:
-    """``Refused`` for a relation that is written while one of its ends neither exists nor is written."""
-    wanted = {(intent.type_id, intent.identity): intent.fields_json is not None for intent in intents}
-    for relation, (left, right) in ends.items():
-        for change in changes.get(relation, ()):
-            if change.fields_json is None:
-                continue
-            for end, key in ((left, change.identity[0]), (right, change.identity[1])):
-                state = states.get(end)
-                live = _live(state.get((key,)) if state is not None else None) is not None
-                if not wanted.get((end, (key,)), live):
-                    raise Refused(
-                        f"{relation.name} {'/'.join(change.identity[:2])!r}: there is no {end.name} {key!r}",
-                        remedy="ensure it in the same commit or before, or open the ontology without strict",
-                    )
 
 
 def _live(current: Current | None) -> Current | None:

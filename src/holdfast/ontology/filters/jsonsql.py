@@ -11,6 +11,7 @@ from holdfast.ontology.filters.operand import Domain, Operand, Sql, Test, bound,
 from holdfast.ontology.types import readings as forms
 from holdfast.ontology.types.readings import Reading
 
+WHOLES = "('UBIGINT', 'BIGINT')"
 NUMBERS = "('UBIGINT', 'BIGINT', 'DOUBLE')"
 SPECIAL = "('NaN', 'Infinity', '-Infinity')"
 _YEARS = (
@@ -28,35 +29,23 @@ def matches(text: Sql, pattern: str) -> Sql:
     return fill("regexp_full_match({}, {})", text, bound(pattern, "VARCHAR"))
 
 
-def key_of(text: Sql) -> Sql:
-    """``readings.decimal_key`` of a text that is a decimal number."""
+def decimal_of(text: Sql) -> Sql:
+    """The value of a decimal number's text; NULL if DECIMAL(38, 18) cannot hold it exactly (the cast would round)."""
 
     def parts(number: Sql) -> Sql:
-        whole = fill("regexp_extract({}, '^[+-]?([0-9]*)', 1)", number)
         fraction = fill("regexp_extract({}, '[.]([0-9]*)', 1)", number)
+        digits = fill("regexp_extract({}, '^[+-]?([0-9]*)', 1) || {}", number, fraction)
         exponent = fill("coalesce(TRY_CAST(regexp_extract({}, '[eE]([+-]?[0-9]+)$', 1) AS BIGINT), 0)", number)
-        digits = fill("ltrim({} || {}, '0')", whole, fraction)
-        # The exponent of the first digit that is not zero.
-        adjusted = fill("length({}) - 1 - length({}) + {}", digits, fraction, exponent)
-        return fill(
-            "struct_pack(negative := starts_with({}, '-'), digits := rtrim({}, '0'), adjusted := {})",
-            number,
-            digits,
-            adjusted,
-        )
+        return fill("struct_pack(t := {}, digits := {}, places := length({}) - {})", number, digits, fraction, exponent)
 
-    def key(part: Sql) -> Sql:
+    def value(part: Sql) -> Sql:
         name = part.text
-        negative = (
-            f"'0' || lpad(CAST({forms.MIDDLE} - {name}.adjusted AS VARCHAR), {forms.WIDTH}, '0') || "
-            f"translate({name}.digits, '{forms.DIGITS}', '{forms.COMPLEMENTS}') || '{forms.AFTER_DIGITS}'"
-        )
-        positive = (
-            f"'2' || lpad(CAST({forms.MIDDLE} + {name}.adjusted AS VARCHAR), {forms.WIDTH}, '0') || {name}.digits"
-        )
-        return Sql(f"CASE WHEN {name}.digits = '' THEN '1' WHEN {name}.negative THEN {negative} ELSE {positive} END")
+        significant = f"rtrim({name}.digits, '0')"
+        places = f"{name}.places - length({name}.digits) + length({significant})"
+        cast = f"TRY_CAST({name}.t AS DECIMAL(38, {forms.PLACES}))"
+        return Sql(f"CASE WHEN {significant} = '' THEN 0 WHEN {places} <= {forms.PLACES} THEN {cast} END")
 
-    return let(let(text, "number", parts), "part", key)
+    return let(let(text, "number", parts), "part", value)
 
 
 def _cast(text: Sql, domain: Domain) -> Operand:
@@ -66,8 +55,8 @@ def _cast(text: Sql, domain: Domain) -> Operand:
             return Operand(fill("TRY_CAST({} AS HUGEINT)", text), domain)
         case "double":
             return Operand(fill("TRY_CAST({} AS DOUBLE)", text), domain)
-        case "key":
-            return Operand(key_of(text), domain)
+        case "decimal":
+            return Operand(decimal_of(text), domain)
         case "bool":
             return Operand(fill("({} = 'true')", text), domain)
         case "timestamp":
@@ -78,6 +67,10 @@ def _cast(text: Sql, domain: Domain) -> Operand:
         case "blob":
             return Operand(fill("TRY(from_base64({}))", text), domain)
     return Operand(text, "text")
+
+
+def _value(operand: Operand) -> Sql:
+    return operand.sql
 
 
 def _moment(text: Sql) -> Sql:
@@ -92,10 +85,18 @@ def _moment(text: Sql) -> Sql:
 
 
 _TEXT_FORMS: dict[Reading, tuple[str, Domain]] = {
-    "decimal": (forms.DECIMAL, "key"),
+    "decimal": (forms.DECIMAL, "decimal"),
     "datetime": (forms.DATETIME, "timestamp"),
     "date": (forms.DATE, "date"),
     "bytes": (forms.BASE64, "blob"),
+}
+
+
+_DOMAINS: dict[Reading, Domain] = {
+    "text": "text",
+    "bool": "bool",
+    "float": "double",
+    **{reading: domain for reading, (_, domain) in _TEXT_FORMS.items()},
 }
 
 
@@ -144,6 +145,11 @@ class JsonPlace:
     def is_null(self) -> Sql:
         return fill("coalesce({} = 'NULL', true)", self.type)
 
+    def operand(self, reading: Reading) -> Operand | None:
+        """The value; None for numbers, which have several domains."""
+        domain = _DOMAINS.get(reading)
+        return None if domain is None else Operand(self.test(reading, _value), domain)
+
     def test(self, reading: Reading, of: Test) -> Sql:
         kind, text = self.type, self.text
         match reading:
@@ -164,11 +170,10 @@ class JsonPlace:
         return fill("CASE WHEN {} THEN {} END", matching, of(_cast(text, domain)))
 
     def _number(self, of: Test, *, special: bool) -> Sql:
-        """Whole numbers of 64 bits, longer ones, and doubles. Each has its own domain, so that nothing is rounded."""
+        """Whole numbers of 64 bits, and doubles. Each has its own domain, so that nothing is rounded."""
         kind, text = self.type, self.text
         parts = [
-            fill("WHEN {} IN ('UBIGINT', 'BIGINT') THEN {}", kind, of(_cast(text, "whole"))),
-            fill("WHEN {} = 'DOUBLE' AND {} THEN {}", kind, matches(text, forms.WHOLE), of(_cast(text, "key"))),
+            fill(f"WHEN {{}} IN {WHOLES} THEN {{}}", kind, of(_cast(text, "whole"))),
             fill("WHEN {} = 'DOUBLE' THEN {}", kind, of(_cast(text, "double"))),
         ]
         if special:
@@ -187,9 +192,12 @@ class KeyPlace:
 
     column: str
 
+    def operand(self, reading: Reading) -> Operand:
+        return Operand(self.test(reading, _value), _DOMAINS.get(reading, "whole"))
+
     def test(self, reading: Reading, of: Test) -> Sql:
         text = Sql(self.column)
         if reading == "text":
             return of(Operand(text, "text"))
-        pattern, domain = _TEXT_FORMS.get(reading, (forms.WHOLE, "key"))
+        pattern, domain = _TEXT_FORMS.get(reading, (forms.WHOLE, "whole"))
         return fill("CASE WHEN {} THEN {} END", matches(text, pattern), of(_cast(text, domain)))

@@ -27,7 +27,6 @@ from typing import Any, Literal, NamedTuple
 
 from holdfast.ontology.types.expressions.ast import End, Operator, TextOperator
 from holdfast.ontology.types.expressions.fitting import pattern_text
-from holdfast.ontology.types.readings import decimal_key
 from holdfast.ontology.types.typespec import Form, ListOf, Node, form_of, without_null
 
 
@@ -66,6 +65,11 @@ Scope = Mapping[End, Source]
 def quoted(name: str) -> str:
     """A name as an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def text_literal(text: str) -> str:
+    """A text as an SQL literal, where a parameter cannot be."""
+    return "'" + text.replace("'", "''") + "'"
 
 
 def typed_column(sql: str, node: Node, *, complete: bool) -> TypedColumn:
@@ -156,7 +160,7 @@ DECIMAL_38_18 = Grid(
 )
 
 
-Domain = Literal["text", "int", "whole", "double", "decimal", "key", "bool", "timestamp", "date", "blob"]
+Domain = Literal["text", "int", "whole", "double", "decimal", "bool", "timestamp", "date", "blob"]
 
 _SQL_TYPES: dict[Domain, str] = {
     "text": "VARCHAR",
@@ -164,7 +168,6 @@ _SQL_TYPES: dict[Domain, str] = {
     "whole": "HUGEINT",
     "double": "DOUBLE",
     "decimal": "DECIMAL(38, 18)",
-    "key": "VARCHAR",
     "bool": "BOOLEAN",
     "timestamp": "TIMESTAMPTZ",
     "date": "DATE",
@@ -247,9 +250,6 @@ class Operand(NamedTuple):
 
     def _found(self, operator: Operator, value: Any) -> Bound | None:
         """The comparison in this domain; None if it holds for no value."""
-        if self.domain == "key":
-            key = _key(value)
-            return None if key is None else Bound(operator, key)
         grid = _GRIDS.get(self.domain)
         return Bound(operator, value) if grid is None else grid.bound(operator, value)
 
@@ -270,13 +270,6 @@ _TEXT_TESTS: dict[TextOperator, str] = {
     "endswith": "suffix({}, {})",
 }
 _LAST, _SURROGATES = 0x10FFFF, range(0xD800, 0xE000)
-
-
-def _key(value: int | float | Decimal) -> str | None:
-    """The key of a value. Those of the infinities are less and greater than all others."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None if math.isnan(value) else "3" if value > 0 else ""
-    return decimal_key(Decimal(value))
 
 
 def _after(prefix: str) -> str | None:

@@ -10,7 +10,7 @@ Below ``NOT`` it may not: there ``strict`` turns NULL into false.
 
 from dataclasses import dataclass
 
-from holdfast.ontology.filters.jsonsql import NUMBERS, SPECIAL, JsonPlace, KeyPlace, key_of, let, matches
+from holdfast.ontology.filters.jsonsql import NUMBERS, SPECIAL, WHOLES, JsonPlace, KeyPlace
 from holdfast.ontology.filters.operand import (
     ALWAYS,
     NEVER,
@@ -24,7 +24,6 @@ from holdfast.ontology.filters.operand import (
     fill,
     joined,
 )
-from holdfast.ontology.types import readings as forms
 from holdfast.ontology.types.expressions.ast import (
     And,
     Comparison,
@@ -86,6 +85,16 @@ class Place:
         if operand is None:
             return self.json.test(reading, of)
         return self.either(of(operand), self.json.test(reading, of))
+
+    def operand(self, reading: Reading) -> Operand | None:
+        """The value as an operand; None if it has several domains."""
+        typed = self.typed(reading)
+        if typed is not None and self.complete:
+            return typed
+        found = self.json.operand(reading)
+        if found is None or typed is None:
+            return found
+        return Operand(self.either(typed.sql, found.sql), found.domain)
 
     def either(self, typed: Sql, otherwise: Sql) -> Sql:
         """The first if the column has a value, otherwise the second."""
@@ -204,10 +213,6 @@ class _Compiler:
         return fill(f"coalesce({function}(list_transform({{}}, lambda {_ITEM}: {{}})), {of_none})", items, where)
 
 
-_EXACT = 2**53
-"""All whole numbers up to this one are doubles."""
-
-
 def compile_order(order: Order, scope: Scope) -> Sql:
     """One or more terms for ORDER BY, with commas in between."""
     direction = f"{'DESC' if order.descending else 'ASC'} NULLS {order.nulls.upper()}"
@@ -217,17 +222,11 @@ def compile_order(order: Order, scope: Scope) -> Sql:
 def sort_values(order: Order, scope: Scope) -> list[Sql]:
     """The values to sort by; NULL for null and unlike values."""
     place = place_of(order.path, scope)
-    if order.reading is not None and place.complete and (typed := place.typed(order.reading)) is not None:
-        return [typed.sql]
+    if order.reading is not None and (operand := place.operand(order.reading)) is not None:
+        return [operand.sql]
     if isinstance(place.json, KeyPlace):
-        return [place.json.test(order.reading or "text", lambda operand: operand.sql)]
-    return _any(place.json) if order.reading is None else _of(place.json, order.reading)
-
-
-def _of(place: JsonPlace, reading: Reading) -> list[Sql]:
-    if reading in ("number", "real"):
-        return _numbers(place, special=reading == "real")
-    return [place.test(reading, lambda operand: operand.sql)]
+        return [Sql(place.json.column)]
+    return _any(place.json) if order.reading is None else _numbers(place.json, special=order.reading == "real")
 
 
 def _any(place: JsonPlace) -> list[Sql]:
@@ -238,28 +237,20 @@ def _any(place: JsonPlace) -> list[Sql]:
         place.type,
         place.type,
     )
-    return [rank, *_of(place, "bool"), *_of(place, "number"), *_of(place, "text")]
+    single = [place.test(reading, lambda operand: operand.sql) for reading in ("bool", "text")]
+    return [rank, *_numbers(place, special=False), *single]
 
 
 def _numbers(place: JsonPlace, *, special: bool) -> list[Sql]:
+    """As a double, and as a whole number, which orders numbers whose doubles are equal."""
     matching = fill(f"{{}} IN {NUMBERS}", place.type)
     if special:
         matching = fill(f"({{}} OR ({{}} = 'VARCHAR' AND {{}} IN {SPECIAL}))", matching, place.type, place.text)
-    text = fill("CASE WHEN {} THEN {} END", matching, place.text)
-    return [fill("TRY_CAST({} AS DOUBLE)", text), let(text, "found", _tie)]
-
-
-def _tie(text: Sql) -> Sql:
-    """Orders numbers whose doubles are equal. The infinities are less and greater than all others."""
-    double = fill("TRY_CAST({} AS DOUBLE)", text)
-    return fill(
-        f"CASE WHEN isnan({{}}) OR abs({{}}) < {_EXACT} THEN NULL WHEN {{}} THEN {{}} "
-        "WHEN isinf({}) THEN CASE WHEN {} > 0 THEN '3' ELSE '' END ELSE {} END",
+    double = fill("CASE WHEN {} THEN TRY_CAST({} AS DOUBLE) END", matching, place.text)
+    whole = fill(
+        f"CASE WHEN {{}} IN {WHOLES} THEN TRY_CAST({{}} AS HUGEINT) ELSE TRY_CAST({{}} AS HUGEINT) END",
+        place.type,
+        place.text,
         double,
-        double,
-        matches(text, forms.WHOLE),
-        key_of(text),
-        double,
-        double,
-        key_of(fill("CAST(TRY_CAST({} AS BIGNUM) AS VARCHAR)", double)),
     )
+    return [double, whole]

@@ -13,7 +13,7 @@ reader finds either the old entries or the new one, and both have the same rows.
 """
 
 import hashlib
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.base.aio import blocking, map_bounded, stream_bounded
@@ -93,10 +93,6 @@ class Outlook:
         return sum(merge.size for merge in self.merges)
 
 
-Watch = Callable[[TypeId, int, int], None]
-"""Called with a type, the number of files that were read, and of all files."""
-
-
 class Compactor:
     def __init__(
         self,
@@ -108,7 +104,6 @@ class Compactor:
         limit: int = LIMIT,
         reads: int = PARALLEL,
         whole: bool = False,
-        watch: Watch | None = None,
     ) -> None:
         """``whole`` merges whatever the tiers say."""
         self._store = store
@@ -118,7 +113,6 @@ class Compactor:
         self._limit = limit
         self._reads = reads
         self._whole = whole
-        self._watch = watch
         self._fence = RedactionFence()
         """The redactions when ``begin`` was called."""
         self.bytes_read = 0
@@ -213,16 +207,11 @@ class Compactor:
         return await blocking(merge, sources, target, origin)
 
     async def _sources(self, wanted: Merge) -> AsyncIterator[Source]:
-        done = 0
-
         async def read(piece: Piece) -> Source:
             return await self._source(wanted.type_id, piece)
 
         async for source in stream_bounded(wanted.pieces, read, limit=self._reads):
             self.bytes_read += len(source.body)
-            done += 1
-            if self._watch is not None:
-                self._watch(wanted.type_id, done, len(wanted.pieces))
             yield source
 
     async def _source(self, type_id: TypeId, piece: Piece) -> Source:

@@ -30,7 +30,7 @@ from holdfast.ontology.commit.view import View
 from holdfast.ontology.format.chainstate import Ledger
 from holdfast.ontology.format.data.batch import Batch, Intent
 from holdfast.ontology.format.head import Head, read_head
-from holdfast.ontology.maintain.redact import Watch, finish_redactions
+from holdfast.ontology.maintain.redact import finish_redactions
 from holdfast.ontology.maintain.reindex import repair_indexes
 from holdfast.ontology.types.refs import TypeId
 from holdfast.ontology.types.typeinfo import TypeInfo
@@ -101,9 +101,8 @@ async def apply(
     lock: CommitLock | None = None,
     by: str,
     why: str,
-    watch: Watch | None = None,
 ) -> Commit | None:
-    """Make the commit; None if it would change nothing. ``watch`` is called while payload is destroyed."""
+    """Make the commit; None if it would change nothing."""
     if token != plan.token:
         raise Refused(
             "the token does not fit: the store, or what is to be done, has changed since the preview",
@@ -124,5 +123,5 @@ async def apply(
         if work.order.redact is None:
             await repair_indexes(store, ambient, apply=True, types=sorted(work.types))
     if work.order.redact is not None:
-        await finish_redactions(store, ambient, watch=watch)
+        await finish_redactions(store, ambient)
     return commit

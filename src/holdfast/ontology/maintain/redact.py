@@ -13,7 +13,7 @@ Copies in disk caches and open sessions are dropped when these see the record. B
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from holdfast.base import codec
@@ -40,11 +40,8 @@ from holdfast.ontology.types.refs import FileRef, TypeId
 
 PARALLEL = 8
 
-Watch = Callable[[int, int], None]
-"""Called with the number of files that are done, and of all files."""
 
-
-async def finish_redactions(store: Store, ambient: Ambient, *, watch: Watch | None = None) -> list[int]:
+async def finish_redactions(store: Store, ambient: Ambient) -> list[int]:
     """Carry out every redaction that was ordered and is not finished. Returns the commits that ordered them.
 
     The oldest comes first: a record says that all earlier redactions are finished too, and readers rely on it.
@@ -53,24 +50,18 @@ async def finish_redactions(store: Store, ambient: Ambient, *, watch: Watch | No
     ledger = await chain.ledger((await read_head(store)).place)
     pending = (await fence_of(store, chain, ledger)).pending
     for ordered in pending:
-        await _carry_out(store, ambient, ordered, watch)
+        await _carry_out(store, ambient, ordered)
     return [ordered.place.commit_id for ordered in pending]
 
 
-async def _carry_out(store: Store, ambient: Ambient, ordered: Ordered, watch: Watch | None) -> None:
+async def _carry_out(store: Store, ambient: Ambient, ordered: Ordered) -> None:
     place, redaction, chain = ordered.place, ordered.redaction, Chain(store)
     last = await chain.at(place, redaction.last)
     files = await chain.files(redaction.first - 1, last, checkpoints=False)
     wanted = [ref for ref in files if ref.type_id == redaction.type_id]
-    done = 0
 
     async def one(ref: FileRef) -> Rewritten | None:
-        nonlocal done
-        found = await rewrite(store, ref, redaction, place.commit_id)
-        done += 1
-        if watch is not None:
-            watch(done, len(wanted))
-        return found
+        return await rewrite(store, ref, redaction, place.commit_id)
 
     changed = [each for each in await map_bounded(wanted, one, limit=PARALLEL) if each is not None]
     manifests = await _remove_key_bounds(store, {ref.path for ref in wanted}) if redaction.identity is None else []

@@ -3,17 +3,15 @@
     await onto.query(Customer).agg(n=count(), oldest=Customer.age.max())
     await onto.query(Customer).group_by(Customer.tier).having(lambda group: group["n"] > 5).agg(n=count())
 
-Groups are ordered by their keys, null last. Nulls and unlike values form one group, and figures leave them out. A
-complete typed column is grouped and aggregated by DuckDB as it is. Values in JSON are grouped by their sort values,
-which are equal only for equal values of any size; a group shows one of the texts of its value.
+Groups are ordered by their keys, null last. Nulls and unlike values form one group, and figures leave them out. Values
+of one domain are grouped and aggregated as they are. Numbers in JSON, of which some are whole and some are not, and
+values of several types are grouped by their sort values; a group shows one of the texts of its value.
 
-The sum of whole numbers is exact, of any size; with a float among them it is a float. Decimals are added exactly, to
-ten thousand digits. Over JSON DuckDB adds what it can add exactly, and returns the few other numbers. ``min``, ``max``
+The sum of whole numbers is exact; with a float among them it is a float. Decimals are added exactly. ``min``, ``max``
 and ``quantile`` follow the order of ``compile_order``, where NaN is greatest; for ``count_distinct`` all NaN are equal.
 """
 
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -24,8 +22,8 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 import pyarrow as pa
 
 from holdfast.base.errors import Invalid
-from holdfast.ontology.filters.jsonsql import KeyPlace, matches
-from holdfast.ontology.filters.operand import Domain, Operand, Scope, Sql, bound, fill, joined, quoted
+from holdfast.ontology.filters.jsonsql import WHOLES, JsonPlace, KeyPlace
+from holdfast.ontology.filters.operand import Domain, Operand, Scope, Sql, fill, joined, quoted
 from holdfast.ontology.filters.sql import compile_where, place_of, sort_values
 from holdfast.ontology.query.cache.prune import paths
 from holdfast.ontology.query.engine import Snapshot
@@ -42,33 +40,13 @@ if TYPE_CHECKING:
 
 def total(values: Sequence[Any]) -> Any:
     """The sum: exact, unless there are floats among the values."""
-    if any(isinstance(value, float) for value in values):
-        return float(sum(value for value in values if isinstance(value, float))) + _rounded(
-            sum(value for value in values if not isinstance(value, float))
-        )
-    if not isinstance(values[0], Decimal):
+    with localcontext(prec=100):
         return sum(values)
-    with localcontext(prec=10_000, Emin=-(10**17), Emax=10**17):
-        return sum(values, Decimal(0))
 
 
 def mean(summed: Any, count: int) -> float:
-    if isinstance(summed, float):
-        return summed / count
-    if isinstance(summed, Decimal):
-        with localcontext(prec=60):
-            return float(summed / count)
-    try:
+    with localcontext(prec=100):
         return float(summed / count)
-    except OverflowError:
-        return _rounded(summed)
-
-
-def _rounded(number: int) -> float:
-    try:
-        return float(number)
-    except OverflowError:
-        return math.inf if number > 0 else -math.inf
 
 
 Decode = Callable[[Any], Any]
@@ -92,9 +70,8 @@ def compile_figure(term: AggregateTerm, scope: Scope) -> FigureSql:
         case AvgLen(path=path):
             return FigureSql(fill("avg({})", _length(term, scope)), _same)
         case Aggregate(path=path, reading=reading):
-            place = place_of(path, scope)
-            typed = place.typed(reading) if place.complete else None
-            return _json(term, scope) if typed is None else _typed(term, typed)
+            operand = place_of(path, scope).operand(reading)
+            return _numbers(term, scope) if operand is None else _typed(term, operand)
 
 
 def _same(value: Any) -> Any:
@@ -110,7 +87,7 @@ def _length(term: AvgLen, scope: Scope) -> Sql:
     return fill("CASE WHEN {} = 'ARRAY' THEN {} END", place.json.type, place.json.length)
 
 
-# --- typed columns ---
+# --- values of one domain ---
 
 
 def _typed(term: Aggregate, operand: Operand) -> FigureSql:
@@ -158,19 +135,26 @@ def _share(term: Aggregate) -> Sql:
     return Sql(format(Decimal(repr(term.at or 0.0)), "f"))
 
 
-# --- JSON ---
+# --- numbers in JSON, of which some are whole and some are not ---
 
 
-def _json(term: Aggregate, scope: Scope) -> FigureSql:
+def _numbers(term: Aggregate, scope: Scope) -> FigureSql:
     keys = sort_values(Order(term.path, term.reading), scope)
     named = joined(", ", [fill(f"k{number} := {{}}", key) for number, key in enumerate(keys)])
+    place = _json_of(term.path, scope)
     present = fill("{} IS NOT NULL", keys[0])
     if term.function == "count_distinct":
         return FigureSql(_filtered(fill("count(DISTINCT struct_pack({}))", named), present), _same)
-    text = fill("CAST({} AS VARCHAR)", _json_text(term.path, scope))
     if term.function in ("sum", "avg"):
-        return _summed(term, text, present)
-    ranked = fill("struct_pack({}, shown := {})", named, text)
+        is_whole = fill(f"{{}} IN {WHOLES}", place.type)
+        parts = fill(
+            "struct_pack(n := {}, whole := {}, others := {})",
+            _filtered(Sql("count(*)"), present),
+            _filtered(fill("sum(TRY_CAST({} AS HUGEINT))", place.text), present, is_whole),
+            _filtered(fill("sum({})", keys[0]), present, fill("NOT {}", is_whole)),
+        )
+        return FigureSql(parts, lambda found: _added(term, [found["whole"] or 0, *_given(found["others"])], found))
+    ranked = fill("struct_pack({}, shown := {})", named, fill("CAST({} AS VARCHAR)", place.document_part))
     chosen = (
         fill("quantile_disc({}, {})", ranked, _share(term))
         if term.function == "quantile"
@@ -179,9 +163,15 @@ def _json(term: Aggregate, scope: Scope) -> FigureSql:
     return FigureSql(fill("({}).shown", _filtered(chosen, present)), lambda found: _value(found, term.reading))
 
 
-def _json_text(path: FieldPath, scope: Scope) -> Sql:
+def _given(value: Any) -> list[Any]:
+    return [] if value is None else [value]
+
+
+def _json_of(path: FieldPath, scope: Scope) -> JsonPlace:
     place = place_of(path, scope).json
-    return fill("to_json({})", Sql(place.column)) if isinstance(place, KeyPlace) else place.document_part
+    if isinstance(place, KeyPlace):
+        raise TypeError(f"{path}: a key has one domain")
+    return place
 
 
 def _filtered(aggregate: Sql, *conditions: Sql) -> Sql:
@@ -189,36 +179,9 @@ def _filtered(aggregate: Sql, *conditions: Sql) -> Sql:
 
 
 def _value(text: str | None, reading: Reading | None) -> Any:
-    """The value of a JSON text. Whole numbers of a key are texts in JSON."""
+    """The value of a JSON text."""
     value = None if text is None else json.loads(text)
-    if reading is None:
-        return value
-    return read(int(value) if reading == "number" and isinstance(value, str) else value, reading)
-
-
-def _summed(term: Aggregate, text: Sql, present: Sql) -> FigureSql:
-    """DuckDB adds whole numbers of up to 18 digits. The others, usually few or none, are added in Python."""
-    if term.reading == "float":
-        number = fill("TRY_CAST(trim({}, {}) AS DOUBLE)", text, bound('"', "VARCHAR"))
-        parts = fill(
-            "struct_pack(n := {}, whole := {})",
-            _filtered(Sql("count(*)"), present),
-            _filtered(fill("sum({})", number), present),
-        )
-        return FigureSql(parts, lambda found: _added(term, [found["whole"]], found))
-    small = matches(text, r"-?[0-9]{1,18}")
-    parts = fill(
-        "struct_pack(n := {}, whole := {}, others := {})",
-        _filtered(Sql("count(*)"), present),
-        _filtered(fill("sum(TRY_CAST({} AS HUGEINT))", text), present, small),
-        _filtered(fill("list({})", text), present, fill("NOT {}", small)),
-    )
-
-    def decode(found: Any) -> Any:
-        whole = read(found["whole"] or 0, term.reading)
-        return _added(term, [whole, *(_value(other, term.reading) for other in found["others"] or [])], found)
-
-    return FigureSql(parts, decode)
+    return value if reading is None else read(value, reading)
 
 
 # --- groups ---
@@ -249,13 +212,14 @@ def touched(term: AggregateTerm) -> list[FieldPath]:
 
 
 def grouping(key: Key, scope: Scope) -> Grouping:
-    place, reading = place_of(key.path, scope), key.reading
-    typed = place.typed(reading) if reading is not None and place.complete else None
-    if typed is not None:
-        return Grouping([typed.sql], typed.sql, python_value)
+    reading = key.reading
+    operand = None if reading is None else place_of(key.path, scope).operand(reading)
+    if operand is not None:
+        return Grouping([operand.sql], fill("any_value({})", operand.sql), python_value)
     values = sort_values(Order(key.path, reading), scope)
     # A number can be written in several ways: always show the same one.
-    shown = _filtered(fill("min(CAST({} AS VARCHAR))", _json_text(key.path, scope)), fill("{} IS NOT NULL", values[0]))
+    text = _json_of(key.path, scope).document_part
+    shown = _filtered(fill("min(CAST({} AS VARCHAR))", text), fill("{} IS NOT NULL", values[0]))
     return Grouping(values, shown, lambda found: _value(found, reading))
 
 
@@ -271,16 +235,13 @@ Group = dict[str, Any]
 """Keys and figures by name."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False)
 class Grouped(Generic[M]):
     """A query whose rows are grouped. ``agg`` returns one dictionary for each group."""
 
     query: "Query[M]"
     keys: tuple[Key, ...]
     filters: tuple[Callable[[Group], bool], ...] = ()
-
-    def __repr__(self) -> str:
-        return f"<Groups by {', '.join(key.name for key in self.keys)} of {self.query!r}>"
 
     def having(self, *tests: Callable[[Group], bool]) -> "Grouped[M]":
         """Only groups for which all tests are true. A test is a function of the group's dictionary."""

@@ -66,10 +66,7 @@ class Planned:
     """One table of a query, and how its files were chosen."""
 
     table: Table
-    by_index: bool
     choices: Sequence[Choice]
-    fetched: int
-    """Files that the session had not read before."""
 
 
 class Snapshot:
@@ -120,12 +117,11 @@ class Snapshot:
         entries = with_valid_stats(resolved.entries, self.ledger, shape, self.fence)
         choices = choose(entries, span, predicate, shape)
         used = [each.entry for each in choices if each.use != "pruned"]
-        fetched = sum(not engine.warm.known(shape, entry) for entry in used)
         parts = split(predicate, shape)
         wanted = Wanted(shape, parts.keys, parts.rest, used[0].path if used else None, span.history, span.upper)
         held = await engine.warm.load(shape, used, self.fence, wanted)
         table = Table(shape, held, span, parts.keys)
-        self.planned.append(Planned(table, resolved.by_index, choices, fetched))
+        self.planned.append(Planned(table, choices))
         return table
 
 

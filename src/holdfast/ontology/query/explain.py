@@ -1,100 +1,17 @@
-"""Describes queries as text, and explains which files a query reads and what that costs.
+"""Explains which files a query reads, and what that costs.
 
 Explaining fetches the files that the query needs, and they stay in the session. With a profile the query runs, too.
 """
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from holdfast.ontology.chain.history import When, Window
+from holdfast.ontology.chain.history import Window
 from holdfast.ontology.filters.operand import Sql
 from holdfast.ontology.query.cache.prune import Choice
-from holdfast.ontology.query.engine import Engine, Planned, Snapshot
+from holdfast.ontology.query.engine import Engine, Snapshot
 from holdfast.ontology.query.statement import Ask
-from holdfast.ontology.types.expressions.ast import (
-    And,
-    Comparison,
-    FieldPath,
-    In,
-    IsNull,
-    Length,
-    Not,
-    Or,
-    Order,
-    Predicate,
-    Quantified,
-    Text,
-    Value,
-)
-
-
-def described(ask: Ask) -> str:
-    """A query as text, for its ``repr``."""
-    parts = [ask.shape.type_id.name]
-    if ask.origin is not None:
-        hop = ask.origin
-        way = "" if hop.forward else "reverse "
-        parts = [f"{described(hop.ask)} via {way}{hop.relation.type_id.name} to {parts[0]}"]
-    terms = ask.where.terms if isinstance(ask.where, And) else (ask.where,)
-    if terms := tuple(term for term in terms if term != And(())):
-        parts.append(f"where {shown(And(terms) if len(terms) > 1 else terms[0])}")
-    parts += _moments(ask.when)
-    if ask.order:
-        parts.append(f"order by {', '.join(map(_order, ask.order))}")
-    if ask.limit is not None:
-        parts.append(f"limit {ask.limit}")
-    if ask.offset:
-        parts.append(f"offset {ask.offset}")
-    return " ".join(parts)
-
-
-def _moments(when: When) -> list[str]:
-    if when.first is not None:
-        return [f"between {when.first} and {when.last}"]
-    history = "with history" if when.after is None else f"history since {when.after}"
-    return [*([history] if when.mode == "history" else []), *([] if when.last is None else [f"as of {when.last}"])]
-
-
-def _order(order: Order) -> str:
-    return f"{_path(order.path)} desc" if order.descending else _path(order.path)
-
-
-def shown(predicate: Predicate) -> str:
-    match predicate:
-        case And(terms=terms):
-            return " and ".join(map(_grouped, terms)) or "true"
-        case Or(terms=terms):
-            return " or ".join(map(_grouped, terms)) or "false"
-        case Not(term=term):
-            return f"not {_grouped(term)}"
-        case Quantified(quantifier=quantifier, path=path, where=where):
-            return f"{quantifier} of {_path(path)}: {_grouped(where)}"
-        case Length(path=path, operator=operator, value=count):
-            return f"len({_path(path)}) {operator} {count}"
-        case Comparison(path=path, operator=operator, value=value):
-            return f"{_path(path)} {operator} {_value(value)}"
-        case In(path=path, values=values):
-            return f"{_path(path)} in [{', '.join(map(_value, values))}]"
-        case Text(path=path, operator=test, value=text, fold=fold):
-            return f"{_path(path)} {test} {_value(text)}{' in any case' if fold else ''}"
-        case IsNull(path=path):
-            return f"{_path(path)} is null"
-
-
-def _grouped(term: Predicate) -> str:
-    return f"({shown(term)})" if isinstance(term, And | Or) and len(term.terms) > 1 else shown(term)
-
-
-def _path(path: FieldPath) -> str:
-    end = () if path.end == "own" else (path.end,)
-    return ".".join((*end, *filter(None, (path.field, *path.steps))))
-
-
-def _value(value: Value) -> str:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else str(value)
-
 
 FILES_SHOWN = 8
 """Files of a table that the text of an explanation lists."""
@@ -107,17 +24,12 @@ class TableUse:
     type_name: str
     files: tuple[Choice, ...]
     """All files of the type, and whether each is read."""
-    by_index: bool
-    """Whether the index named the files; otherwise the chain did."""
     from_json: tuple[str, ...]
     """Fields that are read from ``fields_json``, because a file has no complete typed column of them."""
-    fetched: int
-    """Files that the session had not read before."""
 
     def lines(self) -> Iterator[str]:
         used = [each for each in self.files if each.use != "pruned"]
-        source = "index" if self.by_index else "chain"
-        yield f"{self.type_name}: {len(used)} of {len(self.files)} files by the {source}, {self.fetched} fetched"
+        yield f"{self.type_name}: {len(used)} of {len(self.files)} files"
         reasons = Counter(f"{each.use} by {each.reason}" for each in self.files if each.reason)
         yield from (f"  {count} {reason}" for reason, count in sorted(reasons.items()))
         yield from (f"  {each.use}: {each.entry.path}" for each in used[:FILES_SHOWN])
@@ -162,19 +74,16 @@ async def explain(engine: Engine, ask: Ask, *, profile: bool) -> Explanation:
     return Explanation(
         snapshot.ledger.commit_id,
         window,
-        tuple(map(_table_use, snapshot.planned)),
+        tuple(
+            TableUse(each.table.shape.name, tuple(each.choices), tuple(sorted(each.table.lacking)))
+            for each in snapshot.planned
+        ),
         None if before is None or after is None else after[0] - before[0],
         None if before is None or after is None else after[1] - before[1],
         sql.text,
         "\n".join(str(text).rstrip() for text in plan.column("explain_value").to_pylist()),
         profile,
     )
-
-
-def _table_use(planned: Planned) -> TableUse:
-    table = planned.table
-    lacking = tuple(sorted(table.lacking))
-    return TableUse(table.shape.name, tuple(planned.choices), planned.by_index, lacking, planned.fetched)
 
 
 def _usage(engine: Engine) -> tuple[int, int] | None:

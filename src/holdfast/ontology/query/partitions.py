@@ -27,18 +27,17 @@ from holdfast.ontology.chain.resolve import resolve, resolve_by_chain
 from holdfast.ontology.filters.operand import Sql, fill, joined, quoted
 from holdfast.ontology.filters.sql import compile_where
 from holdfast.ontology.format.chainstate import Ledger
-from holdfast.ontology.format.data.columns import arrow_type
 from holdfast.ontology.format.index import Entry
 from holdfast.ontology.query.cache.large_files import Wanted, can_be_numbered, large, share_of
 from holdfast.ontology.query.cache.prune import choose, conjuncts, may_overlap, paths, split
 from holdfast.ontology.query.cache.warm import Warm
+from holdfast.ontology.query.columns import columns_of, in_schema, naming_misfits, schema_of
 from holdfast.ontology.query.engine import filled, ledger_of_life, with_valid_stats
-from holdfast.ontology.query.sqltables import not_held, shown_columns
 from holdfast.ontology.query.type_table import Table
 from holdfast.ontology.types.expressions.ast import And, Predicate
 from holdfast.ontology.types.refs import Place
 from holdfast.ontology.types.typeinfo import TypeInfo
-from holdfast.sql.duck import MissingFile, SqlFailed
+from holdfast.sql.duck import MissingFile
 
 PART_BYTES = 4 << 20
 """The approximate size of the files of a part."""
@@ -70,22 +69,6 @@ class Part:
     def span(self) -> tuple[int, int]:
         """The first and the last commit of its files."""
         return min(each.first for each in self.files), max(each.last for each in self.files)
-
-
-def schema_of(shape: TypeInfo, *, history: bool) -> pa.Schema:
-    """The columns of a type's table, as ``holdfast sql`` has them."""
-    fields: list[tuple[str, pa.DataType]] = []
-    if shape.ends is not None:
-        fields += [("left_key", pa.string()), ("right_key", pa.string())]
-    for name in shape.nodes:
-        plain = name in shape.payload and shape.forms[name] != "json"
-        fields.append((name, arrow_type(shape.nodes[name]) if plain else pa.string()))
-    if not shape.nodes:
-        fields += [("entity_key" if shape.ends is None else "instance_key", pa.string()), ("fields_json", pa.string())]
-    fields.append(("commit_id", pa.int64()))
-    if history:
-        fields.append(("retracted", pa.bool_()))
-    return pa.schema(fields)
 
 
 async def divide(
@@ -167,12 +150,9 @@ async def read(store: Store, part: Part) -> AsyncIterator[pa.RecordBatch]:
         statement = await _statement(store, part, warm)
         schema = schema_of(part.shape, history=part.window.history)
         wanted = pa.schema([schema.field(name) for name in part.columns])
-        async for batch in warm.duck.batches(statement.text, list(statement.params), rows=BATCH_ROWS):
-            yield _cast(batch, wanted)
-    except SqlFailed as error:
-        if (unfit := not_held(error)) is None:
-            raise
-        raise unfit from error
+        with naming_misfits():
+            async for batch in warm.duck.batches(statement.text, list(statement.params), rows=BATCH_ROWS):
+                yield in_schema(batch, wanted)
     finally:
         await warm.close()
 
@@ -216,7 +196,7 @@ async def _over(part: Part, files: Sequence[Entry], newer: Sequence[Entry], warm
     if not window.history:
         conditions.append(Sql("NOT r._retracted"))
     where = joined(" AND ", conditions)
-    by_name = dict(shown_columns(own))
+    by_name = dict(columns_of(own))
     shown = ", ".join(by_name[name] for name in part.columns) or "r.commit_id"
     own = own.only(f"{shown} {where.text}", "r")
     rows = fill("({}) r", own.rows() if window.history else own.state())
@@ -227,13 +207,3 @@ async def _over(part: Part, files: Sequence[Entry], newer: Sequence[Entry], warm
         latest = fill(f"SELECT {listed}, max(commit_id) AS commit_id FROM ({{}}) GROUP BY {listed}", others.rows())
         rows = fill(f"{{}} ANTI JOIN ({{}}) n ON {same} AND n.commit_id > r.commit_id", rows, latest)
     return await filled(warm, fill(f"SELECT {shown} FROM {{}} WHERE {{}}", rows, where))
-
-
-def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    columns = []
-    for number, field in enumerate(schema):
-        column = batch.column(number)
-        if isinstance(column, pa.ExtensionArray):
-            column = column.storage
-        columns.append(column if column.type == field.type else column.cast(field.type))
-    return pa.RecordBatch.from_arrays(columns, schema=schema)

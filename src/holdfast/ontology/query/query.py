@@ -6,11 +6,9 @@ A query is a value: methods that are not awaited return a new query. Nothing is 
 result pins one head, for all types that it reads. Without ``order_by`` rows are ordered by key, in history by commit
 first.
 
-**Pages** divide a long result. A cursor names the commit that the first page has read, so all pages are of one state;
-and the identity of the last row of the page before. If rows are ordered by fields, the next page looks up their values
-of that row, so a cursor holds no payload. A cursor also has a digest of its query, because another query would skip
-rows. Only erasing changes the rows of a commit: pages in the order of keys continue after it, pages in another order
-raise ``Conflict``.
+**Pages** divide a long result. A cursor has the commit that the first page has read, so all pages are of one state, and
+the number of rows on the pages so far. It also has a digest of its query, because another query would skip rows. Only
+erasing changes the rows of a commit: after it the next page raises ``Conflict``.
 """
 
 import base64
@@ -26,15 +24,16 @@ import pyarrow.compute as pc
 
 from holdfast.base.aio import blocking
 from holdfast.base.errors import Conflict, Invalid
-from holdfast.ontology.chain.history import Moment, When, Window
-from holdfast.ontology.filters.operand import Sql, fill, quoted
+from holdfast.ontology.chain.history import Moment
+from holdfast.ontology.filters.operand import Sql, fill
 from holdfast.ontology.format.data.batch import Identity
 from holdfast.ontology.query.aggregation import Grouped, figures_of, group_key
 from holdfast.ontology.query.cache.prune import paths
+from holdfast.ontology.query.columns import columns_of, in_schema, naming_misfits, schema_of
 from holdfast.ontology.query.engine import Engine, Snapshot
-from holdfast.ontology.query.explain import Explanation, described, explain
-from holdfast.ontology.query.results import Linked, ends, meta, objects, one_of, typed_table
-from holdfast.ontology.query.statement import ENDS, MAX_LIMIT, Ask, Origin, RowId, Rows, types_of
+from holdfast.ontology.query.explain import Explanation, explain
+from holdfast.ontology.query.results import Linked, ends, meta, objects, one_of
+from holdfast.ontology.query.statement import ENDS, MAX_LIMIT, Ask, Origin, Rows, types_of
 from holdfast.ontology.types.errors import unknown
 from holdfast.ontology.types.expressions.ast import TRUE, And, Comparison, FieldPath, Order, Predicate
 from holdfast.ontology.types.expressions.terms import Condition, FieldExpr, Figure, Ordering
@@ -65,34 +64,30 @@ async def page_of(query: "Query[M]", size: int, after: str | None) -> Page[M]:
         raise Invalid(f"{size!r} is not the size of a page", remedy="give a whole number from 1 on")
     if ask.limit is not None or ask.offset:
         raise Invalid("a query with a limit has no pages", remedy="leave out limit and offset")
-    digest, history, keys = _digest(ask), ask.when.mode == "history", ask.shape.keys
-    size = min(size, MAX_LIMIT - 1)
-    asked, start = replace(ask, limit=size + 1), None
-    if after is not None:
-        start = _decoded(after, digest, len(keys), history=history)
-        when = When(ask.when.mode, after=start.after if history else None, last=start.commit)
-        asked = replace(asked, when=when, beyond=start.row)
+    digest, size = _digest(ask), min(size, MAX_LIMIT - 1)
+    start = None if after is None else _decoded(after, digest)
+    asked = replace(ask, limit=size + 1)
+    if start is not None:
+        asked = replace(asked, offset=start.rows, when=replace(ask.when, last=start.commit, strict=False))
 
-    async def question(snapshot: Snapshot) -> tuple[Window, int, pa.Table]:
+    async def question(snapshot: Snapshot) -> tuple[int, int, pa.Table]:
         erased = 0 if snapshot.ledger.redacted is None else snapshot.ledger.redacted.commit_id
-        if start is not None and ask.order and start.erased != erased:
-            raise Conflict("rows were erased since the page before, and others moved up", remedy="begin again")
         rows = await snapshot.rows(asked)
-        return rows.window, erased, await engine.table(rows.select(rows.stored))
+        upper = rows.window.upper
+        if start is not None and (start.commit, start.erased) != (upper, erased):
+            raise Conflict("rows were erased since the page before, or the store is another one", remedy="begin again")
+        return upper, erased, await engine.table(rows.select(rows.stored))
 
-    window, erased, found = await engine.ask(question, partial(types_of, asked))
-    if start is not None and ask.order and not found.num_rows:
-        raise Conflict("the last row of the page before does not exist", remedy="begin again")
-    kept, cursor = found.slice(0, size), None
+    upper, erased, found = await engine.ask(question, partial(types_of, asked))
+    cursor = None
     if found.num_rows > size:
-        last = {name: kept.column(name)[size - 1].as_py() for name in ("commit_id", *keys)}
-        fields = {"commit": window.upper, "of": digest, "erased": erased, "key": [last[name] for name in keys]}
-        cursor = _encoded({**fields, **({"at": last["commit_id"], "after": window.lower} if history else {})})
-    return Page(await blocking(objects, query.info, kept), cursor, window.upper)
+        fields = _Cursor(upper, (0 if start is None else start.rows) + size, erased)._asdict()
+        cursor = _encoded({**fields, "of": digest})
+    return Page(await blocking(objects, query.info, found.slice(0, size)), cursor, upper)
 
 
 def _digest(ask: Ask) -> str:
-    """A digest of everything that decides the rows and their order, except the moment, which is in the cursor."""
+    """A digest of everything that decides the rows and their order, except the last moment, which is in the cursor."""
     origins: list[tuple[Any, ...]] = []
     origin = ask.origin
     while origin is not None:
@@ -100,7 +95,8 @@ def _digest(ask: Ask) -> str:
         first = origin.ask
         origins.append((hop, first.shape.type_id, first.where, first.order, first.limit, first.offset))
         origin = first.origin
-    text = repr((ask.shape.type_id, ask.where, ask.order, ask.when.mode, origins))
+    when = (ask.when.mode, ask.when.first, ask.when.after)
+    text = repr((ask.shape.type_id, ask.where, ask.order, when, origins))
     return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
 
@@ -110,27 +106,23 @@ def _encoded(fields: dict[str, Any]) -> str:
 
 class _Cursor(NamedTuple):
     commit: int
-    row: RowId
-    """The last row of the page before."""
+    rows: int
+    """On the pages before."""
     erased: int
     """The latest commit that erased payload."""
-    after: int = 0
-    """Of history: the commit after which it begins."""
 
 
-def _decoded(cursor: str, digest: str, key_parts: int, *, history: bool) -> _Cursor:
+def _decoded(cursor: str, digest: str) -> _Cursor:
     try:
         fields = json.loads(base64.urlsafe_b64decode(cursor.encode()))
-        commit, of, key = fields["commit"], fields["of"], fields["key"]
-        erased, after, at = (fields.get(name, 0) for name in ("erased", "after", "at"))
-        texts = [part.encode().decode() for part in key]  # a half of a surrogate pair is not UTF-8
+        of, found = fields["of"], _Cursor(*(fields[name] for name in _Cursor._fields))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _no_cursor() from error
     if of != digest and isinstance(of, str):
         raise Invalid("this cursor is of another query", remedy="ask with the same conditions and order for all pages")
-    if of != digest or len(texts) != key_parts or not all(map(_is_count, (commit, erased, after, at))):
+    if of != digest or not all(map(_is_count, found)):
         raise _no_cursor()
-    return _Cursor(commit, (at, *texts) if history else tuple(texts), erased, after)
+    return found
 
 
 def _is_count(value: Any) -> bool:
@@ -158,7 +150,7 @@ class Query(Generic[M]):
         return self.ask.shape
 
     def __repr__(self) -> str:
-        return f"<Query {described(self.ask)}>"
+        return f"<Query of {self.info.name}>"
 
     # --- conditions and order ---
 
@@ -295,7 +287,8 @@ class Query(Generic[M]):
         async def question(snapshot: Snapshot) -> pa.Table:
             return await self.engine.table(*as_table(await snapshot.rows(self.ask), names))
 
-        return await self.engine.ask(question, partial(types_of, self.ask))
+        with naming_misfits():
+            return await self.engine.ask(question, partial(types_of, self.ask))
 
     async def pandas(self) -> "pd.DataFrame":
         return (await self.arrow()).to_pandas()  # type: ignore[no-any-return]  # pyarrow has no types
@@ -418,18 +411,16 @@ def as_table(rows: Rows, names: Sequence[str]) -> tuple[Sql, Callable[[pa.Table]
     A file of one commit is in the order of keys, and DuckDB keeps the order of a file. If there is only one, its order
     is checked afterwards, which takes a tenth of the time of sorting.
     """
-    info = rows.ask.shape
-    payload = [name for name in names if name in info.payload]
-    typed = [name for name in payload if name not in rows.table.lacking]
-    columns = [f"r.{quoted(name)}" for name in typed]
-    columns += rows.keys if info.ends is not None else []
-    columns += ["r.commit_id", "r._retracted"] if rows.window.history else []
-    columns += ["r.fields_json"] if len(typed) < len(payload) else []
+    history = rows.window.history
+    by_name = dict(columns_of(rows.table))
+    shown = [*names, *(("commit_id", "retracted") if history else ())]
+    columns = [by_name[name] for name in shown]
+    schema = schema_of(rows.ask.shape, history=history)
+    wanted = pa.schema([schema.field(name) for name in shown])
     key = rows.key_among(columns) if rows.in_one_file else None
 
     def made(found: pa.Table) -> pa.Table:
-        in_order = found if key is None else _in_order_of(key, found)
-        return typed_table(info, in_order, names, history=rows.window.history)
+        return in_schema(found if key is None else _in_order_of(key, found), wanted)
 
     return rows.select(columns, ordered=key is None), made
 

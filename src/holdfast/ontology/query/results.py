@@ -1,10 +1,9 @@
-"""Results of queries: objects with their commit and key, and tables.
+"""Results of queries: objects with their commit and key.
 
 ``meta(obj)`` is the commit and the key of an object that a query has made. It is kept outside of the object, so objects
 with equal fields are equal wherever they come from.
 """
 
-import json
 import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,6 @@ import pyarrow as pa
 from holdfast.base.errors import Conflict, Invalid, NotFound
 from holdfast.ontology.format.data import rows
 from holdfast.ontology.format.data.batch import Identity, Row
-from holdfast.ontology.format.data.columns import arrow_type, typed_columns
 from holdfast.ontology.format.redactions import is_erased
 from holdfast.ontology.types.model import Mixin
 from holdfast.ontology.types.typeinfo import TypeInfo
@@ -89,51 +87,6 @@ def ends(info: TypeInfo, keys: Sequence[str], bodies: Sequence[str | None], comm
         attach(obj, Meta(wanted[row.identity[0]][1], row.identity, erased=is_erased(row.fields_json)))
         made[row.identity[0]] = obj
     return [made.get(key) for key in keys]
-
-
-def typed_table(shape: TypeInfo, found: pa.Table, names: Sequence[str], *, history: bool) -> pa.Table:
-    """One column per field, of the field's Arrow type. Fields without a typed column are read from ``fields_json``.
-
-    ``Invalid`` if a column cannot hold one of its values.
-    """
-    lacking = [name for name in names if name in shape.payload and name not in found.column_names]
-    read = _from_bodies(shape, lacking, found.column("fields_json").to_pylist()) if lacking else {}
-    columns: dict[str, Any] = {}
-    for name in names:
-        if name in read:
-            columns[name] = read[name]
-        elif name in shape.payload:
-            column, kind = found.column(name), arrow_type(shape.nodes[name])
-            columns[name] = column if column.type == kind else column.cast(kind)
-        elif name == shape.key_field:
-            columns[name] = found.column("instance_key")
-        else:
-            columns[name] = found.column(name)
-    if history:
-        columns |= {"commit_id": found.column("commit_id"), "retracted": found.column("_retracted")}
-    return pa.table(columns)
-
-
-def _from_bodies(shape: TypeInfo, names: Sequence[str], bodies: Sequence[str]) -> dict[str, pa.Array]:
-    columns: dict[str, pa.Array] = {}
-    for name, column in typed_columns({name: shape.nodes[name] for name in names}, bodies).items():
-        if column.partial:
-            values = (
-                json.loads(body).get(name)
-                for body, held in zip(bodies, column.array.is_valid(), strict=True)
-                if not held.as_py()
-            )
-            value = next(value for value in values if value is not None)
-            raise does_not_hold(f"{shape.name}.{name}", str(column.array.type), repr(value))
-        columns[name] = column.array
-    return columns
-
-
-def does_not_hold(place: str, kind: str, value: str) -> Invalid:
-    return Invalid(
-        f"{place}: {kind} cannot hold {value}",
-        remedy="leave the column out, read the object with get(), or write it again with a value that fits",
-    )
 
 
 def one_of(found: Iterable[M], label: str) -> M:

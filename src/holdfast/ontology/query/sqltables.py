@@ -26,25 +26,18 @@ from holdfast.objects.store import Store
 from holdfast.ontology.chain import catalog
 from holdfast.ontology.chain.chain import KnownHead
 from holdfast.ontology.chain.history import LATEST, When, commit_at
-from holdfast.ontology.filters.jsonsql import json_path, key_of
-from holdfast.ontology.filters.operand import Sql, pieces, quoted
+from holdfast.ontology.filters.operand import Sql, pieces, quoted, text_literal
 from holdfast.ontology.format.chainstate import Ledger, fate
-from holdfast.ontology.format.data.columns import DECIMAL, arrow_type
-from holdfast.ontology.query.cache.loaded import duck_type
 from holdfast.ontology.query.cache.warm import Warm
+from holdfast.ontology.query.columns import columns_of, naming_misfits
 from holdfast.ontology.query.engine import Engine, Snapshot
-from holdfast.ontology.query.results import does_not_hold
 from holdfast.ontology.query.statement import Need
-from holdfast.ontology.query.type_table import Table
-from holdfast.ontology.types.readings import WHOLE
 from holdfast.ontology.types.refs import TypeId
 from holdfast.ontology.types.typeinfo import TypeInfo, of_schema
 from holdfast.sql.duck import Duck, MalformedJson, SqlFailed
 
 FUNCTIONS = frozenset({"range", "generate_series", "unnest", "json_each", "json_tree", "repeat_row"})
 """Table functions that read nothing but their arguments."""
-_NOT_HELD = re.compile(r"holdfast-not-held:(?P<place>.*?)\|(?P<kind>[^|]*)\|(?P<value>.*)", re.DOTALL)
-"""In DuckDB's message for a value that a column cannot hold (``shown_columns``)."""
 _NAME = re.compile(r"(?P<type>\w+?)(?:__(?:(?P<history>history)|as_of_(?P<commit>\d+)))?")
 _SHOW = re.compile(r"(?:show\s+(?:all\s+)?tables|(?:describe|desc|show)\s+(?P<name>\"?\w+\"?))\s*;?\s*", re.IGNORECASE)
 _EXPLAIN = re.compile(r"explain(?:\s+analyze)?\s+", re.IGNORECASE)
@@ -163,10 +156,9 @@ class SqlTables:
             for name in dict.fromkeys(wanted):
                 await self._make_view(duck, name, tables, snapshot, used)
             try:
-                return await duck.table(text)
+                with naming_misfits():
+                    return await duck.table(text)
             except SqlFailed as error:
-                if (unfit := not_held(error)) is not None:
-                    raise unfit from error
                 if used is None or isinstance(error, MalformedJson):
                     raise
             # The views had only the named columns. With all of them, DuckDB's error lists candidates.
@@ -197,7 +189,9 @@ class SqlTables:
             when = When("history") if parts["history"] else When(last=int(parts["commit"]))
         need = Need(tables[known], await snapshot.window(when))
         table = (await snapshot.tables([need]))[need]
-        shown = ", ".join(text for column, text in shown_columns(table) if used is None or column.lower() in used)
+        shown = ", ".join(
+            text for column, text in columns_of(table, as_json=True) if used is None or column.lower() in used
+        )
         shown = shown or "r.commit_id"
         text = _inlined(await self.engine.filled(table.only(shown, "r").wanted()))
         body = f"CREATE OR REPLACE VIEW main.{quoted(name)} AS SELECT {shown} FROM ({text}) r"
@@ -270,76 +264,6 @@ def _nodes(tree: Any, defined: frozenset[str]) -> Iterator[tuple[dict[str, Any],
                 yield from _nodes(value, defined)
 
 
-def not_held(error: SqlFailed) -> Invalid | None:
-    """The error of a statement over ``shown_columns`` for a value that its column cannot hold."""
-    found = _NOT_HELD.search(str(error))
-    return None if found is None else does_not_hold(found["place"], found["kind"], found["value"])
-
-
-def shown_columns(table: Table) -> Iterator[tuple[str, str]]:
-    """The columns of a type's view, with the SQL of each. A value that a column cannot hold fails the statement
-    (``not_held``).
-    """
-    shape = table.shape
-    if shape.ends is not None:
-        yield "left_key", "r.left_key"
-        yield "right_key", "r.right_key"
-    for name in shape.nodes:
-        if name not in shape.payload:
-            yield name, f"r.instance_key AS {quoted(name)}"
-        else:
-            yield name, _column(table, name)
-    if not shape.nodes:
-        key = "entity_key" if shape.ends is None else "instance_key"
-        yield key, f"r.{key}"
-        yield "fields_json", "r.fields_json"
-    yield "commit_id", "r.commit_id"
-    if table.window.history:
-        yield "retracted", "r._retracted AS retracted"
-
-
-def _column(table: Table, name: str) -> str:
-    shape = table.shape
-    path = _literal(json_path([name]))
-    if shape.forms[name] == "json":
-        # JSON has a null of its own, for which IS NULL is false.
-        return f"nullif(json_extract(r.fields_json, {path}), CAST('null' AS JSON)) AS {quoted(name)}"
-    if name not in table.lacking:
-        return f"r.{quoted(name)}"
-    column = arrow_type(shape.nodes[name])
-    kind = duck_type(column)
-    text = f"json_extract_string(r.fields_json, {path})"
-    value = f"coalesce(r.{quoted(name)}, TRY({_read_as(text, column)}))"
-    message = _literal(f"holdfast-not-held:{shape.name}.{name}|{kind}|")
-    return (
-        f"CASE WHEN {value} IS NULL AND {text} IS NOT NULL THEN error({message} || {text}) ELSE {value} END "
-        f"AS {quoted(name)}"
-    )
-
-
-def _read_as(text: str, kind: pa.DataType) -> str:
-    """The text of a JSON value as a value of a column. Bytes are base64 in JSON, also in lists. NULL for a number that
-    the cast would round.
-    """
-    if kind == pa.int64():
-        return f"CASE WHEN regexp_full_match({text}, '{WHOLE}') THEN TRY_CAST({text} AS BIGINT) END"
-    if kind == DECIMAL:
-        value = f"TRY_CAST({text} AS DECIMAL(38, 18))"
-        same = f"{key_of(Sql(text)).text} = {key_of(Sql(f'CAST({value} AS VARCHAR)')).text}"
-        return f"CASE WHEN {same} THEN {value} END"
-    if "BLOB" not in str(duck_type(kind)):
-        return f"TRY_CAST({text} AS {duck_type(kind)})"
-    texts = str(duck_type(kind)).replace("BLOB", "VARCHAR")
-    return _decoded(f"TRY_CAST({text} AS {texts})", kind, 0)
-
-
-def _decoded(value: str, kind: pa.DataType, depth: int) -> str:
-    if not isinstance(kind, pa.ListType):
-        return f"from_base64({value})"
-    item = f"item{depth}"
-    return f"list_transform({value}, lambda {item}: {_decoded(item, kind.value_type, depth + 1)})"
-
-
 def _inlined(sql: Sql) -> str:
     """A view has no parameters. Those of our statements are commits, row numbers, and paths of the session."""
     values = [_literal(value) for value in sql.params]
@@ -352,5 +276,5 @@ def _literal(value: Any) -> str:
     if isinstance(value, int):
         return str(value)
     if isinstance(value, str | PurePath):
-        return "'" + str(value).replace("'", "''") + "'"
+        return text_literal(str(value))
     return f"[{', '.join(_literal(each) for each in value)}]"

@@ -3,10 +3,6 @@
 The ends of a relation are joined: ``LEFT JOIN`` of the state of the entity type at the end of the window, so any
 combination of own fields and fields of the ends is one condition. In a query for history the ends, and the entities
 that a hop reaches, are those of the window's last commit.
-
-A page begins after a row, which is given by its identity, in history with its commit. If rows are ordered by fields,
-the same statement looks up their values of that row, as of the commit of all pages. Rows with equal values continue by
-identity.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from holdfast.ontology.chain.history import LATEST, When, Window
 from holdfast.ontology.filters.operand import Scope, Source, Sql, fill, joined, quoted
-from holdfast.ontology.filters.sql import compile_order, compile_where, sort_values
+from holdfast.ontology.filters.sql import compile_order, compile_where
 from holdfast.ontology.query.cache.prune import conjuncts, paths, split
 from holdfast.ontology.query.type_table import Table
 from holdfast.ontology.types.expressions.ast import (
@@ -30,9 +26,6 @@ from holdfast.ontology.types.expressions.ast import (
 )
 from holdfast.ontology.types.refs import TypeId
 from holdfast.ontology.types.typeinfo import TypeInfo
-
-RowId = tuple[int | str, ...]
-"""The identity of a row; in history its commit comes first."""
 
 ENDS: tuple[End, End] = ("left", "right")
 MAX_LIMIT = 2**63 - 1
@@ -54,8 +47,6 @@ class Ask:
     when: When = LATEST
     hydrate: bool = False
     """The answer has the entities at the ends, too."""
-    beyond: RowId | None = None
-    """The row after which a page begins."""
     touching: tuple[FieldPath, ...] = ()
     """Fields of the answer. Their ends are joined."""
     origin: "Origin | None" = None
@@ -130,8 +121,6 @@ class Rows:
     joined: Mapping[End, Table]
     """The states of the ends that the query uses."""
     conditions: tuple[Sql, ...]
-    last: Sql | None = None
-    """For a page ordered by fields: the values of the last row of the page before."""
 
     @property
     def keys(self) -> list[str]:
@@ -178,8 +167,6 @@ class Rows:
             alias, key = ALIASES[end], self.ask.shape.keys[ENDS.index(end)]
             state = other.only(text, alias).live()
             found = fill(f"{{}} LEFT JOIN ({{}}) {alias} ON {alias}.entity_key = r.{key}", found, state)
-        if self.last is not None:
-            found = fill("{} CROSS JOIN ({}) mark", found, self.last)
         return fill("{} WHERE {}", found, joined(" AND ", self.conditions)) if self.conditions else found
 
     @property
@@ -244,8 +231,7 @@ def rows_of(plan: Plan, tables: Tables) -> Rows:
     conditions = [compile_where(term, scope) for term in split(ask.where, ask.shape).rest.terms]
     if plan.hop is not None:
         conditions.append(fill("r.entity_key IN ({})", _reached(plan.hop, tables)))
-    rows = Rows(ask, plan.window, table, scope, others, tuple(conditions))
-    return rows if ask.beyond is None else beyond(rows, ask.beyond)
+    return Rows(ask, plan.window, table, scope, others, tuple(conditions))
 
 
 def _reached(hop: HopPlan, tables: Tables) -> Sql:
@@ -295,31 +281,3 @@ def end_predicate(where: Predicate, end: str) -> Predicate:
         if plain and isinstance(term, Comparison | In | Text) and term.path.end == end:
             found.append(replace(term, path=FieldPath("own", term.path.field, term.path.steps)))
     return And(tuple(found))
-
-
-def beyond(rows: Rows, row: RowId) -> Rows:
-    """The rows that come after this one."""
-    names = rows.identity
-    listed, marks = ", ".join(names), ", ".join(["?"] * len(row))
-    if not rows.ask.order:
-        return replace(rows, conditions=(*rows.conditions, Sql(f"({listed}) > ({marks})", row)))
-    terms = [(order, value) for order in rows.ask.order for value in sort_values(order, rows.scope)]
-    columns = [fill(f"{{}} AS v{number}", value) for number, (_, value) in enumerate(terms)]
-    columns += [Sql(f"{name} AS i{number}") for number, name in enumerate(names)]
-    shown = joined(", ", columns)
-    itself = replace(rows, conditions=(Sql(f"({listed}) = ({marks})", row),))
-    last = fill("SELECT {} {}", shown, itself.source(shown.text))
-    later = Sql(f"({listed}) > ({', '.join(f'mark.i{number}' for number in range(len(names)))})")
-    return replace(rows, last=last, conditions=(*rows.conditions, _later(terms, later)))
-
-
-def _later(terms: Sequence[tuple[Order, Sql]], rest: Sql) -> Sql:
-    """Whether a row comes after the last one; ``rest`` decides where all terms are equal."""
-    for number, (order, value) in reversed(list(enumerate(terms))):
-        mark, sign = f"mark.v{number}", "<" if order.descending else ">"
-        if order.nulls == "last":
-            after = fill(f"({mark} IS NOT NULL AND ({{}} IS NULL OR {{}} {sign} {mark}))", value, value)
-        else:
-            after = fill(f"(({mark} IS NULL AND {{}} IS NOT NULL) OR {{}} {sign} {mark})", value, value)
-        rest = fill(f"({{}} OR ({{}} IS NOT DISTINCT FROM {mark} AND {{}}))", after, value, rest)
-    return rest

@@ -19,7 +19,7 @@ from functools import cached_property
 from itertools import groupby
 
 from holdfast.ontology.chain.history import Window
-from holdfast.ontology.filters.operand import Source, Sql, TypedColumn, fill, joined, quoted, typed_column
+from holdfast.ontology.filters.operand import Source, Sql, TypedColumn, fill, joined, quoted, text_literal, typed_column
 from holdfast.ontology.filters.sql import compile_where
 from holdfast.ontology.format.data.columns import arrow_type
 from holdfast.ontology.query.cache.loaded import (
@@ -28,7 +28,6 @@ from holdfast.ontology.query.cache.loaded import (
     Loaded,
     duck_type,
     listed_columns,
-    literal_path,
     reading,
     scan_signature,
 )
@@ -210,8 +209,9 @@ class Table:
         """A scan of files with equal signatures."""
         shape, one = self.shape, files[0]
         listed = ", ".join(listed_columns(shape, one, self.columns))
-        # Paths of files that are fetched in part are parameters, which declare what is read of them.
-        paths = ", ".join("?::VARCHAR" if each.partly else literal_path(each.path or "") for each in files)
+        # Paths of files that are fetched in part are parameters, which declare what is read of them. Others are
+        # literals: binding one takes longer than reading the file, and DuckDB imports pandas for its first parameter.
+        paths = ", ".join("?::VARCHAR" if each.partly else text_literal(each.path or "") for each in files)
         params = tuple(reading(shape, each, self.columns) for each in files if each.partly)
         ended = ""
         if one.until:

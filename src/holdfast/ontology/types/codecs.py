@@ -27,7 +27,7 @@ from uuid import UUID
 from pydantic_core import CoreSchema, PydanticCustomError, SchemaValidator, ValidationError
 from pydantic_core import core_schema as cs
 
-from holdfast.ontology.types.readings import SPECIAL, Reading, in_utc, moment, read
+from holdfast.ontology.types.readings import SPECIAL, Reading, decimal_number, fits_decimal128, in_utc, moment, read
 from holdfast.ontology.types.typespec import (
     INT64_MAX,
     INT64_MIN,
@@ -107,6 +107,14 @@ def _moment_in_record(value: Any) -> datetime:
     return _keeping_naive(found)
 
 
+def _stored_decimal(value: Any) -> Decimal:
+    """Also one that only another writer can have written, which queries do not read."""
+    found = decimal_number(value)
+    if found is None:
+        raise _unfit("a decimal number")
+    return found
+
+
 def _float_json(value: float) -> float | str:
     return value if math.isfinite(value) else "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
@@ -115,15 +123,6 @@ def _decimal_text(value: Any) -> str:
     if type(value) is not Decimal or not value.is_finite() or not fits_decimal128(value):
         raise _unfit("a finite Decimal that decimal(38, 18) holds")
     return str(value)
-
-
-def fits_decimal128(value: Decimal) -> bool:
-    """Whether a column of 20 digits before the point and 18 after it holds exactly this value."""
-    if not value:
-        return True
-    _, digits, exponent = value.as_tuple()
-    places = -exponent if isinstance(exponent, int) else 0
-    return value.adjusted() < 20 and (places <= 18 or not any(digits[18 - places :]))
 
 
 def _json_value(value: Any) -> Any:
@@ -243,7 +242,7 @@ _READING = _Direction(
         ),
         datetime: _stored("datetime", "a datetime as ISO 8601"),
         date: _stored("date", "a date as ISO 8601"),
-        Decimal: _stored("decimal", "a decimal number"),
+        Decimal: _function(_stored_decimal),
         bytes: _stored("bytes", "bytes as base64"),
         UUID: cs.no_info_after_validator_function(UUID, _TEXT),
     },

@@ -2,12 +2,6 @@
 
 Invalid
 ├── InvalidType             a class cannot be a type
-│   ├── MissingKey              an entity without a primary key
-│   ├── TooManyKeys             two primary keys, or two instance keys
-│   ├── UnfitKey                a key that is optional, constant, or of a type without a key form
-│   ├── ReservedName            a field or type name that the store uses itself
-│   ├── UnsupportedAnnotation   an annotation whose values cannot be read back from JSON
-│   └── NotAnEntity             a relation whose ends are not two entities
 ├── InvalidValue            an object, a row or a column does not fit its type
 └── InvalidQuery            a query names an unknown field, or compares values of different types
 Conflict
@@ -33,30 +27,6 @@ if TYPE_CHECKING:
 
 class InvalidType(Invalid):
     """A class cannot be made a type."""
-
-
-class MissingKey(InvalidType):
-    """An entity has no primary key."""
-
-
-class TooManyKeys(InvalidType):
-    """A type has several keys."""
-
-
-class UnfitKey(InvalidType):
-    """A key that is optional, constant, or of an unsupported type."""
-
-
-class ReservedName(InvalidType):
-    """A name that the store uses itself, or that differs from another field only in case."""
-
-
-class UnsupportedAnnotation(InvalidType):
-    """Values of an annotation cannot be written as JSON and read back unchanged."""
-
-
-class NotAnEntity(InvalidType):
-    """An end of a relation is not an entity type."""
 
 
 class InvalidValue(Invalid):

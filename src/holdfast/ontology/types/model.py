@@ -40,11 +40,6 @@ from holdfast.ontology.types import names
 from holdfast.ontology.types.errors import (
     InvalidType,
     InvalidValue,
-    MissingKey,
-    NotAnEntity,
-    TooManyKeys,
-    UnfitKey,
-    UnsupportedAnnotation,
 )
 from holdfast.ontology.types.fields import MISSING, End, Field
 from holdfast.ontology.types.refs import Kind, TypeId
@@ -77,7 +72,7 @@ def _own_fields(python: type, frame: FrameType | None) -> dict[str, Field[Any]]:
             setattr(python, name, end)
             continue
         if get_origin(hint) is not Field:
-            raise UnsupportedAnnotation(
+            raise InvalidType(
                 f"{python.__name__}.{name}: fields are annotated as Field[...], this one is not",
                 remedy=f"write {name}: Field[{getattr(hint, '__name__', hint)}], or ClassVar[...] if it is not a field",
             )
@@ -89,7 +84,7 @@ def _own_fields(python: type, frame: FrameType | None) -> dict[str, Field[Any]]:
         setattr(python, name, each)
     for name, value in vars(python).items():
         if isinstance(value, Field) and name not in own:
-            raise UnsupportedAnnotation(
+            raise InvalidType(
                 f"{python.__name__}.{name}: a field without an annotation",
                 remedy=f"write {name}: Field[str] = Field(...)",
             )
@@ -108,7 +103,7 @@ def _hints(python: type, frame: FrameType | None) -> dict[str, Any]:
     try:
         return get_type_hints(holder, globalns=dict(module), localns=local, include_extras=True)
     except (NameError, TypeError, SyntaxError) as error:
-        raise UnsupportedAnnotation(
+        raise InvalidType(
             f"{python.__name__}: an annotation cannot be resolved: {error}",
             remedy="define or import what it names before the class statement",
         ) from error
@@ -119,7 +114,7 @@ def _declare(
 ) -> TypeInfo:
     """The type of a class, after all checks."""
     names.check_type_name(name)
-    reserved = names.SYSTEM_COLUMNS | names.ENDS if kind == "relation" else names.SYSTEM_COLUMNS
+    reserved = names.SYSTEM_COLUMNS | names.RESERVED_IN_RELATIONS if kind == "relation" else names.SYSTEM_COLUMNS
     names.check_field_names(name, fields, reserved=reserved)
     _check_keys(kind, name, fields)
     nodes = {each: analyse(fields[each].annotation, f"{name}.{each}") for each in fields}
@@ -143,12 +138,12 @@ def _check_keys(kind: Kind, name: str, fields: Mapping[str, Field[Any]]) -> None
         )
     keys = primary if kind == "entity" else instance
     if len(keys) > 1:
-        raise TooManyKeys(
+        raise InvalidType(
             f"{name} has {len(keys)} {'primary' if kind == 'entity' else 'instance'} keys: {', '.join(keys)}",
             remedy="mark one field; to identify by several values, join them into one",
         )
     if kind == "entity" and not keys:
-        raise MissingKey(
+        raise InvalidType(
             f"{name} has no primary key",
             remedy="write id: Field[str] = Field(primary_key=True), or abstract=True for a base of other entities",
         )
@@ -159,12 +154,12 @@ def _key_node(name: str, each: Field[Any], node: Node) -> Node:
     plain, optional = without_null(node)
     fits = (isinstance(plain, Primitive) and plain.python in _KEY_TYPES) or isinstance(plain, Choice)
     if optional or not fits:
-        raise UnfitKey(
+        raise InvalidType(
             f"{name}.{each.name}: a key must be a str, int, UUID, date, datetime or enum, and never None",
             remedy="use a str if in doubt",
         )
     if each.default is not MISSING:
-        raise UnfitKey(
+        raise InvalidType(
             f"{name}.{each.name}: a key with a default would be the same for every object",
             remedy="leave the default out, or use default_factory",
         )
@@ -189,7 +184,7 @@ def _declared_ends(name: str, ends: tuple[Any, Any]) -> tuple[TypeInfo, TypeInfo
     for end, declared in zip(ends, found, strict=True):
         if not isinstance(declared, TypeInfo) or declared.kind != "entity":
             shown = end.__name__ if isinstance(end, type | TypeVar) else end
-            raise NotAnEntity(
+            raise InvalidType(
                 f"{name}: {shown} is not an entity type, so it cannot be an end of a relation",
                 remedy=f"write class {name}(Relation[Left, Right]) with two entity classes",
             )
@@ -313,7 +308,7 @@ def _ends(python: type) -> tuple[Any, Any]:
     for parent in python.__bases__:
         if issubclass(parent, Relation) and parent is not Relation:
             return _ends(parent)
-    raise NotAnEntity(
+    raise InvalidType(
         f"{python.__name__} does not declare its ends",
         remedy=f"write class {python.__name__}(Relation[Left, Right]) with two entity classes",
     )

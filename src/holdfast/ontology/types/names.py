@@ -6,7 +6,7 @@ SQL engines ignore the case of column names, so names that differ only in case a
 import keyword
 from collections.abc import Iterable
 
-from holdfast.ontology.types.errors import ReservedName
+from holdfast.ontology.types.errors import InvalidType
 
 RETRACTED = "_retracted"
 UNTIL = "_until"
@@ -33,14 +33,14 @@ def key_columns(kind: str) -> tuple[str, ...]:
     return ENTITY_KEYS if kind == "entity" else RELATION_KEYS
 
 
-ENDS = frozenset({"left", "right"})
-"""Reserved in relations, besides."""
+RESERVED_IN_RELATIONS = frozenset({"left", "right"})
+"""Besides system columns."""
 
 
 def check_type_name(name: str) -> str:
     """The name, if it can be used in keys, paths and SQL."""
     if not name.isidentifier() or not name.isascii() or keyword.iskeyword(name):
-        raise ReservedName(
+        raise InvalidType(
             f"{name!r} cannot be the name of a type", remedy="use ASCII letters, digits and underscores, as in Customer"
         )
     return name
@@ -51,17 +51,17 @@ def check_field_names(type_name: str, names: Iterable[str], *, reserved: frozens
     for name in names:
         lowered = name.lower()
         if lowered in reserved:
-            raise ReservedName(
+            raise InvalidType(
                 f"{type_name}.{name}: this is the name of a system column",
                 remedy="give the field another name",
             )
         if name.startswith("_"):
-            raise ReservedName(
+            raise InvalidType(
                 f"{type_name}.{name}: names with a leading underscore are reserved",
                 remedy="give the field another name",
             )
         if lowered in seen:
-            raise ReservedName(
+            raise InvalidType(
                 f"{type_name}.{name} and {type_name}.{seen[lowered]} differ only in case, which SQL ignores",
                 remedy="give one of them another name",
             )

@@ -2,9 +2,6 @@
 
 ``read`` returns None for null and for a value of another type. Texts are accepted by regular expressions that have the
 same meaning in RE2 and in Python; every text that this library writes is accepted.
-
-``decimal_key`` maps decimal numbers of any size to texts with the same order, because SQL engines have no decimal type
-for all of them.
 """
 
 import base64
@@ -18,10 +15,11 @@ Reading = Literal["text", "number", "real", "float", "decimal", "bool", "datetim
 """How a stored JSON value is read.
 
     text      a string (also UUIDs, and enums of strings)
-    number    a number, whole or not, exactly (int fields, enums of numbers, fields of any type)
+    number    a number, whole or not (int fields, enums of numbers, fields of any type): a whole number of 64 bits
+              exactly, with or without a sign; any other as a double
     real      the same, and the strings NaN, Infinity and -Infinity (unions of int and float)
     float     a number as a double, and those strings
-    decimal   a string that is a decimal number, or a whole number, exactly
+    decimal   a string that is a decimal number, or a whole number, if decimal(38, 18) holds it exactly
     bool      true or false
     datetime  ISO 8601 with date, time and seconds; without a zone it is UTC
     date      ISO 8601, as in 2024-02-29
@@ -39,11 +37,8 @@ BASE64 = r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQU
 """Only canonical spellings: unused bits are zero."""
 SPECIAL = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 """The texts of floats without a JSON number."""
-
-MIDDLE = 4 * 10**17
-"""Added to exponents in keys, so that they are not negative; and their number of digits."""
-WIDTH = 18
-DIGITS, COMPLEMENTS, AFTER_DIGITS = "0123456789", "9876543210", "~"
+PLACES = 18
+"""After the point of a decimal."""
 
 
 def read(value: Any, reading: Reading) -> Any:
@@ -51,45 +46,54 @@ def read(value: Any, reading: Reading) -> Any:
     return _READERS[reading](value)
 
 
-def decimal_key(number: Decimal) -> str:
-    """A text with the order of the number. Equal numbers, such as 1.0 and 1.00, have equal texts."""
-    negative, digits, exponent = number.as_tuple()
-    text = "".join(map(str, digits)).lstrip("0")
-    significant = text.rstrip("0")
-    if not significant or not isinstance(exponent, int):
-        return "1"
-    adjusted = len(text) - 1 + exponent
-    if negative:
-        complement = significant.translate(str.maketrans(DIGITS, COMPLEMENTS))
-        return f"0{MIDDLE - adjusted:0{WIDTH}}{complement}{AFTER_DIGITS}"
-    return f"2{MIDDLE + adjusted:0{WIDTH}}{significant}"
+def fits_decimal128(value: Decimal) -> bool:
+    """Whether a column of 20 digits before the point and 18 after it holds exactly this value."""
+    if not value:
+        return True
+    _, digits, exponent = value.as_tuple()
+    places = -exponent if isinstance(exponent, int) else 0
+    return value.adjusted() < 20 and (places <= PLACES or not any(digits[PLACES - places :]))
 
 
-def _exactly(*kinds: type) -> Callable[[Any], Any]:
+def _exactly(kind: type) -> Callable[[Any], Any]:
     def take(value: Any) -> Any:
-        return value if type(value) in kinds else None
+        return value if type(value) is kind else None
 
     return take
 
 
+def _number(value: Any) -> int | float | None:
+    if type(value) is int:
+        return value if -(2**63) <= value < 2**64 else _double(value)
+    return value if type(value) is float else None
+
+
 def _real(value: Any) -> int | float | None:
-    if type(value) is int or type(value) is float:
-        return value
-    return SPECIAL.get(value) if type(value) is str else None
+    return SPECIAL.get(value) if type(value) is str else _number(value)
 
 
 def _float(value: Any) -> float | None:
     number = _real(value)
+    return None if number is None else _double(number)
+
+
+def _double(number: int | float) -> float:
     try:
-        return None if number is None else float(number)
+        return float(number)
     except OverflowError:  # a whole number beyond all doubles rounds to infinity, as decoders of doubles do
-        return float("inf") if value > 0 else float("-inf")
+        return float("inf") if number > 0 else float("-inf")
 
 
-def _decimal(value: Any) -> Decimal | None:
+def decimal_number(value: Any) -> Decimal | None:
+    """A decimal number of any size."""
     if type(value) is int:
         return Decimal(value)
     return Decimal(value) if type(value) is str and _DECIMAL(value) else None
+
+
+def _decimal(value: Any) -> Decimal | None:
+    number = decimal_number(value)
+    return number if number is not None and fits_decimal128(number) else None
 
 
 def in_utc(value: datetime) -> datetime:
@@ -133,7 +137,7 @@ def _bytes(value: Any) -> bytes | None:
 _DECIMAL, _DATETIME, _DATE, _BASE64 = (re.compile(each).fullmatch for each in (DECIMAL, DATETIME, DATE, BASE64))
 _READERS: dict[Reading, Callable[[Any], Any]] = {
     "text": _exactly(str),
-    "number": _exactly(int, float),
+    "number": _number,
     "real": _real,
     "float": _float,
     "decimal": _decimal,

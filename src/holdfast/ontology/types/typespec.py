@@ -50,7 +50,7 @@ from uuid import UUID
 from pydantic import BaseModel
 from typing_extensions import is_typeddict
 
-from holdfast.ontology.types.errors import UnsupportedAnnotation
+from holdfast.ontology.types.errors import InvalidType
 from holdfast.ontology.types.readings import Reading
 
 Spec = dict[str, Any]
@@ -548,7 +548,7 @@ class _Analysis:
             form = json_form(member)
             other = by_form.setdefault(form, member)
             if other is not member and not _distinguishable(other, member):
-                raise UnsupportedAnnotation(
+                raise InvalidType(
                     f"{self._where}: {_name(other)} and {_name(member)} in one union both become a JSON {form}, "
                     "so a row could not be read back as it was",
                     remedy="keep one of them; records may share a union if a Literal field of each says which it is",
@@ -557,7 +557,7 @@ class _Analysis:
 
     def _unsupported(self, annotation: Any, why: str = "", remedy: str = f"supported are {_SUPPORTED}") -> Exception:
         name = annotation.__qualname__ if isinstance(annotation, type) else str(annotation)
-        return UnsupportedAnnotation(
+        return InvalidType(
             f"{self._where}: a field cannot be of type {name}{f' ({why})' if why else ''}", remedy=remedy
         )
 

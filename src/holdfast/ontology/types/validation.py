@@ -14,7 +14,7 @@ from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 from typing_extensions import TypedDict
 
 from holdfast.ontology.types.codecs import place_text, shown
-from holdfast.ontology.types.errors import InvalidValue, UnsupportedAnnotation
+from holdfast.ontology.types.errors import InvalidType, InvalidValue
 from holdfast.ontology.types.readings import in_utc
 from holdfast.ontology.types.typespec import Anything, Choice, DictOf, ListOf, Node, OneOf, Primitive, Record, Ref
 
@@ -33,7 +33,7 @@ class Validator:
         try:
             self._whole = TypeAdapter(whole).validator.validate_python
         except (PydanticUserError, PydanticSchemaGenerationError) as error:
-            raise UnsupportedAnnotation(f"{type_name}: {str(error).splitlines()[0]}") from error
+            raise InvalidType(f"{type_name}: {str(error).splitlines()[0]}") from error
         self._single: dict[str, Callable[[Any], Any]] = {}
         self._many: dict[str, Callable[[Any], Any]] = {}
 

@@ -31,7 +31,7 @@ from holdfast.ontology.format.chainstate import Ledger
 from holdfast.ontology.format.data.columns import typed_columns
 from holdfast.ontology.format.head import read_head
 from holdfast.ontology.format.manifest import Manifest
-from holdfast.ontology.query import partitions
+from holdfast.ontology.query.columns import schema_of
 from holdfast.ontology.query.sqltables import SqlTables
 from holdfast.ontology.types.refs import Place, TypeId
 from holdfast.ontology.types.typeinfo import TypeInfo
@@ -137,7 +137,7 @@ class ChangesTable:
 
 def _of_type(shape: TypeInfo) -> list[pa.Field]:
     """The columns of a type, but for ``commit_id``."""
-    stored = partitions.schema_of(shape, history=False)
+    stored = schema_of(shape, history=False)
     return [shown_field(shape, field) for field in stored if field.name != "commit_id"]
 
 

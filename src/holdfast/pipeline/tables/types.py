@@ -29,6 +29,7 @@ from holdfast.ontology.format.chainstate import Ledger
 from holdfast.ontology.format.data.columns import arrow_type, column
 from holdfast.ontology.format.data.intake import JSON_TEXT
 from holdfast.ontology.query import partitions
+from holdfast.ontology.query.columns import schema_of
 from holdfast.ontology.types.expressions.ast import And, Comparison, FieldPath, In, IsNull, Not, Predicate, Text
 from holdfast.ontology.types.readings import Reading
 from holdfast.ontology.types.refs import Place
@@ -61,7 +62,7 @@ class TypeTable:
 
     @property
     def schema(self) -> pa.Schema:
-        stored = partitions.schema_of(self.shape, history=self.window.history)
+        stored = schema_of(self.shape, history=self.window.history)
         return pa.schema([shown_field(self.shape, each) for each in stored])
 
     async def plan(self, store: Store, wanted: Wanted) -> list[partitions.Part]:

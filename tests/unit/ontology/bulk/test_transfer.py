@@ -74,22 +74,6 @@ async def test_policies(policy: Policy, expected: dict[str, int], tmp_path: Path
         assert await ages(onto) == expected
 
 
-async def test_a_commit_of_others_to_the_type_is_taken_into_account(tmp_path: Path, desk: Desk) -> None:
-    class Late(Ontology):
-        async def land(self, *args: Any, **options: Any) -> Any:
-            if await self.get(Guest, "c") is None:
-                async with desk.session(Guest) as other:
-                    other.ensure(Guest(id="c", age=1))
-                    await other.commit()
-            return await super().land(*args, **options)
-
-    await started(desk)
-    async with Late(desk.store, desk.ambient, [Guest]) as onto:
-        with pytest.raises(Conflict, match="with other fields"):
-            await import_file(onto, Guest, lines(tmp_path / "g.jsonl", {"id": "c", "age": 9}))
-        assert await ages(onto) == {"a": 1, "b": 2, "c": 1}
-
-
 async def test_files_of_other_programs(tmp_path: Path, desk: Desk) -> None:
     pq.write_table(pa.table({"id": ["p"], "age": [5], "seen": [NOON]}), tmp_path / "p.parquet")
     with (tmp_path / "c.csv").open("w", newline="") as file:
@@ -172,13 +156,6 @@ async def test_files_that_do_not_fit_are_refused(
         with pytest.raises((Invalid, Conflict), match=message):
             await import_file(onto, Number, tmp_path / name)
         assert (await onto.info()).commit_id == 0
-
-
-@pytest.mark.parametrize("ends", [{"left_key": None}, {}, {"left_key": ""}, {"left_key": ["a"]}])
-async def test_a_relation_needs_both_ends(ends: dict[str, Any], tmp_path: Path, desk: Desk) -> None:
-    async with desk.session(Guest, Meets) as onto:
-        with pytest.raises(InvalidValue, match="left_key"):
-            await import_file(onto, Meets, lines(tmp_path / "m.jsonl", {"right_key": "b", **ends}))
 
 
 async def test_an_error_names_the_row_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:

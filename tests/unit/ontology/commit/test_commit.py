@@ -4,10 +4,8 @@ import asyncio
 
 import pytest
 
-from holdfast.base.errors import Ambiguous, Corrupt, Unavailable
-from holdfast.objects.layer import Layer
 from holdfast.objects.memory import MemoryStore
-from holdfast.objects.store import OVERWRITE, Lost, Mode, NotModified, Object, Version, Written
+from holdfast.objects.store import OVERWRITE, Lost, Mode, Written
 from tests.unit.ontology.desk import PRODUCT, Desk, intent, put
 
 
@@ -62,53 +60,6 @@ async def test_a_retracted_row_keeps_its_fields_and_can_come_back(desk: Desk) ->
     assert (await put(other, ("c1", 1))).commit_id == 3
 
 
-class Cut(Layer):
-    """While it is armed, no answer about the head comes; a write of it lands or does not."""
-
-    lands = armed = False
-
-    async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
-        if not self.armed or key != "meta/head.json":
-            return await super().put(key, body, mode)
-        if self.lands:
-            await super().put(key, body, mode)
-        raise Unavailable("no answer came", maybe_applied=True)
-
-    async def get(self, key: str) -> Object:
-        self._cut(key)
-        return await super().get(key)
-
-    async def get_unless(self, key: str, version: Version) -> Object | NotModified:
-        self._cut(key)
-        return await super().get_unless(key, version)
-
-    def _cut(self, key: str) -> None:
-        if self.armed and key == "meta/head.json":
-            raise Unavailable("no answer came")
-
-
-@pytest.mark.parametrize("lands", [True, False])
-@pytest.mark.parametrize("others", [0, 1, 70])
-async def test_an_open_outcome_is_found_on_the_chain_or_tried_again_never_twice(lands: bool, others: int) -> None:
-    desk = Desk(wrap=Cut)
-    cut = desk.wrapped
-    writer, rival = desk.committer(), desk.committer()
-    await put(writer, ("c1", 0))
-    cut.armed, cut.lands = True, lands
-    with pytest.raises(Ambiguous):
-        await put(writer, ("c1", 1))
-    cut.armed = False
-    for number in range(others):
-        await put(rival, ("c2", number))
-    assert len(writer.queue) == 1
-    commit = await writer.commit()
-    assert commit is not None
-    assert commit.commit_id == (2 if lands else 2 + others)
-    assert writer.queue == []
-    assert (await desk.reader.head())["commit_id"] == 2 + others
-    assert (await desk.reader.latest("entity", "Customer"))["c1"] == {"v": 1}
-
-
 async def test_a_cancelled_commit_is_settled_by_the_next(desk: Desk) -> None:
     writer = desk.committer()
     await put(writer, ("c1", 0))
@@ -132,16 +83,3 @@ async def test_a_cancelled_commit_is_settled_by_the_next(desk: Desk) -> None:
     assert commit is not None
     assert commit.commit_id == 2
     assert (await desk.reader.head())["commit_id"] == 2
-
-
-async def test_a_store_that_was_made_anew_stops_a_living_session() -> None:
-    desk = Desk()
-    writer = desk.committer()
-    await put(writer, ("c1", 0))
-    await put(writer, ("c1", 1))
-    for key in list(desk.shelf.objects):
-        desk.shelf.remove(key)
-    await put(desk.committer(), ("c1", 5))
-    with pytest.raises(Corrupt, match="does not follow"):
-        await put(writer, ("c1", 2))
-    assert len(writer.queue) == 1

@@ -12,7 +12,7 @@ from holdfast.ontology.bulk.transfer import export_file
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.chain.history import Tags, When, Window, commit_at, window
 from holdfast.ontology.chain.state import read_ledger
-from holdfast.ontology.feed import Change, Feed, to_arrow
+from holdfast.ontology.feed import Change, Feed
 from holdfast.ontology.format import layout
 from holdfast.ontology.maintain.compact import Compactor
 from holdfast.ontology.query.sqltables import SqlTables
@@ -108,15 +108,6 @@ async def test_a_feed_is_followed_live(desk: Desk) -> None:
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert list(map(answer, seen)) == [(6, "insert", "Customer", "new", 1)]
-
-
-async def test_as_arrow(desk: Desk) -> None:
-    await history(desk)
-    table = to_arrow(await collected(Feed(desk.store)))
-    assert table.num_rows == len(ALL)
-    assert table.column("_commit_version").to_pylist() == [row[0] for row in ALL]
-    assert table.column_names[-3:] == ["_change_type", "_commit_version", "_commit_timestamp"]
-    assert to_arrow([]).schema == table.schema
 
 
 # --- tags ---

@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from holdfast.base.config import Settings, load
-from holdfast.base.errors import Conflict, Invalid, Refused, Unavailable
+from holdfast.base.errors import Conflict, Invalid, Unavailable
 from holdfast.objects.layer import Layer
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Written
 from holdfast.ontology import Entity, Field, SchemaDrift
@@ -106,23 +106,6 @@ async def test_expectations_of_every_kind(desk: Desk) -> None:
         with pytest.raises(Conflict):
             await anna.commit()
         anna.discard()
-
-
-async def test_strict_sessions_refuse_relations_without_ends(desk: Desk) -> None:
-    async with session(desk) as onto:
-        onto.ensure(Subscription(left_key="c1", right_key=1))
-        assert await onto.commit() is not None
-    async with session(desk, strict=True) as onto:
-        onto.ensure(Subscription(left_key="c2", right_key=2))
-        with pytest.raises(Refused, match="there is no Customer 'c2'"):
-            await onto.commit()
-        onto.ensure([Customer(id="c2", name="Bo"), Product(id=2)])
-        assert await onto.commit() is not None
-        onto.retract(Customer, "c2")
-        onto.ensure(Subscription(left_key="c2", right_key=2, seats=5))
-        with pytest.raises(Refused):
-            await onto.commit()
-        onto.discard()
 
 
 async def test_wrong_things_are_refused_when_they_are_given(desk: Desk) -> None:

@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 
 import holdfast
-from holdfast.base.errors import Conflict
 from holdfast.ontology import Entity, Field, Relation
 from holdfast.ontology.chain.state import SEGMENTS, TypeState
 from holdfast.ontology.format.data.batch import LARGE, Batch, digest, joined, joined_text, merged
@@ -143,30 +142,3 @@ async def test_bulk_and_single_commits_in_any_order_give_what_a_dictionary_would
                         changed = sum(model[key] != before.get(key) for key in {each.id for each in wanted})
                         assert (commit.rows if commit is not None else 0) == changed
                 assert await rows_of(onto) == model
-
-
-async def test_many_objects_are_one_commit_and_a_no_op_after_it(address: str) -> None:
-    objects = customers(10_000)
-    async with holdfast.open(address) as hf, hf.ontology(Customer) as onto:
-        assert onto.ensure(table(objects), Customer) == onto.pending == 10_000
-        commit = await onto.commit()
-        assert commit is not None
-        assert (commit.commit_id, commit.rows, onto.pending) == (1, 10_000, 0)
-        onto.ensure(objects)
-        assert await onto.commit() is None
-    async with holdfast.open(address) as hf, hf.ontology(Customer) as onto:
-        reads = hf.store.usage.by_verb["get"]
-        onto.ensure(objects)
-        onto.ensure(Customer(id="c7", name="changed"))
-        commit = await onto.commit()
-        assert commit is not None
-        assert (commit.commit_id, commit.rows) == (2, 1)
-        assert hf.store.usage.by_verb["get"] - reads < 8, "the state is read in bulk"
-        onto.ensure(Customer(id="c8"), expect=objects[8])
-        onto.ensure(Customer(id="c9"), expect=None)
-        with pytest.raises(Conflict, match="'c9' exists since commit 1"):
-            await onto.commit()
-        onto.discard()
-        onto.retract(Customer, "c9")
-        assert await onto.commit() is not None
-        assert await onto.get(Customer, "c9") is None

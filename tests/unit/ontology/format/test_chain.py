@@ -137,14 +137,3 @@ async def test_a_missing_or_broken_manifest_is_named(desk: Desk) -> None:
     desk.shelf.remove(commit.manifest_path)
     with pytest.raises(Corrupt, match="it is missing"):
         await put(desk.committer(), ("c1", 2))
-
-
-async def test_a_circle_is_an_error_not_a_walk_for_ever(desk: Desk) -> None:
-    for number in range(3):
-        await desk.plain.commit({("entity", "Customer"): [("c1", {"v": number})]})
-    chain = await desk.reader.chain((await desk.reader.head())["manifest_path"])
-    first = chain[1]["parent_manifest_path"]
-    document = chain[2] | {"parent_commit_id": 2, "parent_manifest_path": chain[0]["parent_manifest_path"]}
-    await desk.bare.put(first, json.dumps(document).encode(), OVERWRITE)
-    with pytest.raises(Corrupt, match="parent of commit 1"):
-        await put(desk.committer(), ("c1", 2))

@@ -10,7 +10,7 @@ from holdfast.ontology.commit.lock import CommitLock
 from holdfast.ontology.commit.view import View
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.head import read_head
-from holdfast.ontology.format.index import Entry, Index, read_index, well_formed
+from holdfast.ontology.format.index import read_index, well_formed
 from holdfast.ontology.maintain.upkeep import Upkeep
 from tests.unit.ontology.broken import LIBRARY, Broken, sound
 from tests.unit.ontology.desk import CUSTOMER, OWNS, PRODUCT, TYPES, Desk, put
@@ -97,13 +97,3 @@ async def test_an_index_that_another_writer_changed_is_read_again(desk: Desk) ->
     index = await read_index(desk.store, CUSTOMER)
     assert (index.watermark, len(index.entries)) == (8, 7)
     assert (await resolved(desk)).by_index
-
-
-def test_invariants_are_named() -> None:
-    def fault(*entries: Entry, watermark: int = 9) -> str | None:
-        return well_formed(Index(CUSTOMER, watermark, entries))
-
-    assert fault(Entry(1, 4, "s"), Entry(5, 5, "a")) is None
-    assert "overlap" in str(fault(Entry(1, 4, "s"), Entry(4, 4, "a")))
-    assert "ordered" in str(fault(Entry(4, 1, "s")))
-    assert "watermark" in str(fault(Entry(1, 1, "a"), watermark=0))

@@ -7,9 +7,7 @@ import pytest
 
 from holdfast.ontology.format.data.lifespans import Lifespans, in_order, lifespans
 from holdfast.ontology.format.head import read_head
-from holdfast.ontology.format.index import read_index
 from holdfast.ontology.maintain.compact import Compactor
-from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.ontology.types.refs import TypeId
 from tests.unit.ontology.desk import Desk
 from tests.unit.ontology.shop import Thing
@@ -115,21 +113,3 @@ async def test_ends_after_the_last_commit_of_a_snapshot_do_not_count(desk: Desk)
     pq.write_table(table.set_column(number, "_until", pa.array(ends, pa.int64())), sink)
     await desk.store.put(made.entry.path, sink.getvalue().to_pybytes())
     assert [await answers(desk, table_bytes=table_bytes) for table_bytes in (0, 10**6)] == before
-
-
-async def test_snapshots_of_snapshots_answer_as_commits_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.ontology.maintain.merge.ROW_GROUP", 8)
-    monkeypatch.setattr("holdfast.ontology.maintain.merge.HELD_BYTES", 0)
-    desk = Desk()
-    for number, whole in enumerate((True, False, False, True)):
-        await written(desk, 9, first=1 + 9 * number)
-        before = await answers(desk, table_bytes=0)
-        await Compactor(desk.store, desk.ambient, fan=3, whole=whole).compact(THING)
-        for table_bytes in (0, 10**6):
-            after = await answers(desk, table_bytes=table_bytes)
-            assert after == before
-        assert (await verify(desk.store, deep=True)).good
-    (path,) = (each.path for each in (await read_index(desk.store, THING)).entries if each.snapshot)
-    with pq.ParquetFile(pa.BufferReader(desk.shelf.objects[path].body)) as file:
-        groups = [file.read_row_group(number).column("_until") for number in range(file.num_row_groups)]
-    assert all(group.null_count in (0, len(group)) for group in groups), "no row group has rows of both sorts"

@@ -113,30 +113,6 @@ async def test_columns_of_row_groups_are_fetched_once_and_read_from_the_local_fi
     assert sum(store.ranges) < len(body) + 2 * TAIL_BYTES
 
 
-async def test_a_small_file_is_one_request() -> None:
-    store, body = Counting(), parquet(noise().slice(0, 900), 100)
-    await store.put("file", body)
-    async with remote_parquet.remote_parquet(store, "file", len(body)) as file:
-        found = [table async for table in file.tables([7, 3], ["number"])]
-    assert [table.column("number")[0].as_py() for table in found] == [700, 300]
-    assert store.ranges == [len(body)]
-    assert not file.path.exists()
-
-
-async def test_row_groups_of_a_large_file_come_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_parquet, "SPAN_BYTES", 1 << 20)
-    monkeypatch.setattr(remote_parquet, "SHARE", 2)
-    store, table = Counting(), noise()
-    body = parquet(table)
-    await store.put("file", body)
-    async with remote_parquet.remote_parquet(store, "file", len(body)) as file:
-        sizes = []
-        async for group in file.tables(range(len(file.chunks))):
-            sizes.append(sum(store.ranges))
-            assert group.num_rows == 5_000
-    assert sizes[0] < len(body) / 4, "not all of it before the first row group is given out"
-
-
 @pytest.mark.parametrize("known", [True, False], ids=["size known", "size of before"])
 async def test_a_file_that_is_replaced_while_it_is_read_is_not_taken_for_one(tmp_path: Path, known: bool) -> None:
     store, before, after = MemoryStore(), parquet(noise()), parquet(noise(1))

@@ -23,15 +23,12 @@ from holdfast.ontology.chain.resolve import resolve
 from holdfast.ontology.chain.state import read_latest, read_ledger
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import Ledger
-from holdfast.ontology.format.data.columns import complete_forms
 from holdfast.ontology.format.index import read_index
 from holdfast.ontology.maintain.compact import GRACE_NS, ORPHAN_NS, Compactor, superseded
-from holdfast.ontology.maintain.merge import Source, _Layout, merge
 from holdfast.ontology.maintain.reindex import repair_indexes
 from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.ontology.session import Ontology, Options
 from holdfast.ontology.types.refs import TypeId
-from holdfast.ontology.types.typeinfo import of_schema
 from tests.unit.ontology import broken
 from tests.unit.ontology.desk import CUSTOMER, Desk, put
 
@@ -71,25 +68,6 @@ async def compact(desk: Desk, type_id: TypeId = CUSTOMER, **options: Any) -> Com
     for done in await compactor.compact(type_id):
         assert done.published
     return compactor
-
-
-async def test_it_is_sorted_with_statistics(desk: Desk) -> None:
-    plain = [(f"k{number}", {"v": number}) for number in (3, 1, 2)]  # not in order
-    for _ in range(9):
-        await desk.plain.commit({("entity", "Customer"): plain})
-    await compact(desk)
-    table = read(desk, snapshots(desk)[0])
-    columns = (table.column(name).to_pylist() for name in ("_until", "commit_id", "entity_key"))
-    found = [(end is not None, commit, key) for end, commit, key in zip(*columns, strict=True)]
-    assert found == sorted(found), "rows that have ended come after those that last"
-    assert sorted(each[1:] for each in found) == [(commit, f"k{key}") for commit in range(1, 9) for key in (1, 2, 3)]
-    file = pq.ParquetFile(io.BytesIO(desk.shelf.objects[snapshots(desk)[0]].body))
-    group = file.metadata.row_group(0)
-    stats = {
-        group.column(number).path_in_schema: group.column(number).statistics for number in range(group.num_columns)
-    }
-    assert (stats["commit_id"].min, stats["commit_id"].max) == (1, 8)
-    assert (stats["v"].min, stats["v"].max) == (1, 3)
 
 
 # --- tiers ---
@@ -138,16 +116,6 @@ async def test_whatever_plain_writers_have_written(name: str, desk: Desk) -> Non
     assert (await verify(desk.store, deep=True)).good
 
 
-async def test_a_column_that_lacks_values_says_so(desk: Desk) -> None:
-    for value in (1, 0.5, 2**53 + 1, None, 1, 1, 1, 1, 1):
-        await desk.plain.commit({("entity", "Customer"): [("c", {"v": value})]})
-    await compact(desk)
-    (path,) = snapshots(desk)
-    schema = pq.read_schema(io.BytesIO(desk.shelf.objects[path].body))
-    assert complete_forms(schema.metadata) == {}
-    assert read(desk, path).sort_by("commit_id").column("v").to_pylist()[:4] == [1.0, 0.5, None, None]
-
-
 # --- what must not be ---
 
 
@@ -185,19 +153,6 @@ async def test_a_snapshot_is_believed_only_if_its_key_proves_it(name: str, desk:
     assert not (await resolve(desk.store, Chain(desk.store), await ledger_of(desk), CUSTOMER)).by_index
     await repair_indexes(desk.store, desk.ambient, apply=True)
     assert (await verify(desk.store, deep=True)).good
-
-
-async def test_a_snapshot_of_another_type_or_place_proves_nothing(desk: Desk) -> None:
-    """The key of an honest snapshot under another entry: after other files, or of another type of equal numbers."""
-    writer = desk.committer()
-    for number in range(24):
-        await put(writer, (f"c{number}", number))
-    before = await rows(desk)
-    await compact(desk, fan=8)
-    index = broken.read(desk, KEY)
-    index["entries"] = index["entries"][1:]  # the rest is honest, and what it rests on is gone
-    await broken.write(desk, KEY, index)
-    assert await rows(desk) == before
 
 
 async def test_what_is_superseded_goes_when_it_is_old(desk: Desk) -> None:
@@ -356,39 +311,6 @@ async def test_a_reader_that_misses_a_snapshot_resolves_again() -> None:
     fresh = desk.committer()
     assert await put(fresh, ("c", 19), ("d3", 3)) is None
     assert (await put(fresh, ("c", None))).commit_id == 21
-
-
-def in_any_order(commit: int, keys: list[int]) -> Source:
-    """A plain writer's file in many row groups."""
-    columns = {"commit_id": pa.array([commit] * len(keys), pa.int64()), "entity_key": [f"k{key:03d}" for key in keys]}
-    table = pa.table({**columns, "fields_json": [f'{{"v":{commit * 1000 + key}}}' for key in keys]})
-    sink = io.BytesIO()
-    pq.write_table(table, sink, row_group_size=4)
-    return Source(f"{commit}.parquet", sink.getvalue(), commit, commit, len(keys), ours=False)
-
-
-def test_rows_in_no_order_are_decoded_once_for_each_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.ontology.maintain.merge.ROW_GROUP", 4)
-    monkeypatch.setattr("holdfast.ontology.maintain.merge.HELD_BYTES", 1)
-    monkeypatch.setattr("holdfast.ontology.maintain.merge.SMALL_BYTES", 0)
-    decoded: list[str] = []
-    table = _Layout.table
-
-    def counted(self: _Layout, file: pa.Table, source: Source) -> pa.Table:
-        decoded.append(source.path)
-        return table(self, file, source)
-
-    monkeypatch.setattr(_Layout, "table", counted)
-    keys = [number * 37 % 100 for number in range(100)]
-    made = merge(
-        [in_any_order(1, keys), in_any_order(2, keys[:50]), in_any_order(3, sorted(keys))], of_schema(READING, {}), {}
-    )
-    found = pq.read_table(io.BytesIO(made.body))
-    rows = zip(*(found.column(name).to_pylist() for name in ("commit_id", "entity_key", "fields_json")), strict=True)
-    ended = {(1, key) for key in keys} | {(2, key) for key in keys[:50]}
-    wanted = [*((3, key) for key in sorted(keys)), *sorted(ended)]
-    assert list(rows) == [(commit, f"k{key:03d}", f'{{"v":{commit * 1000 + key}}}') for commit, key in wanted]
-    assert [decoded.count(f"{commit}.parquet") for commit in (1, 2, 3)] == [1, 1, 25]
 
 
 class Thing(Entity):

@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 
 from holdfast.base.errors import NotFound, Refused
-from holdfast.ontology import Entity, Field, TypeDropped
+from holdfast.ontology import Entity, Field
 from holdfast.ontology.chain.history import find_commit
-from holdfast.ontology.feed import Feed, diff
+from holdfast.ontology.feed import Feed
 from holdfast.ontology.format import layout
-from holdfast.ontology.maintain.compact import Compactor
 from holdfast.ontology.maintain.drop import apply, preview
 from holdfast.ontology.maintain.revert import preview as preview_of_revert
 from holdfast.ontology.maintain.verify.verify import verify
@@ -65,27 +64,6 @@ async def test_a_drop_is_a_commit_without_files(desk: Desk) -> None:
     assert (await verify(desk.store, deep=True)).good
 
 
-async def test_rows_are_seen_before_the_drop_and_not_after(desk: Desk) -> None:
-    await history(desk)
-    async with session(desk) as warm:
-        assert await ages(warm) == {"a": 2, "p0": 0, "p1": 1, "p2": 2}
-        await drop(desk)
-        for onto in (warm, session(desk)):
-            assert await ages(onto) == {} == await ages(onto, 5)
-            assert await ages(onto, 4) == {"a": 2, "p0": 0, "p1": 1, "p2": 2}
-            assert await ages(onto, 1) == {"a": 0, "p0": 0}
-            assert await onto.query(Person).with_history().count() == 0
-            assert await onto.query(Person).between(1, 3).count() == 6
-            assert await onto.all(Person) == []
-            linked = await onto.query(Likes).linked()
-            assert [(each.left, each.right) for each in linked] == [(None, None)]
-            await onto.close()
-    async with SqlTables(desk.store) as tables:
-        assert list(await tables.tables()) == ["Likes"]
-        assert (await tables.run("SELECT count(*) AS n FROM Person__as_of_3")).column("n").to_pylist() == [4]
-    assert {each.action for each in await diff(desk.store, 3, 5) if each.type_id.name == "Person"} == {"retracted"}
-
-
 async def test_the_schema_objects_and_the_feed_follow(desk: Desk) -> None:
     await history(desk)
     await drop(desk)
@@ -112,47 +90,6 @@ async def test_the_schema_objects_and_the_feed_follow(desk: Desk) -> None:
         assert [each async for each in once.changes() if each.type_id.name == "Person"] == seen
         answer = [(each.identity[0], each.change_type, each.commit_version) for each in seen if each.commit_version > 4]
         assert answer == [*((key, "retract", 5) for key in ("a", "p0", "p1", "p2")), ("a", "insert", 6)]
-
-
-async def test_a_warm_writer_gets_an_error_and_loses_nothing(desk: Desk) -> None:
-    await history(desk)
-    async with session(desk) as warm:
-        warm.ensure(Person(id="a", age=7))
-        await warm.commit()
-        await drop(desk)
-        warm.ensure([Person(id="a", age=7), Person(id="b", age=1)])
-        with pytest.raises(TypeDropped, match="dropped by commit 6"):
-            await warm.commit()
-        assert warm.pending == 2
-        async with session(desk, Person) as other:  # it is begun anew
-            other.ensure(Person(id="x", age=1))
-            await other.commit()
-        with pytest.raises(TypeDropped):
-            await warm.commit()
-        warm.discard()
-        warm.ensure(Likes(left_key="x", right_key="x"))
-        assert (await warm.commit()) is not None
-        assert await ages(warm) == {"x": 1}
-
-
-async def test_purged_rows_never_come_back(desk: Desk) -> None:
-    await history(desk)
-    assert await Compactor(desk.store, desk.ambient, fan=2).compact((await preview(desk.store, "Person")).type_id)
-    backup = {key: each for key, each in desk.shelf.objects.items() if key.startswith(("meta/indices", "snapshots"))}
-    await drop(desk, purge=True)
-    assert not [key for key in desk.shelf.objects if key.startswith("snapshots/entities/Person")]
-    for restored in (False, True):
-        if restored:
-            desk.shelf.objects.update(backup)
-        async with session(desk) as onto:
-            for commit_id in range(6):
-                assert await ages(onto, commit_id) == {}
-            assert await onto.query(Person).between(1, 4).count() == 0
-    report = await verify(desk.store, deep=True)
-    assert {each.rule.name for each in report.findings} <= {"index_of_no_type", "orphan_snapshot", "index_lag"}
-    (record,) = [json.loads(each.body) for key, each in desk.shelf.objects.items() if key.startswith(layout.REDACTIONS)]
-    assert len(record["files"]) == 3
-    assert [each async for each in Feed(desk.store).changes() if each.type_id.name == "Person"] == []
 
 
 async def test_no_key_of_a_purged_type_is_left_anywhere(desk: Desk) -> None:

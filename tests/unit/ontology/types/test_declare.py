@@ -17,13 +17,7 @@ from holdfast.ontology import (
     Entity,
     Field,
     InvalidType,
-    MissingKey,
-    NotAnEntity,
     Relation,
-    ReservedName,
-    TooManyKeys,
-    UnfitKey,
-    UnsupportedAnnotation,
 )
 from holdfast.ontology.types.typeinfo import type_info
 from tests.unit.ontology.shop import Audited, Customer, Everything, Product, Subscription, Tier
@@ -138,45 +132,45 @@ class Huge(IntEnum):
 
 INSTANCE: Any = (str, Field(instance_key=True))
 RELATION: Any = Relation
-REFUSED: list[tuple[str, Callable[[], object], type[InvalidType], str]] = [
-    ("no key", lambda: make(key=False, name=str), MissingKey, "Thing has no primary key"),
-    ("two keys", lambda: make(two=(str, Field(primary_key=True))), TooManyKeys, "2 primary keys: id, two"),
-    ("optional key", lambda: make(key=False, id=(str | None, Field(primary_key=True))), UnfitKey, "never None"),
-    ("key of floats", lambda: make(key=False, id=(float, Field(primary_key=True))), UnfitKey, "a key must be"),
-    ("constant key", lambda: make(key=False, id=(str, _constant_key())), UnfitKey, "the same for every object"),
-    ("instance key of an entity", lambda: make(two=(str, Field(instance_key=True))), InvalidType, "primary_key"),
-    ("system column", lambda: make(commit_id=int), ReservedName, "Thing.commit_id"),
-    ("system column in capitals", lambda: make(Fields_JSON=str), ReservedName, "Thing.Fields_JSON"),
-    ("underscore", lambda: make(_hidden=str), ReservedName, "Thing._hidden"),
-    ("names that differ in case", lambda: make(name=str, Name=str), ReservedName, "differ only in case"),
-    ("unsupported class", lambda: make(wait=timedelta), UnsupportedAnnotation, "Thing.wait: .* timedelta"),
-    ("unsupported generic", lambda: make(one=set[str]), UnsupportedAnnotation, r"Thing.one: .* set\[str\]"),
-    ("unsupported inside", lambda: make(one=list[Holder]), UnsupportedAnnotation, "Thing.one: .* timedelta"),
-    ("dictionary of numbers", lambda: make(one=dict[int, str]), UnsupportedAnnotation, "keys of a dict must be str"),
-    ("an entity", lambda: make(one=Customer), UnsupportedAnnotation, "cannot hold an entity"),
-    ("a model that takes anything", lambda: make(one=Loose), UnsupportedAnnotation, 'extra="allow"'),
-    ("an enum of two kinds", lambda: make(one=Mixed), UnsupportedAnnotation, "Mixed"),
-    ("an enum beyond int64", lambda: make(one=Huge), UnsupportedAnnotation, "must fit into int64"),
-    ("a union that JSON cannot tell", lambda: make(one=str | UUID), UnsupportedAnnotation, "str and UUID in one union"),
-    ("models that JSON cannot tell", lambda: make(one=Twin | OtherTwin), UnsupportedAnnotation, "Twin and OtherTwin"),
-    ("a default that does not fit", lambda: make(one=(int, Field(default="x"))), InvalidType, "default does not fit"),
-    ("a plain default that does not fit", lambda: make(one=(int, "x")), InvalidType, "Thing.one"),
-    ("two defaults", lambda: make(one=(int, _two_defaults())), InvalidType, "both a default and a default_factory"),
-    ("two instance keys", lambda: relation(one=INSTANCE, two=INSTANCE), TooManyKeys, "2 instance keys: one, two"),
-    ("key of a relation", lambda: relation(one=(str, Field(primary_key=True))), InvalidType, "identified by its ends"),
-    ("ends that are numbers", lambda: relation(RELATION[Customer, int]), NotAnEntity, "int is not an entity type"),
-    ("end that is a relation", lambda: relation(RELATION[Customer, Subscription]), NotAnEntity, "Subscription is not"),
-    ("no ends", lambda: relation(Relation), NotAnEntity, "does not declare its ends"),
-    ("entity and relation", lambda: new_class("Both", (Customer, Subscription)), InvalidType, "at once"),
-    ("no field", lambda: raw(__annotations__={"name": str}), UnsupportedAnnotation, "fields are annotated as Field"),
-    ("no annotation", lambda: raw(id=Field[str](primary_key=True)), UnsupportedAnnotation, "without an annotation"),
-    ("unknown name", lambda: raw(__annotations__={"id": "Field[Nowhere]"}), UnsupportedAnnotation, "Nowhere"),
+REFUSED: list[tuple[str, Callable[[], object], str]] = [
+    ("no key", lambda: make(key=False, name=str), "Thing has no primary key"),
+    ("two keys", lambda: make(two=(str, Field(primary_key=True))), "2 primary keys: id, two"),
+    ("optional key", lambda: make(key=False, id=(str | None, Field(primary_key=True))), "never None"),
+    ("key of floats", lambda: make(key=False, id=(float, Field(primary_key=True))), "a key must be"),
+    ("constant key", lambda: make(key=False, id=(str, _constant_key())), "the same for every object"),
+    ("instance key of an entity", lambda: make(two=(str, Field(instance_key=True))), "primary_key"),
+    ("system column", lambda: make(commit_id=int), "Thing.commit_id"),
+    ("system column in capitals", lambda: make(Fields_JSON=str), "Thing.Fields_JSON"),
+    ("underscore", lambda: make(_hidden=str), "Thing._hidden"),
+    ("names that differ in case", lambda: make(name=str, Name=str), "differ only in case"),
+    ("unsupported class", lambda: make(wait=timedelta), "Thing.wait: .* timedelta"),
+    ("unsupported generic", lambda: make(one=set[str]), r"Thing.one: .* set\[str\]"),
+    ("unsupported inside", lambda: make(one=list[Holder]), "Thing.one: .* timedelta"),
+    ("dictionary of numbers", lambda: make(one=dict[int, str]), "keys of a dict must be str"),
+    ("an entity", lambda: make(one=Customer), "cannot hold an entity"),
+    ("a model that takes anything", lambda: make(one=Loose), 'extra="allow"'),
+    ("an enum of two kinds", lambda: make(one=Mixed), "Mixed"),
+    ("an enum beyond int64", lambda: make(one=Huge), "must fit into int64"),
+    ("a union that JSON cannot tell", lambda: make(one=str | UUID), "str and UUID in one union"),
+    ("models that JSON cannot tell", lambda: make(one=Twin | OtherTwin), "Twin and OtherTwin"),
+    ("a default that does not fit", lambda: make(one=(int, Field(default="x"))), "default does not fit"),
+    ("a plain default that does not fit", lambda: make(one=(int, "x")), "Thing.one"),
+    ("two defaults", lambda: make(one=(int, _two_defaults())), "both a default and a default_factory"),
+    ("two instance keys", lambda: relation(one=INSTANCE, two=INSTANCE), "2 instance keys: one, two"),
+    ("key of a relation", lambda: relation(one=(str, Field(primary_key=True))), "identified by its ends"),
+    ("ends that are numbers", lambda: relation(RELATION[Customer, int]), "int is not an entity type"),
+    ("end that is a relation", lambda: relation(RELATION[Customer, Subscription]), "Subscription is not"),
+    ("no ends", lambda: relation(Relation), "does not declare its ends"),
+    ("entity and relation", lambda: new_class("Both", (Customer, Subscription)), "at once"),
+    ("no field", lambda: raw(__annotations__={"name": str}), "fields are annotated as Field"),
+    ("no annotation", lambda: raw(id=Field[str](primary_key=True)), "without an annotation"),
+    ("unknown name", lambda: raw(__annotations__={"id": "Field[Nowhere]"}), "Nowhere"),
     *(
-        (f"end called {name}", partial(relation, **{name: str}), ReservedName, f"Thing.{name}")
+        (f"end called {name}", partial(relation, **{name: str}), f"Thing.{name}")
         for name in ("left", "right", "left_key", "instance_key")
     ),
     *(
-        (f"type called {name}", partial(make, called={"name": name}), ReservedName, "cannot be the name of a type")
+        (f"type called {name}", partial(make, called={"name": name}), "cannot be the name of a type")
         for name in ("a-b", "a b", "class", "Größe", "a/b")
     ),
 ]
@@ -194,9 +188,7 @@ def _two_defaults() -> Field[int]:
     return field
 
 
-@pytest.mark.parametrize(
-    ("make_it", "error", "message"), [each[1:] for each in REFUSED], ids=[each[0] for each in REFUSED]
-)
-def test_refused(make_it: Callable[[], object], error: type[InvalidType], message: str) -> None:
-    with pytest.raises(error, match=message):
+@pytest.mark.parametrize(("make_it", "message"), [each[1:] for each in REFUSED], ids=[each[0] for each in REFUSED])
+def test_refused(make_it: Callable[[], object], message: str) -> None:
+    with pytest.raises(InvalidType, match=message):
         make_it()

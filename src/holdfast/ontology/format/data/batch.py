@@ -272,7 +272,7 @@ def merged(segments: Sequence[Segment]) -> Segment:
     )
 
 
-def split_batches(items: Iterable[Intent | Batch], *, columns: bool) -> tuple[dict[TypeId, Batch], list[Intent]]:
+def split_batches(items: Iterable[Intent | Batch]) -> tuple[dict[TypeId, Batch], list[Intent]]:
     """The batches that can be compared as columns, and everything else as intents.
 
     A batch can if it is all there is for its type: of several intents for one identity the last one counts.
@@ -284,7 +284,7 @@ def split_batches(items: Iterable[Intent | Batch], *, columns: bool) -> tuple[di
     for item in queued:
         if isinstance(item, Intent):
             intents.append(item)
-        elif columns and counts[item.type_id] == 1 and item.distinct:
+        elif counts[item.type_id] == 1 and item.distinct:
             batches[item.type_id] = item
         else:
             intents += item.intents()

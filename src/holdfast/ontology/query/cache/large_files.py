@@ -97,10 +97,6 @@ class LargeFiles:
         """Open files again. Statements that are running keep the files that they were made for."""
         self._files.clear()
 
-    def known(self, entry: Entry) -> bool:
-        """Whether the footer has been fetched."""
-        return entry.path in self._files
-
     async def part(self, file: Fetched, fence: RedactionFence, wanted: Wanted) -> Loaded | None:
         """The file with the row groups that a query needs. Its columns are fetched when they are read.
 

@@ -246,12 +246,6 @@ def _is_key(shape: TypeInfo, loaded: Loaded, name: str) -> bool:
     return name == shape.key_text and name in loaded.columns
 
 
-def literal_path(path: str) -> str:
-    """A path of the session as an SQL literal. Binding it would take longer than reading the file, and DuckDB imports
-    pandas, if it is installed, for the first parameter of a process."""
-    return "'{}'".format(path.replace("'", "''"))
-
-
 def scan_signature(loaded: Loaded) -> tuple[Any, ...]:
     """Files with equal signatures can be read by one scan."""
     return loaded.columns, loaded.retracts, loaded.entry.last if loaded.until else None, loaded.within

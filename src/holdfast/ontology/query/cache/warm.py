@@ -28,7 +28,7 @@ from holdfast.base.aio import blocking, finishing, map_bounded
 from holdfast.base.errors import Refused
 from holdfast.objects.store import Store
 from holdfast.ontology.chain.redaction_fence import RedactionFence
-from holdfast.ontology.filters.operand import quoted
+from holdfast.ontology.filters.operand import quoted, text_literal
 from holdfast.ontology.format.data.columns import arrow_type
 from holdfast.ontology.format.index import Entry
 from holdfast.ontology.query.cache.large_files import LargeFiles, Wanted, large
@@ -41,7 +41,6 @@ from holdfast.ontology.query.cache.loaded import (
     Reading,
     duck_type,
     listed_columns,
-    literal_path,
     opened,
     scan_signature,
 )
@@ -146,20 +145,13 @@ class Warm:
         self._large.forget()
         self._types.clear()
 
-    def known(self, shape: TypeInfo, entry: Entry) -> bool:
-        """Whether a file, or its footer, has been fetched."""
-        found = self._types.get(_key(shape))
-        return (found is not None and entry.path in found.files) or self._large.known(entry)
-
-    async def load(
-        self, shape: TypeInfo, entries: Sequence[Entry], fence: RedactionFence, wanted: Wanted | None = None
-    ) -> Held:
+    async def load(self, shape: TypeInfo, entries: Sequence[Entry], fence: RedactionFence, wanted: Wanted) -> Held:
         """These files, fetched if they are missing; of large ones only row groups with ``wanted`` rows.
 
         ``MissingFile`` if a file is gone, ``Overtaken`` if one has lost payload by a later commit than ``fence`` knows.
         """
         duck, here = await self.placed(), self._type_files(shape, fence)
-        parts = {} if wanted is None else await self._parts(here, entries, fence, wanted)
+        parts = await self._parts(here, entries, fence, wanted)
         whole = [entry for entry in entries if entry.path not in parts]
         outdated: set[str] = set()
         while any(entry.path not in here.files for entry in whole):
@@ -256,7 +248,7 @@ def _insert(duck: Duck, here: _TypeFiles, found: Sequence[Opened]) -> None:
     for group in _scans(found):
         loaded = group[0]
         columns = ", ".join(listed_columns(shape, loaded, (*SYSTEM, *shape.payload)))
-        files = ", ".join(literal_path(each.path or "") for each in group)
+        files = ", ".join(text_literal(each.path or "") for each in group)
         rows = f"SELECT {columns}, NULL::BIGINT FROM read_parquet([{files}])"
         rows += " WHERE _until IS DISTINCT FROM commit_id" if loaded.until else ""
         # A snapshot has rows of files that were inserted before.

@@ -1,7 +1,7 @@
 """Runs: the scenarios hold, and each naive part breaks its own."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -11,7 +11,7 @@ from holdfast.base.clock import iso
 from holdfast.base.errors import Ambiguous, NotFound
 from holdfast.base.ids import Ambient
 from holdfast.objects.client import Client
-from holdfast.objects.store import OVERWRITE, IfMatch, Lost, Object, Store, Written
+from holdfast.objects.store import OVERWRITE, IfMatch, Object, Store, Written
 from holdfast.runs import layout
 from holdfast.runs.admin.control import request_cancel
 from holdfast.runs.admin.delete import _TOMBSTONE, Deleted, _forks, _forks_in_need
@@ -24,8 +24,8 @@ from holdfast.runs.journal.attempt import Attempt
 from holdfast.runs.journal.entry import Draft, Entry, format_line
 from holdfast.runs.journal.history import History, parse_journal, read_history
 from holdfast.runs.journal.index import Rebuilt, RunIndex
-from holdfast.runs.journal.journal import Journal, Sealer
-from holdfast.runs.journal.segments import Ref, SegmentPolicy, make_ref, plan_seal
+from holdfast.runs.journal.journal import Journal
+from holdfast.runs.journal.segments import SegmentPolicy, make_ref, plan_seal
 from holdfast.sim.checkers.objects import MONOTONE, NO_FALSE_CONFLICT, ONCE
 from holdfast.sim.checkers.runs import APPEND_ONLY, FENCED_OFF, READABLE, course, well_formed
 from holdfast.sim.explore import Limits, explore
@@ -53,14 +53,13 @@ SEALING = SegmentPolicy(lines=1, size=1, fan_in=2)
     ("scenario", "limits"),
     [
         pytest.param(RunsJournal(settled=False), Limits(crashes=1, lost_responses=1), marks=pytest.mark.soak),
-        (RunsJournal(settled=False, again=1.0), Limits(crashes=0, lost_responses=1)),
         (RunsJournal(settled=False), Limits(crashes=0, lost_responses=0, duplicates=1)),
         (RunsJournal(settled=False, appends=1), Limits(crashes=0, lost_responses=0, timeouts=1)),
         (RunsJournal(appends=1), Limits(crashes=1, lost_responses=1)),
         (RunsJournal(settled=False, appends=1, policy=SEALING), Limits(crashes=1, lost_responses=0)),
         (RunsJournal(workers=1, plain=2), Limits(crashes=0, lost_responses=1)),
     ],
-    ids=["crash and lost answer", "asked again", "duplicate", "late", "settled", "sealing", "plain writer"],
+    ids=["crash and lost answer", "duplicate", "late", "settled", "sealing", "plain writer"],
 )
 def test_every_order_of_events_of_two_sessions(scenario: RunsJournal, limits: Limits) -> None:
     result = explore(scenario, limits)
@@ -114,16 +113,15 @@ NO_TROUBLE = Limits(crashes=0, lost_responses=0)
 class WithoutReadBack(Journal):
     """Takes every lost race for proof that its entries are not there."""
 
-    def find_landed(self, recorded: Sequence[Entry]) -> Attempt | None:
-        return None
+    async def _read_back(self, current: Object | None, attempt: Attempt | None = None) -> bool:
+        return await super()._read_back(current)
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoReadBack(RunsJournal):
     journal: ClassVar[type[Journal]] = WithoutReadBack
     workers: int = 1
-    settled: bool = False
-    again: float = 1.0
+    plain: int = 1
 
 
 class WithoutLooking(Journal):
@@ -133,7 +131,7 @@ class WithoutLooking(Journal):
         try:
             return await super().append(*drafts)
         except Ambiguous:
-            self._in_doubt.clear()
+            self._stopped = None
             return await super().append(*drafts)
 
 
@@ -181,7 +179,7 @@ class NoFencing(RunsJournal):
 class QuickToGiveUp(Journal):
     """Takes every lost race for a takeover, its own echo included."""
 
-    async def _look(self, current: Object | None) -> None:
+    async def _read_back(self, current: Object | None, attempt: Attempt | None = None) -> bool:
         raise NotFound(f"run {self.run_id}: another session has written, nothing was recorded")
 
 
@@ -192,27 +190,23 @@ class EchoIsTakeover(RunsJournal):
     plain: int = 1
 
 
-class LateSealer(Sealer):
-    """Writes nothing: says what should be referred to."""
+class SealingLater(Journal):
+    """Refers to a segment first and writes it afterwards."""
 
-    async def seal(self, history: History) -> tuple[Ref, ...]:
+    owed: tuple[str, bytes] | None = None
+
+    async def _seal(self, history: History) -> None:
         seal = plan_seal(self._policy, history.refs, len(history.lines), 0)
         body = b"".join(history.lines[seal.first : seal.end])
         ref = make_ref(seal, body, self._ambient.ids.write_id())
         self.owed = (layout.segment_key(history.run_id, ref.level, ref.first, ref.attempt), body)
-        return (*seal.kept, ref)
+        history.refs = (*seal.kept, ref)
 
-
-class SealingLater(Journal):
-    """Refers to a segment first and writes it afterwards."""
-
-    sealer = LateSealer
-
-    async def _put(self, attempt: Attempt) -> Written | Lost:
-        outcome = await super()._put(attempt)
-        if attempt.refs and isinstance(self._sealer, LateSealer):
-            await self._store.put(*self._sealer.owed, OVERWRITE)
-        return outcome
+    async def _is_recorded(self, attempt: Attempt) -> bool:
+        landed = await super()._is_recorded(attempt)
+        if self.owed is not None:
+            await self._store.put(*self.owed, OVERWRITE)
+        return landed
 
 
 @dataclass(frozen=True, kw_only=True)

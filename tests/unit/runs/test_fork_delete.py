@@ -131,7 +131,7 @@ async def test_everything_goes_but_the_tombstone() -> None:
     await finished(archive)
     archive.spent()
     deleted = await delete(archive.store, "r")
-    assert archive.spent() == {"get": 1 + 1, "put": 1, "list": 5, "delete": 6}  # one segment besides the journal
+    assert archive.spent() == {"get": 1 + 2, "put": 1, "list": 5, "delete": 7}  # two segments besides the journal
     assert sorted(archive.shelf.objects) == ["runs/r/journal.jsonl"]
     assert deleted.removed > 4
     state = (await archive.history()).state

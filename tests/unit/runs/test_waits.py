@@ -260,8 +260,11 @@ async def test_a_wait_that_was_sealed_is_named_all_the_same(monkeypatch: pytest.
 
     @runs.workflow()
     async def both(ctx: runs.Context) -> Any:
-        beside = asyncio.create_task(ctx.step("beside", asyncio.sleep, 0))
-        await asyncio.sleep(0)
+        async def until_it_waits() -> None:
+            while not any('"suspend"' in line for line in desk.journal("r")):
+                await asyncio.sleep(0)
+
+        beside = asyncio.create_task(ctx.step("beside", until_it_waits))
         answer = await ctx.suspend("go")
         await beside
         return answer

@@ -134,6 +134,7 @@ async def _sessions(workflow: "Workflow", store: Store, ambient: Ambient, journa
         await _leave_mark(store, ambient, journal.run_id, journal.state, error)
         raise
     finally:
+        await journal.close()
         await asyncio.gather(noting, return_exceptions=True)
     after = [index.try_note(journal.run_id, journal.state)]
     if may_need_tidying(journal.history):

@@ -53,7 +53,7 @@ from holdfast.runs.journal.history import (
     read_previous,
 )
 from holdfast.runs.journal.segments import SegmentPolicy, digest, make_ref, plan_seal
-from holdfast.runs.journal.state import RunState
+from holdfast.runs.journal.state import DELETE, RunState, meaning
 
 _log = logger("runs")
 
@@ -72,7 +72,7 @@ Announce = Callable[[str, RunState], Awaitable[None]]
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """One caller's entries, and the future that it awaits; None if nobody does."""
+    """One caller's entries, and the future that it awaits; None for entries that wait for others."""
 
     drafts: tuple[Draft, ...]
     answer: asyncio.Future[list[Entry]] | None = None
@@ -406,15 +406,30 @@ def _unknown(run_id: str, error: Exception) -> Exception:
     return error
 
 
+def leftovers(run_id: str, listed: Collection[str]) -> list[str]:
+    """Those of the keys of a deleted run that may go: all but its tombstone.
+
+    Earlier versions made forks that share payloads with their source, and registered them there: a run that has such
+    registrations keeps its payloads.
+    """
+    stays = {layout.journal_key(run_id)}
+    shared = layout.fork_folder(run_id)
+    if any(key.startswith(shared) for key in listed):
+        stays |= {key for key in listed if key.startswith((shared, layout.payload_folder(run_id)))}
+    return [key for key in listed if key not in stays]
+
+
 async def unreferenced(store: Store, run_id: str, listed: Collection[str]) -> list[str]:
-    """Those of these segments and payloads of a run that nothing refers to and nothing will; none of a run that is not
-    over. They were listed before this reads the journal: once that is finished, a session that goes on with the run
-    opens it again and writes new keys.
+    """Those of these keys of a run that nothing refers to and nothing will; none of a run that is not over. They were
+    listed before this reads the journal: once that is finished, a session that goes on with the run opens it again and
+    writes new keys.
     """
     journal = await store.find(layout.journal_key(run_id))
     parsed = parse_journal(journal) if journal is not None else None
     if journal is None or parsed is None or not parsed.finished:
         return []
+    if meaning(parsed.entries[-1]) == DELETE:
+        return leftovers(run_id, listed)
     used = await _used_segments(store, run_id, parsed)
     found = [key for key in listed if key.startswith(layout.segment_folder(run_id)) and key not in used]
     payloads = [key for key in listed if key.startswith(layout.payload_folder(run_id))]

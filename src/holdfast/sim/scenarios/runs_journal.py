@@ -1,6 +1,7 @@
-"""Journals of runs, below workflows: sessions that take over from each other, and forks that share payloads."""
+"""Journals of runs, below workflows: sessions that take over from each other, and forks of a run that is deleted."""
 
 import asyncio
+import hashlib
 import json
 import random
 from collections.abc import Iterator
@@ -310,7 +311,7 @@ class RunsForkDelete(Scenario):
 def _source() -> bytes:
     """A finished run whose step returned something large."""
     common: dict[str, Any] = {"session": 1, "timestamp": "2026-01-01T00:00:00Z"}
-    reference = {"key": PAYLOAD, "sha256": "", "bytes": 5}
+    reference = {"key": PAYLOAD, "sha256": hashlib.sha256(b"large").hexdigest(), "bytes": 5}
     lines = [
         {"type": "start", "offset": 0, "writer": "w", **common},
         {"type": "step", "offset": 1, "stepId": "big", "payload": reference, **common},

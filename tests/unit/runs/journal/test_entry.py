@@ -82,7 +82,6 @@ def test_an_id_that_fits_gives_keys_that_every_store_takes(run_id: str) -> None:
         layout.segment_key(run_id, 2, 64, "a" * 24),
         layout.payload_key(run_id, "a" * 32),
         layout.mail_key(run_id, "e" * 200, "m-" + "a" * 32),
-        layout.fork_key(run_id, "f" * 200),
         layout.generation_key(run_id, 3, "a" * 24),
     ):
         assert check_key(key) == key

@@ -14,7 +14,6 @@ from holdfast.runs.journal.history import read_previous
 from holdfast.runs.journal.index import RunIndex
 from holdfast.runs.journal.journal import Journal, tidy, unreferenced
 from holdfast.runs.journal.payload import get_payload, put_payload
-from holdfast.runs.journal.segments import SegmentPolicy
 from tests.unit.runs.desk import Crash, Desk
 from tests.unit.runs.journal.journals import TINY, Archive, step
 
@@ -58,23 +57,17 @@ async def test_lines_before_the_point_are_copied_and_a_start_follows(choice: dic
     assert archive.keys("runs/s/") == ["runs/s/journal.jsonl"]  # nothing shared, nothing registered
 
 
-@pytest.mark.parametrize(
-    "policy", [TINY, SegmentPolicy(lines=2, size=1, fan_in=3, largest=600), SegmentPolicy(lines=1000)]
-)
-async def test_a_long_source_is_copied_into_segments_of_the_fork(
-    policy: SegmentPolicy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("holdfast.runs.admin.fork.POLICY", policy)
+async def test_the_lines_of_a_long_source_are_sealed_by_the_first_append() -> None:
     archive = Archive()
     await source(archive, steps=20)
+    assert (await archive.history("s")).refs
     await fork(archive.store, "s", new_run_id="f", from_offset=19)
     copied = await archive.history("f")
-    assert copied.lines[:19] == (await archive.history("s")).lines[:19]
-    assert bool(copied.refs) == (policy.lines == 2)
-    assert all(key.startswith("runs/f/") for key in archive.keys("runs/f/segments"))
-    journal = await archive.begin("f")
+    assert (copied.lines[:19], copied.refs) == ((await archive.history("s")).lines[:19], ())
+    journal = await archive.begin("f", policy=TINY)
     await journal.append(step("more"))
     assert (await archive.history("f")).entries == journal.history.entries
+    assert len(archive.keys("runs/f/segments")) == 1
 
 
 async def test_a_fork_needs_nothing_of_its_source() -> None:

@@ -5,7 +5,7 @@ names the source, carries the next session number, and is ``detached``: no proce
 takes it up.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from holdfast.base import aio
 from holdfast.base.errors import Conflict, Corrupt, Invalid, NotFound, Refused
 from holdfast.base.ids import Ambient
 from holdfast.objects.client import ambient_of
-from holdfast.objects.store import OVERWRITE, Store
+from holdfast.objects.store import Store
 from holdfast.runs import layout
 from holdfast.runs.admin.control import existing
 from holdfast.runs.journal.entry import STEP, Entry, format_line
@@ -21,13 +21,9 @@ from holdfast.runs.journal.history import History
 from holdfast.runs.journal.index import RunIndex
 from holdfast.runs.journal.journal import Journal
 from holdfast.runs.journal.payload import get_payload, put_payload
-from holdfast.runs.journal.segments import Ref, Seal, SegmentPolicy, make_ref
 from holdfast.runs.journal.state import RunState, fold
 
 _PARALLEL = 8
-
-POLICY = SegmentPolicy()
-"""How the copied lines are put into segments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +65,7 @@ async def fork(
     if version is not None:
         start["version"] = version
     try:
-        journal = await Journal.begin(store, ambient, fork_id, base, start, announce=index.announce)
+        journal = await Journal.begin(store, ambient, fork_id, base, start, announce=index.note)
     except Conflict as error:
         raise Refused(f"run {fork_id} exists already", remedy="choose another id for the fork") from error
     await index.try_note(fork_id, journal.state)
@@ -104,7 +100,9 @@ def cut_at(
 
 
 async def _copy(store: Store, ambient: Ambient, history: History, cut: int, fork_id: str) -> History:
-    """The first lines as a history of the fork's own: large values in payloads of its own, long ones in segments."""
+    """The first lines as a history of the fork's own, with large values in payloads of its own. The lines stand in its
+    journal object until its first append seals them.
+    """
     entries, lines = history.entries[:cut], history.lines[:cut]
 
     async def copy_payload(entry: Entry) -> Entry:
@@ -112,34 +110,7 @@ async def _copy(store: Store, ambient: Ambient, history: History, cut: int, fork
         copied = await put_payload(store, ambient, fork_id, await get_payload(store, reference))
         return replace(entry, fields={**entry.fields, "payload": {**reference, **copied}})
 
-    async def write(seal: Seal) -> Ref:
-        body = b"".join(lines[seal.first : seal.end])
-        attempt = ambient.ids.write_id()
-        await store.put(layout.segment_key(fork_id, seal.level, seal.first, attempt), body, OVERWRITE)
-        return make_ref(seal, body, attempt)
-
     large = [entry for entry in entries if isinstance(entry.fields.get("payload"), dict)]
     for entry in await aio.map_bounded(large, copy_payload, limit=_PARALLEL):
         entries[entry.offset], lines[entry.offset] = entry, format_line(entry)
-    seals = _chunks(lines, POLICY) if POLICY.is_due(lines) else ()
-    refs = await aio.map_bounded(seals, write, limit=_PARALLEL)
-    return History(fork_id, entries, lines, tuple(refs), fold(entries, key=layout.journal_key(fork_id)))
-
-
-def _chunks(lines: Sequence[bytes], policy: SegmentPolicy) -> Iterable[Seal]:
-    """All lines, in segments as large as the policy allows."""
-    first, size = 0, 0
-    for number, line in enumerate(lines):
-        if size + len(line) > policy.largest and number > first:
-            yield Seal(_level(number - first, policy), first, number, ())
-            first, size = number, 0
-        size += len(line)
-    yield Seal(_level(len(lines) - first, policy), first, len(lines), ())
-
-
-def _level(count: int, policy: SegmentPolicy) -> int:
-    """The level that a segment of so many lines would have grown to."""
-    level = 0
-    while count >= policy.lines * policy.fan_in ** (level + 1):
-        level += 1
-    return level
+    return History(fork_id, entries, lines, state=fold(entries, key=layout.journal_key(fork_id)))

@@ -26,7 +26,7 @@ from holdfast.runs.journal.history import History, parse_journal, read_history
 from holdfast.runs.journal.index import Rebuilt, RunIndex
 from holdfast.runs.journal.journal import Journal
 from holdfast.runs.journal.segments import SegmentPolicy, make_ref, plan_seal
-from holdfast.runs.journal.state import fold
+from holdfast.runs.journal.state import RunState, fold
 from holdfast.sim.checkers.objects import MONOTONE, NO_FALSE_CONFLICT, ONCE
 from holdfast.sim.checkers.runs import APPEND_ONLY, FENCED_OFF, READABLE, course, well_formed
 from holdfast.sim.explore import Limits, explore
@@ -269,10 +269,14 @@ def test_without_a_repair_a_run_whose_mail_has_no_nudge_never_ends() -> None:
 
 
 def test_a_run_whose_key_follows_its_first_entry_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def nothing(*_: Any) -> None:
-        """The key is written beside the session's work alone."""
+    note = RunIndex.note
 
-    monkeypatch.setattr(RunIndex, "announce", nothing)
+    async def later(index: RunIndex, run_id: str, state: RunState, **given: Any) -> None:
+        """The key is written beside the session's work alone."""
+        if await index._store.find(layout.journal_key(run_id)) is not None:
+            await note(index, run_id, state, **given)
+
+    monkeypatch.setattr(RunIndex, "note", later)
     assert FOUND in found(RunsWorker)
 
 

@@ -15,10 +15,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from holdfast.base.clock import parse_iso
 from holdfast.base.errors import Conflict, NotFound
 from holdfast.cli.options import Format
-from holdfast.cli.output import PipeClosed, clock_time, csv_line, json_text, span
+from holdfast.cli.output import PipeClosed, csv_line, json_text, span
 from holdfast.cli.progress import Checklist, State, Step
 from holdfast.cli.rows import save, show_rows, show_table
 from holdfast.ontology.bulk.transfer import FileFormat
@@ -191,7 +190,3 @@ def test_a_closed_pipe_has_an_exception_of_its_own() -> None:
 )
 def test_spans_for_people(seconds: int, text: str) -> None:
     assert span(seconds * 10**9) == text
-
-
-def test_clock_time() -> None:
-    assert clock_time(parse_iso("2026-03-01T12:00:00Z") + 999_999_999) == "2026-03-01T12:00:00Z"

@@ -13,28 +13,6 @@ from holdfast.runs.journal.journal import Journal
 from tests.unit.runs.journal.journals import TINY, Archive, step
 
 
-async def test_start_and_what_follows_are_one_put() -> None:
-    archive = Archive()
-    journal = await archive.begin("r", Draft("resume", {"value": 1}), version="1")
-    assert archive.spent() == {"get": 1, "put": 1}
-    assert [entry.type for entry in journal.history.entries] == ["start", "resume"]
-    assert (journal.session, journal.state.version, journal.state.writer) == (1, "1", journal.writer)
-
-
-async def test_a_step_is_one_put_and_a_small_resume_one_get() -> None:
-    archive = Archive()
-    journal = await archive.begin()
-    archive.spent()
-    for number in range(20):
-        (entry,) = await journal.append(step(number, {"n": number}))
-        assert (entry.offset, entry.session, entry.fields["result"]) == (number + 1, 1, {"n": number})
-    assert archive.spent() == {"put": 20}
-    again = await archive.begin()
-    assert archive.spent() == {"get": 1, "put": 1}
-    assert (again.session, len(again.history.entries)) == (2, 22)
-    assert again.history.entries[:21] == journal.history.entries
-
-
 async def test_the_older_session_is_fenced_for_good() -> None:
     archive = Archive()
     older = await archive.begin()

@@ -12,7 +12,8 @@ from holdfast.runs.admin.fork import fork
 from holdfast.runs.journal.entry import Draft
 from holdfast.runs.journal.history import read_previous
 from holdfast.runs.journal.index import RunIndex
-from holdfast.runs.journal.journal import Journal, tidy, unreferenced
+from holdfast.runs.journal.journal import Journal
+from holdfast.runs.journal.leftovers import tidy, unreferenced
 from holdfast.runs.journal.payload import get_payload, put_payload
 from tests.unit.runs.desk import Crash, Desk
 from tests.unit.runs.journal.journals import TINY, Archive, step

@@ -23,7 +23,7 @@ from holdfast.platform.outbox import Outbox
 from holdfast.runs import layout
 from holdfast.runs.admin.delete import check_deletable, delete
 from holdfast.runs.journal.index import RunIndex
-from holdfast.runs.journal.journal import unreferenced
+from holdfast.runs.journal.leftovers import unreferenced
 from holdfast.runs.journal.state import FINISHED
 
 GROUP = 2_000

@@ -16,7 +16,8 @@ from holdfast.runs.errors import no_run
 from holdfast.runs.journal.entry import CANCEL, Draft
 from holdfast.runs.journal.history import History, read_history
 from holdfast.runs.journal.index import RunIndex
-from holdfast.runs.journal.journal import TAKEOVER, Journal, leftovers
+from holdfast.runs.journal.journal import TAKEOVER, Journal
+from holdfast.runs.journal.leftovers import leftovers
 
 _TOMBSTONE = (Draft(CANCEL, {"deleted": True}),)
 

@@ -25,7 +25,8 @@ from holdfast.runs.journal import mailbox
 from holdfast.runs.journal.entry import Draft
 from holdfast.runs.journal.history import History, read_history
 from holdfast.runs.journal.index import BLOCKING, RunIndex, leave_mark
-from holdfast.runs.journal.journal import TAKEOVER, Journal, may_need_tidying, tidy
+from holdfast.runs.journal.journal import TAKEOVER, Journal
+from holdfast.runs.journal.leftovers import may_need_tidying, tidy
 from holdfast.runs.journal.payload import Packed, unpack
 from holdfast.runs.journal.state import RunState
 

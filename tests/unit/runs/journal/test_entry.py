@@ -7,10 +7,8 @@ from holdfast.objects.store import check_key
 from holdfast.runs import layout
 from holdfast.runs.journal.entry import Entry, format_line, parse_line
 from holdfast.runs.journal.segments import (
-    Head,
     Ref,
     SegmentPolicy,
-    format_head,
     parse_head,
 )
 
@@ -108,21 +106,6 @@ POLICY = SegmentPolicy()
 
 def ref(level: int, first: int, count: int, size: int = 100) -> Ref:
     return Ref(level, first, count, size, f"a{first}", "0" * 64)
-
-
-def test_sealing_is_due_when_the_tail_is_long_and_large() -> None:
-    kib = b"x" * 1024
-    assert not POLICY.is_due([kib] * 31)
-    assert POLICY.is_due([kib] * 32)
-    assert not POLICY.is_due([b"x"] * 1000)
-    assert not POLICY.is_due([kib * 100] * 31)
-
-
-def test_the_head_reads_back() -> None:
-    head = Head(2, 7, (ref(1, 0, 256), ref(0, 256, 32)))
-    line = format_head(head)
-    assert line.startswith(b'{"format":1,')
-    assert parse_head(line, key="k") == head
 
 
 def test_an_entry_is_not_taken_for_a_head() -> None:

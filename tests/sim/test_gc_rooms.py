@@ -18,7 +18,6 @@ from holdfast.pipeline.gc.options import Ask
 from holdfast.pipeline.gc.record import Sweep
 from holdfast.pipeline.jobs.gc import Sweeper
 from holdfast.runs import layout
-from holdfast.runs.admin.delete import remains
 from holdfast.runs.journal.history import read_history
 from holdfast.sim.checkers.gc import CHAINED, OWNED
 from holdfast.sim.explore import Limits, explore
@@ -76,14 +75,14 @@ async def looks_at_the_index_first(store: Store, ambient: Ambient, ask: Ask, out
             await out.remove(key, 0, "no index names it")
 
 
-async def takes_absent_forks_for_dead(store: Store, ambient: Ambient, ask: Ask, out: Sweep) -> None:
-    """A fork that was announced and is not there may only be on its way."""
+async def takes_what_has_no_journal(store: Store, ambient: Ambient, ask: Ask, out: Sweep) -> None:
+    """A fork that is on its way has payloads first."""
     async for page in store.list(layout.ROOT, delimiter=True):
         for run_id in map(layout.run_of_folder, page.folders):
-            stays = await remains(store, ambient, run_id, decide=False)
-            for key in [key async for key in store.keys(layout.run_folder(run_id))]:
-                if stays is not None and not key.startswith(stays):
-                    await out.remove(key, 0, "deleted")
+            keys = [key async for key in store.keys(layout.run_folder(run_id))]
+            if layout.journal_key(run_id) not in keys:
+                for key in keys:
+                    await out.remove(key, 0, "its run does not exist")
 
 
 async def lists_after_the_journal(store: Store, ambient: Ambient, ask: Ask, out: Sweep) -> None:
@@ -122,13 +121,14 @@ class JournalFirst(GcRuns):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AbsentForksDead(GcRuns):
-    sweep: ClassVar[Sweeper] = staticmethod(takes_absent_forks_for_dead)
+class UnbornForksDead(GcRuns):
+    sweep: ClassVar[Sweeper] = staticmethod(takes_what_has_no_journal)
+    deleters: int = 0
 
 
 @pytest.mark.parametrize(
     ("naive", "harm"),
-    [(NotOnTheChain(), CHAINED), (IndexFirst(), CHAINED), (JournalFirst(), OWNED), (AbsentForksDead(), OWNED)],
+    [(NotOnTheChain(), CHAINED), (IndexFirst(), CHAINED), (JournalFirst(), OWNED), (UnbornForksDead(), OWNED)],
     ids=lambda value: type(value).__name__ if isinstance(value, Scenario) else "",
 )
 def test_a_naive_collector_of_garbage_does_harm(naive: Scenario, harm: str) -> None:

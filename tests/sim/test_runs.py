@@ -1,7 +1,7 @@
 """Runs: the scenarios hold, and each naive part breaks its own."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -11,11 +11,11 @@ from holdfast.base.clock import iso
 from holdfast.base.errors import Ambiguous, NotFound
 from holdfast.base.ids import Ambient
 from holdfast.objects.client import Client
-from holdfast.objects.store import OVERWRITE, IfMatch, Lost, Object, Store, Written
+from holdfast.objects.store import OVERWRITE, IfMatch, Object, Store, Written
 from holdfast.runs import layout
 from holdfast.runs.admin.control import request_cancel
-from holdfast.runs.admin.delete import _TOMBSTONE, Deleted, _forks, _forks_in_need
-from holdfast.runs.admin.fork import Forked, _check_undisturbed, _copy, _register
+from holdfast.runs.admin.delete import Deleted
+from holdfast.runs.admin.fork import Forked
 from holdfast.runs.engine import children
 from holdfast.runs.engine.context import Context
 from holdfast.runs.engine.replay import Replay
@@ -24,8 +24,9 @@ from holdfast.runs.journal.attempt import Attempt
 from holdfast.runs.journal.entry import Draft, Entry, format_line
 from holdfast.runs.journal.history import History, parse_journal, read_history
 from holdfast.runs.journal.index import Rebuilt, RunIndex
-from holdfast.runs.journal.journal import Journal, Sealer
-from holdfast.runs.journal.segments import Ref, SegmentPolicy, make_ref, plan_seal
+from holdfast.runs.journal.journal import Journal
+from holdfast.runs.journal.segments import SegmentPolicy, make_ref, plan_seal
+from holdfast.runs.journal.state import RunState, fold
 from holdfast.sim.checkers.objects import MONOTONE, NO_FALSE_CONFLICT, ONCE
 from holdfast.sim.checkers.runs import APPEND_ONLY, FENCED_OFF, READABLE, course, well_formed
 from holdfast.sim.explore import Limits, explore
@@ -53,14 +54,13 @@ SEALING = SegmentPolicy(lines=1, size=1, fan_in=2)
     ("scenario", "limits"),
     [
         pytest.param(RunsJournal(settled=False), Limits(crashes=1, lost_responses=1), marks=pytest.mark.soak),
-        (RunsJournal(settled=False, again=1.0), Limits(crashes=0, lost_responses=1)),
         (RunsJournal(settled=False), Limits(crashes=0, lost_responses=0, duplicates=1)),
         (RunsJournal(settled=False, appends=1), Limits(crashes=0, lost_responses=0, timeouts=1)),
         (RunsJournal(appends=1), Limits(crashes=1, lost_responses=1)),
         (RunsJournal(settled=False, appends=1, policy=SEALING), Limits(crashes=1, lost_responses=0)),
         (RunsJournal(workers=1, plain=2), Limits(crashes=0, lost_responses=1)),
     ],
-    ids=["crash and lost answer", "asked again", "duplicate", "late", "settled", "sealing", "plain writer"],
+    ids=["crash and lost answer", "duplicate", "late", "settled", "sealing", "plain writer"],
 )
 def test_every_order_of_events_of_two_sessions(scenario: RunsJournal, limits: Limits) -> None:
     result = explore(scenario, limits)
@@ -114,16 +114,15 @@ NO_TROUBLE = Limits(crashes=0, lost_responses=0)
 class WithoutReadBack(Journal):
     """Takes every lost race for proof that its entries are not there."""
 
-    def find_landed(self, recorded: Sequence[Entry]) -> Attempt | None:
-        return None
+    async def _read_back(self, current: Object | None, attempt: Attempt | None = None) -> bool:
+        return await super()._read_back(current)
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoReadBack(RunsJournal):
     journal: ClassVar[type[Journal]] = WithoutReadBack
     workers: int = 1
-    settled: bool = False
-    again: float = 1.0
+    plain: int = 1
 
 
 class WithoutLooking(Journal):
@@ -133,7 +132,7 @@ class WithoutLooking(Journal):
         try:
             return await super().append(*drafts)
         except Ambiguous:
-            self._in_doubt.clear()
+            self._stopped = None
             return await super().append(*drafts)
 
 
@@ -181,7 +180,7 @@ class NoFencing(RunsJournal):
 class QuickToGiveUp(Journal):
     """Takes every lost race for a takeover, its own echo included."""
 
-    async def _look(self, current: Object | None) -> None:
+    async def _read_back(self, current: Object | None, attempt: Attempt | None = None) -> bool:
         raise NotFound(f"run {self.run_id}: another session has written, nothing was recorded")
 
 
@@ -192,27 +191,23 @@ class EchoIsTakeover(RunsJournal):
     plain: int = 1
 
 
-class LateSealer(Sealer):
-    """Writes nothing: says what should be referred to."""
+class SealingLater(Journal):
+    """Refers to a segment first and writes it afterwards."""
 
-    async def seal(self, history: History) -> tuple[Ref, ...]:
+    owed: tuple[str, bytes] | None = None
+
+    async def _seal(self, history: History) -> None:
         seal = plan_seal(self._policy, history.refs, len(history.lines), 0)
         body = b"".join(history.lines[seal.first : seal.end])
         ref = make_ref(seal, body, self._ambient.ids.write_id())
         self.owed = (layout.segment_key(history.run_id, ref.level, ref.first, ref.attempt), body)
-        return (*seal.kept, ref)
+        history.refs = (*seal.kept, ref)
 
-
-class SealingLater(Journal):
-    """Refers to a segment first and writes it afterwards."""
-
-    sealer = LateSealer
-
-    async def _put(self, attempt: Attempt) -> Written | Lost:
-        outcome = await super()._put(attempt)
-        if attempt.refs and isinstance(self._sealer, LateSealer):
-            await self._store.put(*self._sealer.owed, OVERWRITE)
-        return outcome
+    async def _is_recorded(self, attempt: Attempt) -> bool:
+        landed = await super()._is_recorded(attempt)
+        if self.owed is not None:
+            await self._store.put(*self.owed, OVERWRITE)
+        return landed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,10 +269,14 @@ def test_without_a_repair_a_run_whose_mail_has_no_nudge_never_ends() -> None:
 
 
 def test_a_run_whose_key_follows_its_first_entry_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def nothing(*_: Any) -> None:
-        """The key is written beside the session's work alone."""
+    note = RunIndex.note
 
-    monkeypatch.setattr(RunIndex, "announce", nothing)
+    async def later(index: RunIndex, run_id: str, state: RunState, **given: Any) -> None:
+        """The key is written beside the session's work alone."""
+        if await index._store.find(layout.journal_key(run_id)) is not None:
+            await note(index, run_id, state, **given)
+
+    monkeypatch.setattr(RunIndex, "note", later)
     assert FOUND in found(RunsWorker)
 
 
@@ -359,67 +358,33 @@ def test_every_order_of_events(scenario: RunsForkDelete, limits: Limits) -> None
     assert explore(scenario, limits).found is None
 
 
-async def source_of(process: Process, source: str) -> History:
-    history = await read_history(process.store, source)
-    assert history is not None
-    return history
-
-
-async def copy(process: Process, history: History, name: str) -> None:
-    base = await _copy(process.store, process.ambient, history, 2, name, SegmentPolicy())
-    await Journal.begin(process.store, process.ambient, name, base, {})
-
-
 @dataclass(frozen=True, kw_only=True)
-class Unregistered(RunsForkDelete):
-    async def fork(self, process: Process, source: str, name: str) -> Forked | None:
-        await copy(process, await source_of(process, source), name)
-        return None
-
-
-@dataclass(frozen=True, kw_only=True)
-class LooksFirst(RunsForkDelete):
-    """The fork looks at its source, and registers then."""
+class SharesPayloads(RunsForkDelete):
+    """The fork refers to the payloads of its source."""
 
     async def fork(self, process: Process, source: str, name: str) -> Forked | None:
-        history = await source_of(process, source)
-        await _check_undisturbed(process.store, history)
-        await _register(process.store, process.ambient, {source}, name, source, 2)
-        await copy(process, history, name)
+        history = await read_history(process.store, source)
+        assert history is not None
+        base = History(name, history.entries[:2], history.lines[:2], state=fold(history.entries[:2]))
+        await Journal.begin(process.store, process.ambient, name, base, {})
         return None
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeletesAfterLooking(RunsForkDelete):
-    """The deleter looks for forks, and writes its tombstone then."""
+class RemovesFirst(RunsForkDelete):
+    """The deleter removes what the run refers to, and writes its tombstone then."""
 
     async def delete(self, process: Process, run_id: str) -> Deleted | None:
-        store, ambient = process.store, process.ambient
-        needed_by = await _forks_in_need(store, ambient, run_id)
-        await Journal.supersede(store, ambient, await source_of(process, run_id), {}, _TOMBSTONE)
-        if not needed_by:
-            await store.delete_many([key async for key in store.keys(layout.payload_folder(run_id))])
-        return None
-
-
-@dataclass(frozen=True, kw_only=True)
-class TakesAbsentForDead(RunsForkDelete):
-    """A registration whose fork does not exist is taken for what a crash left behind."""
-
-    async def delete(self, process: Process, run_id: str) -> Deleted | None:
-        store = process.store
-        await Journal.supersede(store, process.ambient, await source_of(process, run_id), {}, _TOMBSTONE)
-        if not [name async for name, needs in _forks(store, run_id) if needs]:
-            await store.delete_many([key async for key in store.keys(layout.payload_folder(run_id))])
-        return None
+        await process.store.delete_many([key async for key in process.store.keys(layout.payload_folder(run_id))])
+        return await super().delete(process, run_id)
 
 
 @pytest.mark.parametrize(
-    "naive",
-    [Unregistered(), LooksFirst(), DeletesAfterLooking(), TakesAbsentForDead()],
-    ids=lambda scenario: type(scenario).__name__,
+    ("naive", "limits"),
+    [(SharesPayloads(), NO_TROUBLE), (RemovesFirst(), CRASH)],
+    ids=lambda value: type(value).__name__ if isinstance(value, RunsForkDelete) else "",
 )
-def test_a_naive_order_robs_a_fork(naive: RunsForkDelete) -> None:
-    found = explore(naive, NO_TROUBLE).found
+def test_a_naive_fork_or_deletion_leaves_a_run_without_its_payload(naive: RunsForkDelete, limits: Limits) -> None:
+    found = explore(naive, limits).found
     assert found is not None
     assert any(violation.startswith(KEPT) for violation in found.violations), found.violations

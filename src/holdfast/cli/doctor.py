@@ -16,7 +16,7 @@ from holdfast.base.errors import Denied, HoldfastError, Invalid, Unavailable
 from holdfast.base.ids import Ambient
 from holdfast.cli import options
 from holdfast.cli.output import Columns, Output
-from holdfast.cli.progress import Checklist, State, Step, live
+from holdfast.cli.progress import live
 from holdfast.cli.shell import Shell, noun_app
 from holdfast.objects.client import Usage
 from holdfast.objects.conformance.certificate import CERTIFICATE_KEY, certify, write_certificate
@@ -131,17 +131,16 @@ async def run_doctor(
 
 
 async def _judge(out: Output, examination: Examination, report: Report) -> None:
-    usage = examination.usage
-    steps = [Step(law.name) for law in report.plan.laws]
-    checklist = Checklist(steps, lambda: f"{len(report.findings)}/{len(steps)} laws, {usage.requests():,} requests")
-    async with live(out, checklist.draw):
-        steps[0].state = State.RUNNING
-        async for finding in examination.findings(report.plan.laws):
-            step = steps[len(report.findings)]
-            step.state, step.detail = State.GOOD if finding.kept else State.BAD, finding.figure
+    laws = report.plan.laws
+
+    def line() -> str:
+        done = len(report.findings)
+        law = laws[min(done, len(laws) - 1)].name
+        return f"{law}  {done}/{len(laws)} laws, {examination.usage.requests():,} requests"
+
+    async with live(out, line):
+        async for finding in examination.findings(laws):
             report.findings.append(finding)
-            for following in steps[len(report.findings) :][:1]:
-                following.state = State.RUNNING
 
 
 def _raise_unless_ok(report: Report) -> None:

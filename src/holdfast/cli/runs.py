@@ -269,7 +269,7 @@ async def delete(
     run_ids: Annotated[list[str] | None, typer.Argument(metavar="RUN_ID", help="The runs to delete.")] = None,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Also delete a run that is not over, or whose payloads forks need (those stay)."),
+        typer.Option("--force", help="Also delete a run that is not over."),
     ] = False,
     older_than: Annotated[
         int | None, options.span("--older-than", "Delete all runs that ended longer ago than this, such as 30d.")
@@ -368,12 +368,11 @@ def _show_deleted(out: Output, outcomes: dict[str, Deleted | HoldfastError], *, 
             documents.append({"run_id": run_id, "deleted": False, "reason": str(outcome)})
             out.line(f"{run_id} {left}: {outcome}")
             continue
-        kept = list(outcome.kept_for)
         if dry_run:
             documents.append({"run_id": run_id, "deleted": False})
         else:
-            documents.append({"run_id": run_id, "deleted": True, "objects": outcome.removed, "kept_for": kept})
-        out.line(f"{run_id} {was}" + (f", except for payloads that {', '.join(kept)} need" if kept else ""))
+            documents.append({"run_id": run_id, "deleted": True, "objects": outcome.removed})
+        out.line(f"{run_id} {was}")
     if out.as_json:
         out.document(documents)
     deleted = sum(isinstance(outcome, Deleted) for outcome in outcomes.values())

@@ -15,7 +15,7 @@ from holdfast.base.clock import Clock
 from holdfast.base.errors import HoldfastError, Invalid
 from holdfast.base.ids import Ambient
 from holdfast.cli.output import Output
-from holdfast.cli.progress import Checklist, State, Step, live
+from holdfast.cli.progress import live
 from holdfast.cli.shell import Shell, noun_app
 from holdfast.sim.explore import Choices, Limits, explore, follow
 from holdfast.sim.pool import HASH_SEED, Pool, Replayed, Task, run_all, shares, turns
@@ -164,21 +164,19 @@ async def _run(out: Output, wanted: Mapping[str, int | None], tasks: Iterable[Ta
     clock = Ambient.system().clock
     began_ns = clock.monotonic_ns()
     totals = {name: Totals() for name in wanted}
-    steps = {name: Step(name, state=State.RUNNING) for name in wanted}
 
     def add(task: Task, share: Totals) -> None:
-        sums, step, seeds = totals[task.scenario], steps[task.scenario], wanted[task.scenario]
-        sums.add(share)
-        of = f"of {seeds:,} " if seeds is not None else ""
-        step.detail = f"{sums.runs:,} {of}seeds, {sums.operations:,} operations"
-        if sums.broken:
-            step.state, step.detail = State.BAD, f"{step.detail}, {len(sums.broken)} broken"
+        totals[task.scenario].add(share)
 
-    def footer() -> str:
+    seeds = sum(number or 0 for number in wanted.values())
+
+    def line() -> str:
         everything = _sum(totals)
-        return f"{everything.runs:,} runs, {everything.operations:,} operations, {everything.faults:,} faults"
+        of = f" of {seeds:,}" if seeds else ""
+        counts = f"{everything.runs:,}{of} runs, {everything.operations:,} operations, {everything.faults:,} faults"
+        return f"{counts}, {len(everything.broken)} broken" if everything.broken else counts
 
-    async with live(out, Checklist(list(steps.values()), footer).draw):
+    async with live(out, line):
         await run_all(tasks, add, jobs=jobs, hash_seed=hash_seed)
     again = "" if hash_seed == HASH_SEED else f" --hash-seed {hash_seed}"
     _show_totals(out, totals, (clock.monotonic_ns() - began_ns) / 1e9, again)

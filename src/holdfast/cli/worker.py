@@ -21,7 +21,7 @@ from holdfast.bus.worker.runner import Runner
 from holdfast.cli import options
 from holdfast.cli.endpoint import Measure, requests_of, serving
 from holdfast.cli.output import Output, printable
-from holdfast.cli.progress import live, status_line
+from holdfast.cli.progress import live
 from holdfast.cli.shell import Shell, imported, noun_app, stop_on_signals
 from holdfast.objects.client import Usage
 
@@ -68,7 +68,7 @@ async def worker(
         stop = asyncio.Event()
         stop_on_signals(stop)
         with _warnings(shell.out):
-            async with live(shell.out, lambda: status_line(_status(runner))):
+            async with live(shell.out, lambda: _status(runner)):
                 await runner.run(until_idle=until_idle, stop=stop, grace_ms=int(grace * 1000))
         figures = {name: getattr(runner.worked, name) for name in (*COUNTERS, "waiting")}
         shell.out.record({"session": runner.session_id, **figures})

@@ -4,7 +4,7 @@
     runs/{run_id}/segments/{level}-{first}-{attempt}.jsonl   sealed lines, immutable
     runs/{run_id}/payloads/{attempt}                     one large value, immutable
     runs/{run_id}/mail/{event}/{mail_id}.json            events delivered from outside
-    runs/{run_id}/forks/{fork_id}.json                   a fork that refers to this run's payloads
+    runs/{run_id}/forks/{fork_id}.json                   of earlier versions: a fork that shares this run's payloads
     runs/{run_id}/generations/{number}-{attempt}.jsonl   journals retired by continue-as-new
     runs-index/v1/...                                    derived, see ``index``
 
@@ -103,14 +103,6 @@ def payload_folder(run_id: str) -> str:
     return f"{ROOT}{run_id}/payloads/"
 
 
-def payload_owner(key: str) -> str | None:
-    """The run whose folder holds this payload; None if the key is not that of a payload."""
-    match key.split("/"):
-        case ["runs", run_id, "payloads", _]:
-            return run_id
-    return None
-
-
 def mail_folder(run_id: str, event: str) -> str:
     return f"{ROOT}{run_id}/mail/{event}/"
 
@@ -123,12 +115,8 @@ def fork_folder(run_id: str) -> str:
     return f"{ROOT}{run_id}/forks/"
 
 
-def fork_key(run_id: str, fork_id: str) -> str:
-    return f"{fork_folder(run_id)}{fork_id}.json"
-
-
 def id_of(key: str) -> str:
-    """The id of a mail, or of a fork, in the key of its object."""
+    """The id of a mail in the key of its object."""
     return key.rpartition("/")[2].removesuffix(".json")
 
 

@@ -208,12 +208,11 @@ def test_an_interrupted_examination_says_that_it_cleans_up_and_does() -> None:
 
 
 @pytest.mark.parametrize(("as_json", "on_terminal"), [(False, True), (True, True), (False, False)])
-def test_only_a_terminal_shows_the_laws_as_they_run(as_json: bool, on_terminal: bool) -> None:
+def test_only_a_terminal_shows_the_law_that_runs(as_json: bool, on_terminal: bool) -> None:
     desk = Desk(as_json=as_json, on_terminal=on_terminal)
     desk.doctor(over_one_shelf(SharedMemoryStore))
     seen = re.sub(r"\s+", " ", desk.stderr.getvalue())
     if on_terminal and not as_json:
-        assert "laws, " in seen
-        assert all(law.name in seen for law in LAWS)
+        assert f"{LAWS[0].name} 0/{len(LAWS)} laws, " in seen
     else:
         assert seen == ""

@@ -13,13 +13,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from rich.console import Console
 
-from holdfast.base.clock import parse_iso
 from holdfast.base.errors import Conflict, NotFound
 from holdfast.cli.options import Format
-from holdfast.cli.output import PipeClosed, clock_time, csv_line, json_text, span
-from holdfast.cli.progress import Checklist, State, Step
+from holdfast.cli.output import PipeClosed, csv_line, json_text, span
 from holdfast.cli.rows import save, show_rows, show_table
 from holdfast.ontology.bulk.transfer import FileFormat
 from tests.unit.cli.desk import Streams, Terminal, is_harmless
@@ -130,14 +127,6 @@ def test_a_file_of_csv_has_the_text_as_it_is(tmp_path: Path) -> None:
         assert list(csv.reader(file)) == [["name"], [ARROW_TEXT]]
 
 
-def test_a_checklist_escapes_hostile_text() -> None:
-    screen = Console(file=io.StringIO(), width=500, markup=False, emoji=False)
-    screen.print(Checklist([Step(HOSTILE, HOSTILE, State.GOOD)], footer=lambda: HOSTILE).draw())
-    printed = screen.file.getvalue()  # type: ignore[attr-defined]  # the StringIO above
-    assert is_harmless(printed), ascii(printed)
-    assert printed.count(SHOWN) == 3
-
-
 def read_escaped(cell: str) -> str:
     """As `docs/reference/cli.md` has it."""
 
@@ -191,7 +180,3 @@ def test_a_closed_pipe_has_an_exception_of_its_own() -> None:
 )
 def test_spans_for_people(seconds: int, text: str) -> None:
     assert span(seconds * 10**9) == text
-
-
-def test_clock_time() -> None:
-    assert clock_time(parse_iso("2026-03-01T12:00:00Z") + 999_999_999) == "2026-03-01T12:00:00Z"

@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.base.errors import Invalid
 from holdfast.cli.main import run
-from holdfast.cli.sim import parse_choices, parse_seeds
 from holdfast.sim.scenario import built_in
 
 Capture = pytest.CaptureFixture[str]
@@ -226,12 +224,3 @@ def test_tracebacks_of_users_scenarios_come_with_verbose(own: Callable[[str, str
     own("yield from ()", "raise KeyError('lost')")
     assert run(["--verbose", "sim", "run", MINE, "--seeds", "1"]) == 2
     assert "raise KeyError('lost')" in capfd.readouterr().err
-
-
-def test_ranges_of_seeds() -> None:
-    assert parse_seeds("3..5") == range(3, 6)
-    assert parse_seeds("7") == range(7, 8)
-    for wrong in ("", "..", "5..4", "x..9", "-3..2", "1..2..3"):
-        with pytest.raises(Invalid):
-            parse_seeds(wrong)
-    assert parse_choices("0.2.1") == (0, 2, 1)

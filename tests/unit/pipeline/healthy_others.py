@@ -52,6 +52,7 @@ async def durable_runs(here: Place) -> None:
     await vigil.start(store, run_id="answered")
     await vigil.resume(store, "answered", "dawn", "light")
     await rounds.start(store, 2, run_id="around")
+    await runs.fork(store, "around", new_run_id="around-again", from_offset=1)
     here.clock.pass_by(10 * MINUTE)
 
 

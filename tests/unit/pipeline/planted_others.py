@@ -49,7 +49,7 @@ async def a_generation(store: Store) -> tuple[str, str]:
 
 spoilt("missing_segment", gone, a_segment)
 spoilt("corrupt_segment", flipped, a_segment)
-spoilt("missing_payload", gone, a_payload("shared"))  # its fork needs it too: it is one payload, and named once
+spoilt("missing_payload", gone, a_payload("shared"))
 spoilt("corrupt_payload", flipped, a_payload("long"), deep=True)
 spoilt("missing_history", gone, a_generation)
 spoilt("corrupt_history", flipped, a_generation)
@@ -61,12 +61,6 @@ async def journal_that_lost_a_line(store: Store) -> Expected:
     lines = (await store.get(key)).body.splitlines(keepends=True)
     await store.put(key, b"".join(lines[:1] + lines[2:]), OVERWRITE)
     return {("corrupt_journal", key)}
-
-
-@fault()
-async def fork_that_nobody_knows(store: Store) -> Expected:
-    await store.delete(runs.fork_key("shared", "forked"))
-    return {("unregistered_fork", runs.journal_key("forked"))}
 
 
 @fault()

@@ -50,7 +50,7 @@ def test_what_a_workflow_is_made_of(make: Callable[[], object], named: str) -> N
         (lambda ctx: ctx.step("s", int, timeout="5"), "timeout='5' is not a number"),
         (lambda ctx: ctx.step("s", int, timeout=math.nan), "timeout=nan"),
         (lambda ctx: ctx.step("s", int, retry=3), "retry=3 is not a Retry"),
-        (lambda ctx: ctx.parallel("g", [], timeout="5"), "timeout='5'"),
+        (lambda ctx: ctx.parallel("g", [(int,)], timeout="5"), "timeout='5'"),
         (lambda ctx: ctx.parallel("g", [], limit=0), "limit=0"),
         (lambda ctx: ctx.sleep(seconds="5"), "seconds='5'"),
         (lambda ctx: ctx.sleep(seconds=math.nan), "seconds=nan is not a finite number$"),

@@ -122,23 +122,6 @@ async def test_a_failed_run_and_no_other_is_taken_up_again() -> None:
         await runs.request_retry(desk.store(), "waits")
 
 
-class TestFork:
-    async def test_a_fork_is_listed_and_taken_up_by_a_worker(self) -> None:
-        desk = Desk()
-        await order.start(desk.store(), ["x"], run_id="r")
-        await order.resume(desk.store(), "r", "payment", 5)
-        made = await runs.fork(desk.store(), "r", from_step="ship", new_run_id="again")
-        assert (made.run_id, made.source, made.from_offset) == ("again", "r", 5)
-        assert await found(desk.store(), status="open") == ["again"]
-        assert (await runs.worker(desk.store(), [order], until_idle=True)).finished == 1
-        described = await runs.describe(desk.store(), "again")
-        assert (described.status, described.result, described.source) == (
-            "success",
-            5,
-            {"runId": "r", "fromOffset": 5},
-        )
-
-
 async def test_a_request_stands_although_the_index_was_not_updated(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

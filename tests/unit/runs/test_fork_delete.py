@@ -1,4 +1,4 @@
-"""Forks copy lines and keep payloads of their sources; deleting leaves a tombstone, and every fork its payloads."""
+"""Forks copy lines and payloads of their sources; deleting leaves a tombstone."""
 
 import json
 
@@ -12,9 +12,9 @@ from holdfast.runs.admin.fork import fork
 from holdfast.runs.journal.entry import Draft
 from holdfast.runs.journal.history import read_previous
 from holdfast.runs.journal.index import RunIndex
-from holdfast.runs.journal.journal import Journal, tidy
+from holdfast.runs.journal.journal import Journal
+from holdfast.runs.journal.leftovers import tidy, unreferenced
 from holdfast.runs.journal.payload import get_payload, put_payload
-from holdfast.runs.journal.segments import SegmentPolicy
 from tests.unit.runs.desk import Crash, Desk
 from tests.unit.runs.journal.journals import TINY, Archive, step
 
@@ -58,33 +58,31 @@ async def test_lines_before_the_point_are_copied_and_a_start_follows(choice: dic
     assert archive.keys("runs/s/") == ["runs/s/journal.jsonl"]  # nothing shared, nothing registered
 
 
-@pytest.mark.parametrize(
-    "policy", [TINY, SegmentPolicy(lines=2, size=1, fan_in=3, largest=600), SegmentPolicy(lines=1000)]
-)
-async def test_a_long_source_is_copied_into_segments_of_the_fork(
-    policy: SegmentPolicy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("holdfast.runs.admin.fork.POLICY", policy)
+async def test_the_lines_of_a_long_source_are_sealed_by_the_first_append() -> None:
     archive = Archive()
     await source(archive, steps=20)
+    assert (await archive.history("s")).refs
     await fork(archive.store, "s", new_run_id="f", from_offset=19)
     copied = await archive.history("f")
-    assert copied.lines[:19] == (await archive.history("s")).lines[:19]
-    assert bool(copied.refs) == (policy.lines == 2)
-    assert all(key.startswith("runs/f/") for key in archive.keys("runs/f/segments"))
-    journal = await archive.begin("f")
+    assert (copied.lines[:19], copied.refs) == ((await archive.history("s")).lines[:19], ())
+    journal = await archive.begin("f", policy=TINY)
     await journal.append(step("more"))
     assert (await archive.history("f")).entries == journal.history.entries
+    assert len(archive.keys("runs/f/segments")) == 1
 
 
-async def test_a_fork_that_shares_a_payload_is_registered_with_its_owner() -> None:
+async def test_a_fork_needs_nothing_of_its_source() -> None:
     archive = Archive()
-    await source(archive, payload=True)
+    await source(archive, payload=True, steps=20)
+    before = archive.body("s")
     await fork(archive.store, "s", new_run_id="f", after_step="big")
     await fork(archive.store, "f", new_run_id="g", after_step="big")
     await fork(archive.store, "s", new_run_id="h", after_step="s1")
-    assert archive.keys("/forks/") == ["runs/s/forks/f.json", "runs/s/forks/g.json"]
-    entry = (await archive.history("g")).entries[4]
+    assert archive.body("s") == before
+    assert len(archive.keys("/payloads/")) == 3  # none for h
+    for run_id in ("s", "f"):
+        await delete(archive.store, run_id, force=True)
+    entry = (await archive.history("g")).entries[-2]
     assert await get_payload(archive.store, entry.fields["payload"]) == b"large"
 
 
@@ -131,7 +129,7 @@ async def test_everything_goes_but_the_tombstone() -> None:
     await finished(archive)
     archive.spent()
     deleted = await delete(archive.store, "r")
-    assert archive.spent() == {"get": 1 + 1, "put": 1, "list": 5, "delete": 6}  # one segment besides the journal
+    assert archive.spent() == {"get": 1 + 2, "put": 1, "list": 3, "delete": 7}  # two segments besides the journal
     assert sorted(archive.shelf.objects) == ["runs/r/journal.jsonl"]
     assert deleted.removed > 4
     state = (await archive.history()).state
@@ -172,41 +170,15 @@ async def test_deleting_again_removes_what_came_late() -> None:
     assert sorted(archive.shelf.objects) == ["runs/r/journal.jsonl"]
 
 
-async def test_payloads_that_a_fork_needs_are_kept() -> None:
+async def test_payloads_that_forks_of_earlier_versions_share_are_kept() -> None:
     archive = Archive()
     await finished(archive)
-    await fork(archive.store, "r", new_run_id="f", after_step="big")
-    with pytest.raises(Refused, match="1 of its forks need: f"):
+    await archive.backend.put(layout.fork_folder("r") + "f.json", b"{}")
+    shared = archive.keys("/payloads/")
+    for _ in range(2):
         await delete(archive.store, "r")
-    assert (await archive.history()).state.status == "success"
-    deleted = await delete(archive.store, "r", force=True)
-    assert deleted.kept_for == ("f",)
-    reference = (await archive.history("f")).entries[1].fields["payload"]
-    assert await get_payload(archive.store, reference) == b"large"
-    await delete(archive.store, "f", force=True)
-    assert (await delete(archive.store, "r")).kept_for == ()
-    assert archive.keys("runs/r/") == ["runs/r/journal.jsonl"]
-
-
-async def test_a_registration_under_the_name_of_another_run_keeps_nothing() -> None:
-    archive = Archive()
-    await finished(archive)
-    await archive.begin("f")
-    await archive.backend.put(layout.fork_key("r", "f"), b"{}")
-    assert (await delete(archive.store, "r")).kept_for == ()
-    assert (await archive.history("f")).state.status == "open"
-
-
-async def test_a_fork_that_continued_as_new_still_shows_its_old_history() -> None:
-    archive = Archive()
-    await finished(archive)
-    await fork(archive.store, "r", new_run_id="f", after_step="big")
-    journal = await archive.begin("f")
-    await journal.continue_as_new({})
-    assert (await delete(archive.store, "r", force=True)).kept_for == ("f",)
-    previous = await read_previous(archive.store, await archive.history("f"))
-    assert previous is not None
-    assert await get_payload(archive.store, previous.entries[1].fields["payload"]) == b"large"
+        assert archive.keys("runs/r/") == ["runs/r/forks/f.json", "runs/r/journal.jsonl", *shared]
+    assert await unreferenced(archive.store, "r", archive.keys("runs/r/")) == []
 
 
 async def test_tidying_removes_merged_segments_of_finished_runs_alone() -> None:

@@ -95,7 +95,7 @@ class TestFormat:
             layout.journal_key("{run_id}"),
             layout.payload_key("{run_id}", "{attempt}"),
             layout.mail_key("{run_id}", "{event}", "{mail_id}"),
-            layout.fork_key("{run_id}", "{fork_id}"),
+            layout.fork_folder("{run_id}") + "{fork_id}.json",
         ]
         assert set(built) <= set(documented)
         assert f"{layout.INDEX_OPEN}{{run_id}}/{{summary}}" in documented

@@ -1,6 +1,5 @@
 """Waiting: events, timers, children, fresh histories, and the worker that goes on afterwards."""
 
-import asyncio
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,7 +9,6 @@ from holdfast import runs
 from holdfast.base.errors import Conflict, NotFound
 from holdfast.runs.journal.history import read_history
 from holdfast.runs.journal.index import RunIndex
-from holdfast.runs.journal.segments import SegmentPolicy
 from tests.unit.runs.desk import Crash, Desk
 
 
@@ -252,23 +250,6 @@ async def test_a_delivery_without_a_key_names_the_wait_that_it_answers() -> None
     assert len({await runs.deliver(desk.store(), "s", "go", value) for value in (1, 2)}) == 2
     assert (await two_questions.proceed(desk.store(), "s")).result == [1, 2], "another value is another delivery"
     assert len({await runs.deliver(desk.store(), "early", "go", 1) for _ in range(2)}) == 2
-
-
-async def test_a_wait_that_was_sealed_is_named_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.runs.journal.journal.SegmentPolicy", lambda: SegmentPolicy(lines=1, size=1))
-    desk = Desk()
-
-    @runs.workflow()
-    async def both(ctx: runs.Context) -> Any:
-        beside = asyncio.create_task(ctx.step("beside", asyncio.sleep, 0))
-        await asyncio.sleep(0)
-        answer = await ctx.suspend("go")
-        await beside
-        return answer
-
-    await both.start(desk.store(), run_id="r")
-    assert not any('"suspend"' in line for line in desk.journal("r"))
-    assert await runs.deliver(desk.store(), "r", "go", 1) == await runs.deliver(desk.store(), "r", "go", 1)
 
 
 async def test_a_delivery_with_a_key_is_known_after_continue_as_new() -> None:

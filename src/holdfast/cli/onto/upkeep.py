@@ -8,13 +8,13 @@ import typer
 
 from holdfast.base.errors import NotFound
 from holdfast.cli.output import Columns, counted
-from holdfast.cli.progress import Checklist, State, Step, live
+from holdfast.cli.progress import live
 from holdfast.cli.shell import Shell, nearest, noun_app
 from holdfast.ontology.maintain.compact import Compacted, Compactor, Outlook
 from holdfast.ontology.maintain.leftovers import sweep as sweep_loads
 from holdfast.ontology.maintain.reindex import Repair, repair_indexes
 from holdfast.ontology.maintain.verify.rules import Report
-from holdfast.ontology.maintain.verify.verify import STAGES, Stage, Watch, verify, verify_indexes
+from holdfast.ontology.maintain.verify.verify import Stage, verify, verify_indexes
 
 index_app = noun_app()
 
@@ -27,9 +27,9 @@ async def verify_store(
 
     Reads only. Exits with 1 if something is wrong.
     """
-    checklist, watch = _stages()
-    async with shell.open() as hf, live(shell.out, checklist.draw):
-        found = await verify(hf.store, deep=deep, watch=watch)
+    stages = _Stages()
+    async with shell.open() as hf, live(shell.out, lambda: stages.line):
+        found = await verify(hf.store, deep=deep, watch=stages.watch)
     _show(shell, found)
 
 
@@ -39,9 +39,9 @@ async def verify_index(shell: Shell) -> None:
 
     Distinguishes lag, a missing latest entry and a wrong path. Exits with 1 if a row would be missed.
     """
-    checklist, watch = _stages()
-    async with shell.open() as hf, live(shell.out, checklist.draw):
-        found = await verify_indexes(hf.store, watch=watch)
+    stages = _Stages()
+    async with shell.open() as hf, live(shell.out, lambda: stages.line):
+        found = await verify_indexes(hf.store, watch=stages.watch)
     _show(shell, found)
 
 
@@ -84,20 +84,14 @@ def _repair_document(each: Repair) -> dict[str, object]:
     }
 
 
-def _stages() -> tuple[Checklist, Watch]:
-    """A checklist of the stages, and the function that advances it."""
-    steps = {name: Step(name) for name in STAGES}
+class _Stages:
+    """The stage that a check is at, as a line."""
 
-    def watch(stage: Stage) -> None:
-        for name, step in steps.items():
-            if name == stage.name:
-                break
-            step.state = State.GOOD
-        step = steps[stage.name]
-        step.state = State.RUNNING
-        step.detail = f"{stage.done:,} of {stage.total:,}" if stage.total else f"{stage.done:,}"
+    line = ""
 
-    return Checklist(list(steps.values())), watch
+    def watch(self, stage: Stage) -> None:
+        of = f" of {stage.total:,}" if stage.total else ""
+        self.line = f"{stage.name}  {stage.done:,}{of}"
 
 
 def _show(shell: Shell, report: Report) -> None:
@@ -130,6 +124,7 @@ async def compact(
 
     Safe beside writers, readers and other compactors.
     """
+    line = "reading"
     async with shell.open() as hf:
         compactor = Compactor(hf.store, hf.ambient, whole=whole)
         types = await compactor.types()
@@ -142,8 +137,12 @@ async def compact(
         done: list[Compacted] = []
         removed: list[str] = []
         if apply:
-            done = [await compactor.perform(each) for outlook in outlooks for each in outlook.merges]
-            removed = [*await compactor.sweep(types), *await sweep_loads(hf.store)]
+            merges = [each for outlook in outlooks for each in outlook.merges]
+            async with live(shell.out, lambda: line):
+                for number, merge in enumerate(merges, 1):
+                    line = f"merge {number} of {len(merges)}"
+                    done.append(await compactor.perform(merge))
+                removed = [*await compactor.sweep(types), *await sweep_loads(hf.store)]
     show_compaction(shell, outlooks, done, removed, (compactor.bytes_read, compactor.bytes_written), apply=apply)
 
 

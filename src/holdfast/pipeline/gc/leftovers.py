@@ -1,9 +1,9 @@
 """Leftovers of runs; and runs, events and the pipeline's own records past their retention.
 
-Of a deleted run everything is removed but its tombstone and what forks need (``runs.delete``): an interrupted deletion,
-or a payload written after it, leaves such objects. Of a finished run the segments and payloads are removed that nothing
-refers to: fenced sessions wrote them. A run that is not over is left alone. A part is a range of ids; a folder with
-nothing but a journal costs only its share of a listing.
+Of a deleted run everything is removed but its tombstone: an interrupted deletion, or a payload written after it, leaves
+such objects. Of a finished run the segments and payloads are removed that nothing refers to: fenced sessions wrote
+them. A run that is not over is left alone. A part is a range of ids; a folder with nothing but a journal costs only its
+share of a listing.
 
 Events are removed as by ``bus.cleanup``: the boundary first, then events, then claims. The record of an expiry
 (``expired/v1/``) is never removed.
@@ -21,19 +21,18 @@ from holdfast.pipeline.gc.options import Ask
 from holdfast.pipeline.gc.record import GC, Sweep
 from holdfast.platform.outbox import Outbox
 from holdfast.runs import layout
-from holdfast.runs.admin.delete import check_deletable, delete, remains
+from holdfast.runs.admin.delete import check_deletable, delete
 from holdfast.runs.journal.index import RunIndex
-from holdfast.runs.journal.journal import unreferenced
+from holdfast.runs.journal.leftovers import unreferenced
 from holdfast.runs.journal.state import FINISHED
 
 GROUP = 2_000
 """Runs in one part."""
-DELETED = "its run was deleted"
-LOOSE = "its run is over, and nothing refers to it"
+LOOSE = "its run is over or deleted, and nothing refers to it"
 YOUNG = "written a short time ago"
 DAMAGED = "the journal of its run cannot be read"
 EXPIRED = "the run ended longer ago than runs are kept"
-NEEDED = "it is past its retention, and forks need its payloads, or a session works on it"
+NEEDED = "it is past its retention, and a session works on it"
 OLD = "a record older than records are kept"
 SETTLED = "every handler is done with it, and it is older than events are kept"
 PIPELINE = "pipeline."
@@ -60,7 +59,7 @@ async def sweep_runs(store: Store, ambient: Ambient, ask: Ask, out: Sweep) -> No
         out.tally.looked += 1
         if any(entry.key != layout.journal_key(run_id) for entry in entries):
             try:
-                await _sweep_run(store, ambient, run_id, entries, ask, out)
+                await _sweep_run(store, run_id, entries, ask, out)
             except Corrupt:
                 out.keep(DAMAGED, layout.journal_key(run_id))
         if out.spent:
@@ -68,17 +67,14 @@ async def sweep_runs(store: Store, ambient: Ambient, ask: Ask, out: Sweep) -> No
             return
 
 
-async def _sweep_run(store: Store, ambient: Ambient, run_id: str, entries: list[Entry], ask: Ask, out: Sweep) -> None:
-    stays = await remains(store, ambient, run_id, decide=ask.apply)
-    if stays is not None:
-        doomed, why = [entry for entry in entries if not entry.key.startswith(stays)], DELETED
-    else:
-        keys = set(await unreferenced(store, run_id, [entry.key for entry in entries]))
-        doomed, why = [entry for entry in entries if entry.key in keys], LOOSE
-    for entry in doomed:
+async def _sweep_run(store: Store, run_id: str, entries: list[Entry], ask: Ask, out: Sweep) -> None:
+    keys = set(await unreferenced(store, run_id, [entry.key for entry in entries]))
+    for entry in entries:
+        if entry.key not in keys:
+            continue
         if entry.modified_ns > ask.now_ns - ask.options.grace_ns:
             out.keep(YOUNG, entry.key)
-        elif not await out.remove(entry.key, entry.size, why):
+        elif not await out.remove(entry.key, entry.size, LOOSE):
             return
 
 

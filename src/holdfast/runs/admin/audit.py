@@ -15,7 +15,6 @@ from holdfast.base.audit import Look, Severity, Tally, rules
 from holdfast.base.errors import Corrupt, HoldfastError, Incompatible, NotFound
 from holdfast.objects.store import Entry, Object, Store
 from holdfast.runs import layout
-from holdfast.runs.admin.fork import payload_owners
 from holdfast.runs.journal.history import History, JournalObject, parse_journal, read_history, read_previous
 from holdfast.runs.journal.payload import get_payload
 from holdfast.runs.journal.summary import RunSummary, index_key, open_folder, read_key, summarise
@@ -32,8 +31,6 @@ RULES = {
         missing_payload=("a journal refers to a payload that is not there", _RESTORE),
         corrupt_payload=("a payload is not the one that its journal refers to", _RESTORE),
         corrupt_history=("a journal that was retired is not the one that its successor refers to", _RESTORE),
-        unregistered_fork=("a fork needs payloads of a run that does not know of it: deleting that run would take them",
-                           "copy the fork's journal before that run is deleted"),
     ),
     **rules(
         Severity.WARNING,
@@ -109,7 +106,6 @@ class RunCheck:
             reference = line.fields.get("payload")
             if isinstance(reference, dict):
                 await self._payload(folder, reference, tally)
-        await self._forks(history, tally)
         await self._previous(folder, history, tally)
         await self._indexed(history, tally)
 
@@ -170,22 +166,12 @@ class RunCheck:
                 raise
             tally.find(RULES["corrupt_payload"], key, str(error))
 
-    async def _forks(self, history: History, tally: Tally) -> None:
-        for owner in sorted(payload_owners(history.entries) - {history.run_id}):
-            tally.checked["shared payloads"] += 1
-            key = layout.fork_key(owner, history.run_id)
-            try:
-                await self.store.head(key)
-            except NotFound:
-                journal = layout.journal_key(history.run_id)
-                tally.find(RULES["unregistered_fork"], journal, f"run {owner} has its payloads, and there is no {key}")
-
     async def _previous(self, folder: Folder, history: History, tally: Tally) -> None:
         previous = history.state.start.get("previous")
-        if not isinstance(previous, dict):
-            return
+        key = str(previous.get("key")) if isinstance(previous, dict) else ""
+        if not key.startswith(layout.generation_folder(history.run_id)):
+            return  # a fork has the first line of its source
         tally.checked["retired journals"] += 1
-        key = str(previous.get("key"))
         if key not in folder.sizes:
             tally.find(RULES["missing_history"], key, f"{layout.journal_key(history.run_id)} refers to it")
             return

@@ -1,50 +1,29 @@
 """Fork: a new run that begins with the lines of another, up to a point. The source is not touched.
 
-A fork shares the payloads that its lines refer to. So it registers with every run that owns one, **then** looks at its
-source: while the source is not deleted, its references are safe. A deleter writes its tombstone first and looks for
-registrations afterwards (see ``delete``): one of the two sees the other. The lines themselves are copied.
-
-The fork's ``start`` names the source, carries the next session number, and is ``detached``: no process works on it, so
-a worker, or a call, takes it up.
+Lines and large values are copied, so a fork needs nothing of its source, which may be deleted. The fork's ``start``
+names the source, carries the next session number, and is ``detached``: no process works on it, so a worker, or a call,
+takes it up.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any
-
-from pydantic import Field
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from holdfast.base import aio
-from holdfast.base.errors import Conflict, Invalid, NotFound, Refused
+from holdfast.base.errors import Conflict, Corrupt, Invalid, NotFound, Refused
 from holdfast.base.ids import Ambient
-from holdfast.base.record import ControlRecord
 from holdfast.objects.client import ambient_of
-from holdfast.objects.store import OVERWRITE, NotModified, Store
+from holdfast.objects.store import Store
 from holdfast.runs import layout
 from holdfast.runs.admin.control import existing
-from holdfast.runs.journal.entry import STEP, Entry
-from holdfast.runs.journal.history import History, parse_journal
+from holdfast.runs.journal.entry import STEP, Entry, format_line
+from holdfast.runs.journal.history import History
 from holdfast.runs.journal.index import RunIndex
 from holdfast.runs.journal.journal import Journal
-from holdfast.runs.journal.segments import Ref, Seal, SegmentPolicy, make_ref
+from holdfast.runs.journal.payload import get_payload, put_payload
 from holdfast.runs.journal.state import RunState, fold
 
-_PARALLEL_WRITES = 8
-
-POLICY = SegmentPolicy()
-"""How the copied lines are put into segments."""
-
-
-@dataclass(frozen=True)
-class Registration(ControlRecord):
-    """Says to the owner of payloads that a fork refers to them."""
-
-    FORMAT = "holdfast.fork"
-    WHAT = "a registration of a fork"
-
-    fork: str
-    source: str
-    from_offset: Annotated[int, Field(alias="fromOffset")]
+_PARALLEL = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,20 +54,19 @@ async def fork(
     history = await existing(store, source)
     cut = cut_at(history.entries, from_offset=from_offset, from_step=from_step, after_step=after_step)
     fork_id = layout.check_run_id(new_run_id) if new_run_id is not None else ambient.ids.unique()
-    owners = payload_owners(history.entries[:cut])
-    await _register(store, ambient, owners, fork_id, source, cut)
     try:
-        if owners:
-            await _check_undisturbed(store, history)
-        base = await _copy(store, ambient, history, cut, fork_id, POLICY)
-        start: dict[str, Any] = {"source": {"runId": source, "fromOffset": cut}, "detached": True}
-        if base.state.finished:
-            start["reopen"] = True
-        if version is not None:
-            start["version"] = version
-        journal = await Journal.begin(store, ambient, fork_id, base, start, announce=index.announce)
+        base = await _copy(store, ambient, history, cut, fork_id)
+    except Corrupt:
+        await existing(store, source)  # if it was deleted meanwhile, that is why a payload is missing
+        raise
+    start: dict[str, Any] = {"source": {"runId": source, "fromOffset": cut}, "detached": True}
+    if base.state.finished:
+        start["reopen"] = True
+    if version is not None:
+        start["version"] = version
+    try:
+        journal = await Journal.begin(store, ambient, fork_id, base, start, announce=index.note)
     except Conflict as error:
-        await _check_undisturbed(store, history)  # a deleter may have taken the fork's name, so that it never exists
         raise Refused(f"run {fork_id} exists already", remedy="choose another id for the fork") from error
     await index.try_note(fork_id, journal.state)
     return Forked(fork_id, source, cut, journal.state)
@@ -121,66 +99,18 @@ def cut_at(
     raise NotFound(f"no step {wanted!r} is recorded", remedy="look at the journal for the ids of its steps")
 
 
-def payload_owners(entries: Iterable[Entry]) -> set[str]:
-    """The runs whose payloads these entries refer to."""
-    owners: set[str] = set()
-    for entry in entries:
-        reference = entry.fields.get("payload")
-        if isinstance(reference, dict) and (owner := layout.payload_owner(str(reference.get("key")))):
-            owners.add(owner)
-    return owners
+async def _copy(store: Store, ambient: Ambient, history: History, cut: int, fork_id: str) -> History:
+    """The first lines as a history of the fork's own, with large values in payloads of its own. The lines stand in its
+    journal object until its first append seals them.
+    """
+    entries, lines = history.entries[:cut], history.lines[:cut]
 
+    async def copy_payload(entry: Entry) -> Entry:
+        reference = entry.fields["payload"]
+        copied = await put_payload(store, ambient, fork_id, await get_payload(store, reference))
+        return replace(entry, fields={**entry.fields, "payload": {**reference, **copied}})
 
-async def _register(store: Store, ambient: Ambient, owners: Iterable[str], fork_id: str, source: str, cut: int) -> None:
-    """A registration is left behind when the fork then fails: a deleter finds out that it means nothing."""
-    for owner in sorted(owners):
-        body = Registration(fork_id, source, cut).encode(ambient.ids.write_id())
-        await store.put(layout.fork_key(owner, fork_id), body, OVERWRITE)
-
-
-async def _check_undisturbed(store: Store, history: History) -> None:
-    """Whether the source still is the run that we have read: neither deleted nor continued as new."""
-    key = layout.journal_key(history.run_id)
-    if history.version is None:
-        raise Invalid(f"{key}: not read from the store")
-    found = await store.get_unless(key, history.version)
-    if isinstance(found, NotModified) or parse_journal(found).generation == history.state.generation:
-        return
-    raise NotFound(f"run {history.run_id} was deleted or began a new history while it was being forked")
-
-
-async def _copy(
-    store: Store, ambient: Ambient, history: History, cut: int, fork_id: str, policy: SegmentPolicy
-) -> History:
-    """The first lines as a history of the fork's own, long ones in segments of its own."""
-    lines, entries = history.lines[:cut], history.entries[:cut]
-    refs: list[Ref] = []
-
-    async def write(seal: Seal) -> Ref:
-        body = b"".join(lines[seal.first : seal.end])
-        attempt = ambient.ids.write_id()
-        await store.put(layout.segment_key(fork_id, seal.level, seal.first, attempt), body, OVERWRITE)
-        return make_ref(seal, body, attempt)
-
-    if policy.is_due(lines):
-        refs = await aio.map_bounded(_chunks(lines, policy), write, limit=_PARALLEL_WRITES)
-    return History(fork_id, entries, lines, tuple(refs), fold(entries, key=layout.journal_key(fork_id)))
-
-
-def _chunks(lines: Sequence[bytes], policy: SegmentPolicy) -> Iterable[Seal]:
-    """All lines, in segments as large as the policy allows."""
-    first, size = 0, 0
-    for number, line in enumerate(lines):
-        if size + len(line) > policy.largest and number > first:
-            yield Seal(_level(number - first, policy), first, number, ())
-            first, size = number, 0
-        size += len(line)
-    yield Seal(_level(len(lines) - first, policy), first, len(lines), ())
-
-
-def _level(count: int, policy: SegmentPolicy) -> int:
-    """The level that a segment of so many lines would have grown to."""
-    level = 0
-    while count >= policy.lines * policy.fan_in ** (level + 1):
-        level += 1
-    return level
+    large = [entry for entry in entries if isinstance(entry.fields.get("payload"), dict)]
+    for entry in await aio.map_bounded(large, copy_payload, limit=_PARALLEL):
+        entries[entry.offset], lines[entry.offset] = entry, format_line(entry)
+    return History(fork_id, entries, lines, state=fold(entries, key=layout.journal_key(fork_id)))

@@ -7,7 +7,7 @@ function runs in a thread; a time limit ends the wait for it, not the thread.
 import asyncio
 import inspect
 import math
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -114,16 +114,6 @@ def error_text(error: BaseException) -> str:
         return type(error).__name__
 
 
-def check_calls(group: str, calls: Iterable[tuple[object, object]]) -> None:
-    """Raise ``Invalid`` for a malformed call of a group, before any of them runs."""
-    for member, call in calls:
-        if not isinstance(call, tuple | list) or not call or not callable(call[0]):
-            raise Invalid(
-                f"call {member!r} of group {group!r} is not a function with its arguments, but {call!r:.80}",
-                remedy="write (function, argument, ...) for each",
-            )
-
-
 _key: ContextVar[str | None] = ContextVar("holdfast_step_key", default=None)
 
 
@@ -174,6 +164,15 @@ class Call:
         self.kwargs = kwargs
         self.retry = retry
         self.timeout = timeout
+
+    @classmethod
+    def of_group(cls, group: str, member: object, given: object, retry: Retry, timeout: float | None) -> "Call":
+        if not isinstance(given, tuple | list) or not given or not callable(given[0]):
+            raise Invalid(
+                f"call {member!r} of group {group!r} is not a function with its arguments, but {given!r:.80}",
+                remedy="write (function, argument, ...) for each",
+            )
+        return cls(given[0], tuple(given[1:]), {}, retry, timeout)
 
     async def attempt(self, key: str, ambient: Ambient) -> tuple[Any, Document]:
         """The result, and the entry's field with the emitted events, after at most ``retry.attempts`` tries; raises

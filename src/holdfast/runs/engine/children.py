@@ -105,5 +105,5 @@ async def _begin(
     store: Store, ambient: Ambient, run_id: str, history: History | None, start: Mapping[str, Any], *then: Draft
 ) -> None:
     index = RunIndex(store, ambient)
-    journal = await Journal.begin(store, ambient, run_id, history, start, then, announce=index.announce)
+    journal = await Journal.begin(store, ambient, run_id, history, start, then, announce=index.note)
     await index.note(run_id, journal.state)

@@ -22,7 +22,7 @@ from holdfast.base.errors import Invalid
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
 from holdfast.runs.engine import children
-from holdfast.runs.engine.calls import ONCE, Call, Retry, check_calls, check_number, current_key
+from holdfast.runs.engine.calls import ONCE, Call, Retry, check_number, current_key
 from holdfast.runs.engine.gate import Continued, Question, SessionGate, Suspended
 from holdfast.runs.engine.outbox import Outbox
 from holdfast.runs.engine.replay import (
@@ -173,16 +173,14 @@ class Context:
         with self._question(f"group {group!r}") as main:
             check_name(group, "group")
             named = dict(calls) if isinstance(calls, Mapping) else {str(n): call for n, call in enumerate(calls)}
-            check_calls(group, named.items())
+            members = {member: Call.of_group(group, member, call, retry, timeout) for member, call in named.items()}
             check_number("limit", limit, least=1, whole=True)
-            Retry.check(retry)
-            if timeout is not None:
-                check_number("timeout", timeout)
             ident = self._identify(group, None, main=main)
+            steps = {keyed(ident, member): call for member, call in members.items()}
             for member in named:
                 self._ids.claim(keyed(ident, member))
             try:
-                results = await self._answer_group(group, ident, named, limit, retry, timeout)
+                results = await self._answer_group(group, ident, steps, limit)
             finally:
                 self._ids.done(ident)
             return dict(zip(named, results, strict=True)) if isinstance(calls, Mapping) else results
@@ -285,19 +283,10 @@ class Context:
             self.gate.check()
         return entry
 
-    async def _answer_group(
-        self,
-        group: str,
-        ident: str,
-        named: Mapping[str, tuple[Any, ...]],
-        limit: int,
-        retry: Retry,
-        timeout: float | None,
-    ) -> list[Any]:
+    async def _answer_group(self, group: str, ident: str, steps: Mapping[str, Call], limit: int) -> list[Any]:
         """The results of a group, in order. An empty one leaves no trace."""
         main = self._is_main()
-        place = self._place("group", ident) if main and named else None
-        steps = [keyed(ident, member) for member in named]
+        place = self._place("group", ident) if main and steps else None
         if place is not None:
             check_members(place, steps)
             if self._replay.has_more() or any("error" in entry.fields for entry in place.entries):
@@ -308,10 +297,7 @@ class Context:
             self._release()
         lane = f"{GROUP}{ident}" if main else "task"
 
-        async def one(step: str, function: Callable[..., Any], *args: Any) -> Any:
-            return await self._answer(group, step, Call(function, args, {}, retry, timeout), lane)
-
-        members = [partial(one, step, *call) for step, call in zip(steps, named.values(), strict=True)]
+        members = [partial(self._answer, group, step, call, lane) for step, call in steps.items()]
         return await self._run_members(members, limit)
 
     async def _run_members(self, members: Sequence[Callable[[], Awaitable[Any]]], limit: int) -> list[Any]:

@@ -20,12 +20,13 @@ from holdfast.runs.engine.context import Context
 from holdfast.runs.engine.gate import Continued, Suspended
 from holdfast.runs.engine.plan import Answer, CheckChild, CheckMail, Identity, Open, Plan, plan_call
 from holdfast.runs.engine.replay import Replay
-from holdfast.runs.errors import Cancelled, explained, no_run, recorded_error
+from holdfast.runs.errors import Cancelled, VersionMismatch, explained, no_run, recorded_error
 from holdfast.runs.journal import mailbox
 from holdfast.runs.journal.entry import Draft
 from holdfast.runs.journal.history import History, read_history
-from holdfast.runs.journal.index import BLOCKING, RunIndex, is_refusal, leave_mark
-from holdfast.runs.journal.journal import TAKEOVER, Journal, may_need_tidying, tidy
+from holdfast.runs.journal.index import BLOCKING, RunIndex, leave_mark
+from holdfast.runs.journal.journal import TAKEOVER, Journal
+from holdfast.runs.journal.leftovers import may_need_tidying, tidy
 from holdfast.runs.journal.payload import Packed, unpack
 from holdfast.runs.journal.state import RunState
 
@@ -53,7 +54,7 @@ async def call(workflow: "Workflow", store: Store, ambient: Ambient, who: Identi
             else:
                 planned = planner(state, now_ns)
         except HoldfastError as error:
-            if history is not None and is_refusal(error):
+            if history is not None and isinstance(error, VersionMismatch):
                 await _leave_mark(store, ambient, who.run_id, history.state, error)
             raise
         plan = await _resolve(store, ambient, who, history, planned)
@@ -65,9 +66,7 @@ async def call(workflow: "Workflow", store: Store, ambient: Ambient, who: Identi
             given = await who.input.fields("input", store, ambient, who.run_id)
             start = {**start, "inputHash": who.input_hash, **given}
         try:
-            journal = await Journal.begin(
-                store, ambient, who.run_id, history, start, plan.then, announce=index.announce
-            )
+            journal = await Journal.begin(store, ambient, who.run_id, history, start, plan.then, announce=index.note)
         except Conflict:
             if not await budget.another():
                 raise
@@ -134,6 +133,7 @@ async def _sessions(workflow: "Workflow", store: Store, ambient: Ambient, journa
         await _leave_mark(store, ambient, journal.run_id, journal.state, error)
         raise
     finally:
+        await journal.close()
         await asyncio.gather(noting, return_exceptions=True)
     after = [index.try_note(journal.run_id, journal.state)]
     if may_need_tidying(journal.history):

@@ -17,17 +17,17 @@ from typing import Any, overload
 from holdfast.base import codec, telemetry
 from holdfast.base.errors import Invalid
 from holdfast.objects.client import ambient_of
-from holdfast.objects.store import Object, Store
+from holdfast.objects.store import Store
 from holdfast.runs import layout
 from holdfast.runs.engine import session
 from holdfast.runs.engine.calls import Outcome, Retry
 from holdfast.runs.engine.plan import Identity, plan_call, plan_cancel, plan_resume, plan_retry
 from holdfast.runs.errors import RunFinished
 from holdfast.runs.journal import mailbox
-from holdfast.runs.journal.entry import START, STEP, SUSPEND, Entry
-from holdfast.runs.journal.history import JournalObject, parse_journal, read_history
+from holdfast.runs.journal.history import read_history
 from holdfast.runs.journal.index import RunIndex
 from holdfast.runs.journal.payload import Packed
+from holdfast.runs.journal.state import NEW
 from holdfast.runs.layout import check_name
 from holdfast.runs.values import to_json
 
@@ -165,33 +165,18 @@ async def post(store: Store, run_id: str, event: str, value: Any, *, key: str | 
     """``deliver``, and whether the event was delivered before."""
     ambient = ambient_of(store)
     layout.check_event(event)
-    journal = await store.find(layout.journal_key(layout.check_run_id(run_id)))
-    parsed = parse_journal(journal) if journal is not None else None
-    if parsed is not None and parsed.finished:
-        history = await read_history(store, run_id, found=journal)
-        if history is not None and key is not None and mailbox.keyed_id(key) in mailbox.taken(history):
+    history = await read_history(store, run_id)
+    state = history.state if history is not None else NEW
+    if history is not None and state.finished:
+        if key is not None and mailbox.keyed_id(key) in mailbox.taken(history):
             return mailbox.Posted(mailbox.keyed_id(key), again=True)
         raise RunFinished(f"run {run_id} has ended: it takes no event {event!r}", remedy="do not deliver it again")
     question = None
-    if parsed is not None and key is None:
-        wait = await _wait(store, run_id, journal, parsed)
-        if wait is not None and wait.fields.get("event") == event:
-            question = f"{run_id} {parsed.generation} {wait.offset} {event}"
+    if key is None and state.pending is not None and state.pending.event == event:
+        question = f"{run_id} {state.generation} {state.pending.entry.offset} {event}"
     posted = await mailbox.post(store, ambient, run_id, event, value, key=key, question=question)
     await RunIndex(store, ambient).nudge(run_id, posted.id, event)
     return posted
-
-
-async def _wait(store: Store, run_id: str, journal: Object | None, parsed: JournalObject) -> Entry | None:
-    """The ``suspend`` entry of what the run waits for. It is in the tail, unless it was sealed with steps after it."""
-    for entry in reversed(parsed.entries):
-        if entry.type == SUSPEND:
-            return entry
-        if entry.type != STEP and (entry.type != START or entry.fields.get("cancelling")):
-            return None
-    history = await read_history(store, run_id, found=journal) if parsed.head is not None else None
-    pending = history.state.pending if history is not None else None
-    return pending.entry if pending is not None else None
 
 
 def _checked_tags(tags: Iterable[str]) -> list[str]:

@@ -6,52 +6,59 @@ the answer, a session that has been superseded stops.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 
 from holdfast.base.errors import Corrupt, Invalid
 from holdfast.runs.journal.entry import START, Draft, Entry, as_read, format_line
-from holdfast.runs.journal.history import History
-from holdfast.runs.journal.segments import Ref
 from holdfast.runs.journal.state import RunState, advance
 
 
-@dataclass(slots=True, eq=False)
-class Call:
-    """One caller's request to append, and its result."""
-
-    drafts: tuple[Draft, ...]
-    entries: list[Entry] | None = None
-    """As recorded, once they are durable."""
-    error: BaseException | None = None
-    given_up: bool = False
-    """Its caller got an error or was cancelled, and no longer waits for it."""
-
-    @property
-    def settled(self) -> bool:
-        return self.entries is not None or self.error is not None
-
-    @property
-    def wanted(self) -> bool:
-        return self.entries is None and self.error is None and not self.given_up
-
-
-@dataclass(slots=True, eq=False)
 class Attempt:
-    """One PUT of the journal: what it appends, for which calls, and the state that it leads to."""
+    """What one PUT appends, and the state that it leads to."""
 
-    calls: list[tuple[Call, int]] = field(default_factory=list)
-    """With the number of entries that each contributes."""
-    entries: list[Entry] = field(default_factory=list)
-    lines: list[bytes] = field(default_factory=list)
-    refs: tuple[Ref, ...] = ()
-    state: RunState = field(default_factory=RunState)
+    def __init__(self, run_id: str, session: int, timestamp: str, state: RunState) -> None:
+        self._run = f"run {run_id}"
+        self._session = session
+        self._timestamp = timestamp
+        self.entries: list[Entry] = []
+        self.lines: list[bytes] = []
+        self.state = state
 
-    def settle(self, recorded: Sequence[Entry]) -> None:
-        """The attempt has landed: give every caller its entries."""
-        at = 0
-        for call, count in self.calls:
-            call.entries = list(recorded[at : at + count])
-            at += count
+    def add(self, drafts: Iterable[Draft], *, opening: bool = False) -> slice:
+        """Add entries; their offsets. ``opening``: the first one is a ``start``.
+
+        ``Invalid`` if the run's state does not allow one of them, or one has no JSON form: then none is added.
+        """
+        entries: list[Entry] = []
+        lines: list[bytes] = []
+        state = self.state
+        try:
+            for draft in drafts:
+                if draft.type == START and (not opening or entries):
+                    raise Invalid(f"{self._run}: only begin writes a start entry")
+                entry = Entry(draft.type, self._session, state.next_offset, self._timestamp, dict(draft.fields))
+                line = format_line(entry)
+                entry = as_read(entry, line)
+                state = advance(state, entry, key=self._run)
+                entries.append(entry)
+                lines.append(line)
+        except Corrupt as error:
+            raise Invalid(str(error), remedy="write what the run's state allows") from error
+        added = slice(self.state.next_offset, state.next_offset)
+        self.entries += entries
+        self.lines += lines
+        self.state = state
+        return added
+
+    def is_in(self, recorded: Sequence[Entry]) -> bool:
+        """Whether it is in the journal that has these entries."""
+        return all(mine.offset < len(recorded) and _same(mine, recorded[mine.offset]) for mine in self.entries)
+
+
+def _same(mine: Entry, found: Entry) -> bool:
+    """Equal, or rewritten by another program that has read the JSON, which may change the form of numbers."""
+    names = ("type", "session", "offset", "timestamp")
+    same = all(getattr(mine, name) == getattr(found, name) for name in names)
+    return same and mine.fields.get("stepId") == found.fields.get("stepId")
 
 
 def superseded(state: RunState, session: int, writer: str) -> str | None:
@@ -70,66 +77,3 @@ def damaged(state: RunState, session: int, known: int) -> str | None:
     if state.next_offset < known:
         return f"{known} entries were recorded, and {state.next_offset} are left"
     return None
-
-
-def landed_attempt(recorded: Sequence[Entry], attempts: Sequence[Attempt]) -> Attempt | None:
-    """Which of these attempts is in the journal. All rest on one version of it, so at most one can be."""
-    for matches in (_equal, _rewritten):
-        for attempt in attempts:
-            if all(mine.offset < len(recorded) and matches(mine, recorded[mine.offset]) for mine in attempt.entries):
-                return attempt
-    return None
-
-
-def _equal(mine: Entry, found: Entry) -> bool:
-    return mine == found
-
-
-def _rewritten(mine: Entry, found: Entry) -> bool:
-    """Our entry after another program has read and rewritten the JSON, which may change the form of numbers."""
-    names = ("type", "session", "offset", "timestamp")
-    same = all(getattr(mine, name) == getattr(found, name) for name in names)
-    return same and mine.fields.get("stepId") == found.fields.get("stepId")
-
-
-def compose(
-    calls: Iterable[Call],
-    history: History,
-    refs: tuple[Ref, ...],
-    session: int,
-    timestamp: str,
-    *,
-    opening: bool = False,
-) -> Attempt:
-    """The entries and lines of these calls, to be written after ``history``. ``opening``: the first one is a ``start``.
-
-    A draft that the run's state does not allow, or that has no JSON form, fails its own call (``Invalid``) and no
-    other.
-    """
-    attempt = Attempt(refs=refs, state=history.state)
-    run = f"run {history.run_id}"
-    for call in calls:
-        entries: list[Entry] = []
-        lines: list[bytes] = []
-        state = attempt.state
-        try:
-            for draft in call.drafts:
-                if draft.type == START and (not opening or entries):
-                    raise Invalid(f"{run}: only begin writes a start entry")
-                entry = Entry(draft.type, session, state.next_offset, timestamp, dict(draft.fields))
-                line = format_line(entry)
-                entry = as_read(entry, line)
-                state = advance(state, entry, key=run)
-                entries.append(entry)
-                lines.append(line)
-        except Invalid as error:
-            call.error = error
-            continue
-        except Corrupt as error:
-            call.error = Invalid(str(error), remedy="write what the run's state allows")
-            continue
-        attempt.calls.append((call, len(entries)))
-        attempt.entries += entries
-        attempt.lines += lines
-        attempt.state = state
-    return attempt

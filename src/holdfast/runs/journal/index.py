@@ -1,9 +1,9 @@
 """The index of runs: derived, one key per run, with what is worth knowing in the key itself.
 
 Listing thousands of runs is a few LIST pages and nothing else. The first key of a run is written before its journal
-(see ``announce``), later ones after a transition was recorded, never on the path of a step. The index decides nothing:
-a key that is missing or out of date costs a look, and ``rebuild`` derives all of it from the journals, and the nudges
-from the mail that runs wait for. Two keys for one run: the higher session and offset counts.
+(see ``Journal.begin``), later ones after a transition was recorded, never on the path of a step. The index decides
+nothing: a key that is missing or out of date costs a look, and ``rebuild`` derives all of it from the journals, and the
+nudges from the mail that runs wait for. Two keys for one run: the higher session and offset counts.
 
 A nudge says that mail was delivered to a run. It is removed when the journal shows that the mail was consumed, or when
 the run is over; not when a worker has only read the run, because the mail may have come after that read.
@@ -25,7 +25,6 @@ from holdfast.base.ids import Ambient
 from holdfast.base.record import ControlRecord
 from holdfast.objects.store import Store
 from holdfast.runs import layout
-from holdfast.runs.errors import VersionMismatch
 from holdfast.runs.journal.history import History, read_history
 from holdfast.runs.journal.mailbox import taken
 from holdfast.runs.journal.state import FINISHED, RunState
@@ -99,15 +98,6 @@ class Rebuilt:
     """Runs whose journals are damaged, and how. Their keys are left as they are."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Examined:
-    state: RunState
-    consumed: set[str]
-    """Mails."""
-    nudges: Sequence[str]
-    """Keys of those that ought to be there."""
-
-
 class RunIndex:
     def __init__(self, store: Store, ambient: Ambient | None = None) -> None:
         self._store = store
@@ -118,7 +108,9 @@ class RunIndex:
         """What ``due`` gave last time: what it would give again unchanged is looked at first."""
 
     async def note(self, run_id: str, state: RunState, *, before: RunState | None = None) -> None:
-        """Record where a run stands. ``before`` is for a history that has been replaced, such as a deleted run's."""
+        """Record where a run stands, or will stand once its journal is created. ``before`` is the state of a history
+        that has been replaced, such as a deleted run's.
+        """
         summary = summarise(run_id, state)
         key = index_key(summary)
         known = self._noted.get(run_id)
@@ -143,17 +135,8 @@ class RunIndex:
         except HoldfastError as error:
             log.warning("run %s: the index was not updated (%s); holdfast runs reindex repairs it", run_id, error)
 
-    async def announce(self, run_id: str, state: RunState) -> None:
-        """Write the key of a run before its journal exists; ``state`` is the one that its first write leads to.
-
-        If this fails, the run is not created: it might not be found.
-        """
-        key = index_key(summarise(run_id, state))
-        await self._store.put(key, b"")
-        self._noted[run_id] = key
-
     async def withdraw(self, run_id: str, state: RunState) -> None:
-        """Remove the key that ``announce`` wrote: another caller has created the run, whose state is ``state``."""
+        """Remove the key of a run that another caller has created meanwhile; ``state`` is that of its run."""
         key = self._noted.pop(run_id, None)
         said = read_key(key) if key is not None else None
         if key is None or said is None or not isinstance(said[1], RunSummary):
@@ -224,8 +207,8 @@ class RunIndex:
                 whole.summary = mark.summary or whole.summary
         async for page in self._store.list(layout.ROOT, delimiter=True):
             run_ids = [layout.run_of_folder(folder) for folder in page.folders]
-            async for run_id, found in aio.stream_bounded(run_ids, self._examine, limit=_READS):
-                await self._mend(run_id, found, marks.pop(run_id, Mark()), report)
+            async for run_id, found, nudges in aio.stream_bounded(run_ids, self._examine, limit=_READS):
+                await self._mend(run_id, found, nudges, marks.pop(run_id, Mark()), report)
         now_ms = self._ambient.clock.wall_ns() // _MS
         for mark in marks.values():  # runs that do not exist, unless they are being created now
             if mark.summary is None or _was_given_up(mark.summary, now_ms):
@@ -257,14 +240,12 @@ class RunIndex:
             await self._write(run_id, index_key(summary), history.state, stale)
         return summary
 
-    async def _examine(self, run_id: str) -> tuple[str, "_Examined | Corrupt | None"]:
+    async def _examine(self, run_id: str) -> tuple[str, History | Corrupt | None, Sequence[str]]:
         try:
             history = await read_history(self._store, run_id)
         except Corrupt as damage:
-            return run_id, damage
-        if history is None:  # mail may come before the run
-            return run_id, None
-        return run_id, _Examined(history.state, taken(history), await self._unanswered(history))
+            return run_id, damage, ()
+        return run_id, history, () if history is None else await self._unanswered(history)
 
     async def _unanswered(self, history: History) -> Sequence[str]:
         """The nudges that a run must have: a process may have died between delivering mail and writing the nudge."""
@@ -275,7 +256,9 @@ class RunIndex:
         mails = [layout.id_of(key) async for key in self._store.keys(layout.mail_folder(run_id, pending.event))]
         return [nudge_key(run_id, Nudge(mail, pending.event)) for mail in mails if mail not in consumed]
 
-    async def _mend(self, run_id: str, found: "_Examined | Corrupt | None", mark: Mark, report: Rebuilt) -> None:
+    async def _mend(
+        self, run_id: str, found: History | Corrupt | None, nudges: Sequence[str], mark: Mark, report: Rebuilt
+    ) -> None:
         if isinstance(found, Corrupt):
             report.unreadable[run_id] = str(found)
             return
@@ -286,11 +269,12 @@ class RunIndex:
         report.runs += 1
         summary = summarise(run_id, found.state)
         key = index_key(summary)
-        for wanted in (*([key] if found.state.status != "deleted" else []), *found.nudges):
+        for wanted in (*([key] if found.state.status != "deleted" else []), *nudges):
             if wanted not in mark.keys:
                 await self._store.put(wanted, b"")
                 report.written += 1
-        await self._remove([old for old in mark.keys if old != key and _stale(old, summary, found.consumed)], report)
+        consumed = taken(found)
+        await self._remove([old for old in mark.keys if old != key and _stale(old, summary, consumed)], report)
 
     async def _remove(self, keys: Sequence[str], report: Rebuilt) -> None:
         if keys:
@@ -434,11 +418,6 @@ class Blocked(ControlRecord):
     message: str = ""
     remedy: str | None = None
     at: str = ""
-
-
-def is_refusal(error: HoldfastError) -> bool:
-    """Whether an error before a session was opened concerns the run, and not only this call."""
-    return isinstance(error, VersionMismatch)
 
 
 async def leave_mark(store: Store, ambient: Ambient, run_id: str, state: RunState, error: HoldfastError) -> None:

@@ -1,6 +1,7 @@
-"""Journals of runs, below workflows: sessions that take over from each other, and forks that share payloads."""
+"""Journals of runs, below workflows: sessions that take over from each other, and forks of a run that is deleted."""
 
 import asyncio
+import hashlib
 import json
 import random
 from collections.abc import Iterator
@@ -51,8 +52,6 @@ class RunsJournal(Scenario):
     """The most appends that a session has in flight at once."""
     renewals: float = 0.0
     """How often a session continues as new."""
-    again: float = 0.0
-    """How often an append that ended in doubt is asked for again."""
     idle_ms: float = 0.0
     tries: int = 2
     """How often a session that lost the race for its start reads again."""
@@ -72,7 +71,6 @@ class RunsJournal(Scenario):
             appends=rng.randint(1, 8),
             group=rng.choice((1, 1, 3)),
             renewals=rng.choice((0.0, 0.3)),
-            again=rng.choice((0.0, 0.9)),
             idle_ms=rng.choice((0.0, 50.0, 400.0)),
             tries=3,
             hasty=rng.random() < 0.1,
@@ -141,10 +139,7 @@ class RunsJournal(Scenario):
     async def _append(self, process: Process, journal: Journal, token: str) -> Outcome:
         draft = Draft("step", {"stepId": token, "result": process.name})
         reported = partial(_answered, journal.state.generation)
-        while True:
-            outcome = await process.perform("append", journal.append(draft), key=KEY, argument=token, show=reported)
-            if not isinstance(outcome, Open) or process.rng.random() >= self.again:
-                return outcome
+        return await process.perform("append", journal.append(draft), key=KEY, argument=token, show=reported)
 
     async def plain_writer(self, process: Process) -> None:
         """As the specification has it: read, add a line, write if-match, and again when the journal has changed."""
@@ -316,7 +311,7 @@ class RunsForkDelete(Scenario):
 def _source() -> bytes:
     """A finished run whose step returned something large."""
     common: dict[str, Any] = {"session": 1, "timestamp": "2026-01-01T00:00:00Z"}
-    reference = {"key": PAYLOAD, "sha256": "", "bytes": 5}
+    reference = {"key": PAYLOAD, "sha256": hashlib.sha256(b"large").hexdigest(), "bytes": 5}
     lines = [
         {"type": "start", "offset": 0, "writer": "w", **common},
         {"type": "step", "offset": 1, "stepId": "big", "payload": reference, **common},

@@ -7,10 +7,8 @@ from holdfast.objects.store import check_key
 from holdfast.runs import layout
 from holdfast.runs.journal.entry import Entry, format_line, parse_line
 from holdfast.runs.journal.segments import (
-    Head,
     Ref,
     SegmentPolicy,
-    format_head,
     parse_head,
 )
 
@@ -82,7 +80,6 @@ def test_an_id_that_fits_gives_keys_that_every_store_takes(run_id: str) -> None:
         layout.segment_key(run_id, 2, 64, "a" * 24),
         layout.payload_key(run_id, "a" * 32),
         layout.mail_key(run_id, "e" * 200, "m-" + "a" * 32),
-        layout.fork_key(run_id, "f" * 200),
         layout.generation_key(run_id, 3, "a" * 24),
     ):
         assert check_key(key) == key
@@ -109,21 +106,6 @@ POLICY = SegmentPolicy()
 
 def ref(level: int, first: int, count: int, size: int = 100) -> Ref:
     return Ref(level, first, count, size, f"a{first}", "0" * 64)
-
-
-def test_sealing_is_due_when_the_tail_is_long_and_large() -> None:
-    kib = b"x" * 1024
-    assert not POLICY.is_due([kib] * 31)
-    assert POLICY.is_due([kib] * 32)
-    assert not POLICY.is_due([b"x"] * 1000)
-    assert not POLICY.is_due([kib * 100] * 31)
-
-
-def test_the_head_reads_back() -> None:
-    head = Head(2, 7, (ref(1, 0, 256), ref(0, 256, 32)))
-    line = format_head(head)
-    assert line.startswith(b'{"format":1,')
-    assert parse_head(line, key="k") == head
 
 
 def test_an_entry_is_not_taken_for_a_head() -> None:

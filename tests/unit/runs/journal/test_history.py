@@ -4,11 +4,10 @@ import re
 
 import pytest
 
-from holdfast.base.errors import Corrupt, Fenced, Invalid
+from holdfast.base.errors import Corrupt, Fenced
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.store import Object, Version
 from holdfast.runs import layout
-from holdfast.runs.journal.history import read_history
 from holdfast.runs.journal.payload import get_payload, put_payload
 from tests.unit.runs.journal.journals import TINY, Archive, step
 
@@ -104,13 +103,6 @@ async def test_an_empty_journal_is_corrupt(body: bytes) -> None:
     await archive.backend.put("runs/r/journal.jsonl", body)
     with pytest.raises(Corrupt, match=r"runs/r/journal\.jsonl: "):
         await archive.history()
-
-
-async def test_an_id_that_is_none_is_refused_before_anything_is_read() -> None:
-    archive = Archive()
-    with pytest.raises(Invalid):
-        await read_history(archive.store, "a/b")
-    assert archive.spent() == {}
 
 
 @pytest.mark.parametrize("size", [0, 40_000, 3 * 1024 * 1024])

@@ -88,33 +88,6 @@ async def test_a_thousand_runs_are_a_few_pages() -> None:
     assert office.archive.spent() == {"list": 3 + 1}
 
 
-async def test_what_noting_costs() -> None:
-    office = Office()
-    journal = await office.archive.begin("r")
-    office.archive.spent()
-    await office.index.note("r", journal.state)
-    assert office.archive.spent() == {"put": 1}
-    await office.index.note("r", journal.state)
-    assert office.archive.spent() == {}
-    await journal.append(COMPLETE)
-    office.archive.spent()
-    await office.index.note("r", journal.state)
-    assert office.archive.spent() == {"put": 1, "delete": 1}
-    assert len(office.archive.keys("runs-index")) == 1
-
-
-async def test_another_process_finds_the_key_that_it_replaces() -> None:
-    office = Office()
-    await office.run("r", Draft("suspend", {"event": "sleep", "wakeAt": office.watch.later(1_000)}))
-    journal = await office.archive.begin("r", Draft("resume", {}))
-    other = office.fresh()
-    office.archive.spent()
-    await other.note("r", journal.state)
-    assert office.archive.spent() == {"list": 1, "put": 1, "delete": 1}
-    assert await office.listed() == [("r", "open")]
-    assert len(office.archive.keys("runs-index")) == 1
-
-
 async def test_a_reopened_run_leaves_its_day() -> None:
     office = Office()
     await office.run("r", Draft("error", {}))

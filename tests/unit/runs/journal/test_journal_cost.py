@@ -1,10 +1,7 @@
 """What appending and resuming cost, in requests and bytes: counted, exact."""
 
-import asyncio
 import math
 
-from holdfast.objects.memory import MemoryStore
-from holdfast.objects.store import OVERWRITE, Lost, Mode, Written
 from holdfast.runs.journal.entry import Draft
 from holdfast.runs.journal.history import read_history
 from holdfast.runs.journal.journal import Journal
@@ -61,27 +58,3 @@ async def test_a_run_that_only_waits_is_sealed_too() -> None:
         await journal.append(Draft("suspend", {"event": f"e{number}", "stepId": f"e{number}"}))
     assert len(archive.lines()) <= 2 * TINY.lines + 3
     assert len((await archive.history()).entries) == 80
-
-
-async def test_no_append_waits_for_a_segment() -> None:
-    """A segment and the step beside which it is written are under way at the same time."""
-
-    class Watched(MemoryStore):
-        under_way = most = 0
-
-        async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
-            self.under_way += 1
-            self.most = max(self.most, self.under_way)
-            await asyncio.sleep(0)
-            try:
-                return await super().put(key, body, mode)
-            finally:
-                self.under_way -= 1
-
-    watched = Watched()
-    archive = Archive(watched)
-    journal = await archive.begin(policy=TINY)
-    for number in range(8):
-        await journal.append(step(number))
-    assert watched.most == 2
-    assert len((await archive.history()).refs) > 0

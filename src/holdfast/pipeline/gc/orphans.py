@@ -62,7 +62,7 @@ async def _judge(keeper: Keeper, key: str, out: Sweep) -> None:
         out.keep(UNREADABLE, key)
         return
     if judged.fate in GOES:
-        first = [] if judged.record is None else record_of(judged.record)
+        first = [named for each in judged.records for named in record_of(each)]
         await out.remove(key, judged.size, judged.fate.value, first=first)
     elif judged.fate in (Fate.ADOPT, Fate.RECORD):
         out.did("adopted" if judged.fate is Fate.ADOPT else "put on record as a conflict", key)

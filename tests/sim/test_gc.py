@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.objects.layer import Layer
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Store, Version, Written
-from holdfast.pipeline.gc.record import Sweep
+from holdfast.pipeline.gc.sweep import Sweep
 from holdfast.sim.checkers.gc import CURRENT, RECORDED
 from holdfast.sim.checkers.ingest import RESOLVES
 from holdfast.sim.explore import Limits, explore

@@ -7,15 +7,12 @@ from typing import ClassVar
 
 import pytest
 
-from holdfast.base.ids import Ambient
-from holdfast.objects.store import Store
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.format import layout as commits
 from holdfast.ontology.format.head import read_head
 from holdfast.ontology.format.index import read_index
 from holdfast.ontology.types.refs import Place
-from holdfast.pipeline.gc.options import Ask
-from holdfast.pipeline.gc.record import Sweep
+from holdfast.pipeline.gc.sweep import Sweep
 from holdfast.pipeline.jobs.gc import Sweeper
 from holdfast.runs import layout
 from holdfast.runs.journal.history import read_history
@@ -56,8 +53,9 @@ def test_no_course_of_one_collector_of_garbage_and_one_other_does_harm(scenario:
 # --- every rule is needed ---
 
 
-async def takes_what_is_not_on_the_chain(store: Store, ambient: Ambient, ask: Ask, out: Sweep) -> None:
+async def takes_what_is_not_on_the_chain(_: str, out: Sweep) -> None:
     """Attempts at the next commit too: it is not made yet."""
+    store = out.store
     head = (await read_head(store)).place
     async for page in store.list(commits.COMMITS, delimiter=True):
         for folder in page.folders:
@@ -67,16 +65,18 @@ async def takes_what_is_not_on_the_chain(store: Store, ambient: Ambient, ask: As
                     await out.remove(key, 0, "not on the chain")
 
 
-async def looks_at_the_index_first(store: Store, ambient: Ambient, ask: Ask, out: Sweep) -> None:
+async def looks_at_the_index_first(_: str, out: Sweep) -> None:
     """What is published between the look and the listing is not named by what was seen."""
+    store = out.store
     named = {entry.path for entry in (await read_index(store, MARK)).entries}
     for key in [key async for key in store.keys(commits.SNAPSHOTS)]:
         if key not in named:
             await out.remove(key, 0, "no index names it")
 
 
-async def takes_what_has_no_journal(store: Store, ambient: Ambient, ask: Ask, out: Sweep) -> None:
+async def takes_what_has_no_journal(_: str, out: Sweep) -> None:
     """A fork that is on its way has payloads first."""
+    store = out.store
     async for page in store.list(layout.ROOT, delimiter=True):
         for run_id in map(layout.run_of_folder, page.folders):
             keys = [key async for key in store.keys(layout.run_folder(run_id))]
@@ -85,8 +85,9 @@ async def takes_what_has_no_journal(store: Store, ambient: Ambient, ask: Ask, ou
                     await out.remove(key, 0, "its run does not exist")
 
 
-async def lists_after_the_journal(store: Store, ambient: Ambient, ask: Ask, out: Sweep) -> None:
+async def lists_after_the_journal(_: str, out: Sweep) -> None:
     """A session that goes on with the run writes its payload in between."""
+    store = out.store
     async for page in store.list(layout.ROOT, delimiter=True):
         for run_id in map(layout.run_of_folder, page.folders):
             history = await read_history(store, run_id)

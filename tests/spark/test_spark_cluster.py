@@ -23,7 +23,7 @@ from holdfast.ontology.maintain import leftovers
 from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.pipeline.engine.session import Spark
 from holdfast.pipeline.gc import ontology as garbage
-from holdfast.pipeline.gc.record import intents
+from holdfast.pipeline.gc.sweep import intents
 from holdfast.telemetry.records import Gauge
 from holdfast.telemetry.rollup.manifest import Kind
 from tests.spark.cluster import PATIENCE_S, SPARK_HOME, Driver, driver_at_a_cluster, executor_of, java_options

@@ -185,6 +185,8 @@ class PipelineSection(Section):
     full_scan_every_s: int = Field(default=86_400, ge=0)
     settle_s: int = Field(default=300, ge=0)
     merge_after_s: int = Field(default=86_400, ge=0)
+    memory: ByteSize = Field(default=ByteSize(256 * 1000**2), ge=128 * 1000**2)
+    """For the joins and sorts of a job in one process; Spark has settings of its own."""
     records_per_unit: int = Field(default=2_000_000, ge=1)
     batches_at_once: int = Field(default=20_000, ge=1)
     stale_hours: int = Field(default=3, ge=1)

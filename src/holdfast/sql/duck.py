@@ -67,15 +67,22 @@ class Statement(NamedTuple):
 
 
 class Duck:
-    def __init__(self, folder: Path, *, memory_limit: str = "256MB", spill: str = "spill") -> None:
+    def __init__(
+        self, folder: Path, *, memory_limit: str = "256MB", spill: str = "spill", returns_memory: bool = False
+    ) -> None:
         """``folder`` is the scratch directory, the only one whose files it may read. Databases that spill into
         different subdirectories may share it.
+
+        DuckDB's allocator keeps freed pages for later statements, outside ``memory_limit`` and once per thread. With
+        ``returns_memory`` it gives them back to the system: slower for many small statements, but the process takes no
+        more than the limit.
         """
         self.folder = folder
         self.memory_bytes = 0
         """The memory limit in bytes, as DuckDB reports it; known once the database is open."""
         self._memory_limit = memory_limit
         self._spill = folder / spill
+        self._returns_memory = returns_memory
         self._root: duckdb.DuckDBPyConnection | None = None
 
     def open(self) -> None:
@@ -89,6 +96,8 @@ class Duck:
             "allow_persistent_secrets": False,
             "enable_external_file_cache": False,  # these files are local: the page cache holds them already
         }
+        if self._returns_memory:
+            config["allocator_bulk_deallocation_flush_threshold"] = "1MB"
         try:
             root = duckdb.connect(":memory:", config=config)
         except duckdb.Error as error:

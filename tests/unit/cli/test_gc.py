@@ -77,7 +77,7 @@ def test_a_run_is_dry_without_apply_and_every_deletion_can_be_seen(desk: GcDesk)
     [latest, *_] = desk.json("history")
     assert (latest["removed"], latest["apply"], latest["status"]) == (3, True, "success")
     rows = desk.json("show", latest["run_id"])
-    assert {(row["kind"], row["state"]) for row in rows} == {("orphans", "gone")}
+    assert {row["kind"] for row in rows} == {"orphans"}
     assert len({row["key"] for row in rows} & {frame(1, 0).blob_key, frame(1, 1).blob_key}) == 1
     code, out, err = desk("history")
     assert code == 0

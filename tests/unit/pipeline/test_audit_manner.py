@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +15,14 @@ from holdfast.base.errors import NotFound
 from holdfast.objects.layer import Layer
 from holdfast.objects.store import OVERWRITE, Meta, Object, Store
 from holdfast.pipeline.engine import relations, staged
+from holdfast.pipeline.engine.local import MEMORY
 from holdfast.pipeline.engine.staged import Part, Staged, Target
 from holdfast.pipeline.jobs import audit, audited
 from holdfast.pipeline.jobs.audit import Audit
 from holdfast.pipeline.jobs.audited import KEPT, Scope
 from holdfast.telemetry.accept import layout as ingest
 from holdfast.telemetry.discover import LATE_NS
+from tests.tidy.tree import ROOT
 from tests.unit.pipeline.audit_desk import MINUTE, Place, place, wrong
 from tests.unit.pipeline.field import HOUR
 from tests.unit.pipeline.healthy import AGENTS, collect, collecting, frame
@@ -154,6 +158,15 @@ async def test_of_many_findings_the_first_are_on_record_and_all_in_a_list() -> N
         (key,) = record.lists
         lines = [json.loads(line) for line in (await here.store.get(key)).body.splitlines()]
         assert [line["key"][-3:] for line in lines] == [f"{number:03d}" for number in range(KEPT + 7)]
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)  # a million keys, in a process of its own
+def test_one_process_grows_by_no_more_than_its_memory_setting() -> None:
+    command = [sys.executable, "-m", "bench.audit", "--one", "1000000"]
+    found = json.loads(subprocess.run(command, check=True, capture_output=True, cwd=ROOT).stdout)
+    in_the_store_mib = 64  # staged tables, which this store holds in memory
+    assert max(each["driver_growth_mib"] for each in found.values()) < MEMORY / 2**20 + in_the_store_mib
 
 
 def test_only_some_bytes_are_read_and_others_each_time() -> None:

@@ -7,7 +7,7 @@ import pytest
 from holdfast.base.errors import Denied, Invalid
 from holdfast.objects.layer import Layer
 from holdfast.pipeline.gc import orphans
-from holdfast.pipeline.gc.record import GC, intents, settle
+from holdfast.pipeline.gc.sweep import GC, intents
 from holdfast.telemetry.accept import layout, references
 from holdfast.telemetry.accept.conflicts import Resolution, Resolutions, find_conflict
 from holdfast.telemetry.accept.manifest import AcceptedManifest
@@ -86,14 +86,13 @@ async def test_the_bytes_that_lost_a_conflict_go_after_its_record_once_it_is_res
             await self.inner.delete_many(gone[-1])
 
     found = await desk.run("orphans", run_id="run-2", store=Deletes(desk.store))
-    assert (found["removed"], found["bytes"], found["settled"]) == (3, size, 0)
+    assert (found["removed"], found["bytes"]) == (3, size)
     assert found["kinds"]["orphans"]["removed"] == {LOST: 1, orphans.RESOLVED: 2}
     assert gone[:2] == [named_in(1, 1), [key]]
     assert frame(1).blob_key in desk.shelf.objects
     answer = [intent async for intent in intents(desk.store, "run-2")]
     named = [(each, 0, orphans.RESOLVED) for each in named_in(1, 1)]
     assert [each.objects for each in answer] == [tuple(sorted([*named, (key, size, LOST)]))]
-    assert all(each.concluded for each in answer)
     assert (await desk.run("orphans", run_id="run-3"))["removed"] == 0
 
 
@@ -128,19 +127,14 @@ class NoDeletes(Layer):
         raise Denied("403: deletes are for garbage collection")
 
 
-async def test_who_may_not_delete_leaves_an_intent_and_the_next_run_says_what_became_of_it() -> None:
+async def test_what_is_about_to_go_is_on_record_before_it_goes() -> None:
     desk = GcDesk()
     key = await conflict(desk, 1)
     with pytest.raises(Denied):
         await desk.run("orphans", run_id="run-2", store=NoDeletes(desk.store))
     assert key in desk.shelf.objects
     [left] = [intent async for intent in intents(desk.store, "run-2")]
-    assert (left.concluded, [each[0] for each in left.objects]) == (False, sorted([*named_in(1, 1), key]))
-    assert await settle(desk.store, "run-2") == 1
-    done = desk.shelf.objects[left.key.replace("intent", "done")].body
-    assert b'"gone":1' in done  # the reference was never there
-    assert key.encode() in done
-    assert await settle(desk.store, "run-2") == 0
+    assert [each[0] for each in left.objects] == sorted([*named_in(1, 1), key])
 
 
 async def test_what_is_referred_to_costs_a_share_of_a_listing() -> None:
@@ -155,6 +149,6 @@ async def test_what_is_referred_to_costs_a_share_of_a_listing() -> None:
     await desk.run("orphans")
     # Audits: 1 LIST, 1 GET. The run's own record: 1 PUT, 1 HEAD. Staged tables of dead runs: 1 LIST. Blobs and
     # references: 2 LIST for their folders, 10 for the spans between them. Three staged tables: 3 GET that find none,
-    # 6 PUT, 3 GET of parts, 1 LIST and 6 keys in a DELETE. Intents that are not concluded: 1 LIST.
-    assert desk.usage.by_verb == {"get": 7, "list": 16, "put": 7, "head": 1, "delete": 6}
+    # 6 PUT, 3 GET of parts, 1 LIST and 6 keys in a DELETE.
+    assert desk.usage.by_verb == {"get": 7, "list": 15, "put": 7, "head": 1, "delete": 6}
     assert desk.keys(GC) == [f"{GC}run-1/run.json"]

@@ -15,7 +15,8 @@ from holdfast.objects.layer import Layer
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Store, Written
 from holdfast.pipeline.checkpoint import Checkpoints
 from holdfast.pipeline.engine import Inline
-from holdfast.pipeline.gc import batches, orphans, windows
+from holdfast.pipeline.gc import batches, orphans
+from holdfast.pipeline.gc.derived import NEEDED
 from holdfast.pipeline.gc.options import rollup_ages
 from holdfast.pipeline.jobs.derive import Derive
 from holdfast.pipeline.jobs.reconcile import Reconcile
@@ -27,6 +28,7 @@ from holdfast.telemetry.accept import references
 from holdfast.telemetry.accept.conflicts import Resolution, Resolutions, record_conflict
 from holdfast.telemetry.accept.expired import find_expired
 from holdfast.telemetry.accept.manifest import AcceptedManifest
+from holdfast.telemetry.accept.orphans import Fate
 from holdfast.telemetry.frame import Limits
 from holdfast.telemetry.query.answer import Answer
 from holdfast.telemetry.query.logs import Logs
@@ -215,6 +217,24 @@ async def test_bytes_that_an_open_conflict_names_stay_until_it_is_resolved() -> 
     assert ground.keys(ingest.CONFLICTS) == []  # it named the bytes that are gone
 
 
+async def test_expired_bytes_that_come_again_stay_while_an_open_conflict_names_them() -> None:
+    ground = Ground()
+    manifest = await ground.accept("a", gauges(0, 10))
+    body = ground.shelf.objects[manifest.raw_blob_key].body
+    await ground.derive()
+    await ground.expire()
+    other = await record_conflict(ground.store, ground.ambient, manifest, "ab" * 32, collector_id="c")
+    await ground.store.put(manifest.raw_blob_key, body)
+    ground.later(8 * DAY)
+    await ground.audit()
+    assert (await ground.run("orphans"))["kinds"]["orphans"]["kept"] == {Fate.EVIDENCE.value: 1}
+    final, resolutions = Resolution.EXISTING_IS_AUTHORITATIVE, Resolutions(ground.store, ground.ambient)
+    await resolutions.decide(manifest.identity, other.submitted_frame_sha256, final, by="ann", why="seen")
+    removed = (await ground.run("orphans", run_id="again"))["kinds"]["orphans"]["removed"]
+    assert removed == {Fate.EXPIRED.value: 1, orphans.RESOLVED: 2}
+    assert ground.keys(ingest.BLOBS) == ground.keys(ingest.CONFLICTS) == []
+
+
 async def test_nobody_calls_an_expired_batch_missing_and_bytes_that_come_again_go_again() -> None:
     ground = Ground()
     manifest = await ground.accept("a", gauges(0, 10) | {10: Log("disk is full", START)})
@@ -341,7 +361,7 @@ async def test_windows_past_their_retention_are_let_go_hour_by_hour() -> None:
     ground.later(40 * DAY)
     found = (await ground.run("expire-rollups"))["kinds"]["expire-rollups"]
     assert found["did"] == {"window 10s let go": 1}
-    assert found["kept"] == {windows.NEEDED: 1}
+    assert found["kept"] == {NEEDED: 1}
     assert (await ground.run("expire-rollups", run_id="run-2"))["kinds"]["expire-rollups"]["did"] == {}
     ground.later(2 * HOUR)
     await ground.run("derived", run_id="run-3")

@@ -10,6 +10,7 @@ import pytest
 from holdfast.base.errors import HoldfastError
 from holdfast.objects.store import Store
 from holdfast.pipeline.engine import Inline, staged, unwatched
+from holdfast.pipeline.engine.local import BATCH_ROWS
 from holdfast.pipeline.engine.protocol import Spread
 from holdfast.pipeline.engine.relations import Relations, relations
 from holdfast.pipeline.tables.objects import MOST_CUTS, ObjectsTable, Span, divided
@@ -115,6 +116,30 @@ async def test_large_tables_have_several_parts_and_small_ones_have_one(monkeypat
         assert await work.rows("SELECT * FROM small") == []
         with pytest.raises(HoldfastError, match="more than 10 rows"):
             await work.rows("SELECT * FROM large", most=10)
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Gives the number of rows in each batch."""
+
+    schema: pa.Schema = WORDS
+
+    async def rows(self, store: Store, given: AsyncIterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:
+        async for batch in given:
+            yield pa.RecordBatch.from_pylist([{"word": "", "bytes": batch.num_rows}], WORDS)
+
+
+async def test_a_kernel_gets_few_rows_at_a_time_and_more_memory_is_named() -> None:
+    rows = 3 * BATCH_ROWS + 1
+    words = pa.RecordBatch.from_pydict({"word": [str(n) for n in range(rows)], "bytes": [1] * rows}, WORDS)
+    async with place() as here, working(here) as work:
+        await work.put("words", WORDS, _of(words))
+        await work.map("counts", "SELECT * FROM words", Counts(), Spread(("word",), worth=1))
+        counts = [row["bytes"] for row in await work.rows("SELECT bytes FROM counts")]
+        assert (max(counts), sum(counts)) == (BATCH_ROWS, rows)
+        with pytest.raises(HoldfastError) as caught:
+            await work.rows("SELECT sum(length(word)) FROM (SELECT list(repeat(word, 100000)) AS word FROM words)")
+        assert "pipeline.memory" in str(caught.value.remedy)
 
 
 async def test_what_dead_runs_have_left_goes_after_a_day() -> None:

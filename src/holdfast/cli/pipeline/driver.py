@@ -133,7 +133,7 @@ async def _engine(
     if master == LOCAL:
         if conf:
             raise Invalid(f"--conf {conf[0]} is about Spark, and local is without it", remedy="leave one of them out")
-        yield Inline()
+        yield Inline(memory=int(shell.settings.pipeline.memory))
         return
     if store.spec.scheme == "memory":
         raise Invalid(

@@ -95,11 +95,11 @@ async def show(
     shell: Shell,
     run_id: Annotated[str, typer.Argument(metavar="RUN", help="The id of a run.")],
 ) -> None:
-    """List every object that a run has removed, or was about to remove when it was cut short, and why.
+    """List every object that a run has removed, or was about to remove when it was interrupted, and why.
 
     Of a dry run, which removes nothing, show what it would have removed.
     """
-    from holdfast.pipeline.gc.record import GC, intents  # noqa: PLC0415  # loads Arrow, which takes a while
+    from holdfast.pipeline.gc.sweep import GC, intents  # noqa: PLC0415  # loads Arrow, which takes a while
 
     async with shell.open(settings=as_garbage_collector(shell.settings)) as hf:
         if await hf.store.find(f"{GC}{run_id}/run.json") is None:
@@ -109,7 +109,6 @@ async def show(
         results = [
             {
                 "kind": intent.kind,
-                "state": "gone" if intent.concluded else "intended",
                 "why": why,
                 "bytes": size,
                 "key": key,

@@ -1,11 +1,13 @@
 """The engine in this process: DuckDB for relational steps, and kernels and tasks on the caller's loop and store.
 
-No Java, no other process. DuckDB keeps to a memory limit and spills into a scratch directory below the temporary one,
-which is removed when the planner ends. It reads staged parts as local files, each fetched once.
+No Java, no other process. DuckDB gets half of the memory setting, and spills into a scratch directory below the
+temporary one, which is removed when the planner ends. The other half is for what DuckDB does not count: a row group
+that is being written, the part that it belongs to, the rows that a kernel works on. Freed memory is returned to the
+system, so the halves do not add up from step to step. Staged parts are read as local files, each fetched once.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +23,10 @@ if TYPE_CHECKING:
     from holdfast.pipeline.engine.protocol import Kernel, Progress, Query, Spread
     from holdfast.sql.duck import Duck
 
-MEMORY = "256MB"
+MEMORY = 256 * 1000 * 1000
+"""Bytes by which the relational steps of a job may grow this process."""
+BATCH_ROWS = 2_000
+"""Rows that a kernel gets at a time: of each it may make several, as Python objects."""
 FOLDER = "holdfast-local-"
 FILES_AT_ONCE = 4
 _TYPES = {pa.string(): "VARCHAR", pa.int64(): "BIGINT", pa.bool_(): "BOOLEAN", pa.float64(): "DOUBLE"}
@@ -30,7 +35,7 @@ _TYPES = {pa.string(): "VARCHAR", pa.int64(): "BIGINT", pa.bool_(): "BOOLEAN", p
 class Inline:
     """Jobs in this process."""
 
-    def __init__(self, *, cores: int = 1, memory: str = MEMORY) -> None:
+    def __init__(self, *, cores: int = 1, memory: int = MEMORY) -> None:
         self._cores = cores
         self._memory = memory
 
@@ -50,7 +55,7 @@ class Inline:
 
 
 class LocalPlanner:
-    def __init__(self, store: Store, memory: str) -> None:
+    def __init__(self, store: Store, memory: int) -> None:
         self._store = store
         self._memory = memory
         self._scratch: Scratch | None = None
@@ -74,14 +79,16 @@ class LocalPlanner:
     ) -> list[Part]:
         duck = await self._with(query)
         ordered = f"SELECT * FROM (\n{query.text()}\n) ORDER BY {', '.join(spread.sorting)}"
-        async with aclosing(duck.batches(ordered)) as rows:  # type: ignore[type-var]  # it is a generator
-            found = await write_parts(self._store, target, kernel.rows(self._store, rows))
+        async with aclosing(duck.batches(ordered, rows=BATCH_ROWS)) as rows:  # type: ignore[type-var]  # it is a generator
+            with _limit_named():
+                found = await write_parts(self._store, target, kernel.rows(self._store, rows))
         progress(1, 1)
         return found
 
     async def fetch(self, query: "Query") -> pa.Table:
         duck = await self._with(query)
-        return await duck.table(query.text())
+        with _limit_named():
+            return await duck.table(query.text())
 
     async def explain(self, query: "Query") -> str:
         duck = await self._with(query)
@@ -103,7 +110,7 @@ class LocalPlanner:
         if self._duck is None:
             self._scratch = await blocking(Scratch, FOLDER)
             await blocking(self._scratch.sweep)
-            self._duck = Duck(self._scratch.path, memory_limit=self._memory)
+            self._duck = Duck(self._scratch.path, memory_limit=f"{self._memory // 2}B", returns_memory=True)
             await blocking(self._duck.open)
         return self._duck
 
@@ -128,3 +135,14 @@ class LocalPlanner:
             await self._duck.close()
         if self._scratch is not None:
             await blocking(self._scratch.close)
+
+
+@contextmanager
+def _limit_named() -> Iterator[None]:
+    """Names the setting of this engine, where DuckDB's own error names that of sessions."""
+    from holdfast.sql.duck import OutOfMemory  # noqa: PLC0415  # as above
+
+    try:
+        yield
+    except OutOfMemory as error:
+        raise OutOfMemory(str(error), remedy="raise pipeline.memory, or run the job on Spark") from error

@@ -31,7 +31,7 @@ STAGED = "meta/pipeline/staged/"
 FORMAT = "holdfast.pipeline.staged"
 PART_BYTES = 32 * 1024 * 1024
 """A task begins another part at this size, because a part is held in memory until it is written."""
-GROUP_ROWS = 65_536
+GROUP_ROWS = 16_384
 DEAD_NS = 24 * 3600 * 1_000_000_000
 
 
@@ -157,9 +157,14 @@ class _Writing:
             table = pa.Table.from_batches(batches, self._schema)
             self._writer.write_table(table, row_group_size=GROUP_ROWS)
             self.rows += table.num_rows
+            del table
+            batches.clear()
+            # Arrow keeps freed memory for each thread, and every row group is written by another one.
+            pa.default_memory_pool().release_unused()
 
     def finish(self) -> bytes:
         self._writer.close()
+        pa.default_memory_pool().release_unused()
         return self._sink.getvalue()
 
 

@@ -21,11 +21,9 @@ from datetime import UTC, datetime
 from holdfast.base import codec
 from holdfast.base.aio import blocking, map_bounded
 from holdfast.base.errors import Corrupt, Incompatible, Invalid, NotFound
-from holdfast.base.ids import Ambient
 from holdfast.objects.store import OVERWRITE, Entry, Store
-from holdfast.pipeline.gc.options import Ask
-from holdfast.pipeline.gc.orphans import remove_record
-from holdfast.pipeline.gc.record import Sweep
+from holdfast.pipeline.gc.orphans import record_of
+from holdfast.pipeline.gc.sweep import Sweep
 from holdfast.pipeline.publish.close import Closing
 from holdfast.telemetry.accept import expired, layout, references
 from holdfast.telemetry.accept.conflicts import Resolutions, conflicts_of
@@ -73,33 +71,33 @@ async def shards(store: Store) -> list[str]:
     return found
 
 
-async def expire(store: Store, ambient: Ambient, ask: Ask, out: Sweep) -> None:
-    raw_ns = ask.options.raw_batches_ns
-    if raw_ns is None or _start_ns(ask.shard) > ask.now_ns - raw_ns:
+async def expire(day: str, out: Sweep) -> None:
+    raw_ns, store = out.options.raw_batches_ns, out.store
+    if raw_ns is None or _start_ns(day) > out.ask.now_ns - raw_ns:
         return
-    entries = [entry async for page in store.list(f"{layout.ACCEPTED_BY_TIME}{ask.shard}/") for entry in page.entries]
-    mark = await store.find(f"{DAYS}{ask.shard}.json")
+    entries = [entry async for page in store.list(f"{layout.ACCEPTED_BY_TIME}{day}/") for entry in page.entries]
+    mark = await store.find(f"{DAYS}{day}.json")
     if mark is not None and codec.decode(mark.body, key=mark.key).get("references") == len(entries):
         return
-    out.tally.looked += len(entries)
+    out.looked(len(entries))
     left = False
-    closing = Closing(store, ambient, Limits(), ask.apply)
+    closing = Closing(store, out.ambient, Limits(), out.ask.apply)
     for start in range(0, len(entries), GROUP):
         group = entries[start : start + GROUP]
-        old = await map_bounded(group, lambda entry: _old(store, ambient, entry, ask, out), limit=READS)
-        gone = await _expire(store, [each for each in old if isinstance(each, Old)], closing, ask, out)
+        old = await map_bounded(group, lambda entry: _old(entry, out), limit=READS)
+        gone = await _expire([each for each in old if isinstance(each, Old)], closing, out)
         left |= gone < sum(each is not False for each in old)
-        if out.spent:
-            out.tally.more = True
+        if out.exhausted():
             return
-    if ask.apply and not left:
+    if out.ask.apply and not left:
         done = {"format": "holdfast.gc.day", "version": 1, "references": len(entries)}
-        await store.put(f"{DAYS}{ask.shard}.json", codec.encode(done), OVERWRITE)
+        await store.put(f"{DAYS}{day}.json", codec.encode(done), OVERWRITE)
 
 
-async def _old(store: Store, ambient: Ambient, entry: Entry, ask: Ask, out: Sweep) -> Old | bool:
+async def _old(entry: Entry, out: Sweep) -> Old | bool:
     """The batch that a reference leads to, if it is old enough. False if the batch has expired already or does not
     match this reference; True if it is kept."""
+    store = out.store
     try:
         manifest = await follow(store, entry.key)
     except (NotFound, Corrupt, Incompatible, Invalid):
@@ -108,16 +106,16 @@ async def _old(store: Store, ambient: Ambient, entry: Entry, ask: Ask, out: Swee
     if isinstance(manifest, NoBatch):
         out.keep(STRAY, entry.key)
         return False
-    age_ns = _age_ns(manifest, ask)
+    age_ns = _age_ns(manifest, out)
     newest_ns = max(entry.modified_ns, manifest.accepted_at_unix_ns)
-    if age_ns is None or newest_ns > ask.now_ns - age_ns:
+    if age_ns is None or newest_ns > out.ask.now_ns - age_ns:
         return True
     if await expired.find_expired(store, manifest.identity) is not None:
         return False
     if manifest.raw_blob_key != layout.blob_key(manifest.frame_sha256):
         out.keep(FORGED, manifest.key)
         return True
-    conflicts = await _resolved(store, ambient, manifest)
+    conflicts = await _resolved(manifest, out)
     if conflicts is None:
         out.keep(EVIDENCE, manifest.key)
         return True
@@ -137,28 +135,28 @@ async def _old(store: Store, ambient: Ambient, entry: Entry, ask: Ask, out: Swee
     return Old(manifest, tuple(share.hour for share in found), conflicts)
 
 
-async def _expire(store: Store, old: list[Old], closing: Closing, ask: Ask, out: Sweep) -> int:
+async def _expire(old: list[Old], closing: Closing, out: Sweep) -> int:
     """Expire these; returns how many."""
-    counted = [each for each in [await _counted(each, closing, ask, out) for each in old] if each is not None]
+    counted = [each for each in [await _counted(each, closing, out) for each in old] if each is not None]
     chosen = counted[: out.room(len(counted))]
-    if ask.apply:
-        policy = f"retention.raw_batches_s = {(ask.options.raw_batches_ns or 0) // 1_000_000_000}"
-        records = [Expired.of_manifest(each.manifest, policy, each.generations, each.hours) for each in chosen]
-        await map_bounded(records, lambda each: expired.record(store, each), limit=READS)
+    if out.ask.apply:
+        policy = f"retention.raw_batches_s = {(out.options.raw_batches_ns or 0) // 1_000_000_000}"
+        expiries = [Expired.of_manifest(each.manifest, policy, each.generations, each.hours) for each in chosen]
+        await map_bounded(expiries, lambda each: expired.record(out.store, each), limit=READS)
     for each in chosen:
-        for conflict in each.conflicts:
-            await remove_record(conflict, out)
-        await out.remove(layout.blob_key(each.manifest.frame_sha256), each.manifest.frame_bytes, EXPIRED)
-        for reference in references.of_bytes(each.manifest):  # by time it is still found
-            await out.remove_derived(reference.key, len(reference.body), DERIVED)
+        records = [named for conflict in each.conflicts for named in record_of(conflict)]
+        # By time the batch is still found.
+        also = [(reference.key, len(reference.body), DERIVED) for reference in references.of_bytes(each.manifest)]
+        blob = layout.blob_key(each.manifest.frame_sha256)
+        await out.remove(blob, each.manifest.frame_bytes, EXPIRED, first=records, also=also)
     return len(chosen)
 
 
-async def _counted(each: Old, closing: Closing, ask: Ask, out: Sweep) -> Old | None:
+async def _counted(each: Old, closing: Closing, out: Sweep) -> Old | None:
     """The batch with the generations that closed its hours; None if one of its hours is open or does not count it."""
     keys: list[str] = []
     for hour in each.hours:
-        if hour_start_ns(hour + 1) + (ask.options.raw_batches_ns or 0) > ask.now_ns:
+        if hour_start_ns(hour + 1) + (out.options.raw_batches_ns or 0) > out.ask.now_ns:
             out.keep(YOUNG, each.manifest.key)
             return None
     for hour in each.hours:
@@ -173,20 +171,20 @@ async def _counted(each: Old, closing: Closing, ask: Ask, out: Sweep) -> Old | N
     return replace(each, generations=tuple(keys))
 
 
-async def _resolved(store: Store, ambient: Ambient, manifest: AcceptedManifest) -> tuple[ConflictManifest, ...] | None:
+async def _resolved(manifest: AcceptedManifest, out: Sweep) -> tuple[ConflictManifest, ...] | None:
     """The conflicts over this identity; None if one is not finally resolved or cannot be read."""
-    resolutions = Resolutions(store, ambient)
+    resolutions = Resolutions(out.store, out.ambient)
     try:
-        found = await conflicts_of(store, manifest.identity)
+        found = await conflicts_of(out.store, manifest.identity)
         resolved = [await resolutions.may_go(each.identity, each.submitted_frame_sha256) for each in found]
     except (Corrupt, Incompatible):
         return None
     return tuple(found) if all(resolved) else None
 
 
-def _age_ns(manifest: AcceptedManifest, ask: Ask) -> int | None:
+def _age_ns(manifest: AcceptedManifest, out: Sweep) -> int | None:
     """How old the batch must be; None if it is kept for ever."""
-    raw_ns, logs_ns = ask.options.raw_batches_ns, ask.options.logs_ns
+    raw_ns, logs_ns = out.options.raw_batches_ns, out.options.logs_ns
     if not manifest.records or any(manifest.records.get(name) for name in TEXTS):
         return None if raw_ns is None or logs_ns is None else max(raw_ns, logs_ns)
     return raw_ns

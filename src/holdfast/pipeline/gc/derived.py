@@ -1,4 +1,5 @@
-"""Chunks, units and generations of derived data that later generations have superseded.
+"""Chunks, units and generations of derived data that later generations have superseded; and windows of rollups past
+their retention.
 
 Names of derived objects follow from their inputs, and creation is conditional on names: an object may be deleted only
 when nothing can come to name it again. A driver may have planned before, and publish after; a task may find a unit
@@ -15,18 +16,30 @@ clock, and a reader that comes later still finds it missing and begins anew (``q
 
 A unit or chunk of a kind that has no generation in its hour is never touched: nothing could fence its driver. Listings
 of batches are never deleted: plans rest on that.
+
+A window past its retention is left out by the next generation of its hour. That generation is the record of it
+(``expired``), and a fence: a later generation leaves the window out too. Its chunks are superseded from then on. The
+largest window of an hour always stays: days are made from it.
 """
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 
 from holdfast.base.errors import Corrupt, Incompatible
-from holdfast.base.ids import Ambient
 from holdfast.objects.store import CREATE, Entry, Lost, Store
-from holdfast.pipeline.gc.options import Ask
-from holdfast.pipeline.gc.record import Sweep
+from holdfast.pipeline.gc.sweep import Sweep
+from holdfast.pipeline.units import DAY_HOURS
 from holdfast.telemetry.rollup import layout
-from holdfast.telemetry.rollup.manifest import Generation, Kind, UnitManifest, current_generations
+from holdfast.telemetry.rollup.manifest import (
+    ChunkRef,
+    Generation,
+    Kind,
+    Table,
+    UnitManifest,
+    current_generations,
+    read_generation,
+)
 
 SUPERSEDED = "a later generation has taken its place"
 UNNAMED = "no generation names it"
@@ -34,6 +47,7 @@ YOUNG = "superseded a short time ago"
 OVERTAKEN = "a driver published in the meantime"
 UNFENCED = "its kind has no generation in this hour"
 UNREADABLE = "it cannot be read"
+NEEDED = "days are made from the largest window of an hour"
 
 Standing = dict[Kind, tuple[Generation, int]]
 """The current generation of each kind, and since when it is current."""
@@ -65,18 +79,18 @@ def _names(generation: Generation) -> list[str]:
     ]
 
 
-async def sweep(store: Store, ambient: Ambient, listed: Sequence[Entry], ask: Ask, out: Sweep) -> None:
+async def sweep(listed: Sequence[Entry], out: Sweep) -> None:
     """Remove the listed objects of one hour that no current generation refers to."""
     hour = layout.hour_in(listed[0].key)
     if hour is None:
         return
     try:
-        standing = await _standing(store, hour)
-        candidates = await _candidates(store, listed, standing)
+        standing = await _standing(out.store, hour)
+        candidates = await _candidates(out.store, listed, standing)
     except (Corrupt, Incompatible):  # the current generation is not known, so nothing of the hour is removed
         out.keep(UNREADABLE, layout.manifest_folder(hour))
         return
-    settled_ns = ask.now_ns - ask.options.grace_ns
+    settled_ns = out.ask.now_ns - out.options.grace_ns
     garbage: dict[Kind, list[tuple[Entry, str]]] = defaultdict(list)
     for entry, kind, why in candidates:
         if kind is None or kind not in standing:
@@ -89,7 +103,7 @@ async def sweep(store: Store, ambient: Ambient, listed: Sequence[Entry], ask: As
         # Superseded generations need no fence: what counts is the highest number. And a fence supersedes one, so the
         # next run would make another for its sake, again and again.
         fenced = any(why != SUPERSEDED for _, why in doomed)
-        if ask.apply and fenced and not await fence(store, ambient, standing[kind][0]):
+        if out.ask.apply and fenced and not await fence(standing[kind][0], out):
             for entry, _ in doomed:
                 out.keep(OVERTAKEN, entry.key)
             continue
@@ -131,10 +145,10 @@ async def _candidates(
     return found
 
 
-async def fence(store: Store, ambient: Ambient, generation: Generation) -> bool:
+async def fence(generation: Generation, out: Sweep) -> bool:
     """Create the fence after this generation. False if the number is taken: then nothing may be removed."""
-    made = generation.fence(ambient.ids.write_id())
-    return not isinstance(await store.put(made.key, made.encode(), CREATE), Lost)
+    made = generation.fence(out.ambient.ids.write_id())
+    return not isinstance(await out.store.put(made.key, made.encode(), CREATE), Lost)
 
 
 def kind_of_chunk(key: str) -> Kind | None:
@@ -153,3 +167,54 @@ async def _kind_of_unit(store: Store, key: str) -> Kind | None:
         return UnitManifest.read(stored).unit.kind
     except (Corrupt, Incompatible):
         return None
+
+
+# --- windows past their retention ---
+
+
+async def expire_windows(day: str, out: Sweep) -> None:
+    hours = sorted(
+        {hour async for key in out.store.keys(f"{layout.MANIFESTS}{day}/") if (hour := layout.hour_in(key)) is not None}
+    )
+    for hour in hours:
+        for kind in (Kind.ROLLUP, Kind.DAILY):
+            length = DAY_HOURS if kind is Kind.DAILY else 1
+            end_ns = layout.hour_start_ns(hour + length)
+            due = {name for name, age_ns in out.options.rollups_ns.items() if end_ns + age_ns <= out.ask.now_ns}
+            try:
+                current = await read_generation(out.store, kind, hour) if due else None
+            except (Corrupt, Incompatible):
+                out.keep(UNREADABLE, layout.manifest_folder(hour))
+                continue
+            if current is not None:
+                await _expire(current, due, out)
+            if out.exhausted():
+                return
+
+
+async def _expire(current: Generation, due: set[str], out: Sweep) -> None:
+    out.looked()
+    there = {ref.window_ns for unit in current.units for ref in unit.chunks if ref.table is Table.ROLLUP}
+    windows = {layout.window_name(window) for window in there} & due
+    if current.kind is Kind.ROLLUP and there and (largest := layout.window_name(max(there))) in windows:
+        windows.discard(largest)
+        out.keep(NEEDED, current.key)
+    if not windows:
+        return
+    units = [
+        replace(unit, chunks=tuple(ref for ref in unit.chunks if not _is_of(ref, windows))) for unit in current.units
+    ]
+    made = replace(
+        current.fence(out.ambient.ids.write_id()),
+        units=tuple(units),
+        expired=tuple(sorted({*current.expired, *windows})),
+    )
+    if out.ask.apply and isinstance(await out.store.put(made.key, made.encode(), CREATE), Lost):
+        out.keep(OVERTAKEN, current.key)
+        return
+    for window in sorted(windows):
+        out.did(f"window {window} let go", made.key)
+
+
+def _is_of(ref: ChunkRef, windows: set[str]) -> bool:
+    return ref.table is Table.ROLLUP and layout.window_name(ref.window_ns) in windows

@@ -12,13 +12,11 @@ Events are removed as by ``bus.cleanup``: the boundary first, then events, then 
 from collections.abc import AsyncIterator, Sequence
 
 from holdfast.base.errors import Conflict, Corrupt, NotFound, Refused
-from holdfast.base.ids import Ambient
 from holdfast.bus import Bus
 from holdfast.bus import layout as bus
 from holdfast.objects.store import Entry, Store
-from holdfast.pipeline.gc import record
-from holdfast.pipeline.gc.options import Ask
-from holdfast.pipeline.gc.record import GC, Sweep
+from holdfast.pipeline.gc.sweep import GC, Sweep
+from holdfast.pipeline.gc.sweep import runs as recorded_runs
 from holdfast.platform.outbox import Outbox
 from holdfast.runs import layout
 from holdfast.runs.admin.delete import check_deletable, delete
@@ -53,26 +51,25 @@ async def run_ranges(store: Store) -> list[str]:
     return [f"{low}/{high}" for low, high in zip(["", *ends], ends, strict=False)]
 
 
-async def sweep_runs(store: Store, ambient: Ambient, ask: Ask, out: Sweep) -> None:
-    low, _, high = ask.shard.partition("/")
-    async for run_id, entries in _folders(store, low, high):
-        out.tally.looked += 1
+async def sweep_runs(ids: str, out: Sweep) -> None:
+    low, _, high = ids.partition("/")
+    async for run_id, entries in _folders(out.store, low, high):
+        out.looked()
         if any(entry.key != layout.journal_key(run_id) for entry in entries):
             try:
-                await _sweep_run(store, run_id, entries, ask, out)
+                await _sweep_run(run_id, entries, out)
             except Corrupt:
                 out.keep(DAMAGED, layout.journal_key(run_id))
-        if out.spent:
-            out.tally.more = True
+        if out.exhausted():
             return
 
 
-async def _sweep_run(store: Store, run_id: str, entries: list[Entry], ask: Ask, out: Sweep) -> None:
-    keys = set(await unreferenced(store, run_id, [entry.key for entry in entries]))
+async def _sweep_run(run_id: str, entries: list[Entry], out: Sweep) -> None:
+    keys = set(await unreferenced(out.store, run_id, [entry.key for entry in entries]))
     for entry in entries:
         if entry.key not in keys:
             continue
-        if entry.modified_ns > ask.now_ns - ask.options.grace_ns:
+        if entry.modified_ns > out.ask.now_ns - out.options.grace_ns:
             out.keep(YOUNG, entry.key)
         elif not await out.remove(entry.key, entry.size, LOOSE):
             return
@@ -104,50 +101,48 @@ async def one_part(store: Store) -> list[str]:
     return ["all"]
 
 
-async def expire_runs(store: Store, ambient: Ambient, ask: Ask, out: Sweep) -> None:
+async def expire_runs(_: str, out: Sweep) -> None:
     """Delete finished runs past their retention, except those of the pipeline, which have their own retention."""
-    await _expire(store, ambient, ask, out, ask.options.runs_ns, own=False)
+    await _expire(out, out.options.runs_ns, own=False)
 
 
-async def expire_records(store: Store, ambient: Ambient, ask: Ask, out: Sweep) -> None:
+async def expire_records(_: str, out: Sweep) -> None:
     """Delete the records of what past runs of garbage collection removed, and the pipeline's own runs."""
-    age_ns = ask.options.records_ns
+    age_ns = out.options.records_ns
     if age_ns is None:
         return
-    for run_id in await record.runs(store):
-        if run_id == ask.run_id:
+    for run_id in await recorded_runs(out.store):
+        if run_id == out.ask.run_id:
             continue
-        entries = [entry async for page in store.list(f"{GC}{run_id}/") for entry in page.entries]
-        if all(entry.modified_ns <= ask.now_ns - age_ns for entry in entries):
+        entries = [entry async for page in out.store.list(f"{GC}{run_id}/") for entry in page.entries]
+        if all(entry.modified_ns <= out.ask.now_ns - age_ns for entry in entries):
             for entry in entries:
                 if not await out.remove(entry.key, entry.size, OLD):
                     return
     await out.flush()
-    await _expire(store, ambient, ask, out, age_ns, own=True)
+    await _expire(out, age_ns, own=True)
 
 
-async def _expire(store: Store, ambient: Ambient, ask: Ask, out: Sweep, age_ns: int | None, *, own: bool) -> None:
+async def _expire(out: Sweep, age_ns: int | None, *, own: bool) -> None:
     if age_ns is None:
         return
-    async for summary in RunIndex(store, ambient).list(status=FINISHED, until_ns=ask.now_ns - age_ns):
+    async for summary in RunIndex(out.store, out.ambient).list(status=FINISHED, until_ns=out.ask.now_ns - age_ns):
         if summary.status == "deleted" or summary.workflow.startswith(PIPELINE) is not own:
             continue
-        out.tally.looked += 1
-        if out.spent:
-            out.tally.more = True
+        out.looked()
+        if out.exhausted():
             return
-        await _delete(store, ambient, summary.run_id, ask, out)
+        await _delete(summary.run_id, out)
 
 
-async def _delete(store: Store, ambient: Ambient, run_id: str, ask: Ask, out: Sweep) -> None:
+async def _delete(run_id: str, out: Sweep) -> None:
     """A tombstone replaces the journal, so the run's id is never used again; everything else is removed."""
     try:
-        if ask.apply:
-            await check_deletable(store, run_id)
-        intents = await out.about_to([(layout.run_folder(run_id), 0, EXPIRED)])
-        if ask.apply:
-            await delete(store, run_id)
-            await out.concluded(intents, 1)
+        if out.ask.apply:
+            await check_deletable(out.store, run_id)
+        await out.about_to([(layout.run_folder(run_id), 0, EXPIRED)])
+        if out.ask.apply:
+            await delete(out.store, run_id)
     except (Refused, NotFound, Conflict, Corrupt):
         out.keep(NEEDED, layout.journal_key(run_id))
 
@@ -159,19 +154,16 @@ async def namespaces(store: Store) -> list[str]:
     return found
 
 
-async def expire_events(store: Store, ambient: Ambient, ask: Ask, out: Sweep) -> None:
-    if ask.options.events_ns is None:
+async def expire_events(namespace: str, out: Sweep) -> None:
+    if out.options.events_ns is None:
         return
-    intents: list[str] = []
-    count = 0
 
     async def tell(keys: Sequence[str]) -> None:
-        nonlocal count
-        count = len(keys)
-        out.tally.looked += count
-        intents.extend(await out.about_to([(key, 0, SETTLED) for key in keys]))
+        out.looked(len(keys))
+        await out.about_to([(key, 0, SETTLED) for key in keys])
 
-    mend = Outbox(store, ambient).mend if ask.apply else None
-    before_ns = min(ask.now_ns - ask.options.events_ns, ambient.clock.wall_ns())
-    await Bus(store, ambient, ask.shard, mend=mend).cleanup(before_ns=before_ns, dry_run=not ask.apply, tell=tell)
-    await out.concluded(intents, count)
+    apply = out.ask.apply
+    mend = Outbox(out.store, out.ambient).mend if apply else None
+    before_ns = min(out.ask.now_ns - out.options.events_ns, out.ambient.clock.wall_ns())
+    bus_of = Bus(out.store, out.ambient, namespace, mend=mend)
+    await bus_of.cleanup(before_ns=before_ns, dry_run=not apply, tell=tell)

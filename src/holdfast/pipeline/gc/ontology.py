@@ -10,7 +10,6 @@ cost is the listing, and a few manifests for each number with several attempts.
 from collections.abc import AsyncIterator
 
 from holdfast.base.errors import Corrupt, Incompatible, NotFound
-from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.format import layout
@@ -19,8 +18,7 @@ from holdfast.ontology.format.index import read_index
 from holdfast.ontology.maintain.compact import superseded
 from holdfast.ontology.maintain.leftovers import DEAD_NS, staged_loads
 from holdfast.ontology.types.refs import Place, TypeId, type_id
-from holdfast.pipeline.gc.options import Ask
-from holdfast.pipeline.gc.record import Sweep
+from holdfast.pipeline.gc.sweep import Sweep
 
 SNAPSHOT = "other snapshots have taken its place, or it was never published"
 LOST = "an attempt at a commit that another made"
@@ -41,24 +39,24 @@ async def shards(store: Store) -> list[str]:
     return []
 
 
-async def sweep(store: Store, ambient: Ambient, ask: Ask, out: Sweep) -> None:
-    await _snapshots(store, ask, out)
-    await _attempts(store, out)
-    await _loads(store, ask, out)
+async def sweep(_: str, out: Sweep) -> None:
+    await _snapshots(out.store, out)
+    await _attempts(out.store, out)
+    await _loads(out.store, out)
 
 
-async def _snapshots(store: Store, ask: Ask, out: Sweep) -> None:
+async def _snapshots(store: Store, out: Sweep) -> None:
     modified: dict[str, int] = {}
     sizes: dict[str, int] = {}
     async for page in store.list(layout.SNAPSHOTS):
         modified |= {entry.key: entry.modified_ns for entry in page.entries}
         sizes |= {entry.key: entry.size for entry in page.entries}
-    out.tally.looked += len(modified)
+    out.looked(len(modified))
     if not modified:
         return
     async for found in _types(store):
         entries = (await read_index(store, found)).entries  # after the listing, so nothing is missed
-        for key in superseded(found, entries, modified, ask.now_ns):
+        for key in superseded(found, entries, modified, out.ask.now_ns):
             if not await out.remove(key, sizes[key], SNAPSHOT):
                 return
 
@@ -98,7 +96,7 @@ async def _rivals(store: Store, out: Sweep) -> AsyncIterator[tuple[int, list[str
     number, folders = 0, list[str]()
     async for page in store.list(layout.COMMITS, delimiter=True):
         for folder in page.folders:
-            out.tally.looked += 1
+            out.looked()
             found = layout.commit_of_folder(folder)
             if found is None:
                 continue
@@ -117,12 +115,12 @@ async def _remove_folder(store: Store, folder: str, out: Sweep) -> bool:
     return True
 
 
-async def _loads(store: Store, ask: Ask, out: Sweep) -> None:
+async def _loads(store: Store, out: Sweep) -> None:
     """No chain refers to staged files of a load. A load that is still running has added a file recently."""
     staged = await staged_loads(store)
-    out.tally.looked += sum(len(each.keys) for each in staged)
+    out.looked(sum(len(each.keys) for each in staged))
     for each in staged:
-        if ask.now_ns - each.modified_ns < DEAD_NS:
+        if out.ask.now_ns - each.modified_ns < DEAD_NS:
             out.keep(ALIVE, layout.load_prefix(each.load))
             continue
         for key, size in each.sizes.items():

@@ -1,4 +1,4 @@
-"""Settings of garbage collection, its kinds, and the request for one part of a kind."""
+"""Settings of garbage collection, and its kinds."""
 
 from dataclasses import dataclass, field
 
@@ -98,19 +98,3 @@ def unmade(settings: Settings) -> list[str]:
 
 def _ns(seconds: int | None) -> int | None:
     return None if seconds is None else seconds * SECOND_NS
-
-
-@dataclass(frozen=True)
-class Ask:
-    """The request for one part of one kind. ``now_ns`` is the store's time; in a preview this machine's."""
-
-    kind: str
-    shard: str
-    run_id: str
-    apply: bool
-    now_ns: int
-    proof_ns: int | None
-    """The moment up to which an audit has seen every manifest and conflict, by the store's clock; None if there is no
-    such audit."""
-    limit: int | None = None
-    options: GcOptions = field(default_factory=GcOptions)

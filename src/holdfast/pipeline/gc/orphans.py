@@ -2,7 +2,8 @@
 
 A blob that no reference by blob leads to is a candidate, and is judged by its own bytes and its manifest: references
 only save work. It is touched only if its retry horizon had passed when the last completed audit began; otherwise it
-is kept, and counted with the reason.
+is kept, and counted with the reason. An audit is valid up to the moment at which it began to list, by the store's own
+clock; a batch that an agent resent in time was accepted before that.
 """
 
 from collections.abc import Iterable
@@ -10,7 +11,7 @@ from collections.abc import Iterable
 from holdfast.base.errors import Corrupt, Incompatible
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Entry, Store
-from holdfast.pipeline.gc.record import Sweep
+from holdfast.pipeline.gc.sweep import Doomed, Sweep
 from holdfast.telemetry.accept import layout, references
 from holdfast.telemetry.accept.authority import read_authority
 from holdfast.telemetry.accept.conflicts import Holds, Resolutions
@@ -46,12 +47,11 @@ async def sweep(keeper: Keeper, candidates: Iterable[Entry], out: Sweep) -> None
             continue
         if out.ask.proof_ns is None:
             out.keep(NO_AUDIT, entry.key)
-        elif entry.modified_ns + out.ask.options.horizon_ns > out.ask.proof_ns:
+        elif entry.modified_ns + out.options.horizon_ns > out.ask.proof_ns:
             out.keep(YOUNG, entry.key)
         else:
             await _judge(keeper, entry.key, out)
-        if out.spent:
-            out.tally.more = True
+        if out.exhausted():
             return
 
 
@@ -62,9 +62,8 @@ async def _judge(keeper: Keeper, key: str, out: Sweep) -> None:
         out.keep(UNREADABLE, key)
         return
     if judged.fate in GOES:
-        if judged.record is not None:
-            await remove_record(judged.record, out)
-        await out.remove(key, judged.size, judged.fate.value)
+        first = [named for each in judged.records for named in record_of(each)]
+        await out.remove(key, judged.size, judged.fate.value, first=first)
     elif judged.fate in (Fate.ADOPT, Fate.RECORD):
         out.did("adopted" if judged.fate is Fate.ADOPT else "put on record as a conflict", key)
         if out.ask.apply:
@@ -73,10 +72,10 @@ async def _judge(keeper: Keeper, key: str, out: Sweep) -> None:
         out.keep(judged.fate.value, key)
 
 
-async def remove_record(conflict: ConflictManifest, out: Sweep) -> None:
-    """The record of a conflict that is resolved for good, and its reference: before the bytes that they name."""
-    for name in (conflict.key, references.of_conflict(conflict).key):
-        await out.remove_derived(name, 0, RESOLVED, first=True)
+def record_of(conflict: ConflictManifest) -> list[Doomed]:
+    """The record of a conflict that is resolved for good, and its reference: they go before the bytes that they
+    name."""
+    return [(name, 0, RESOLVED) for name in (conflict.key, references.of_conflict(conflict).key)]
 
 
 async def _settle(keeper: Keeper, judged: Judged, store: Store) -> None:

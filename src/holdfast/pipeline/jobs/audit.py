@@ -35,8 +35,7 @@ from holdfast.pipeline.engine.protocol import Spread
 from holdfast.pipeline.engine.relations import Relations, Step, relations
 from holdfast.pipeline.job import PREFIX, Steps
 from holdfast.pipeline.jobs import audited
-from holdfast.pipeline.jobs.audit_checks import CLAIMS, FINDINGS, Claims, Judge, Order, WriteLists
-from holdfast.pipeline.jobs.audit_hours import days
+from holdfast.pipeline.jobs.audit_checks import CLAIMS, FINDINGS, Claims, Judge, Order, WriteLists, days
 from holdfast.pipeline.jobs.audited import INVENTORY, KEPT, SCAN, Audited, Scope
 from holdfast.pipeline.options import Env
 from holdfast.pipeline.tables.objects import OBJECTS, ObjectsTable

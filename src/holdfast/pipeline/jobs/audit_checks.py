@@ -1,4 +1,4 @@
-"""Kernels of an audit: which objects manifests require (``Claims``), and the checks of single objects (``Judge``).
+"""Kernels of an audit: which objects manifests require (``Claims``), and the checks of objects and days (``Judge``).
 
 The SQL of the job finds what may be wrong; a check here reads the objects themselves and decides. So a suspicion costs
 requests, and never a wrong finding: a writer may have been at work between two listings.
@@ -7,35 +7,47 @@ Errors: whatever is wrong with one object is a finding about it; only a store th
 """
 
 import hashlib
-from collections.abc import AsyncIterator, Iterable
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 
 from holdfast.base import codec
-from holdfast.base.aio import map_bounded, stream_bounded
+from holdfast.base.aio import blocking, map_bounded, stream_bounded
 from holdfast.base.audit import WEIGHT, Finding, Look, Tally
 from holdfast.base.codec import Document
-from holdfast.base.errors import Corrupt, Incompatible, check
+from holdfast.base.errors import Corrupt, HoldfastError, Incompatible, NotFound, check
 from holdfast.base.ids import Ambient
 from holdfast.bus import layout as bus
 from holdfast.bus.audit import NamespaceCheck
 from holdfast.objects.store import OVERWRITE, Entry, Store
 from holdfast.ontology.maintain.verify.verify import verify
-from holdfast.pipeline.jobs.audit_hours import Desk, Hours, check_day, check_listed
 from holdfast.pipeline.jobs.audited import list_key
+from holdfast.pipeline.units import Made, Planned, derive
 from holdfast.runs import layout as runs
 from holdfast.runs.admin.audit import Folder, RunCheck
 from holdfast.telemetry.accept import layout, references
 from holdfast.telemetry.accept.audit import REFERENCES, BatchCheck
 from holdfast.telemetry.accept.conflicts import Resolutions
 from holdfast.telemetry.accept.manifest import AcceptedManifest
-from holdfast.telemetry.frame import Limits
+from holdfast.telemetry.accept.reconcile import shares
+from holdfast.telemetry.frame import Batch, Limits
+from holdfast.telemetry.rollup import chunk, index, listing
+from holdfast.telemetry.rollup import layout as rollup
+from holdfast.telemetry.rollup.audit import RULES as DERIVED
+from holdfast.telemetry.rollup.audit import Hour, HourCheck
+from holdfast.telemetry.rollup.kernel import Chunk, version_of
+from holdfast.telemetry.rollup.layout import Windows, hour_name
+from holdfast.telemetry.rollup.manifest import ChunkRef, Kind, Table, UnitManifest, read_generation
 
 READS = 16
 GROUPS_AT_ONCE = 64
 LINES_AT_ONCE = 20_000
+HOURS_KEPT = 16
+SHORT = 12
+"""Bytes of a manifest id that are compared."""
 
 
 @dataclass(frozen=True)
@@ -184,11 +196,13 @@ async def _grouped(given: AsyncIterator[pa.RecordBatch]) -> AsyncIterator[Group]
         yield group
 
 
-class Checks(Desk):
+class Checks:
     """The check of each space. One for each task: what namespaces and hours say is read once."""
 
     def __init__(self, store: Store, order: Order) -> None:
-        super().__init__(store, order.look, Limits(*order.limits), order.windows)
+        self.store, self.look = store, order.look
+        self.limits, self.windows = Limits(*order.limits), Windows.of(order.windows)
+        self.tally = Tally()
         resolutions = Resolutions(store, Ambient.system())  # it only reads
         self._batches = BatchCheck(store, self.look, self.limits, resolutions, order.reconciled_ns)
         self._hours = Hours(store)
@@ -200,6 +214,18 @@ class Checks(Desk):
         rows = [_row(each) for each in self.tally.findings]
         rows += [{"checked": name, "n": count} for name, count in self.tally.checked.items() if count]
         return pa.RecordBatch.from_pylist(rows, FINDINGS)
+
+    async def sure(self, look: Callable[[Tally], Awaitable[object]]) -> None:
+        """Run a check twice, and keep the findings that both runs report: a writer may have been active during the
+        first."""
+        tally = Tally()
+        await look(tally)
+        if tally.findings:
+            again = Tally()
+            await look(again)
+            again.keep(tally.findings)
+            tally = again
+        self.tally.take(tally)
 
     async def _check(self, group: Group) -> None:
         space, part, entries = group
@@ -289,6 +315,158 @@ def _of_ontology(found: Finding) -> Finding:
 
 def _row(found: Finding) -> dict[str, Any]:
     return {**found.document(), "weight": WEIGHT[found.severity]}
+
+
+# --- derived data, a day at a time ---
+
+
+async def days(store: Store) -> list[str]:
+    """Days with derived data or listings, as written in keys."""
+    found: set[str] = set()
+    for prefix in (rollup.BATCHES_BY_HOUR, rollup.MANIFESTS):
+        async for page in store.list(prefix, delimiter=True):
+            found |= {folder.removeprefix(prefix) for folder in page.folders}
+    return sorted(found)
+
+
+async def check_day(checks: Checks, day: str) -> None:
+    sizes = set(checks.windows.all) | {size async for size in _windows(checks.store)}
+    check = HourCheck(checks.store, checks.look, sizes)
+    for hour in [hour async for hour in _hours(checks.store, day)]:
+
+        async def one(tally: Tally, hour: int = hour) -> None:
+            found = await check.check(hour, tally)
+            if checks.look.deep:
+                for manifest in found.units:
+                    await _again(checks, found, manifest, tally)
+
+        await checks.sure(one)
+
+
+async def _hours(store: Store, day: str) -> AsyncIterator[int]:
+    found: set[int] = set()
+    for prefix in (rollup.BATCHES_BY_HOUR, rollup.MANIFESTS):
+        async for page in store.list(f"{prefix}{day}", delimiter=True):
+            found |= {hour for hour in map(rollup.hour_in, page.folders) if hour is not None}
+    for hour in sorted(found):
+        yield hour
+
+
+async def _windows(store: Store) -> AsyncIterator[int]:
+    """Windows that rollups exist in: those that are set now, and earlier ones."""
+    async for page in store.list(rollup.ROLLUP, delimiter=True):
+        for folder in page.folders:
+            try:
+                yield rollup.window_of(folder.removeprefix(f"{rollup.ROLLUP}window=").rstrip("/"))
+            except HoldfastError:
+                continue  # a foreign folder
+
+
+# --- a deep audit: derived again ---
+
+
+async def _again(checks: Checks, found: Hour, manifest: UnitManifest, tally: Tally) -> None:
+    """The same batches give the same rows; only the Parquet encoding may differ."""
+    unit = manifest.unit
+    rows = [found.rows.get(each.id) for each in unit.inputs]
+    if unit.kind is Kind.DAILY or unit.closed or unit.version != version_of(unit.kind, checks.windows) or None in rows:
+        tally.checked["units not derived again"] += 1
+        return
+    planned = Planned(unit, [row for row in rows if row is not None])
+    found_again, unreadable = await derive(checks.store, planned, checks.windows, checks.limits, Made(manifest))
+    tally.checked["units derived again"] += 1
+    if tuple(sorted(unreadable)) != manifest.unreadable:
+        return  # the batches are not what they were, which is a finding of their own
+    if (found_again.records, found_again.repeated) != (manifest.records, manifest.repeated):
+        detail = f"its batches have {found_again.records} records, and it counted {manifest.records}"
+        tally.find(DERIVED["wrong_count"], manifest.key, detail)
+    made = {each.ref.key: each for each in found_again.chunks()}
+    for ref in manifest.chunks:
+        detail = await _differs(checks.store, ref, made.pop(ref.key, None))
+        if detail:
+            tally.find(DERIVED["wrong_rows"], ref.key, detail)
+    for key in made:
+        tally.find(DERIVED["wrong_rows"], key, f"{manifest.key} ought to name it")
+
+
+async def _differs(store: Store, ref: ChunkRef, made: Chunk | None) -> str:
+    if made is None:
+        return "deriving its batches gives no such chunk"
+    if ref.crc32 == made.ref.crc32 and ref.size == made.ref.size:
+        return ""
+    try:
+        there = (await store.get(ref.key)).body
+        same = await blocking(_table, ref, there) == await blocking(_table, ref, made.body)
+    except (NotFound, Corrupt, Incompatible):
+        return ""  # a finding of the chunk itself
+    return "" if same else "its rows are not those that its batches give"
+
+
+def _table(ref: ChunkRef, body: bytes) -> Any:
+    if ref.table is Table.ROLLUP:
+        return chunk.table_of(chunk.decode(body, key=ref.key))
+    return index.decode(ref.table, body, key=ref.key)
+
+
+# --- batches against listings ---
+
+
+class Hours:
+    """Which batches are known to matter to an hour; the latest few hours are kept."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._kept: OrderedDict[int, frozenset[bytes]] = OrderedDict()
+
+    async def knows(self, hour: int, manifest_id: str) -> bool:
+        """What the current generation counts is known from its units, one GET for each; else all listings are read."""
+        short = bytes.fromhex(manifest_id)[:SHORT]
+        for read in (self._kept_of, self._counted, self._listed):
+            known = await read(hour)
+            if known is not None and short in known:
+                self._kept[hour] = known
+                self._kept.move_to_end(hour)
+                while len(self._kept) > HOURS_KEPT:
+                    self._kept.popitem(last=False)
+                return True
+        return False
+
+    async def _kept_of(self, hour: int) -> frozenset[bytes] | None:
+        return self._kept.get(hour)
+
+    async def _counted(self, hour: int) -> frozenset[bytes] | None:
+        found: set[str] = set()
+        try:
+            generation = await read_generation(self._store, Kind.ROLLUP, hour)
+            for unit in generation.units if generation is not None else ():
+                manifest = UnitManifest.read(await self._store.get(rollup.unit_key(hour, unit.unit_id)))
+                found |= {each.id for each in manifest.unit.inputs}
+        except (NotFound, Corrupt, Incompatible):
+            return None  # a finding of the hour
+        return _short(found)
+
+    async def _listed(self, hour: int) -> frozenset[bytes] | None:
+        found: set[str] = set()
+        for ident in listing.ids(await listing.listings(self._store, hour)):
+            try:
+                found |= {row.manifest_id for row in await listing.read(self._store, [rollup.batches_key(hour, ident)])}
+            except (NotFound, Corrupt):
+                continue  # a finding of the hour
+        return _short(found)
+
+
+def _short(manifest_ids: Iterable[str]) -> frozenset[bytes]:
+    return frozenset(bytes.fromhex(each)[:SHORT] for each in manifest_ids)
+
+
+async def check_listed(hours: Hours, manifest: AcceptedManifest, batch: Batch, tally: Tally) -> None:
+    """Check that every hour in which a reconciled batch has records lists it."""
+    own, _ = shares(batch, manifest.limits)
+    for share in own:
+        tally.checked["batches in hours"] += 1
+        if not await hours.knows(share.hour, manifest.identity.manifest_id):
+            detail = f"it has {share.records} records in {hour_name(share.hour)}, which does not list it"
+            tally.find(DERIVED["unlisted_batch"], manifest.key, detail)
 
 
 # --- lists of findings ---

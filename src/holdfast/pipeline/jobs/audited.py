@@ -9,13 +9,15 @@ modified before that moment, and that was there when the audit began, was looked
 record; one that could not judge a scope says so in ``incomplete``, and proves nothing about it.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Any
 
 from holdfast.base import codec
-from holdfast.base.codec import MALFORMED, Document
+from holdfast.base.codec import Document
 from holdfast.base.errors import Corrupt, NotFound
+from holdfast.base.record import Record
 from holdfast.objects.store import Object, Store
 
 AUDITS = "meta/pipeline/audits/v1/"
@@ -37,7 +39,9 @@ INVENTORY = "inventory"
 
 
 @dataclass(frozen=True)
-class Audited:
+class Audited(Record):
+    WHAT = "the record of an audit"
+
     audit_id: str
     run_id: str
     scopes: tuple[str, ...]
@@ -50,15 +54,15 @@ class Audited:
     ended_unix_ns: int
     through_unix_ns: int
     """By the store's clock."""
-    checked: Mapping[str, int] = field(default_factory=dict)
+    checked: dict[str, int] = field(default_factory=dict)
     """The numbers of checked objects, by kind."""
-    found: Mapping[str, int] = field(default_factory=dict)
+    found: dict[str, int] = field(default_factory=dict)
     """The number of findings of each rule."""
-    findings: Sequence[Document] = ()
+    findings: tuple[Document, ...] = ()
     """The first of each rule."""
-    lists: Sequence[str] = ()
+    lists: tuple[str, ...] = ()
     """Keys of lists with all findings, of tasks with more findings than this record contains."""
-    incomplete: Mapping[str, str] = field(default_factory=dict)
+    incomplete: dict[str, str] = field(default_factory=dict)
     """Scopes that could not be judged as a whole, and why."""
 
     @property
@@ -67,7 +71,7 @@ class Audited:
 
     @property
     def errors(self) -> int:
-        return self._count("error")
+        return sum(count for rule, count in self.found.items() if self.severity(rule) == "error")
 
     @property
     def good(self) -> bool:
@@ -80,34 +84,19 @@ class Audited:
     def severity(self, rule: str) -> str:
         return next((str(each["severity"]) for each in self.findings if each["rule"] == rule), "error")
 
-    def _count(self, severity: str) -> int:
-        return sum(count for rule, count in self.found.items() if self.severity(rule) == severity)
-
-    def document(self) -> Document:
-        plain = {
-            **asdict(self),
-            "scopes": list(self.scopes),
-            "findings": list(self.findings),
-            "lists": list(self.lists),
-        }
-        return {**plain, "good": self.good, "format": FORMAT, "version": 1}
+    def document(self, **more: Any) -> Document:
+        return super().document(good=self.good, format=FORMAT, version=1, **more)
 
     def encode(self, write_id: str) -> bytes:
-        return codec.encode({**self.document(), "write_id": write_id})
+        return codec.encode(self.document(write_id=write_id))
 
     @classmethod
     def read(cls, found: Object) -> "Audited":
         document = codec.decode(found.body, key=found.key)
         codec.expect(document, format_name=FORMAT, newest=1, key=found.key)
-        try:
-            given: Document = {each.name: document[each.name] for each in fields(cls)}
-            lists = {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
-            audited = cls(**{**given, **lists})
-            whole = (audited.through_unix_ns, audited.one_in, audited.began_unix_ns, audited.ended_unix_ns)
-            if not all(isinstance(each, int) for each in whole) or audited.key != found.key:
-                raise ValueError("its fields are not those of an audit")
-        except MALFORMED as error:
-            raise Corrupt(f"{found.key}: not the record of an audit ({error})") from error
+        audited = replace(cls.parse(document, key=found.key), extra={})  # the body's write id
+        if audited.key != found.key:
+            raise Corrupt(f"{found.key}: not {cls.WHAT}, but of {audited.audit_id}")
         return audited
 
 

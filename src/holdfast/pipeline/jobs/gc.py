@@ -8,13 +8,13 @@
 The SQL only saves work: ``Remove`` judges each row by the store as it is then, so a row that should not have been
 chosen costs a read and removes nothing. Everything is listed before any fence is made (``gc.derived``).
 
-Steps: *begin* (the store's own time, the audit that orphans rest on), *sweep* (the relational part, staged), *settle*
-(conclude what a task that was cut short had begun). A driver that was killed leaves its run to the next one, which
-removes again what the same snapshot chose: removing twice changes nothing. ``preview`` does the same without a run; a
-dry run writes staged tables, which it removes, and nothing else.
+Steps: *begin* (the store's own time, the audit that orphans rest on), *sweep* (the relational part, staged), *end*
+(remove staged tables). A driver that was killed leaves its run to the next one, which removes again what the same
+snapshot chose: removing twice changes nothing. ``preview`` does the same without a run; a dry run writes staged tables,
+which it removes, and nothing else.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
@@ -23,17 +23,16 @@ import pyarrow as pa
 
 from holdfast.base.codec import Document
 from holdfast.base.errors import Corrupt, Incompatible, Invalid
-from holdfast.base.ids import Ambient
-from holdfast.objects.client import ambient_of
 from holdfast.objects.store import Entry, Store
 from holdfast.pipeline.engine import staged
 from holdfast.pipeline.engine.protocol import Spread
 from holdfast.pipeline.engine.relations import Relations, Step, relations
-from holdfast.pipeline.gc import batches, derived, leftovers, ontology, orphans, record, windows
-from holdfast.pipeline.gc.options import KINDS, Ask
-from holdfast.pipeline.gc.record import EXAMPLES, Sweep, latest_proof
+from holdfast.pipeline.gc import batches, derived, leftovers, ontology, orphans
+from holdfast.pipeline.gc.options import KINDS
+from holdfast.pipeline.gc.sweep import EXAMPLES, Ask, Sweep, begin
 from holdfast.pipeline.job import Steps, latest
 from holdfast.pipeline.jobs.audit import below
+from holdfast.pipeline.jobs.audited import Scope, latest_complete
 from holdfast.pipeline.options import Env
 from holdfast.pipeline.tables.objects import OBJECTS, ObjectsTable
 from holdfast.telemetry.accept import layout as ingest
@@ -46,13 +45,13 @@ JOINED: Mapping[str, tuple[str, ...]] = {
 """Kinds whose objects are found by joining listings, and the prefixes that they need."""
 
 Parts = Callable[[Store], Awaitable[list[str]]]
-Sweeper = Callable[[Store, Ambient, Ask, Sweep], Awaitable[None]]
+Sweeper = Callable[[str, Sweep], Awaitable[None]]
 SUBJECTS: Mapping[str, tuple[Parts, Sweeper]] = {
     "ontology": (ontology.shards, ontology.sweep),
     "runs": (leftovers.run_ranges, leftovers.sweep_runs),
     "records": (leftovers.one_part, leftovers.expire_records),
     "expire-batches": (batches.shards, batches.expire),
-    "expire-rollups": (derived.days, windows.expire),
+    "expire-rollups": (derived.days, derived.expire_windows),
     "expire-runs": (leftovers.one_part, leftovers.expire_runs),
     "expire-events": (leftovers.namespaces, leftovers.expire_events),
 }
@@ -73,7 +72,7 @@ UNREADABLE = "an object that decides about the others cannot be read"
 
 class Gc:
     name = "gc"
-    version = "2"
+    version = "3"
 
     def __init__(self, env: Env) -> None:
         self._env = env
@@ -91,17 +90,15 @@ class Gc:
     async def run(self, ctx: Steps, request: Document) -> Document:
         begun = await ctx.step("begin", self._begin, request, ctx.run_id)
         kinds = await ctx.step("sweep", self._sweep, begun, ctx.run_id)
-        settled = await ctx.step("settle", self._settle, begun, ctx.run_id)
+        await ctx.step("end", self._end, ctx.run_id)
         removed = sum(sum(found["removed"].values()) for found in kinds.values())
         size = sum(found["bytes"] for found in kinds.values())
         asked = {"apply": begun["apply"], "off": begun.get("off", {})}
-        return {**asked, "removed": removed, "bytes": size, "kinds": kinds, **settled}
+        return {**asked, "removed": removed, "bytes": size, "kinds": kinds}
 
     async def preview(self, request: Document) -> Document:
         """What a run would do. Ages are judged by this machine's clock."""
-        proof = await latest_proof(self._store)
-        begun = {**self._asked(request), "apply": False, "now_ns": self._env.ambient.clock.wall_ns()}
-        begun["proof_ns"] = None if proof is None else proof.through_ns
+        begun = await self._begin({**request, "apply": False}, "")
         run_id = f"preview-{self._env.ambient.ids.unique()}"
         try:
             return {**begun, "kinds": await self._sweep(begun, run_id)}
@@ -140,18 +137,18 @@ class Gc:
 
     async def _begin(self, request: Document, run_id: str) -> Document:
         asked = self._asked(request)
-        proof = await latest_proof(self._store)
+        audit = await latest_complete(self._store, Scope.INGEST)
+        proof_ns = None if audit is None else audit.through_unix_ns
         now_ns = self._env.ambient.clock.wall_ns()
         if asked["apply"]:
-            now_ns = await record.begin(
-                self._store, run_id, {**asked, "proof": None if proof is None else proof.document()}
-            )
+            proof = None if audit is None else {"audit": audit.key, "through_unix_ns": proof_ns}
+            now_ns = await begin(self._store, run_id, {**asked, "proof": proof})
             await staged.sweep(self._store, now_ns)
-        return {**asked, "now_ns": now_ns, "proof_ns": None if proof is None else proof.through_ns}
+        return {**asked, "now_ns": now_ns, "proof_ns": proof_ns}
 
     async def _sweep(self, begun: Document, run_id: str) -> Document:
         kinds, limit = begun["kinds"], begun["limit"]
-        ask = Ask("", "", run_id, begun["apply"], begun["now_ns"], begun["proof_ns"], limit, self._options)
+        ask = Ask(run_id, begun["apply"], begun["now_ns"], begun["proof_ns"], limit, self._options)
         async with relations(self._store, self._env.engine, run_id, self._watch) as work:
             await work.scan("objects", ObjectsTable(tuple(p for kind in kinds for p in JOINED.get(kind, ()))))
             await work.put("subjects", PARTS, self._subjects(kinds))
@@ -163,6 +160,9 @@ class Gc:
             await work.map("swept", CHOSEN, Remove(ask), spread)
             return summary(kinds, await work.rows(COUNTS), await work.rows(EXAMPLES_OF))
 
+    async def _end(self, run_id: str) -> None:
+        await staged.remove(self._store, run_id)
+
     def _watch(self, step: str) -> Any:
         return self._env.progress(f"gc: {step}")
 
@@ -171,12 +171,6 @@ class Gc:
             if kind in SUBJECTS:
                 rows = [{"kind": kind, "part": part} for part in await SUBJECTS[kind][0](self._store)]
                 yield pa.RecordBatch.from_pylist(rows, PARTS)
-
-    async def _settle(self, begun: Document, run_id: str) -> Document:
-        """Record the outcome of intents that an interrupted task of this run has left."""
-        found = await record.settle(self._store, run_id) if begun["apply"] else 0
-        await staged.remove(self._store, run_id)
-        return {"settled": found}
 
 
 # --- the SQL ---
@@ -264,27 +258,25 @@ class Remove:
         out: Sweep | None = None
         keeper: orphans.Keeper | None = None
         async for kind, part, entries in _parts(given):
-            if out is None or out.ask.kind != kind:
+            if out is None or out.kind != kind:
                 if out is not None:
-                    yield await _tally(out)
-                left = self.ask.limit if out is None else out.left
-                out = Sweep(store, replace(self.ask, kind=kind, limit=left))
-            if out.spent:
-                out.tally.more = True
+                    yield await _counted(out)
+                limit = self.ask.limit if out is None else out.left
+                out = Sweep(store, kind, replace(self.ask, limit=limit))
+            if out.exhausted():
                 continue
-            ask, ambient = replace(out.ask, shard=part), ambient_of(store)
             try:
                 if kind == "orphans":
-                    keeper = keeper if keeper is not None else await orphans.keeper(store, ambient)
+                    keeper = keeper if keeper is not None else await orphans.keeper(store, out.ambient)
                     await orphans.sweep(keeper, entries, out)
                 elif kind == "derived":
-                    await derived.sweep(store, ambient, entries, ask, out)
+                    await derived.sweep(entries, out)
                 else:
-                    await SUBJECTS[kind][1](store, ambient, ask, out)
+                    await SUBJECTS[kind][1](part, out)
             except (Corrupt, Incompatible) as error:  # nothing is proved, so the rest of this part stays
                 out.keep(UNREADABLE, str(error))
         if out is not None:
-            yield await _tally(out)
+            yield await _counted(out)
 
 
 async def _parts(given: AsyncIterator[pa.RecordBatch]) -> AsyncIterator[tuple[str, str, list[Entry]]]:
@@ -301,23 +293,15 @@ async def _parts(given: AsyncIterator[pa.RecordBatch]) -> AsyncIterator[tuple[st
         yield *at, entries
 
 
-async def _tally(out: Sweep) -> pa.RecordBatch:
+async def _counted(out: Sweep) -> pa.RecordBatch:
     await out.flush()
-    kind = out.ask.kind
-    rows = [{"kind": kind, "outcome": outcome, "why": why, "key": "", "n": n} for outcome, why, n in _counts(out)]
+    rows = [
+        {"kind": out.kind, "outcome": outcome, "why": why, "key": "", "n": count}
+        for (outcome, why), count in out.counts.items()
+    ]
     rows += [
-        {"kind": kind, "outcome": "example", "why": why, "key": key, "n": 0}
-        for why, keys in out.tally.examples.items()
+        {"kind": out.kind, "outcome": "example", "why": why, "key": key, "n": 0}
+        for why, keys in out.examples.items()
         for key in keys
     ]
     return pa.RecordBatch.from_pylist(rows, SWEPT)
-
-
-def _counts(out: Sweep) -> Iterator[tuple[str, str, int]]:
-    tally = out.tally
-    yield "looked", "", tally.looked
-    yield "bytes", "", tally.bytes
-    for outcome, found in (("removed", tally.removed), ("kept", tally.kept), ("did", tally.did)):
-        yield from ((outcome, why, count) for why, count in found.items())
-    if tally.more:
-        yield "more", "", 1

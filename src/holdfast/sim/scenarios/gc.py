@@ -11,10 +11,10 @@ from holdfast.ontology.format import layout as ontology_layout
 from holdfast.ontology.maintain.compact import GRACE_NS
 from holdfast.pipeline.engine import Inline
 from holdfast.pipeline.gc import leftovers, ontology, orphans
-from holdfast.pipeline.gc.options import Ask, GcOptions
-from holdfast.pipeline.gc.record import Proof, Sweep, begin, latest_proof, settle
+from holdfast.pipeline.gc.options import GcOptions
+from holdfast.pipeline.gc.sweep import Ask, Sweep, begin
 from holdfast.pipeline.jobs import audited
-from holdfast.pipeline.jobs.audited import Audited, Scope
+from holdfast.pipeline.jobs.audited import Audited, Scope, latest_complete
 from holdfast.pipeline.jobs.gc import Gc, Sweeper
 from holdfast.pipeline.options import Env, Options
 from holdfast.runs import layout as runs_layout
@@ -80,14 +80,13 @@ class GcOrphans(IngestAccept):
             await self.audit(process)
         if self.resolved:
             await self.resolve(process)
-        proof = await latest_proof(store) if not self.proved else Proof(1 << 61)
-        proof_ns = None if proof is None else proof.through_ns
-        out = Sweep(store, Ask("orphans", "00-100", run_id, True, 1 << 61, proof_ns, None, IMPATIENT))
+        proof = None if self.proved else await latest_complete(store, Scope.INGEST)
+        proof_ns = 1 << 61 if self.proved else None if proof is None else proof.through_unix_ns
+        out = Sweep(store, "orphans", Ask(run_id, True, 1 << 61, proof_ns, options=IMPATIENT))
         if self.expires:
             await self.expire(store, out)
         await self.sweep_orphans(process, out)
         await out.flush()
-        await settle(store, run_id)
 
     async def sweep_orphans(self, process: Process, out: Sweep) -> None:
         """What the job's SQL chooses, by a plain listing: exploring every course takes thousands of sweeps."""
@@ -259,10 +258,9 @@ class GcOntology(OntologyCompact):
 
     async def collect(self, process: Process, run_id: str) -> None:
         now_ns = await begin(process.store, run_id, {}) + self.ahead_ns
-        out = Sweep(process.store, Ask("ontology", ontology.EVERYTHING, run_id, True, now_ns, None))
-        await type(self).sweep(process.store, process.ambient, out.ask, out)
+        out = Sweep(process.store, "ontology", Ask(run_id, True, now_ns))
+        await type(self).sweep(ontology.EVERYTHING, out)
         await out.flush()
-        await settle(process.store, run_id)
 
     def check(self, world: World) -> Iterator[Violation]:
         yield from super().check(world)
@@ -314,10 +312,9 @@ class GcRuns(RunsForkDelete):
 
     async def collect(self, process: Process, run_id: str) -> None:
         for shard in await leftovers.run_ranges(process.store):
-            out = Sweep(process.store, Ask("runs", shard, run_id, True, NEVER, None, None, NO_GRACE))
-            await type(self).sweep(process.store, process.ambient, out.ask, out)
+            out = Sweep(process.store, "runs", Ask(run_id, True, NEVER, options=NO_GRACE))
+            await type(self).sweep(shard, out)
             await out.flush()
-        await settle(process.store, run_id)
 
     async def working(self, process: Process) -> None:
         for turn in range(self.sessions):

@@ -14,7 +14,8 @@ if it can never become accepted any more.
     ... recorded            evidence: kept as long as the record exists
     ... resolved for good   remove the record, then the bytes; a DELETE that is late or repeated does no harm, because
                             the decision is final and stays
-    accepted, and expired   remove: the bytes had expired, and were sent again
+    accepted, and expired   the bytes had expired, and were sent again: evidence while a conflict that is not resolved
+                            names them, else remove the records of its conflicts, then the bytes
     no identity in it       keep and report: bytes of a newer client, or no frame
 
 ``look`` judges and writes nothing; ``treat`` carries out the verdict. Ages and audits only save work. Every step is a
@@ -32,7 +33,7 @@ from holdfast.objects.store import CREATE, Lost, Store
 from holdfast.telemetry.accept import layout
 from holdfast.telemetry.accept.accept import TOTAL, Existing, Submission, inspect_frame
 from holdfast.telemetry.accept.collector import find_accepted
-from holdfast.telemetry.accept.conflicts import find_conflict, record_conflict
+from holdfast.telemetry.accept.conflicts import conflicts_of, find_conflict, record_conflict
 from holdfast.telemetry.accept.expired import find_expired
 from holdfast.telemetry.accept.manifest import AcceptedManifest, ConflictManifest
 from holdfast.telemetry.frame import Header
@@ -96,8 +97,8 @@ class Judged:
     head: Header | None = None
     body: bytes = field(default=b"", repr=False)
     accepted: AcceptedManifest | None = None
-    record: ConflictManifest | None = None
-    """The record of the conflict that it lost; removed before the bytes."""
+    records: tuple[ConflictManifest, ...] = ()
+    """Records of conflicts that name these bytes; removed before them."""
 
 
 async def _never(*_: object) -> bool:
@@ -129,8 +130,7 @@ class OrphanKeeper:
         judged = await self.look(blob_key)
         await self.settle(judged)
         if judged.fate in GOES:
-            if judged.record is not None:
-                await self._store.delete(judged.record.key)
+            await self._store.delete_many([each.key for each in judged.records])
             await self._store.delete(blob_key)
         return judged.fate
 
@@ -153,7 +153,12 @@ class OrphanKeeper:
         expired = same and await find_expired(self._store, head.identity) is not None
         held = self._held(head.identity)
         verdict = fate(sha256, head, accepted, conflict, may_go=may_go, held=held, expired=expired)
-        return Judged(blob_key, sha256, verdict, len(body), head, body, accepted, conflict)
+        records: tuple[ConflictManifest, ...] = () if conflict is None else (conflict,)
+        if verdict is Fate.EXPIRED:
+            records = tuple(await conflicts_of(self._store, head.identity))
+            resolved = [await self._may_go(each.identity, each.submitted_frame_sha256) for each in records]
+            verdict = verdict if all(resolved) else Fate.EVIDENCE
+        return Judged(blob_key, sha256, verdict, len(body), head, body, accepted, records)
 
     async def settle(self, judged: Judged) -> AcceptedManifest | None:
         """Close the identity of a judged blob, or record its conflict. Deletes nothing. Returns the manifest of the

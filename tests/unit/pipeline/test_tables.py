@@ -3,6 +3,7 @@
 import json
 import random
 from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -145,34 +146,52 @@ async def test_conditions_leave_out_files_and_never_a_row() -> None:
 
 async def test_only_what_is_needed_of_large_files_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.ontology.query.cache.large_files.WHOLE_BYTES", 0)
-    monkeypatch.setattr("holdfast.ontology.format.data.rows.ROW_GROUP", 16_384)
+    for module in ("format.data.rows", "maintain.merge"):
+        monkeypatch.setattr(f"holdfast.ontology.{module}.ROW_GROUP", 16_384)
     for name, value in {"WHOLE_BYTES": 0, "TAIL_BYTES": 256, "GAP_BYTES": 0, "GAP_SHARE": 0, "SHARE": 2}.items():
         monkeypatch.setattr(f"holdfast.ontology.format.data.remote_parquet.{name}", value)
     async with open_store("memory:") as store:
-        async with Ontology(store, store.ambient, [Customer]) as onto:
+        async with Ontology(store, store.ambient, [Customer, Product]) as onto:
             table = {"id": [f"{n:06d}" for n in range(75_000)], "name": [f"name {n}" for n in range(75_000)]}
             onto.ensure(pa.table({**table, "tier": ["Gold"] * 75_000}), of=Customer)
             await onto.commit()
             onto.ensure([Customer(id=f"{n:06d}", name="new", tier="Std") for n in range(0, 3000, 3)])
             await onto.commit()
+            onto.ensure(Product(id=1))  # compaction leaves out the head
+            await onto.commit()
         table, found, wanted = await planned(store, {"table": "Customer"})
-        sliced = [part for part in found if part.slice[1] > 1]
-        assert len(sliced) > 2
-        names: dict[str, str] = {}
-        for part in found:
-            async for batch in table.read(store, part, wanted):
-                for row in batch.to_pylist():
-                    assert row["id"] not in names
-                    names[row["id"]] = row["name"]
-        assert len(names) == 75_000
-        assert names["000003"] == "new"
-        assert names["000004"] == "name 4"
+        assert len([part for part in found if part.low]) > 2
+        everybody = {f"{n:06d}": "new" if n < 3000 and n % 3 == 0 else f"name {n}" for n in range(75_000)}
+        assert await named(store, table, found, wanted) == everybody
         spent = [received(store)]
         for columns in ("id,name,tier", "tier"):
             rows = await everything(store, {"table": "Customer", "partitions": "4", "columns": columns})
             assert Counter(rows.column("tier").to_pylist()) == {"Gold": 74_000, "Std": 1_000}
             spent.append(received(store))
         assert spent[2] - spent[1] < (spent[1] - spent[0]) * 2 / 3, "keys are always read, names are not"
+        await Compactor(store, store.ambient, whole=True).compact(TypeId("entity", "Customer"))
+        for options in ({}, {"as_of": "1"}, {"as_of": "2"}):
+            table, found, wanted = await planned(store, {"table": "Customer", **options})
+            assert len([part for part in found if part.low]) > 2
+            assert all(entry.snapshot for part in found for entry in part.files)
+            state = {key: f"name {int(key)}" for key in everybody} if options == {"as_of": "1"} else everybody
+            assert await named(store, table, found, wanted) == state
+        some = await named(store, table, found[::2], wanted)
+        await store.delete(found[0].files[0].path)
+        others = await named(store, table, found[1::2], wanted)
+        assert some.keys().isdisjoint(others), "without the snapshot, a part has the very rows that it would have had"
+        assert some | others == everybody
+
+
+async def named(store: Client, table: Any, parts: Sequence[Any], wanted: Wanted) -> dict[str, str]:
+    """The names of customers in these parts, which have each of them once."""
+    found: dict[str, str] = {}
+    for part in parts:
+        async for batch in table.read(store, part, wanted):
+            for row in batch.to_pylist():
+                assert row["id"] not in found
+                found[row["id"]] = row["name"]
+    return found
 
 
 def received(store: Client) -> int:

@@ -94,7 +94,7 @@ async def load(
 
 async def _loaded(it: Driver, typed: Any, wanted: Any, files: tuple[str, SourceFormat, str | None]) -> "Landed":
     from holdfast.pipeline.engine import Inline  # noqa: PLC0415  # as above
-    from holdfast.pipeline.write.rows import Columns, land, staged  # noqa: PLC0415  # as above
+    from holdfast.pipeline.write.rows import Columns, Staging, land, staged  # noqa: PLC0415  # as above
 
     store, watch = it.store, it.watch
     name, info, latest_by = store.ambient.ids.unique(), typed.type_info(), wanted.rules.latest_by
@@ -106,7 +106,7 @@ async def _loaded(it: Driver, typed: Any, wanted: Any, files: tuple[str, SourceF
         parts = [await staged(store, name, info, chain(first, batches), columns)]
     else:
         from holdfast.objects.open import carried  # noqa: PLC0415  # as above
-        from holdfast.pipeline.write.frame import Staging, staged_files  # noqa: PLC0415  # as above
+        from holdfast.pipeline.write.frame import staged_files  # noqa: PLC0415  # as above
 
         watch.say("stage", 0, 0)
         staging = Staging(carried(store.spec), name, typed, Columns(latest_by=latest_by))

@@ -146,12 +146,29 @@ def decide(type_id: TypeId, rows: pa.Table, state: pa.Table | None, rules: Rules
             gone.append(_not_in(rows, current, keys))
     all_gone = pa.concat_tables(gone)
     tally.retracted = all_gone.num_rows
-    return Decided(rows.filter(pa.array(writes & ~same & ~skipped)), all_gone, tally)
+    chosen = writes & ~same & ~skipped
+    return Decided(rows if chosen.all() else rows.filter(pa.array(chosen)), all_gone, tally)
 
 
 def in_order(table: pa.Table, keys: Sequence[str]) -> pa.Table:
     """Sort by identity. Rows of one identity keep their order."""
+    if _ascending(table, keys):
+        return table
     return table.take(pc.sort_indices(table, sort_keys=[(name, "ascending") for name in keys]))
+
+
+def _ascending(table: pa.Table, columns: Sequence[str]) -> bool:
+    """Whether rows are known to be in the order of these columns: comparing takes a tenth of the time of sorting."""
+    equal = pa.scalar(True)
+    for name in columns:
+        column = table.column(name)
+        if column.null_count or pa.types.is_floating(column.type):
+            return False  # nulls and NaN have their place in sorting, and compare with nothing
+        before, after = column.slice(0, max(len(column) - 1, 0)), column.slice(1)
+        if pc.any(pc.and_(equal, pc.greater(before, after))).as_py():
+            return False
+        equal = pc.and_(equal, pc.equal(before, after))
+    return True
 
 
 def latest_rows(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
@@ -223,7 +240,7 @@ def _compared(rows: pa.Table, current: pa.Table | None, keys: Sequence[str], rul
     none = np.zeros(rows.num_rows, np.bool_)
     if current is None or not rows.num_rows:
         return _Compared(pa.nulls(rows.num_rows, pa.int32()), none, none, none)
-    places = pc.index_in(_identities(rows, keys), value_set=_identities(current, keys))
+    places = pc.index_in(identities(rows, keys), value_set=identities(current, keys))
     found = _mask(places.is_valid())
     if not found.any():
         return _Compared(places, none, none, none)
@@ -267,12 +284,13 @@ def _retractions(current: pa.Table, rows: pa.Table, places: pa.Array, chosen: Ma
 
 def _not_in(rows: pa.Table, current: pa.Table, keys: Sequence[str]) -> pa.Table:
     """The current objects that none of the rows is about."""
-    listed = pc.is_in(_identities(current, keys), value_set=_identities(rows, keys))
+    listed = pc.is_in(identities(current, keys), value_set=identities(rows, keys))
     wanted = pc.and_(pc.invert(listed), pc.invert(current.column("retracted").combine_chunks()))
     return current.filter(wanted).select([*keys, "fields_json"])
 
 
-def _identities(table: pa.Table, keys: Sequence[str]) -> pa.Array:
+def identities(table: pa.Table, keys: Sequence[str]) -> pa.Array:
+    """The identity of each row as one value."""
     return joined([table.column(name).combine_chunks() for name in keys])
 
 

@@ -32,7 +32,7 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import Store
 from holdfast.ontology.bulk import stage
-from holdfast.ontology.bulk.decide import Rules, Tally
+from holdfast.ontology.bulk.decide import Rules, Tally, identities
 from holdfast.ontology.bulk.stage import SIZES, KeyRange, Sizes, StagedFile, StateColumns, key_ranges
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.chain.resolve import resolve
@@ -300,7 +300,7 @@ class Loader:
         state = StateColumns.of(self._info, max(found.generation, 1), ledger.commit_id, request.rules)
         if isinstance(given, CheckedRows):
             parts, partial, tally = await self._here(request.rules, target, given, state, found.entries)
-        elif _small(given, found.entries, self._sizes):
+        elif _small(request.rules, given, found.entries, self._sizes):
             rows = await stage.read_range(self._store, given, KeyRange(), type_id.kind)
             lacking = frozenset(name for staged_file in given for name in staged_file.partial)
             checked = None if rows is None else CheckedRows(rows, lacking)
@@ -325,10 +325,13 @@ class Loader:
     async def _here(
         self, rules: Rules, target: TypeInfo, given: CheckedRows | None, state: StateColumns, entries: Sequence[Entry]
     ) -> Decision:
-        """Decide in this process."""
+        """Decide in this process. Of the current rows only those that the load is about are kept."""
+        keys, among = key_columns(target.type_id.kind), None
+        if given is not None and not rules.instead:
+            among = identities(given.table, keys)
 
         async def read(entry: Entry) -> list[pa.Table]:
-            return [table async for table in stage.state_tables(self._store, state, entry.path, _size(entry))]
+            return [table async for table in stage.state_tables(self._store, state, entry.path, _size(entry), among)]
 
         tables = [table async for found in stream_bounded(entries, read, limit=PARALLEL) for table in found]
         rows, partial = (None, set[str]()) if given is None else (given.table, set(given.partial))
@@ -387,11 +390,12 @@ def _check_head(request: Request, ledger: Ledger) -> None:
         )
 
 
-def _small(staged_files: Sequence[StagedFile], entries: Sequence[Entry], sizes: Sizes) -> bool:
+def _small(rules: Rules, staged_files: Sequence[StagedFile], entries: Sequence[Entry], sizes: Sizes) -> bool:
     if any(entry.stats is None for entry in entries):
         return False
     stats = [entry.stats for entry in entries if entry.stats is not None]
-    rows = sum(staged_file.rows for staged_file in staged_files) + sum(each.rows for each in stats)
+    rows = sum(staged_file.rows for staged_file in staged_files)
+    rows += sum(each.rows for each in stats) if rules.instead else 0
     count = sum(staged_file.size for staged_file in staged_files) + sum(each.size for each in stats)
     return rows <= sizes.small_rows and count <= sizes.small_bytes
 

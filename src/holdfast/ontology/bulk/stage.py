@@ -27,20 +27,20 @@ from holdfast.base.errors import Conflict, Invalid, NotFound
 from holdfast.base.ids import Ambient
 from holdfast.base.record import Record
 from holdfast.objects.store import CREATE, Lost, Store
-from holdfast.ontology.bulk.decide import ORDER, RETRACTS, Decided, Rules, Tally, decide, in_order
+from holdfast.ontology.bulk.decide import ORDER, RETRACTS, Decided, Rules, Tally, decide, identities, in_order
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.data import intake
 from holdfast.ontology.format.data.batch import Identity, digest
 from holdfast.ontology.format.data.columns import typed_columns
 from holdfast.ontology.format.data.remote_parquet import remote_parquet
-from holdfast.ontology.format.data.stored_rows import other_digest
+from holdfast.ontology.format.data.stored_rows import other_digests
 from holdfast.ontology.types import names
 from holdfast.ontology.types.errors import SnapshotGone
 from holdfast.ontology.types.refs import TypeId
 from holdfast.ontology.types.schema import fields_of, node_of
 from holdfast.ontology.types.typeinfo import TypeInfo
 
-GROUP_ROWS = 4_096
+GROUP_ROWS = 16_384
 """Rows of a row group of a staged file. A range of keys that ends within a row group reads all of it."""
 CHECK_ROWS = 16_384
 """Rows that are validated in one call."""
@@ -57,8 +57,10 @@ class Sizes:
     range_rows: int = 400_000
     """The approximate number of rows that are decided together."""
     small_rows: int = 400_000
+    """The rows that the committing process decides about itself: those of the load, and if it takes the place of all
+    there is, the stored ones too."""
     small_bytes: int = 128 << 20
-    """A load of at most this size is decided in the committing process."""
+    """The bytes of staged and current files that it reads for that."""
     files_bytes: int = 64 << 20
     """The bytes of current files that one task reads."""
 
@@ -369,29 +371,34 @@ async def stage_state(
     return staged_files
 
 
-async def state_tables(store: Store, wanted: StateColumns, path: str, size: int | None) -> AsyncIterator[pa.Table]:
-    """The current rows of one data file, row group by row group."""
+async def state_tables(
+    store: Store, wanted: StateColumns, path: str, size: int | None, among: pa.Array | None = None
+) -> AsyncIterator[pa.Table]:
+    """The current rows of one data file, row group by row group; with ``among`` only those of these identities."""
     try:
         async with remote_parquet(store, path, size) as file:
             keys = names.key_columns(wanted.type_id.kind)
             columns = [*keys, "commit_id", "fields_json", *({names.RETRACTED} & set(file.schema.names))]
             async for table in file.tables(range(len(file.chunks)), columns):
-                yield await blocking(_state, table, path, keys, wanted)
+                yield await blocking(_state, table, path, keys, wanted, among)
     except NotFound as error:
         raise SnapshotGone(f"{path}: this file is gone", remedy="resolve the type's files again") from error
 
 
-def _state(table: pa.Table, path: str, keys: Sequence[str], wanted: StateColumns) -> pa.Table:
+def _state(table: pa.Table, path: str, keys: Sequence[str], wanted: StateColumns, among: pa.Array | None) -> pa.Table:
     commits = table.column("commit_id")
-    table = table.filter(
-        pc.and_(pc.greater_equal(commits, wanted.oldest), pc.less_equal(commits, wanted.newest))
-    ).combine_chunks()
-    bodies = table.column("fields_json").to_pylist()
+    current = pc.and_(pc.greater_equal(commits, wanted.oldest), pc.less_equal(commits, wanted.newest))
+    if among is not None:
+        own = pa.table({name: table.column(name).cast(pa.string()) for name in keys})
+        current = pc.and_(current, pc.is_in(identities(own, keys), value_set=among))
+    table = table.filter(current).combine_chunks()
+    texts = table.column("fields_json").cast(pa.string()).combine_chunks()
+    bodies = texts.to_pylist()
     gone = names.RETRACTED in table.column_names
     found: dict[str, Any] = {name: table.column(name).cast(pa.string()) for name in keys}
     found["commit_id"] = table.column("commit_id").cast(pa.int64())
     found["digest"] = pa.array(map(digest, bodies), pa.binary(16), size=len(bodies))
-    found["other"] = pa.array((other_digest(each, path) for each in bodies), pa.binary(16), size=len(bodies))
+    found["other"] = other_digests(texts, path)
     found["retracted"] = (
         table.column(names.RETRACTED).fill_null(False) if gone else pa.array(np.zeros(len(bodies), np.bool_))
     )
@@ -399,7 +406,7 @@ def _state(table: pa.Table, path: str, keys: Sequence[str], wanted: StateColumns
         typed = typed_columns({wanted.latest_by: node_of(wanted.latest_schema)}, bodies)
         found["latest"] = typed[wanted.latest_by].array
     if wanted.fields:
-        found["fields_json"] = table.column("fields_json").cast(pa.string())
+        found["fields_json"] = texts
     return pa.table(found)
 
 

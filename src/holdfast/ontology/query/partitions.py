@@ -4,9 +4,10 @@ A part has some of the type's files and returns their rows. It also knows the ne
 the same identities: of these it reads the keys only, and leaves out the rows that they replace. So each payload is read
 by one part, and no shuffle is needed afterwards.
 
-Parts are planned at one pinned head, without files that cannot match (``prune``). A large file of one commit is divided
-by row groups. Files are fetched as for queries (``cache``). If a snapshot was removed meanwhile, the part resolves the
-files again at the same head, and takes the rows of its own commits from the files that have them now.
+Parts are planned at one pinned head, without files that cannot match (``prune``). A large file is divided where row
+groups begin: each part has the rows between two positions, which are a commit and a key. Files are fetched as for
+queries (``cache``). If a snapshot was removed meanwhile, the part resolves the files again at the same head, and takes
+the rows of its own commits and between its positions from the files that have them now.
 
 Errors: ``Corrupt`` for a missing file that no other file replaces; ``Overtaken`` if payload was destroyed during the
 read; what the store raises.
@@ -14,11 +15,12 @@ read; what the store raises.
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import pyarrow as pa
 
 from holdfast.base.aio import blocking
-from holdfast.base.errors import Corrupt
+from holdfast.base.errors import Corrupt, NotFound
 from holdfast.objects.store import Store
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.chain.history import Window
@@ -27,19 +29,22 @@ from holdfast.ontology.chain.resolve import resolve, resolve_by_chain
 from holdfast.ontology.filters.operand import Sql, fill, joined, quoted
 from holdfast.ontology.filters.sql import compile_where
 from holdfast.ontology.format.chainstate import Ledger
+from holdfast.ontology.format.data.lifespans import ORIGIN
+from holdfast.ontology.format.data.remote_parquet import remote_parquet
 from holdfast.ontology.format.index import Entry
-from holdfast.ontology.query.cache.large_files import Wanted, can_be_numbered, large, share_of
+from holdfast.ontology.query.cache.large_files import Position, Wanted, between, can_be_numbered, extents, large
 from holdfast.ontology.query.cache.prune import choose, conjuncts, may_overlap, paths, split
 from holdfast.ontology.query.cache.warm import Warm
 from holdfast.ontology.query.columns import columns_of, in_schema, naming_misfits, schema_of
 from holdfast.ontology.query.engine import filled, ledger_of_life, with_valid_stats
 from holdfast.ontology.query.type_table import Table
+from holdfast.ontology.types import names
 from holdfast.ontology.types.expressions.ast import And, Predicate
 from holdfast.ontology.types.refs import Place
 from holdfast.ontology.types.typeinfo import TypeInfo
 from holdfast.sql.duck import MissingFile
 
-PART_BYTES = 4 << 20
+PART_BYTES = 8 << 20
 """The approximate size of the files of a part."""
 UNKNOWN_BYTES = 1 << 20
 """The assumed size of a file without statistics."""
@@ -62,8 +67,10 @@ class Part:
     predicate: And
     columns: tuple[str, ...]
     fence: RedactionFence
-    slice: tuple[int, int] = (0, 1)
-    """Of a large file of one commit: the number of this share of its row groups, and the number of shares."""
+    low: Position | None = None
+    """Of a divided file: its rows from here on."""
+    high: Position | None = None
+    """Of a divided file: its rows before this position."""
 
     @property
     def span(self) -> tuple[int, int]:
@@ -104,8 +111,8 @@ async def divide(
         newer = [] if window.history else [each for each in known if _may_replace(each, group)]
         part = Part(shape, then.place, window, _light(group), _light(newer), wanted, tuple(columns), fence)
         divisible = can_be_numbered(shape.payload) and not shape.upgraders and not fence.concerns(shape.type_id)
-        slices = _slices(group, target) if divisible else 1
-        parts += [replace(part, slice=(number, slices)) for number in range(slices)]
+        cuts = await _cuts(store, group[0], shape.keys[0], target) if divisible and len(group) == 1 else []
+        parts += [replace(part, low=low, high=high) for low, high in pairwise([None, *cuts, None])]
     return parts
 
 
@@ -123,11 +130,34 @@ def _groups(entries: Sequence[Entry], target: int) -> Iterable[list[Entry]]:
         yield group
 
 
-def _slices(group: Sequence[Entry], target: int) -> int:
-    """Into how many parts a large file of one commit is divided. Such a file is never removed, and is unique."""
-    if len(group) > 1 or group[0].snapshot or group[0].stats is None or not group[0].stats.unique:
-        return 1
-    return max(1, round(_size(group[0]) / target)) if large(group[0]) else 1
+async def _cuts(store: Store, entry: Entry, key: str, target: int) -> list[Position]:
+    """Where a large file is divided into parts of about ``target`` bytes; nowhere if its rows must be grouped to find
+    the latest ones.
+    """
+    size = _size(entry)
+    count = round(size / target)
+    if entry.stats is None or not large(entry) or count < 2:
+        return []
+    try:
+        async with remote_parquet(store, entry.path, size) as file:
+            ends = names.UNTIL in file.schema.names and ORIGIN in (file.metadata.metadata or {})
+            groups = list(zip(extents(file.metadata, key), file.group_bytes(), strict=True))
+    except NotFound:  # a part resolves the files again
+        return []
+    if not (entry.stats.unique or ends):
+        return []
+    cuts: list[Position] = []
+    filled = 0
+    for extent, length in groups:
+        if extent is not None and len(cuts) < count - 1 and (filled + length // 2) * count >= size:
+            first, last = extent
+            # Where a row group has several commits, its least key says little about where it begins.
+            begin = first if first.commit_id == last.commit_id else Position(first.commit_id + 1, "")
+            if not cuts or begin > cuts[-1]:
+                cuts.append(begin)
+                filled = 0
+        filled += length
+    return cuts
 
 
 def _size(entry: Entry) -> int:
@@ -169,8 +199,6 @@ async def _statement(store: Store, part: Part, warm: Warm) -> Sql:
     for by_index in (True, False):
         found = await (resolve(store, chain, ledger, type_id) if by_index else resolve_by_chain(chain, ledger, type_id))
         own = [each for each in found.entries if each.last >= first and each.first <= last]
-        if part.slice[1] > 1:  # other parts read the other row groups of this very file
-            own = list(part.files)
         newer = [each for each in found.entries if each.last > first and each not in own]
         try:
             return await _over(part, own, [] if part.window.history else newer, warm)
@@ -184,14 +212,16 @@ async def _over(part: Part, files: Sequence[Entry], newer: Sequence[Entry], warm
     parts = split(part.predicate, shape)
     wanted = Wanted(shape, parts.keys, parts.rest, None, window.history, window.upper)
     held = await warm.load(shape, files, part.fence, wanted)
-    if part.slice[1] > 1:
-        held = held._replace(files=tuple([await blocking(share_of, each, part.slice) for each in held.files]))
+    positions = (shape.keys[0], part.low, part.high)
+    if files is part.files and positions[1:] != (None, None):
+        held = held._replace(files=tuple([await blocking(between, each, *positions) for each in held.files]))
     own = Table(shape, held, window, parts.keys)
     # Without a typed column, the SQL of a column may show values that the query language calls unlike.
     certain = [each for each in conjuncts(part.predicate) if not any(path.field in own.lacking for path in paths(each))]
     conditions = [
         compile_where(And(tuple(certain)), {"own": own.source("r")}),
         Sql("r.commit_id BETWEEN CAST(? AS BIGINT) AND CAST(? AS BIGINT)", part.span),
+        *_within(*positions),
     ]
     if not window.history:
         conditions.append(Sql("NOT r._retracted"))
@@ -207,3 +237,12 @@ async def _over(part: Part, files: Sequence[Entry], newer: Sequence[Entry], warm
         latest = fill(f"SELECT {listed}, max(commit_id) AS commit_id FROM ({{}}) GROUP BY {listed}", others.rows())
         rows = fill(f"{{}} ANTI JOIN ({{}}) n ON {same} AND n.commit_id > r.commit_id", rows, latest)
     return await filled(warm, fill(f"SELECT {shown} FROM {{}} WHERE {{}}", rows, where))
+
+
+def _within(key: str, low: Position | None, high: Position | None) -> Iterable[Sql]:
+    """The conditions that the rows of a part of a file satisfy."""
+    after = "(r.commit_id > {0:d} OR (r.commit_id = {0:d} AND r.{1} >= CAST(? AS VARCHAR)))"
+    if low is not None:
+        yield Sql(after.format(low.commit_id, quoted(key)), (low.key,))
+    if high is not None:
+        yield Sql(f"NOT {after.format(high.commit_id, quoted(key))}", (high.key,))

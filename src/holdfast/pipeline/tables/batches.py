@@ -6,6 +6,7 @@ references by time of those hours are.
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from holdfast.base.telemetry import logger
 from holdfast.objects.store import Store
 from holdfast.pipeline.tables.given import Given
 from holdfast.pipeline.tables.objects import Span, entries, past
-from holdfast.pipeline.tables.table import LAST_NS, TIMESTAMP, Tables, Wanted, groups, microseconds, rows_read
+from holdfast.pipeline.tables.table import LAST_NS, TIMESTAMP, RowsTable, Tables, TimeSpan, Wanted, microseconds
 from holdfast.telemetry.accept import layout
 from holdfast.telemetry.accept.manifest import AcceptedManifest, ConflictManifest
 from holdfast.telemetry.discover import NoBatch, resolve
@@ -25,7 +26,6 @@ from holdfast.telemetry.rollup import layout as derived
 from holdfast.telemetry.rollup import listing
 from holdfast.telemetry.rollup.manifest import slot_of
 
-KEYS_AT_ONCE = 2_000
 UNREADABLE = "unreadable"
 """The option that says what becomes of objects that cannot be read: ``fail`` or ``skip``."""
 _log = logger("pipeline")
@@ -62,23 +62,22 @@ QUARANTINE = pa.schema(
 )
 
 
+@dataclass(frozen=True)
 class Unreadable:
     """What becomes of an object that cannot be read."""
 
-    def __init__(self, *, skip: bool) -> None:
-        self._skip = skip
+    skip: bool = False
 
     @classmethod
-    def of(cls, given: Given) -> bool:
-        """Whether to pass over them."""
+    def of(cls, given: Given) -> "Unreadable":
         text = given.text(UNREADABLE) or "fail"
         if text not in ("fail", "skip"):
             raise Invalid(f"option {UNREADABLE}: {text!r} is neither fail nor skip")
-        return text == "skip"
+        return cls(skip=text == "skip")
 
     def handle(self, key: str, error: HoldfastError) -> None:
         """Raise it, or pass over it with a warning."""
-        if not self._skip:
+        if not self.skip:
             raise Corrupt(
                 f"{key}: it cannot be read ({error})",
                 remedy='.option("unreadable", "skip") leaves such objects out; '
@@ -93,57 +92,32 @@ def referred(since_ns: int, until_ns: int) -> Span:
     return Span(layout.ACCEPTED_BY_TIME, begin, past(f"{layout.ACCEPTED_BY_TIME}{layout.hour_path(until_ns - 1)}"))
 
 
-@dataclass(frozen=True)
-class AcceptedTable:
-    skip: bool = False
-    name: str = "accepted"
-    schema: pa.Schema = ACCEPTED
-
-    async def plan(self, store: Store, wanted: Wanted) -> list[tuple[str, ...]]:
-        low, high = wanted.conditions.times("accepted_at_ns", "accepted_at")
-        if low is None and high is None:
-            keys = await accepted_keys(store, wanted)
-        else:
-            since = max(0, low or 0)
-            until = LAST_NS if high is None else high + 1
-            pages = entries(store, referred(since, until))
-            listed = [each.key async for page in pages for each in page] if until > since else []
-            keys = [key for key in listed if layout.is_by_time(key)]
-        return groups(keys, worth=KEYS_AT_ONCE, most=wanted.partitions)
-
-    async def read(self, store: Store, part: tuple[str, ...], wanted: Wanted) -> AsyncIterator[pa.RecordBatch]:
-        unreadable = Unreadable(skip=self.skip)
-
-        async def one(key: str) -> dict[str, Any] | None:
-            found = await read_manifest(store, key, unreadable)
-            return None if found is None else _accepted(found)
-
-        async for batch in rows_read(part, one, ACCEPTED, wanted):
-            yield batch
+async def _listed_batches(store: Store, wanted: Wanted) -> list[str]:
+    span = TimeSpan().within(wanted.conditions, "accepted_at_ns", "accepted_at")
+    if span == TimeSpan():
+        return await accepted_keys(store, wanted)
+    since, until = max(0, span.since_ns or 0), LAST_NS if span.until_ns is None else span.until_ns
+    if until <= since:
+        return []
+    pages = entries(store, referred(since, until))
+    return [each.key async for page in pages for each in page if layout.is_by_time(each.key)]
 
 
-@dataclass(frozen=True)
-class QuarantineTable:
-    skip: bool = False
-    name: str = "quarantine"
-    schema: pa.Schema = QUARANTINE
+async def _read_batch(store: Store, key: str, _: Wanted, *, unreadable: Unreadable) -> list[dict[str, Any]]:
+    found = await read_manifest(store, key, unreadable)
+    return [] if found is None else [_accepted(found)]
 
-    async def plan(self, store: Store, wanted: Wanted) -> list[tuple[str, ...]]:
-        keys = [key for key in await _below(store, layout.CONFLICTS, wanted) if layout.identity_in(key) is not None]
-        return groups(keys, worth=KEYS_AT_ONCE, most=wanted.partitions)
 
-    async def read(self, store: Store, part: tuple[str, ...], wanted: Wanted) -> AsyncIterator[pa.RecordBatch]:
-        unreadable = Unreadable(skip=self.skip)
+async def _listed_conflicts(store: Store, wanted: Wanted) -> list[str]:
+    return [key for key in await _below(store, layout.CONFLICTS, wanted) if layout.identity_in(key) is not None]
 
-        async def one(key: str) -> dict[str, Any] | None:
-            try:
-                return _conflict(ConflictManifest.read(await store.get(key)))
-            except (Corrupt, Incompatible, Invalid, NotFound) as error:
-                unreadable.handle(key, error)
-                return None
 
-        async for batch in rows_read(part, one, QUARANTINE, wanted):
-            yield batch
+async def _read_conflict(store: Store, key: str, _: Wanted, *, unreadable: Unreadable) -> list[dict[str, Any]]:
+    try:
+        return [_conflict(ConflictManifest.read(await store.get(key)))]
+    except (Corrupt, Incompatible, Invalid, NotFound) as error:
+        unreadable.handle(key, error)
+        return []
 
 
 async def accepted_keys(store: Store, wanted: Wanted) -> list[str]:
@@ -220,12 +194,14 @@ def _conflict(manifest: ConflictManifest) -> dict[str, Any]:
     }
 
 
-async def _make_accepted(store: Store, given: Given) -> AcceptedTable:
-    return AcceptedTable(Unreadable.of(given))
+async def _make_accepted(store: Store, given: Given) -> RowsTable:
+    return RowsTable("accepted", ACCEPTED, _listed_batches, partial(_read_batch, unreadable=Unreadable.of(given)))
 
 
-async def _make_quarantine(store: Store, given: Given) -> QuarantineTable:
-    return QuarantineTable(Unreadable.of(given))
+async def _make_quarantine(store: Store, given: Given) -> RowsTable:
+    return RowsTable(
+        "quarantine", QUARANTINE, _listed_conflicts, partial(_read_conflict, unreadable=Unreadable.of(given))
+    )
 
 
 TABLES: Tables = {

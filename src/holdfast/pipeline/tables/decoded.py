@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from holdfast.pipeline.tables.table import TIMESTAMP
+from holdfast.pipeline.tables.table import TIMESTAMP, TimeSpan
 from holdfast.telemetry.accept.record_times import TimeLimits
 from holdfast.telemetry.frame import Batch, Histograms, Samples
 from holdfast.telemetry.identity import BatchIdentity
@@ -65,18 +65,10 @@ class Accepted:
     """Its numbers were given out before: it comes before all others."""
 
 
-@dataclass(frozen=True)
-class Span:
-    """Times that are meant: from ``since`` on, before ``until``."""
-
-    since_ns: int | None = None
-    until_ns: int | None = None
-
-
 def rows(
     table: str,
     cluster: Sequence[Accepted],
-    span: Span,
+    span: TimeSpan,
     metrics: Callable[[str], bool],
     given: frozenset[BatchIdentity] | None = None,
 ) -> Iterator[pa.RecordBatch]:
@@ -98,7 +90,7 @@ class _Chosen:
 
     accepted: Accepted
     dropped: Ints | None
-    span: Span
+    span: TimeSpan
 
     def __call__(self, seq: Ints, time_ns: Ints) -> Flags:
         wanted: Flags = time_ns < TimeLimits.by_default(self.accepted.at_ns).until_ns

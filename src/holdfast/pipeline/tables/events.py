@@ -4,20 +4,18 @@
 """
 
 import json
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
-from holdfast.base.clock import Clock, SystemClock, parse_iso
+from holdfast.base.clock import SystemClock, parse_iso
 from holdfast.base.codec import Document
 from holdfast.bus import browse, layout
 from holdfast.objects.store import Store
 from holdfast.pipeline.tables.given import Given
-from holdfast.pipeline.tables.table import TIMESTAMP, Tables, Wanted, groups, microseconds, rows_read, text_or_none
+from holdfast.pipeline.tables.table import TIMESTAMP, RowsTable, Tables, Wanted, microseconds, text_or_none
 
-NAMES_AT_ONCE = 2_000
 EVENTS = pa.schema(
     [
         ("namespace", pa.string()),
@@ -63,69 +61,45 @@ DEAD_LETTERS = pa.schema(
 )
 
 
-@dataclass(frozen=True)
-class EventsTable:
-    namespace: str | None
-    name: str = "events"
-    schema: pa.Schema = EVENTS
-    clock: Clock = field(default_factory=SystemClock)
-
-    async def plan(self, store: Store, wanted: Wanted) -> list[tuple[str, tuple[str, ...]]]:
-        low, high = wanted.conditions.times("", "created_at")
-        parts: list[tuple[str, tuple[str, ...]]] = []
-        for namespace in await _namespaces(store, layout.EVENTS, self.namespace, wanted):
-            names = [each for each in await browse.names(store, namespace) if _within(each, low, high)]
-            parts += [(namespace, each) for each in groups(names, worth=NAMES_AT_ONCE, most=wanted.partitions)]
-        return parts
-
-    async def read(
-        self, store: Store, part: tuple[str, tuple[str, ...]], wanted: Wanted
-    ) -> AsyncIterator[pa.RecordBatch]:
-        namespace, names = part
-        now_ns = self.clock.wall_ns()
-
-        async def one(name: str) -> dict[str, Any] | None:
-            envelope = await browse.read(store, namespace, name)
-            if envelope is None:
-                return None
-            row = {
-                **envelope.document(),
-                "payload": json.dumps(envelope.payload, ensure_ascii=False, sort_keys=True),
-                "created_at": microseconds(envelope.created_ns),
-                "available_at": microseconds(envelope.available_ns),
-            }
-            if "status" in wanted.columns:
-                row["status"] = browse.status_of(await browse.claims_of(store, namespace, envelope.id), now_ns)
-            return row
-
-        async for batch in rows_read(names, one, EVENTS, wanted):
-            yield batch
+async def _listed_events(store: Store, wanted: Wanted, *, only: str | None) -> list[tuple[str, str]]:
+    """Namespaces and names."""
+    low, high = wanted.conditions.times("", "created_at")
+    namespaces = await _namespaces(store, layout.EVENTS, only, wanted)
+    found = [(namespace, name) for namespace in namespaces for name in await browse.names(store, namespace)]
+    return [each for each in found if _within(each[1], low, high)]
 
 
-@dataclass(frozen=True)
-class KeyedTable:
-    """Objects under a prefix that has a folder for each namespace, one row each."""
+async def _read_event(store: Store, event: tuple[str, str], wanted: Wanted) -> list[dict[str, Any]]:
+    namespace, name = event
+    envelope = await browse.read(store, namespace, name)
+    if envelope is None:
+        return []
+    row = {
+        **envelope.document(),
+        "payload": json.dumps(envelope.payload, ensure_ascii=False, sort_keys=True),
+        "created_at": microseconds(envelope.created_ns),
+        "available_at": microseconds(envelope.available_ns),
+    }
+    if "status" in wanted.columns:
+        claims = await browse.claims_of(store, namespace, envelope.id)
+        row["status"] = browse.status_of(claims, SystemClock().wall_ns())
+    return [row]
 
-    name: str
-    schema: pa.Schema
-    prefix: str
-    read_one: "Callable[[Store, str], Any]"
-    namespace: str | None
 
-    async def plan(self, store: Store, wanted: Wanted) -> list[tuple[str, ...]]:
-        parts: list[tuple[str, ...]] = []
-        for namespace in await _namespaces(store, self.prefix, self.namespace, wanted):
-            keys = [key async for key in store.keys(f"{self.prefix}{namespace}/")]
-            parts += groups(keys, worth=NAMES_AT_ONCE, most=wanted.partitions)
-        return parts
+async def _listed_keys(store: Store, wanted: Wanted, *, prefix: str, only: str | None) -> list[str]:
+    """Objects under a prefix that has a folder for each namespace."""
+    namespaces = await _namespaces(store, prefix, only, wanted)
+    return [key for namespace in namespaces async for key in store.keys(f"{prefix}{namespace}/")]
 
-    async def read(self, store: Store, part: tuple[str, ...], wanted: Wanted) -> AsyncIterator[pa.RecordBatch]:
-        async def one(key: str) -> dict[str, Any] | None:
-            found: Document | None = await self.read_one(store, key)
-            return None if found is None else _row(self.schema, key, found)
 
-        async for batch in rows_read(part, one, self.schema, wanted):
-            yield batch
+async def _read_claim(store: Store, key: str, _: Wanted) -> list[dict[str, Any]]:
+    found = await browse.read_claim(store, key)
+    return [] if found is None else [_row(CLAIMS, key, found)]
+
+
+async def _read_letter(store: Store, key: str, _: Wanted) -> list[dict[str, Any]]:
+    found = await browse.read_letter(store, key)
+    return [] if found is None else [_row(DEAD_LETTERS, key, found)]
 
 
 def _row(schema: pa.Schema, key: str, found: Document) -> dict[str, Any]:
@@ -152,16 +126,18 @@ def _within(name: str, low: int | None, high: int | None) -> bool:
     return (low is None or created_ns >= low) and (high is None or created_ns <= high)
 
 
-async def _events(store: Store, given: Given) -> EventsTable:
-    return EventsTable(given.text("namespace"))
+async def _events(store: Store, given: Given) -> RowsTable:
+    return RowsTable("events", EVENTS, partial(_listed_events, only=given.text("namespace")), _read_event)
 
 
-async def _claims(store: Store, given: Given) -> KeyedTable:
-    return KeyedTable("claims", CLAIMS, layout.CLAIMS, browse.read_claim, given.text("namespace"))
+async def _claims(store: Store, given: Given) -> RowsTable:
+    listed = partial(_listed_keys, prefix=layout.CLAIMS, only=given.text("namespace"))
+    return RowsTable("claims", CLAIMS, listed, _read_claim)
 
 
-async def _dead_letters(store: Store, given: Given) -> KeyedTable:
-    return KeyedTable("dead_letters", DEAD_LETTERS, layout.DEAD_LETTERS, browse.read_letter, given.text("namespace"))
+async def _dead_letters(store: Store, given: Given) -> RowsTable:
+    listed = partial(_listed_keys, prefix=layout.DEAD_LETTERS, only=given.text("namespace"))
+    return RowsTable("dead_letters", DEAD_LETTERS, listed, _read_letter)
 
 
 TABLES: Tables = {

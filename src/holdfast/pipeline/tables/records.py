@@ -21,9 +21,9 @@ from holdfast.base.errors import Corrupt, Incompatible, Invalid, NotFound
 from holdfast.objects.store import Store
 from holdfast.pipeline.tables import decoded
 from holdfast.pipeline.tables.batches import UNREADABLE, Unreadable, accepted_keys, read_manifest
-from holdfast.pipeline.tables.decoded import Accepted, Span
+from holdfast.pipeline.tables.decoded import Accepted
 from holdfast.pipeline.tables.given import Given
-from holdfast.pipeline.tables.table import LAST_NS, Tables, Wanted
+from holdfast.pipeline.tables.table import LAST_NS, Tables, TimeSpan, Wanted, groups
 from holdfast.telemetry.accept import layout
 from holdfast.telemetry.accept.manifest import AcceptedManifest
 from holdfast.telemetry.accept.reconcile import neighbours_after, overlapping
@@ -71,7 +71,7 @@ class BatchRef:
 class RecordsPart:
     clusters: tuple[tuple[BatchRef, ...], ...]
     """Batches that may share numbers, together."""
-    span: Span
+    span: TimeSpan
     given: frozenset[BatchIdentity] | None = None
     """The batches whose rows are wanted; None for all."""
 
@@ -84,36 +84,26 @@ def clusters(refs: Iterable[BatchRef]) -> list[tuple[BatchRef, ...]]:
 
 def in_parts(
     together: Sequence[tuple[BatchRef, ...]],
-    span: Span,
+    span: TimeSpan,
     most: int | None,
     given: frozenset[BatchIdentity] | None = None,
 ) -> list[RecordsPart]:
-    total = sum(map(len, together))
-    worth = BATCHES_AT_ONCE if most is None else max(1, -(-total // most))
-    parts: list[RecordsPart] = []
-    group: list[tuple[BatchRef, ...]] = []
-    for each in together:
-        if group and sum(map(len, group)) + len(each) > worth:
-            parts.append(RecordsPart(tuple(group), span, given))
-            group = []
-        group.append(each)
-    if group:
-        parts.append(RecordsPart(tuple(group), span, given))
-    return parts
+    found = groups(together, worth=BATCHES_AT_ONCE, most=most, weight=len)
+    return [RecordsPart(each, span, given) for each in found]
 
 
 @dataclass(frozen=True)
 class RecordsTable:
     name: str
-    span: Span
-    skip: bool = False
+    span: TimeSpan
+    unreadable: Unreadable
 
     @property
     def schema(self) -> pa.Schema:
         return decoded.SCHEMAS[self.name]
 
     async def plan(self, store: Store, wanted: Wanted) -> list[RecordsPart]:
-        span = self._within(wanted)
+        span = self.span.within(wanted.conditions, "time_ns", "time")
         bounded = span.since_ns is not None or span.until_ns is not None
         if bounded and await is_reconciled(store):
             found = await self._by_hour(store, span, wanted)
@@ -121,16 +111,7 @@ class RecordsTable:
             found = _of_keys(await accepted_keys(store, wanted))
         return in_parts(clusters(found), span, wanted.partitions)
 
-    def _within(self, wanted: Wanted) -> Span:
-        low, high = wanted.conditions.times("time_ns", "time")
-        since, until = self.span.since_ns, self.span.until_ns
-        if low is not None:
-            since = low if since is None else max(since, low)
-        if high is not None:
-            until = high + 1 if until is None else min(until, high + 1)
-        return Span(since, until)
-
-    async def _by_hour(self, store: Store, span: Span, wanted: Wanted) -> list[BatchRef]:
+    async def _by_hour(self, store: Store, span: TimeSpan, wanted: Wanted) -> list[BatchRef]:
         since = max(0, span.since_ns or 0)
         until = LAST_NS if span.until_ns is None else span.until_ns
         if until <= since:
@@ -148,12 +129,12 @@ class RecordsTable:
         return [each for each in (*listed, *fresh) if agents(each.identity.agent_id) and boots(each.identity.boot_id)]
 
     async def _fresh(self, store: Store, since_ns: int) -> list[BatchRef]:
-        found = await unlisted_manifests(store, since_ns, Unreadable(skip=self.skip).handle)
+        found = await unlisted_manifests(store, since_ns, self.unreadable.handle)
         others = await overlapping_keys(store, [each.identity for each in found])
         return [*map(BatchRef.of_manifest, found), *_of_keys(others)]
 
     async def read(self, store: Store, part: RecordsPart, wanted: Wanted) -> AsyncIterator[pa.RecordBatch]:
-        unreadable = Unreadable(skip=self.skip)
+        unreadable = self.unreadable
         batches = BatchReader(store, Limits())
         metrics = wanted.conditions.allows("metric")
 
@@ -264,11 +245,11 @@ async def _given_before(
 # --- options ---
 
 
-def span_of(given: Given) -> Span:
+def span_of(given: Given) -> TimeSpan:
     """The range of time that the options name."""
     now = SystemClock().wall_ns()
     since, until = given.text("since"), given.text("until")
-    found = Span(
+    found = TimeSpan(
         None if since is None else moment_ns(since, now),
         None if until is None else moment_ns(until, now),
     )

@@ -24,10 +24,9 @@ from holdfast.base.aio import blocking, map_bounded, stream_bounded
 from holdfast.base.errors import Corrupt, Invalid, NotFound
 from holdfast.objects.store import Store
 from holdfast.pipeline.tables.batches import UNREADABLE, Unreadable
-from holdfast.pipeline.tables.decoded import Span
 from holdfast.pipeline.tables.given import Given
 from holdfast.pipeline.tables.records import span_of
-from holdfast.pipeline.tables.table import LAST_NS, Tables, Wanted
+from holdfast.pipeline.tables.table import LAST_NS, Tables, TimeSpan, Wanted, groups
 from holdfast.telemetry.batches import BatchReader
 from holdfast.telemetry.frame import Limits
 from holdfast.telemetry.query.sources import HourSources, Sources, is_usable
@@ -162,15 +161,15 @@ class RollupPart:
     joins_ns: int | None = None
     """The rows are those of this window, of one bucket of agents or of all; they are to be put together, one for each
     series, and merged into the table's window."""
-    span: Span = field(default_factory=Span)
+    span: TimeSpan = field(default_factory=TimeSpan)
 
 
 @dataclass(frozen=True)
 class RollupTable:
     window_ns: int
     matchers: tuple[Matcher, ...]
-    span: Span
-    skip: bool = False
+    span: TimeSpan
+    unreadable: Unreadable
     name: str = "rollup"
     schema: pa.Schema = SCHEMA
 
@@ -179,7 +178,7 @@ class RollupTable:
         return self.window_ns > HOUR_NS
 
     async def plan(self, store: Store, wanted: Wanted) -> list[RollupPart]:
-        span = self._within(wanted)
+        span = self.span.within(wanted.conditions, "", "window_start")  # by the begin of windows
         since, until = max(0, span.since_ns or 0), LAST_NS if span.until_ns is None else span.until_ns
         if self.daily:
             since, until = since // DAY_NS * DAY_NS, -(-until // DAY_NS) * DAY_NS
@@ -193,18 +192,8 @@ class RollupTable:
         sources = Sources(store, Limits())
         hours = await sources.hours(since, until, agents, usable=self._usable, by_day=self.daily)
         for each in sources.finished().unreadable:
-            Unreadable(skip=self.skip).handle(each, Corrupt("its bytes are missing, or no frame that can be read"))
+            self.unreadable.handle(each, Corrupt("its bytes are missing, or no frame that can be read"))
         return self._divided(hours, span, wanted)
-
-    def _within(self, wanted: Wanted) -> Span:
-        """By the begin of windows."""
-        low, high = wanted.conditions.times("", "window_start")
-        since, until = self.span.since_ns, self.span.until_ns
-        if low is not None:
-            since = low if since is None else max(since, low)
-        if high is not None:
-            until = high + 1 if until is None else min(until, high + 1)
-        return Span(since, until)
 
     def _usable(self, generation: Generation) -> bool:
         if not is_usable(generation):
@@ -219,7 +208,7 @@ class RollupTable:
             )
         return not windows or needed in windows
 
-    def _divided(self, hours: Iterable[HourSources], span: Span, wanted: Wanted) -> list[RollupPart]:
+    def _divided(self, hours: Iterable[HourSources], span: TimeSpan, wanted: Wanted) -> list[RollupPart]:
         metrics = wanted.conditions.allows("metric")
         whole: _Joint = ([], [])
         days: dict[int, _Joint] = defaultdict(lambda: ([], []))
@@ -238,7 +227,8 @@ class RollupTable:
             for each in hour.raw:
                 joint = day or whole
                 joint[1].append(Raw(hour.hour, tuple(each.rows), each.excluded))
-        parts = [RollupPart(chunks=group, span=span) for group in _by_bytes(whole[0], wanted.partitions)]
+        pieces = groups(whole[0], worth=PART_BYTES, most=wanted.partitions, weight=lambda each: each.bytes)
+        parts = [RollupPart(chunks=group, span=span) for group in pieces]
         parts += [RollupPart(raw=(each,), span=span) for each in whole[1]]
         parts += [RollupPart(tuple(some), tuple(raw), HOUR_NS, span) for some, raw in days.values() if some or raw]
         return parts
@@ -286,14 +276,14 @@ class RollupTable:
         batches = BatchReader(store, Limits())
         found = await batches.load_rows(raw.rows)
         for each in sorted(batches.unreadable):
-            Unreadable(skip=self.skip).handle(each, Corrupt("its bytes are missing, or no frame that can be read"))
+            self.unreadable.handle(each, Corrupt("its bytes are missing, or no frame that can be read"))
         start_ns = hour_start_ns(raw.hour)
         telemetry = await blocking(telemetry_of, found, start_ns, start_ns + HOUR_NS, raw.excluded)
         steps = _steps(window_ns)
         made = await blocking(lambda: list(rolled(telemetry, steps)))
         return [each for each in made if each.window_ns == window_ns]
 
-    def _chosen(self, table: pa.Table, span: Span, wanted: Wanted) -> pa.Table:
+    def _chosen(self, table: pa.Table, span: TimeSpan, wanted: Wanted) -> pa.Table:
         starts = table.column("window_start").cast(pa.int64())
         keep = pa.chunked_array([pa.repeat(pa.scalar(True), table.num_rows)])
         if span.since_ns is not None:
@@ -323,21 +313,6 @@ def _joined(rows: Sequence[Rows], joins_ns: int, window_ns: int) -> list[Rows]:
     plain, histograms = ([each for each in rows if (each.buckets is None) == flat] for flat in (True, False))
     once = [join_rows(each, joins_ns) for each in (plain, histograms) if any(map(len, each))]
     return once if joins_ns == window_ns else [merge_rows(each, window_ns) for each in once]
-
-
-def _by_bytes(refs: Sequence[Pieces], count: int | None) -> list[tuple[Pieces, ...]]:
-    total = sum(ref.bytes for ref in refs)
-    target = PART_BYTES if count is None else max(1, total // max(1, count))
-    found: list[tuple[Pieces, ...]] = []
-    group: list[Pieces] = []
-    for ref in refs:
-        if group and sum(each.bytes for each in group) + ref.bytes > target:
-            found.append(tuple(group))
-            group = []
-        group.append(ref)
-    if group:
-        found.append(tuple(group))
-    return found
 
 
 async def _rollup(store: Store, given: Given) -> RollupTable:

@@ -7,18 +7,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from holdfast.base.aio import stream_bounded
 from holdfast.objects.store import Store
 from holdfast.pipeline.tables.given import Given
-from holdfast.pipeline.tables.table import TIMESTAMP, Tables, Wanted, batch_of, groups, microseconds
+from holdfast.pipeline.tables.table import TIMESTAMP, RowsTable, Tables, Wanted, batch_of, microseconds
 from holdfast.runs.journal.entry import STEP, Entry
 from holdfast.runs.journal.history import read_history
 from holdfast.runs.journal.index import RunIndex
 from holdfast.runs.journal.summary import RunSummary
 
-RUNS_AT_ONCE = 500
 ROWS_AT_ONCE = 2_000
-READS = 16
 _MS = 1_000_000
 RUNS = pa.schema(
     [
@@ -96,25 +93,15 @@ def _run(summary: RunSummary) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True)
-class StepsTable:
-    name: str = "steps"
-    schema: pa.Schema = STEPS
+async def _listed_runs(store: Store, wanted: Wanted) -> list[str]:
+    fits = wanted.conditions.allows("run_id")
+    return sorted([each.run_id async for each in RunIndex(store).list() if fits(each.run_id)])
 
-    async def plan(self, store: Store, wanted: Wanted) -> list[tuple[str, ...]]:
-        fits = wanted.conditions.allows("run_id")
-        ids = [each.run_id async for each in RunIndex(store).list() if fits(each.run_id)]
-        return groups(sorted(ids), worth=RUNS_AT_ONCE, most=wanted.partitions)
 
-    async def read(self, store: Store, part: tuple[str, ...], wanted: Wanted) -> AsyncIterator[pa.RecordBatch]:
-        async def one(run_id: str) -> list[dict[str, Any]]:
-            history = await read_history(store, run_id)
-            entries = [] if history is None else history.entries
-            return [_step(run_id, entry) for entry in entries if entry.type == STEP]
-
-        async for rows in stream_bounded(part, one, limit=READS):
-            if rows:
-                yield batch_of(STEPS, wanted.columns, rows)
+async def _read_steps(store: Store, run_id: str, _: Wanted) -> list[dict[str, Any]]:
+    history = await read_history(store, run_id)
+    found = [] if history is None else history.entries
+    return [_step(run_id, entry) for entry in found if entry.type == STEP]
 
 
 def _step(run_id: str, entry: Entry) -> dict[str, Any]:
@@ -132,8 +119,8 @@ async def _runs(store: Store, given: Given) -> RunsTable:
     return RunsTable()
 
 
-async def _steps(store: Store, given: Given) -> StepsTable:
-    return StepsTable()
+async def _steps(store: Store, given: Given) -> RowsTable:
+    return RowsTable("steps", STEPS, _listed_runs, _read_steps)
 
 
 TABLES: Tables = {"runs": (_runs, ()), "steps": (_steps, ())}

@@ -24,12 +24,11 @@ from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.chain.history import commit_at
 from holdfast.ontology.format.head import read_head
 from holdfast.pipeline.errors import in_one_line
-from holdfast.pipeline.tables.batches import KEYS_AT_ONCE, AcceptedTable, Unreadable
 from holdfast.pipeline.tables.changes import ChangesTable
 from holdfast.pipeline.tables.datasource import batches, with_store
 from holdfast.pipeline.tables.given import Given
 from holdfast.pipeline.tables.records import RecordsTable, clusters_between, in_parts
-from holdfast.pipeline.tables.table import Table, Wanted, groups
+from holdfast.pipeline.tables.table import ITEMS_AT_ONCE, RowsTable, Table, Wanted, groups
 from holdfast.pipeline.tables.types import moment_of
 from holdfast.telemetry.discover import (
     Position,
@@ -150,7 +149,7 @@ class ReferencesStream(TableStream):
 
     limited_by = "max_batches_per_trigger"
 
-    def __init__(self, given: Given, table: AcceptedTable | RecordsTable, wanted: Wanted, schema: StructType) -> None:
+    def __init__(self, given: Given, table: RowsTable | RecordsTable, wanted: Wanted, schema: StructType) -> None:
         super().__init__(given, table, wanted, schema)
         late = given.text("late")
         self._rule = Rule() if late is None else Rule(late_ns=EVER_NS if late == "all" else parse_span(late))
@@ -201,10 +200,10 @@ class ReferencesStream(TableStream):
         before, after = Position.of_offset(start), Position.of_offset(end)
         listed = [] if start == end else [each async for each in listed_references(store, after.begin)]
         keys = [each.full_key for each in delivered_between(before, after, listed)]
-        if isinstance(self._table, AcceptedTable):
-            return groups(keys, worth=KEYS_AT_ONCE, most=self._wanted.partitions)
-        table: RecordsTable = self._table
-        together, given = await clusters_between(store, before, keys, Unreadable(skip=table.skip))
+        if not isinstance(self._table, RecordsTable):
+            return groups(keys, worth=ITEMS_AT_ONCE, most=self._wanted.partitions)
+        table = self._table
+        together, given = await clusters_between(store, before, keys, table.unreadable)
         return in_parts(together, table.span, self._wanted.partitions, given)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
@@ -215,7 +214,7 @@ def stream_reader(given: Given, table: Table, wanted: Wanted, schema: StructType
     """The stream of a table. ``Invalid`` for a table that has none."""
     if isinstance(table, ChangesTable):
         return ChangesStream(given, table, wanted, schema)
-    if isinstance(table, AcceptedTable | RecordsTable):
+    if isinstance(table, RecordsTable) or (isinstance(table, RowsTable) and table.name == "accepted"):
         return ReferencesStream(given, table, wanted, schema)
     raise Invalid(
         f"table {table.name} cannot be read as a stream",

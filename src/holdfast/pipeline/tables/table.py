@@ -27,6 +27,7 @@ TIMESTAMP = pa.timestamp("us", "UTC")
 LAST_NS = 253_370_764_800 * 1_000_000_000
 """The year 9999, in which hours still have names."""
 ROWS_AT_ONCE = 1_000
+ITEMS_AT_ONCE = 2_000
 READS = 32
 Operator = Literal["=", "<", "<=", ">", ">=", "in", "startswith", "null", "not null"]
 
@@ -110,6 +111,21 @@ def _nanoseconds(value: Any) -> Any:
 
 
 @dataclass(frozen=True)
+class TimeSpan:
+    """From ``since`` on, before ``until``."""
+
+    since_ns: int | None = None
+    until_ns: int | None = None
+
+    def within(self, conditions: Conditions, exact: str, rounded: str) -> "TimeSpan":
+        """What conditions on a column of nanoseconds, and on one of timestamps, leave of it."""
+        low, high = conditions.times(exact, rounded)
+        since = [each for each in (self.since_ns, low) if each is not None]
+        until = [each for each in (self.until_ns, None if high is None else high + 1) if each is not None]
+        return TimeSpan(max(since, default=None), min(until, default=None))
+
+
+@dataclass(frozen=True)
 class Wanted:
     """What a reader wants of a table."""
 
@@ -152,12 +168,20 @@ def check_columns(table: str, schema: pa.Schema, names: Sequence[str]) -> tuple[
     return tuple(dict.fromkeys(found))
 
 
-def groups(items: Sequence[Any], *, worth: int, most: int | None = None) -> list[tuple[Any, ...]]:
-    """Neighbours, about ``worth`` of them together; or so that there are no more groups than ``most``."""
-    if not items:
-        return []
-    size = max(1, worth if most is None else -(-len(items) // max(1, most)))
-    return [tuple(items[start : start + size]) for start in range(0, len(items), size)]
+def groups(
+    items: Sequence[T], *, worth: int, most: int | None = None, weight: Callable[[T], int] = lambda _: 1
+) -> list[tuple[T, ...]]:
+    """Neighbours whose weights are about ``worth`` together; with ``most``, so that there are about as many groups."""
+    limit = worth if most is None else max(1, -(-sum(map(weight, items)) // max(1, most)))
+    found: list[list[T]] = []
+    filled = limit
+    for item in items:
+        if filled + weight(item) > limit:
+            found.append([])
+            filled = 0
+        found[-1].append(item)
+        filled += weight(item)
+    return list(map(tuple, found))
 
 
 def batch_of(schema: pa.Schema, columns: Sequence[str], rows: Sequence[Any]) -> pa.RecordBatch:
@@ -167,19 +191,28 @@ def batch_of(schema: pa.Schema, columns: Sequence[str], rows: Sequence[Any]) -> 
     return pa.RecordBatch.from_arrays(arrays, schema=wanted)
 
 
-async def rows_read(
-    items: Sequence[T], one: Callable[[T], Awaitable[dict[str, Any] | None]], schema: pa.Schema, wanted: Wanted
-) -> AsyncIterator[pa.RecordBatch]:
-    """What ``one`` reads of each item, as batches; None for an item without a row."""
-    rows: list[dict[str, Any]] = []
-    async for row in stream_bounded(items, one, limit=READS):
-        if row is not None:
-            rows.append(row)
-        if len(rows) >= ROWS_AT_ONCE:
-            yield batch_of(schema, wanted.columns, rows)
-            rows = []
-    if rows:
-        yield batch_of(schema, wanted.columns, rows)
+@dataclass(frozen=True)
+class RowsTable:
+    """Things that are listed where the query is planned, and read one by one in tasks. Its functions are picklable."""
+
+    name: str
+    schema: pa.Schema
+    listed: Callable[[Store, Wanted], Awaitable[Sequence[Any]]]
+    rows: Callable[[Store, Any, Wanted], Awaitable[Sequence[dict[str, Any]]]]
+    """Of one of them."""
+
+    async def plan(self, store: Store, wanted: Wanted) -> list[tuple[Any, ...]]:
+        return groups(await self.listed(store, wanted), worth=ITEMS_AT_ONCE, most=wanted.partitions)
+
+    async def read(self, store: Store, part: tuple[Any, ...], wanted: Wanted) -> AsyncIterator[pa.RecordBatch]:
+        rows: list[dict[str, Any]] = []
+        async for found in stream_bounded(part, lambda item: self.rows(store, item, wanted), limit=READS):
+            rows += found
+            if len(rows) >= ROWS_AT_ONCE:
+                yield batch_of(self.schema, wanted.columns, rows)
+                rows = []
+        if rows:
+            yield batch_of(self.schema, wanted.columns, rows)
 
 
 def microseconds(time_ns: int | None) -> int | None:

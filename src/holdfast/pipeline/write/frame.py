@@ -8,7 +8,7 @@ one commit. With ``load_id`` a load that is repeated is known, for ever, and wri
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -18,7 +18,6 @@ from holdfast.base.aio import blocking
 from holdfast.base.errors import Invalid, NotFound
 from holdfast.objects.client import Client
 from holdfast.objects.open import carried
-from holdfast.objects.uri import StoreSpec
 from holdfast.ontology.bulk.decide import Policy, Rules
 from holdfast.ontology.bulk.load import Landed
 from holdfast.ontology.format.data.intake import check_columns
@@ -28,27 +27,13 @@ from holdfast.pipeline.engine import Engine
 from holdfast.pipeline.engine.session import Spark, is_remote
 from holdfast.pipeline.engine.spark import ROWS, SparkEngine, reason
 from holdfast.pipeline.errors import SparkFailed
-from holdfast.pipeline.write.rows import Columns, LoadOptions, Staged, Typed, format_hint, known_type, land, stage
+from holdfast.pipeline.write.rows import Columns, LoadOptions, Staged, Staging, Typed, format_hint, known_type, land
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
 Say = Callable[[str, int, int], None]
-
-
-@dataclass(frozen=True)
-class Staging:
-    """What Spark runs on each partition. Picklable."""
-
-    spec: StoreSpec
-    load: str
-    typed: Typed
-    columns: Columns = field(default_factory=Columns)
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        done = stage(self.spec, self.load, self.typed, batches, self.columns)
-        yield pa.RecordBatch.from_arrays([pa.array([codec.encode(done.document())], pa.binary())], schema=ROWS)
 
 
 async def load(
@@ -135,8 +120,12 @@ def policy(wanted: Policy | str) -> Policy:
 
 
 def _staged(frame: "DataFrame", staging: Staging) -> list[Staged]:
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        done = staging.run(batches)
+        yield pa.RecordBatch.from_arrays([pa.array([codec.encode(done.document())], pa.binary())], schema=ROWS)
+
     try:
-        table = frame.mapInArrow(staging, "row binary").toArrow()
+        table = frame.mapInArrow(task, "row binary").toArrow()
     except Exception as error:  # py4j and Spark Connect each have their own
         raise SparkFailed(f"load: a task failed for good ({reason(error)})") from error
     return [Staged.parse(json.loads(row), key="load") for row in table.column(0).to_pylist()]

@@ -235,14 +235,23 @@ async def staged(
         return Staged(load, fault=Fault(str(error), error.type_name, error.field, error.remedy))
 
 
-def stage(spec: StoreSpec, load: str, typed: Typed, batches: Iterable[pa.RecordBatch], columns: Columns) -> Staged:
-    """The same in a process of its own. Blocking."""
+@dataclass(frozen=True)
+class Staging:
+    """What a task in a process of its own does. Picklable."""
 
-    async def work() -> Staged:
-        async with open_store(spec) as store:
-            return await staged(store, load, typed.type_info(), batches, columns)
+    spec: StoreSpec
+    load: str
+    typed: Typed
+    columns: Columns = field(default_factory=Columns)
 
-    return asyncio.run(work())
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Staged:
+        """Stage what comes. Blocking."""
+
+        async def work() -> Staged:
+            async with open_store(self.spec) as store:
+                return await staged(store, self.load, self.typed.type_info(), batches, self.columns)
+
+        return asyncio.run(work())
 
 
 WORK = pa.schema([("number", pa.int64()), ("work", pa.string())])
@@ -360,6 +369,3 @@ def _check(parts: Sequence[Staged], load_options: LoadOptions) -> None:
             "there are no rows, and they would take the place of all there are",
             remedy="set allow_empty to retract everything, or look why there are none",
         )
-
-
-__all__ = ["LoadOptions", "Staged", "Typed", "Work", "imported", "known_type", "land", "run_tasks", "stage", "staged"]

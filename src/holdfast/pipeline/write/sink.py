@@ -39,7 +39,7 @@ from holdfast.pipeline.engine.session import is_remote
 from holdfast.pipeline.errors import in_one_line
 from holdfast.pipeline.tables.given import Given
 from holdfast.pipeline.write.frame import columns_of, load, policy
-from holdfast.pipeline.write.rows import Columns, LoadOptions, Staged, Typed, imported, known_type, land, stage
+from holdfast.pipeline.write.rows import LoadOptions, Staged, Staging, Typed, imported, known_type, land
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -57,11 +57,8 @@ _BATCH_ONLY, _STREAM_ONLY = ("expect_absent", "if_head", "load_id"), ("query", "
 class Plan:
     """What a write is about. Picklable."""
 
-    spec: StoreSpec
-    typed: Typed
-    columns: Columns
+    staging: Staging
     load_options: LoadOptions
-    load: str
     query: str | None = None
 
 
@@ -78,11 +75,11 @@ class BatchWriter(DataSourceArrowWriter):
         self._plan = plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        plan, local = self._plan, _local_property
+        staging, local = self._plan.staging, _local_property
         if local(QUERY) is None and local(EXECUTION) != local(ROOT):
-            return Message(Staged(plan.load), part_of_another=True)
+            return Message(Staged(staging.load), part_of_another=True)
         with in_one_line(task=True):
-            return Message(stage(plan.spec, plan.load, plan.typed, iterator, plan.columns))
+            return Message(staging.run(iterator))
 
     def commit(self, messages: "list[WriterCommitMessage | None]") -> None:
         found = [each for each in messages if isinstance(each, Message)]
@@ -92,7 +89,7 @@ class BatchWriter(DataSourceArrowWriter):
                     "saveAsTable and CREATE TABLE ... AS would make a table that Spark cannot read again",
                     remedy="write with save(), then CREATE TABLE x USING holdfast OPTIONS (store '...', table '...')",
                 )
-            _landed(self._plan, self._plan.load, [each.staged for each in found], self._plan.load_options)
+            _landed(self._plan.staging, [each.staged for each in found], self._plan.load_options)
 
     def abort(self, messages: "list[WriterCommitMessage | None]") -> None:
         """Tasks may still be running: what they leave is garbage, which is found by its age."""
@@ -103,10 +100,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._plan = plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        plan = self._plan
-        name = f"{plan.load}-{_local_property(BATCH) or 'batch'}"
+        staging = self._plan.staging
+        named = replace(staging, load=f"{staging.load}-{_local_property(BATCH) or 'batch'}")
         with in_one_line(task=True):
-            return Message(stage(plan.spec, name, plan.typed, iterator, plan.columns), _local_property(QUERY))
+            return Message(named.run(iterator), _local_property(QUERY))
 
     def commit(self, messages: "list[WriterCommitMessage | None]", batchId: int) -> None:  # noqa: N803  # Spark's name
         found = [each for each in messages if isinstance(each, Message)]
@@ -120,7 +117,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
                     remedy='add .option("query", "a-name-of-its-own")',
                 )
             load_options = replace(self._plan.load_options, source=query, batch=int(batchId))
-            _landed(self._plan, found[0].staged.load, [each.staged for each in found], load_options)
+            named = replace(self._plan.staging, load=found[0].staged.load)
+            _landed(named, [each.staged for each in found], load_options)
 
     def abort(self, messages: "list[WriterCommitMessage | None]", batchId: int) -> None:  # noqa: N803  # as above
         """As of a batch: nothing is visible, and what was staged is found by its age."""
@@ -210,7 +208,8 @@ def _plan(options: Mapping[str, str], schema: "StructType", *, overwrite: bool, 
             lease_ttl_ms=settings.ontology.s3_lease_ttl_ms,
             allow_empty=allow_empty,
         )
-        return Plan(spec, typed, columns, load_options, Ambient.system().ids.unique(), given.text("query"))
+        staging = Staging(spec, Ambient.system().ids.unique(), typed, columns)
+        return Plan(staging, load_options, given.text("query"))
 
 
 def _typed(spec: StoreSpec, given: Given) -> Typed:
@@ -236,10 +235,10 @@ def _typed(spec: StoreSpec, given: Given) -> Typed:
 # --- the driver ---
 
 
-def _landed(plan: Plan, load_name: str, parts: list[Staged], load_options: LoadOptions) -> Landed:
+def _landed(staging: Staging, parts: list[Staged], load_options: LoadOptions) -> Landed:
     async def work() -> Landed:
-        async with open_store(plan.spec) as store:
+        async with open_store(staging.spec) as store:
             named = replace(load_options, runtime_id=f"spark-{store.ambient.ids.attempt()}")
-            return await land(store, plan.typed.type_info(), load_name, parts, named, Inline())
+            return await land(store, staging.typed.type_info(), staging.load, parts, named, Inline())
 
     return asyncio.run(work())

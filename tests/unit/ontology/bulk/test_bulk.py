@@ -58,6 +58,18 @@ async def test_a_load_is_one_commit_with_the_very_rows_of_a_session(sizes: Sizes
     assert {each.rule.name for each in (await verify(yard.store, deep=True)).findings} == {"staged_load"}
 
 
+async def test_a_few_rows_are_decided_here_however_many_the_type_has() -> None:
+    yard = Yard(MemoryStore(), sizes=replace(SPREAD, small_rows=10))
+    await yard.load(table(customers(0, 200)))
+    yard.asked.clear()
+    changed = table([*customers(3, 4, "other"), *customers(50, 4), *customers(200, 2)])
+    tally = (await yard.load(changed, rules=REPLACE)).tally
+    assert (tally.replaced, tally.same, tally.added, yard.asked) == (4, 4, 2, [])
+    await yard.load(changed, rules=Rules(Policy.REPLACE, instead=True))  # is about all rows of the type
+    assert yard.asked == ["state", "decide"]
+    assert len(await yard.names()) == 10
+
+
 class Reading(Entity):
     id: Field[str] = Field(primary_key=True)
     value: Field[float | None] = Field(default=None)

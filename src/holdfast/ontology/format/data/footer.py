@@ -49,8 +49,13 @@ def of_groups(footer: Any, columns: Collection[str]) -> list[FileStats]:
 
 def last_end(footer: Any, group: int) -> int | None:
     """The last commit that ended a row of a row group; None if some rows have no end, or if it is unknown."""
-    span = _span(footer, footer.schema.names.index(names.UNTIL), [group])
+    span = span_of(footer, names.UNTIL, [group])
     return span.high if span.nulls == 0 and type(span.high) is int else None
+
+
+def span_of(footer: Any, name: str, groups: Sequence[int]) -> Span:
+    """The span of a column of this name over these row groups."""
+    return _span(footer, footer.schema.names.index(name), groups)
 
 
 def of_footer(

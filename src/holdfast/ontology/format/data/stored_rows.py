@@ -9,6 +9,7 @@ whose redaction changed the file. A state from before that commit cannot be read
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import reduce
 from pathlib import Path
 
 import numpy as np
@@ -71,7 +72,7 @@ def _segment(tables: Iterable[pa.Table]) -> Segment | None:
         if any(column.null_count for column in table.columns):
             return None
         bodies = table.column("fields_json").cast(pa.string()).combine_chunks()
-        if any(pc.any(pc.match_substring(bodies, sign)).as_py() for sign in _FOREIGN):
+        if pc.any(_spelled_otherwise(bodies)).as_py():
             return None
         keys = joined([table.column(name).cast(pa.string()).combine_chunks() for name in stored_keys(table)])
         commits = table.column("commit_id").to_numpy().astype(np.int64)
@@ -93,6 +94,19 @@ def other_digest(fields_json: str, path: str) -> bytes | None:
     except ValueError as error:
         raise Corrupt(f"{path}: fields_json is not JSON: {fields_json[:60]!r}") from error
     return None if ours == fields_json else digest(ours)
+
+
+def other_digests(bodies: pa.Array, path: str) -> pa.Array:
+    """``other_digest`` of each of these texts."""
+    found: list[bytes | None] = [None] * len(bodies)
+    for place in pc.indices_nonzero(_spelled_otherwise(bodies)).to_pylist():
+        found[place] = other_digest(bodies[place].as_py(), path)
+    return pa.array(found, pa.binary(16))
+
+
+def _spelled_otherwise(bodies: pa.Array) -> pa.Array:
+    """Which of these texts may be in another spelling than ours."""
+    return reduce(pc.or_, [pc.match_substring(bodies, sign) for sign in _FOREIGN])
 
 
 def stored_batches(body: bytes, path: str, size: int) -> Iterator[pa.Table]:

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 
@@ -27,7 +27,7 @@ from holdfast.base.errors import NotFound
 from holdfast.objects.store import Store
 from holdfast.ontology.chain.redaction_fence import RedactionFence
 from holdfast.ontology.format.data.columns import FORMS
-from holdfast.ontology.format.data.footer import last_end, of_groups
+from holdfast.ontology.format.data.footer import last_end, of_groups, span_of
 from holdfast.ontology.format.data.lifespans import ORIGIN
 from holdfast.ontology.format.data.remote_parquet import WHOLE_BYTES, RemoteParquet, chunks_only
 from holdfast.ontology.format.index import Entry
@@ -199,11 +199,32 @@ def _runs(metadata: Any, groups: Iterable[int]) -> tuple[tuple[int, int], ...]:
     return tuple(runs) or ((0, -1),)
 
 
-def share_of(file: Loaded, share: tuple[int, int]) -> Loaded:
-    """A file with one share of its row groups: the number of the share, and the number of shares. Blocking."""
-    which, shares = share
+class Position(NamedTuple):
+    """A position in a file whose rows are ordered by commit, then by identity: the first column of it is enough."""
+
+    commit_id: int
+    key: str
+
+
+def extents(footer: Any, key: str) -> list[tuple[Position, Position] | None]:
+    """For each row group a position that none of its rows is before, and one that none is after; None if unknown."""
+    found: list[tuple[Position, Position] | None] = []
+    for number in range(footer.num_row_groups):
+        (low, high, _), (first, last, _) = (span_of(footer, name, [number]) for name in ("commit_id", key))
+        if isinstance(low, int) and isinstance(high, int) and isinstance(first, str) and isinstance(last, str):
+            found.append((Position(low, first), Position(high, last)))
+        else:
+            found.append(None)
+    return found
+
+
+def between(file: Loaded, key: str, low: Position | None, high: Position | None) -> Loaded:
+    """A file with the row groups that may have rows from ``low`` on and before ``high``. Blocking."""
     metadata = pq.read_metadata(file.path)
-    count = metadata.num_row_groups
-    groups = frozenset(each for each in range(count) if each * shares // count == which)
-    groups = groups if file.groups is None else groups & file.groups
+    wanted = (
+        number
+        for number, each in enumerate(extents(metadata, key))
+        if each is None or ((low is None or each[1] >= low) and (high is None or each[0] < high))
+    )
+    groups = frozenset(wanted) if file.groups is None else frozenset(wanted) & file.groups
     return replace(file, groups=groups, within=_runs(metadata, groups))

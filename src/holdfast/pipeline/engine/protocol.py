@@ -11,10 +11,10 @@ A kernel may run twice, at once or one after the other: what it writes it create
 input or that no other task can have.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -88,6 +88,21 @@ class Kernel(Protocol):
         ...
 
     def rows(self, store: Store, given: AsyncIterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]: ...
+
+
+async def grouped(
+    given: AsyncIterator[pa.RecordBatch], by: Sequence[str], *, most: int | None = None
+) -> AsyncIterator[list[dict[str, Any]]]:
+    """For kernels: groups of consecutive rows that are equal in these columns; of a larger group ``most`` at a time."""
+    rows: list[dict[str, Any]] = []
+    async for batch in given:
+        for row in batch.to_pylist():
+            if rows and (len(rows) == most or any(row[name] != rows[0][name] for name in by)):
+                yield rows
+                rows = []
+            rows.append(row)
+    if rows:
+        yield rows
 
 
 class Planner(Protocol):

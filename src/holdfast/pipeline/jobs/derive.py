@@ -34,7 +34,7 @@ from holdfast.pipeline.jobs.derive_units import DAY_WORK, NUMBERS, MakeDays, Mak
 from holdfast.pipeline.options import Env
 from holdfast.pipeline.publish import Draft, publish, verify
 from holdfast.pipeline.tables.batches import LISTED, ListedTable
-from holdfast.pipeline.units import DAY_HOURS, DayPlan, HourPlan, Place, Size, plan_day, plan_hour
+from holdfast.pipeline.units import DAY_HOURS, Place, Plan, Size, plan_day, plan_hour
 from holdfast.telemetry.accept.reconcile import Finding, Problem
 from holdfast.telemetry.rollup import layout as derived
 from holdfast.telemetry.rollup.kernel import version_of
@@ -183,9 +183,9 @@ class Derive:
         if since is not None or until is not None:
             return await due.hours_between(self._store, since, until, due.LENGTH[kind])
         now_ns = self._env.ambient.clock.wall_ns()
-        found = set(await due.ripe(self._store, kind, self._options.settle_ns, now_ns))
+        found = set(await due.marks(self._store, kind, self._options.settle_ns, now_ns))
         if kind == Kind.ROLLUP:
-            found |= set(await due.ripe(self._store, layout.FINISH, self._options.merge_after_ns, now_ns))
+            found |= set(await due.marks(self._store, layout.FINISH, self._options.merge_after_ns, now_ns))
         return sorted(found)
 
     async def _marks(self, kinds: Sequence[str], hours: Iterable[int]) -> AsyncIterator[pa.RecordBatch]:
@@ -323,10 +323,10 @@ class Derive:
 
     # --- without doing it ---
 
-    async def preview(self, request: Document) -> list[HourPlan | DayPlan]:
+    async def preview(self, request: Document) -> list[Plan]:
         """What a run would do. Holds the rows of one hour at a time."""
         now_ns = self._env.ambient.clock.wall_ns()
-        found: list[HourPlan | DayPlan] = []
+        found: list[Plan] = []
         for hour in await self._wanted(Kind.ROLLUP, request):
 
             def decide(current: Generation | None, size: Size, hour: int = hour) -> Place:

@@ -28,7 +28,7 @@ from holdfast.base.aio import map_bounded
 from holdfast.base.codec import Document
 from holdfast.base.telemetry import logger
 from holdfast.bus import Bus
-from holdfast.pipeline import problems
+from holdfast.pipeline import due, problems
 from holdfast.pipeline.checkpoint import Checkpoint, Checkpoints, position_document, read_position
 from holdfast.pipeline.engine import staged
 from holdfast.pipeline.engine.protocol import Spread
@@ -48,7 +48,6 @@ from holdfast.pipeline.jobs.reconcile_kernels import (
     ReportOverlaps,
     Verify,
     WriteListings,
-    mark_all,
 )
 from holdfast.pipeline.options import Env
 from holdfast.pipeline.tables.batches import referred
@@ -56,6 +55,7 @@ from holdfast.pipeline.tables.objects import OBJECTS, ObjectsTable, Span, entrie
 from holdfast.telemetry.accept import layout as ingest
 from holdfast.telemetry.discover import Position, Rule, read_ids, reference_id, resolve_all, scan
 from holdfast.telemetry.rollup.layout import hour_name
+from holdfast.telemetry.rollup.manifest import Kind
 
 log = logger("pipeline")
 
@@ -330,7 +330,8 @@ class Reconcile:
         hours are due."""
         hours = {(row["key"], row["hour"]) for row in rows}
         for key, hour in sorted((key, hour) for key, hour in hours if hour is not None):
-            await mark_all(self._store, hour, hashlib.sha256(f"{run_id}\x00{key}".encode()).hexdigest())
+            ident = hashlib.sha256(f"{run_id}\x00{key}".encode()).hexdigest()
+            await due.mark(self._store, self._ambient, Kind.ROLLUP, hour, ident)
         await problems.mended(self._store, sorted({key for key, _ in hours}))
 
     # --- publish and verify ---

@@ -69,7 +69,9 @@ class GatedPlanner:
         self._gate = gate
         self.scan, self.fetch, self.explain, self._map = planner.scan, planner.fetch, planner.explain, planner.map
 
-    async def map(self, query: Query, kernel: Kernel, spread: Spread, target: Target, progress: Progress) -> list[Part]:
+    async def map(
+        self, query: Query, kernel: Kernel, spread: Spread, target: Target, progress: Progress
+    ) -> list[Part] | None:
         return await self._map(query, GatedKernel(kernel, self._gate), spread, target, progress)
 
 

@@ -92,3 +92,9 @@ def on_s3(s3_server: S3Server, bucket: str, tmp_path: Path) -> OnS3:
 def engine(spark: Spark) -> Engines:
     """An engine over the shared session, for a store."""
     return lambda spec: SparkEngine(spark, spec)
+
+
+@pytest.fixture
+def without_duckdb(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No query is small, so Spark runs all of them."""
+    monkeypatch.setattr("holdfast.pipeline.engine.spark.SMALL_BYTES", 0)

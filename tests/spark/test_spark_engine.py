@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 from holdfast.objects.client import Client
 from holdfast.objects.open import open_store
@@ -95,6 +96,7 @@ def working(store: Client, engine: Engine, run_id: str) -> AbstractAsyncContextM
     return relations(store, engine, run_id, lambda name: unwatched)
 
 
+@pytest.mark.usefixtures("without_duckdb")
 async def test_both_engines_give_the_same_rows(engine: Engines, tmp_path: Path) -> None:
     spec = StoreSpec.parse(f"file:{tmp_path / 'store'}")
     async with open_store(spec) as store:
@@ -127,7 +129,12 @@ async def test_spark_knows_how_large_a_staged_table_is(engine: Engines, spark: S
     assert "SortMergeJoin" in large.plan
 
 
-async def test_tasks_follow_records_and_equal_rows_stay_together(engine: Engines, tmp_path: Path) -> None:
+@pytest.mark.parametrize("small", [True, False])
+async def test_tasks_follow_records_and_equal_rows_stay_together(
+    engine: Engines, tmp_path: Path, small: bool, request: pytest.FixtureRequest
+) -> None:
+    if not small:
+        request.getfixturevalue("without_duckdb")
     spec = StoreSpec.parse(f"file:{tmp_path / 'store'}")
     async with open_store(spec) as store:
         for number in range(120):

@@ -29,6 +29,7 @@ from tests.unit.pipeline.audit_desk import wrong
 from tests.unit.pipeline.field import Field, agrees
 from tests.unit.pipeline.gc_desk import frame
 
+pytestmark = pytest.mark.usefixtures("without_duckdb")
 NOW = replace(pipeline.Options(overlap_ns=0), gc=GcOptions(horizon_ns=0, grace_ns=0))
 KINDS = ["orphans", "derived", "ontology", "runs"]
 

@@ -12,7 +12,7 @@ from holdfast.base.errors import Denied
 from holdfast.objects.open import open_store
 from holdfast.objects.store import Store
 from holdfast.objects.uri import StoreSpec
-from holdfast.pipeline.engine.spark import InTask
+from holdfast.pipeline.engine.tasks import InTask
 from holdfast.telemetry.rollup.manifest import Kind
 from tests.integration.servers import S3Server
 from tests.spark.conftest import Engines

@@ -29,35 +29,23 @@ async def mark(store: Store, ambient: Ambient, kind: str, hour: int, ident: str)
     await store.put(layout.due_key(kind, hour, ident), body, CREATE)
 
 
-async def marks(store: Store, kind: str) -> Marks:
-    found: Marks = defaultdict(list)
-    async for key in store.keys(layout.due_folder(kind)):
-        named = layout.due_in(key)
-        if named is not None:
-            found[named[1]].append(key)
-    return dict(sorted(found.items()))
-
-
-async def ripe(store: Store, kind: str, wait_ns: int, now_ns: int) -> Marks:
-    """The marks of hours, or days, that ended at least ``wait_ns`` ago; all if it is zero. Marks of the kind ``finish``
-    must be as old themselves.
+async def marks(store: Store, kind: str, wait_ns: int = 0, now_ns: int = 0) -> Marks:
+    """With ``wait_ns`` those of hours, or days, that ended at least so long ago. Marks of the kind ``finish`` must be
+    as old themselves.
     """
     found: Marks = defaultdict(list)
     young: set[int] = set()
     async for page in store.list(layout.due_folder(kind)):
         for entry in page.entries:
             named = layout.due_in(entry.key)
-            if named is not None:
-                found[named[1]].append(entry.key)
-                if kind == layout.FINISH and entry.modified_ns + wait_ns > now_ns:
-                    young.add(named[1])
-    if not wait_ns:
-        return dict(sorted(found.items()))
-    return {
-        hour: keys
-        for hour, keys in sorted(found.items())
-        if hour not in young and hour_start_ns(hour) + LENGTH[kind] * HOUR_NS + wait_ns <= now_ns
-    }
+            if named is None:
+                continue
+            hour = named[1]
+            found[hour].append(entry.key)
+            ended_ns = hour_start_ns(hour) + LENGTH[kind] * HOUR_NS
+            if wait_ns and max(ended_ns, entry.modified_ns if kind == layout.FINISH else 0) + wait_ns > now_ns:
+                young.add(hour)
+    return {hour: keys for hour, keys in sorted(found.items()) if hour not in young}
 
 
 # --- hours that a request names ---

@@ -92,11 +92,13 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A unit with the batches that it is made from."""
+    """A unit with what it is made from: of an hour batches, of a day chunks of its hours."""
 
     unit: Unit
     rows: Sequence[Listed] = ()
     """Inputs of which anything can be counted here."""
+    sources: Sequence[tuple[str, str, int]] = ()
+    """Id of the hour's unit, key of the chunk and its rows."""
     excluded: Exclusions = NO_EXCLUSIONS
     is_current: bool = False
 
@@ -147,25 +149,32 @@ async def plan_unit(
     """The unit of a bucket, from all rows of the bucket."""
     own = found.countable(rows)
     inputs = tuple(row.input for row in rows)
-    closed = found.closed_hours(rows)
+    unit, is_current = _named(place, bucket, inputs, known, found.closed_hours(rows))
+    if known is not None and is_current and known.unreadable and await _is_back(store, unit, own):
+        # The same inputs, made again under a name that is not in use.
+        unit, is_current = replace(unit, epoch=place.base + 1), False
+    return Planned(unit, own, excluded=found.exclusions(rows), is_current=is_current)
+
+
+def _named(
+    place: Place, bucket: int, inputs: tuple[Input, ...], known: Known | None, closed: tuple[int, ...] = ()
+) -> tuple[Unit, bool]:
+    """The unit of these inputs, and whether it is the current one, which may have the name of an earlier epoch."""
     unit = Unit(place.kind, place.hour, place.buckets, bucket, inputs, place.version, place.epoch, closed)
-    if known is not None and known.epoch != unit.epoch:
-        before = replace(unit, epoch=known.epoch)
-        unit = before if before.id == known.unit_id else unit
-    if known is not None and known.unit_id == unit.id and known.unreadable and await _is_back(store, unit, own):
-        unit = replace(unit, epoch=place.base + 1)  # the same inputs, made again under a name that is not in use
-    return Planned(unit, own, found.exclusions(rows), known is not None and known.unit_id == unit.id)
+    before = unit if known is None else replace(unit, epoch=known.epoch)
+    is_current = known is not None and before.id == known.unit_id
+    return (before if is_current else unit), is_current
 
 
 @dataclass(slots=True)
-class HourPlan:
-    """All units of an hour, as one process plans them: for a preview, and to close the hour."""
+class Plan:
+    """All units of an hour or of a day, as one process plans them: for a day, for a preview, and to close an hour."""
 
     place: Place
     current: Generation | None
     units: list[Planned] = field(default_factory=list)
     listings: list[str] = field(default_factory=list)
-    """Ids of those that were read."""
+    """Ids of those that are covered."""
     modified_ns: int = 0
     """When the newest of these was written, by the store's clock."""
     rows: list[Listed] = field(default_factory=list)
@@ -181,7 +190,7 @@ class HourPlan:
 
 async def plan_hour(
     store: Store, hour: int, limits: Limits, decide: Callable[[Generation | None, Size], Place]
-) -> HourPlan:
+) -> Plan:
     """The generation is read before the listings: it was made from listings that were there before it, and listings are
     never deleted, so the inputs planned here contain those of the generation. Of a closed hour no unit is planned.
     """
@@ -189,7 +198,7 @@ async def plan_hour(
     pages = [page async for page in store.list(layout.batches_folder(hour))]
     entries = [entry for page in pages for entry in page.entries if layout.listing_in(entry.key) is not None]
     rows = await listing.read(store, [entry.key for entry in entries])
-    plan = HourPlan(decide(current, Size.of(rows)), current, rows=rows)
+    plan = Plan(decide(current, Size.of(rows)), current, rows=rows)
     plan.listings = sorted(listing.ids(entry.key for entry in entries))
     plan.modified_ns = max((entry.modified_ns for entry in entries), default=0)
     if current is not None and current.is_closed:
@@ -318,31 +327,7 @@ async def _create(store: Store, chunks: Iterable[Chunk], made: Made) -> list[Chu
 # --- days ---
 
 
-@dataclass(frozen=True, slots=True)
-class DayUnit:
-    """The unit of a day in one bucket, with the chunks that it is made from: id of the hour's unit, and key."""
-
-    unit: Unit
-    sources: tuple[tuple[str, str], ...]
-    rows: int
-    is_current: bool
-
-
-@dataclass(slots=True)
-class DayPlan:
-    place: Place
-    current: Generation | None
-    units: list[DayUnit]
-    listings: list[str]
-
-    @property
-    def changed(self) -> bool:
-        before = [] if self.current is None else [each.unit_id for each in self.current.units]
-        covered = () if self.current is None else self.current.listings
-        return before != [each.unit.id for each in self.units] or not set(covered).issuperset(self.listings)
-
-
-async def plan_day(store: Store, hour: int, windows: Windows) -> DayPlan:
+async def plan_day(store: Store, hour: int, windows: Windows) -> Plan:
     """The day that begins with this hour, from the current generations of its hours."""
     current = await read_generation(store, Kind.DAILY, hour)
     found = [await read_generation(store, Kind.ROLLUP, each) for each in range(hour, hour + DAY_HOURS)]
@@ -353,22 +338,17 @@ async def plan_day(store: Store, hour: int, windows: Windows) -> DayPlan:
         for each in generation.units:
             inputs[each.bucket & (place.buckets - 1)].append(each)
     largest = windows.hourly[-1]
-    units: list[DayUnit] = []
+    units: list[Planned] = []
     for bucket, own in sorted(inputs.items()):
         names = tuple(Input(each.unit_id, each.unit_id) for each in own)
-        unit = Unit(Kind.DAILY, hour, place.buckets, bucket, names, place.version, place.epoch)
-        known = None if current is None or current.buckets != place.buckets else current.unit(bucket)
-        if known is not None and known.epoch != unit.epoch:
-            before = replace(unit, epoch=known.epoch)
-            unit = before if before.id == known.unit_id else unit
-        refs = [
-            (each.unit_id, ref)
+        known = None if current is None or current.buckets != place.buckets else Known.of(current.unit(bucket))
+        unit, is_current = _named(place, bucket, names, known)
+        sources = [
+            (each.unit_id, ref.key, ref.rows)
             for each in own
             for ref in each.chunks
             if ref.table is Table.ROLLUP and ref.window_ns == largest
         ]
-        sources = tuple((ident, ref.key) for ident, ref in refs)
-        is_current = known is not None and known.unit_id == unit.id
-        units.append(DayUnit(unit, sources, sum(ref.rows for _, ref in refs), is_current))
+        units.append(Planned(unit, sources=sources, is_current=is_current))
     listings = sorted({ident for each in found if each is not None for ident in each.listings})
-    return DayPlan(place, current, units, listings)
+    return Plan(place, current, units, listings)

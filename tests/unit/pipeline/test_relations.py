@@ -164,7 +164,16 @@ async def test_a_listing_is_divided_between_folders_and_nothing_is_listed_twice(
         assert await divided(here.store, Span("nothing/"), MOST_CUTS) == []
 
 
-def test_tasks_follow_the_work_and_are_no_more_than_the_groups_can_fill() -> None:
+def test_tasks_follow_the_work_and_are_no_more_than_can_get_rows() -> None:
     spread = Spread(("hour", "bucket"), 50_000, work="records")
-    assert [spread.tasks(work, groups=1_000) for work in (0, 50_000, 50_001, 10_000_000)] == [1, 1, 2, 200]
-    assert spread.tasks(10_000_000, groups=8) == 16, "tasks without rows would start Python workers for nothing"
+    assert [spread.tasks(work, 1_000) for work in (0, 50_000, 50_001, 10_000_000)] == [1, 1, 2, 200]
+    assert spread.tasks(10_000_000, 8) == 8
+    assert spread.tasks(0, 0) == 0
+
+
+async def test_a_kernel_without_rows_is_not_run_and_stages_nothing() -> None:
+    async with place() as here:
+        async with working(here) as work:
+            await work.map("words", "SELECT 'texts/0/0' AS key WHERE 1 = 0", Words(), BY_KEY)
+            assert await work.rows("SELECT word FROM words") == []
+        assert [key async for key in here.store.keys(staged.STAGED)] == []

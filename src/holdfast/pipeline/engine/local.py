@@ -6,7 +6,7 @@ that is being written, the part that it belongs to, the rows that a kernel works
 system, so the halves do not add up from step to step. Staged parts are read as local files, each fetched once.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,25 +63,38 @@ class LocalPlanner:
         self._bound: dict[str, Staged] = {}
 
     async def scan(self, table: Table, wanted: Wanted, target: Target, progress: "Progress") -> list[Part]:
-        parts = await table.plan(self._store, wanted)
-        return await write_parts(self._store, target, self._read(table, wanted, parts, progress))
+        return await self.read(table, wanted, await table.plan(self._store, wanted), target, progress)
 
-    async def _read(
-        self, table: Table, wanted: Wanted, parts: Sequence[Any], progress: "Progress"
-    ) -> AsyncGenerator[pa.RecordBatch, None]:
-        for done, part in enumerate(parts, 1):
-            async for batch in table.read(self._store, part, wanted):
-                yield batch
-            progress(done, len(parts))
+    async def read(
+        self, table: Table, wanted: Wanted, parts: Sequence[Any], target: Target, progress: "Progress"
+    ) -> list[Part]:
+        """Stage these parts of a data source."""
+
+        async def rows() -> AsyncIterator[pa.RecordBatch]:
+            for done, part in enumerate(parts, 1):
+                async for batch in table.read(self._store, part, wanted):
+                    yield batch
+                progress(done, len(parts))
+
+        return await write_parts(self._store, target, rows())
 
     async def map(
         self, query: "Query", kernel: "Kernel", spread: "Spread", target: Target, progress: "Progress"
-    ) -> list[Part]:
+    ) -> list[Part] | None:
         duck = await self._with(query)
         ordered = f"SELECT * FROM (\n{query.text()}\n) ORDER BY {', '.join(spread.sorting)}"
         async with aclosing(duck.batches(ordered, rows=BATCH_ROWS)) as rows:  # type: ignore[type-var]  # it is a generator
             with _limit_named():
-                found = await write_parts(self._store, target, kernel.rows(self._store, rows))
+                first = await anext(rows, None)
+                if first is None:
+                    return None
+
+                async def given() -> AsyncIterator[pa.RecordBatch]:
+                    yield first
+                    async for batch in rows:
+                        yield batch
+
+                found = await write_parts(self._store, target, kernel.rows(self._store, given()))
         progress(1, 1)
         return found
 

@@ -11,10 +11,10 @@ A kernel may run twice, at once or one after the other: what it writes it create
 input or that no other task can have.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -66,23 +66,16 @@ class Spread:
     """The order of rows within a task; the columns of ``by`` come first."""
     work: str = "1"
     """The work of a row: an SQL expression over its columns."""
-    numbered: bool = False
-    """``by`` is one column of numbers from 0 on: rows are dealt to tasks round robin, so a few expensive rows are
-    spread evenly."""
 
     @property
     def sorting(self) -> tuple[str, ...]:
         return (*self.by, *self.order)
 
-    def is_small(self, query: Query) -> bool:
-        """Whether one task is enough, whatever the query selects: its tables have no more rows than that."""
-        return self.work == "1" and sum(staged.rows for staged in query.tables.values()) <= self.worth
-
-    def tasks(self, work: int, groups: int) -> int:
-        """Rows that are equal in ``by`` are one task's, so more than a few tasks for each group would have no rows, and
-        a task without rows costs the start of a Python worker too. With two for each, few tasks get several groups.
+    def tasks(self, work: int, most: int) -> int:
+        """The number of tasks; ``most`` of them can get rows, and one without rows costs the start of a Python worker
+        too.
         """
-        return max(1, min(MOST_TASKS, -(-work // self.worth), 2 * groups))
+        return min(MOST_TASKS, max(1, -(-work // self.worth)), most)
 
 
 MOST_TASKS = 10_000
@@ -97,6 +90,21 @@ class Kernel(Protocol):
     def rows(self, store: Store, given: AsyncIterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]: ...
 
 
+async def grouped(
+    given: AsyncIterator[pa.RecordBatch], by: Sequence[str], *, most: int | None = None
+) -> AsyncIterator[list[dict[str, Any]]]:
+    """For kernels: groups of consecutive rows that are equal in these columns; of a larger group ``most`` at a time."""
+    rows: list[dict[str, Any]] = []
+    async for batch in given:
+        for row in batch.to_pylist():
+            if rows and (len(rows) == most or any(row[name] != rows[0][name] for name in by)):
+                yield rows
+                rows = []
+            rows.append(row)
+    if rows:
+        yield rows
+
+
 class Planner(Protocol):
     """Plans and runs the relational steps of one job."""
 
@@ -104,8 +112,12 @@ class Planner(Protocol):
         """Read a data source once, its parts spread over tasks, and write the rows as parts of a staged table."""
         ...
 
-    async def map(self, query: Query, kernel: Kernel, spread: Spread, target: Target, progress: Progress) -> list[Part]:
-        """Run the rows of a query through a kernel, and write what it gives as parts of a staged table."""
+    async def map(
+        self, query: Query, kernel: Kernel, spread: Spread, target: Target, progress: Progress
+    ) -> list[Part] | None:
+        """Run the rows of a query through a kernel, and write what it gives as parts of a staged table; None if there
+        are no rows to run.
+        """
         ...
 
     async def fetch(self, query: Query) -> pa.Table:

@@ -22,7 +22,16 @@ import pyarrow as pa
 from holdfast.base.errors import Corrupt, check
 from holdfast.objects.store import Store
 from holdfast.pipeline.engine.protocol import Engine, Kernel, Planner, Progress, Query, Spread
-from holdfast.pipeline.engine.staged import Staged, Target, find_staged, publish, remove, write_parts
+from holdfast.pipeline.engine.staged import (
+    Part,
+    Staged,
+    Target,
+    find_staged,
+    publish,
+    remove,
+    run_folder,
+    write_parts,
+)
 from holdfast.pipeline.tables.table import Conditions, Table, Wanted
 
 MOST_ROWS = 100_000
@@ -48,6 +57,8 @@ class Relations:
         self._planner = planner
         self._run_id = run_id
         self._watch = watch
+        self._there: set[str] | None = None
+        """The documents of tables that were staged when this driver began; listed when the first one is needed."""
         self._tables: dict[str, Staged] = {}
         self._views: dict[str, str] = {}
 
@@ -56,26 +67,28 @@ class Relations:
         target = Target(self._run_id, name, table.schema)
         cores = await self._engine.cores()
         wanted = Wanted(tuple(table.schema.names), conditions or Conditions(), cores)
-        staged = await find_staged(self._store, target)
+        staged = await self._find(target)
         if staged is None:
             parts = await self._planner.scan(table, wanted, target, self._watch(name))
-            staged = await publish(self._store, target, parts)
+            staged = await self._stage(target, parts)
         self._tables[name] = staged
         return staged
 
     async def map(self, name: str, select: str, kernel: Kernel, spread: Spread) -> Staged:
-        """Stage the rows that a kernel returns for the rows of a SELECT."""
+        """Stage the rows that a kernel returns for the rows of a SELECT. Without rows nothing is staged: the next
+        driver of the run finds the same staged tables, and so no rows either.
+        """
         target = Target(self._run_id, name, kernel.schema)
-        staged = await find_staged(self._store, target)
+        staged = await self._find(target)
         if staged is None:
             parts = await self._planner.map(self.query(select), kernel, spread, target, self._watch(name))
-            staged = await publish(self._store, target, parts)
+            staged = Staged(name, kernel.schema, ()) if parts is None else await self._stage(target, parts)
         self._tables[name] = staged
         return staged
 
     async def bind(self, name: str, schema: pa.Schema) -> Staged:
         """A table that an earlier step of this run has staged."""
-        staged = await find_staged(self._store, Target(self._run_id, name, schema))
+        staged = await self._find(Target(self._run_id, name, schema))
         if staged is None:
             raise Corrupt(f"run {self._run_id} has not staged {name}")
         self._tables[name] = staged
@@ -85,11 +98,23 @@ class Relations:
         """Stage rows that the driver reads elsewhere, such as the keys of a report; it holds one part of them at a
         time."""
         target = Target(self._run_id, name, schema)
-        staged = await find_staged(self._store, target)
+        staged = await self._find(target)
         if staged is None:
-            staged = await publish(self._store, target, await write_parts(self._store, target, batches))
+            staged = await self._stage(target, await write_parts(self._store, target, batches))
         self._tables[name] = staged
         return staged
+
+    async def _find(self, target: Target) -> Staged | None:
+        if self._there is None:
+            pages = [page async for page in self._store.list(run_folder(self._run_id), delimiter=True)]
+            self._there = {entry.key for page in pages for entry in page.entries}
+        return await find_staged(self._store, target) if target.key in self._there else None
+
+    async def _stage(self, target: Target, parts: list[Part]) -> Staged:
+        found = await publish(self._store, target, parts)
+        if self._there is not None:
+            self._there.add(target.key)
+        return found
 
     def declare(self, name: str, schema: pa.Schema) -> None:
         """Declare a table, so that queries over it can be explained. Reads and writes nothing."""

@@ -1,12 +1,12 @@
 """The engine on Spark: relational steps as DataFrames, kernels by ``mapInArrow``, on whatever master the session has.
 
 Only the DataFrame API is used, so the same code runs on one machine, on a cluster and through Spark Connect. Work lists
-are rows of a DataFrame: a task receives its own rows and no others. Kernels and the store's spec, with the settings and
-the keys of this process, travel inside the function; each task opens the store on an event loop of its own, and closes
-it.
+are rows of a DataFrame: a task receives its own rows and no others.
 
-A staged table is a cached DataFrame over its parts in the store. The cache may be lost with an executor: what is read
-again are the same parts, so the rows stay those of the snapshot.
+A query whose tables are small together (``SMALL_BYTES``) is run by DuckDB in this process: a job of Spark costs more
+than it. Its rows go to the tasks of a kernel as any others do. A larger staged table is a cached DataFrame over its
+parts in the store. The cache may be lost with an executor: what is read again are the same parts, so the rows stay
+those of the snapshot.
 
 Errors: ``SparkFailed``, in one line, for a task that failed for good, and for a session that a cluster or a server has
 ended: the next call starts another. ``SparkLost`` if the JVM has ended.
@@ -15,25 +15,27 @@ ended: the next call starts another. ``SparkLost`` if the JVM has ended.
 import asyncio
 import os
 import pickle
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from holdfast.base.aio import blocking
 from holdfast.base.telemetry import logger
-from holdfast.objects.client import Client
-from holdfast.objects.open import carried, check_exists, open_store
+from holdfast.objects.open import carried
 from holdfast.objects.store import Store
 from holdfast.objects.uri import StoreSpec
+from holdfast.pipeline.engine.local import LocalPlanner
 from holdfast.pipeline.engine.protocol import Kernel, Progress, Query, Spread, unwatched
 from holdfast.pipeline.engine.session import Spark, check_master, start, unanswered
-from holdfast.pipeline.engine.staged import Part, Staged, Target, read_part, write_parts
-from holdfast.pipeline.errors import FAILED, SparkFailed, in_one_line
-from holdfast.pipeline.partition import TURNS
+from holdfast.pipeline.engine.staged import Part, Staged, Target
+from holdfast.pipeline.engine.tasks import PARTS, InTask, Map, Scan, read_parts
+from holdfast.pipeline.errors import FAILED, SparkFailed
 from holdfast.pipeline.tables.table import Table, Wanted
 
 _log = logger("pipeline")
@@ -42,92 +44,19 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ROWS = pa.schema([pa.field("row", pa.binary(), nullable=False)])
-PARTS = pa.schema([("key", pa.string()), ("rows", pa.int64()), ("bytes", pa.int64())])
 WATCH_S = 0.2
 DECLARED_ROWS = 1_000_000_000
-SMALL_BYTES = 256 * 1024
-"""A staged table of at most this compressed size is passed to Spark as rows."""
+SMALL_BYTES = 1024 * 1024
+"""A query over staged tables of at most this compressed size together needs no Spark."""
+PASSED_BYTES = 256 * 1024
+"""In a larger query, a staged table of at most this compressed size is passed to Spark as rows."""
+SMALL_ROWS = 100_000
+"""A small query that gives more rows than this is run by Spark after all."""
+SCANS_PER_CORE = 2
+DRIVER_MEMORY = 128 * 1000**2
+"""Of DuckDB beside a driver of Spark."""
+GROUP, WORK = "holdfast_group", "holdfast_work"
 T = TypeVar("T")
-
-Work = Callable[[Store, AsyncIterator[pa.RecordBatch]], AsyncIterator[pa.RecordBatch]]
-
-
-@dataclass(frozen=True)
-class InTask:
-    """A function for ``mapInArrow``: work on the rows of one partition, with the store open. Picklable."""
-
-    spec: StoreSpec
-    work: Work
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        first = next(batches, None)
-        if first is None:
-            return  # a partition without rows opens no store
-        with in_one_line(task=True), asyncio.Runner() as runner:
-            store = runner.run(_opened(self.spec))
-            try:
-                found = self.work(store, _given(first, batches))
-                while (batch := runner.run(_following(found))) is not None:
-                    yield batch
-            finally:
-                runner.run(store.close())
-
-
-async def _opened(spec: StoreSpec) -> Client:
-    check_exists(spec, "every executor needs the directory that the driver has: use a shared filesystem, or a bucket")
-    return await open_store(spec)
-
-
-async def _following(found: AsyncIterator[pa.RecordBatch]) -> pa.RecordBatch | None:
-    return await anext(found, None)
-
-
-async def _given(first: pa.RecordBatch, others: Iterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:
-    yield first
-    for batch in others:
-        yield batch
-
-
-@dataclass(frozen=True)
-class Scan:
-    """Read parts of a data source, and write their rows."""
-
-    table: Table
-    wanted: Wanted
-    target: Target
-
-    async def __call__(self, store: Store, given: AsyncIterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:
-        async def rows() -> AsyncIterator[pa.RecordBatch]:
-            async for batch in given:
-                for payload in batch.column("payload").to_pylist():
-                    part = pickle.loads(payload)  # noqa: S301  # the driver of this job has made it
-                    async for found in self.table.read(store, part, self.wanted):
-                        yield found
-
-        yield _of_parts(await write_parts(store, self.target, rows()))
-
-
-@dataclass(frozen=True)
-class Map:
-    """Run rows through a kernel, and write the rows that it returns."""
-
-    kernel: Kernel
-    target: Target
-
-    async def __call__(self, store: Store, given: AsyncIterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:
-        yield _of_parts(await write_parts(store, self.target, self.kernel.rows(store, given)))
-
-
-async def read_parts(store: Store, given: AsyncIterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:
-    """The rows of the parts whose keys are given."""
-    async for batch in given:
-        for key in batch.column("key").to_pylist():
-            async for rows in read_part(store, key):
-                yield rows
-
-
-def _of_parts(parts: Sequence[Part]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([{"key": p.key, "rows": p.rows, "bytes": p.bytes} for p in parts], PARTS)
 
 
 class SparkEngine:
@@ -213,45 +142,75 @@ class SparkPlanner:
         self._store = store
         self._spec = spec
         self._name = name
+        self._here = LocalPlanner(store, DRIVER_MEMORY)
         self._views = f"holdfast_{os.getpid()}_{id(self):x}_"
         self._bound: dict[str, tuple[Staged, DataFrame]] = {}
 
     async def scan(self, table: Table, wanted: Wanted, target: Target, progress: Progress) -> list[Part]:
-        parts = [pickle.dumps(part) for part in await table.plan(self._store, wanted)]
+        parts = await table.plan(self._store, wanted)
+        if len(parts) <= 1:
+            return await self._here.read(table, wanted, parts, target, progress)
         spark = await self._engine.spark()
-        tasks = min(len(parts), await self._engine.cores() * TURNS)
+        tasks = min(len(parts), await self._engine.cores() * SCANS_PER_CORE)
+        payloads = pa.table({"payload": pa.array([pickle.dumps(part) for part in parts], pa.binary())})
         work = InTask(carried(self._spec), Scan(table, wanted, target))
 
         def frame() -> "DataFrame":
-            return spread_payloads(spark.session, parts, tasks).mapInArrow(work, _ddl(PARTS))
+            return dealt(spark.session, payloads, np.arange(len(parts)), tasks).mapInArrow(work, _ddl(PARTS))
 
-        return _parts(await self._engine.collect(self._step(target), frame, tasks, progress)) if parts else []
+        return _parts(await self._engine.collect(self._step(target), frame, tasks, progress))
 
-    async def map(self, query: Query, kernel: Kernel, spread: Spread, target: Target, progress: Progress) -> list[Part]:
+    async def map(
+        self, query: Query, kernel: Kernel, spread: Spread, target: Target, progress: Progress
+    ) -> list[Part] | None:
         spark = await self._engine.spark()
-        text = await self._bind(query)
-        tasks = 1 if spread.is_small(query) else await self._tasks(text, spread, target, progress)
+        found = await self._few_rows(query, spread)
+        text = "" if found is not None else await self._bind(query)
+        tasks = await self._tasks(text, spread, target, progress) if found is None else _tasks_of(found, spread)
+        if not tasks:
+            return None
         work = InTask(carried(self._spec), Map(kernel, target))
 
         def frame() -> "DataFrame":
             # An explicit number of partitions: adaptive execution would put a thousand small rows into one task.
-            found: DataFrame = spark.session.sql(text)
-            rows = _numbered(found, spread.by[0], tasks) if spread.numbered else found.repartition(tasks, *spread.by)
+            rows: DataFrame
+            if found is None:
+                rows = spark.session.sql(text).repartition(tasks, *spread.by)
+            else:
+                rows = dealt(spark.session, found.drop_columns([GROUP, WORK]), found.column(GROUP).to_numpy(), tasks)
             return rows.sortWithinPartitions(*spread.sorting).mapInArrow(work, _ddl(PARTS))
 
         return _parts(await self._engine.collect(self._step(target), frame, tasks, progress))
 
+    def _is_small(self, query: Query) -> bool:
+        tables = query.tables.values()
+        return not any(each.declared for each in tables) and sum(each.bytes for each in tables) <= SMALL_BYTES
+
+    async def _few_rows(self, query: Query, spread: Spread) -> pa.Table | None:
+        """The rows of a small query, each with the number of its group and the work of all; None of a large one."""
+        if not self._is_small(query):
+            return None
+        counted = (
+            f"SELECT *, CAST(dense_rank() OVER (ORDER BY {', '.join(spread.by)}) - 1 AS BIGINT) AS {GROUP}, "
+            f"CAST(sum({spread.work}) OVER () AS BIGINT) AS {WORK} FROM (\n{query.select}\n) LIMIT {SMALL_ROWS + 1}"
+        )
+        found = await self._here.fetch(replace(query, select=counted))
+        return found if found.num_rows <= SMALL_ROWS else None
+
     async def _tasks(self, text: str, spread: Spread, target: Target, progress: Progress) -> int:
-        """The number of tasks for these rows."""
+        """The number of tasks for these rows; 0 if there are none."""
         spark = await self._engine.spark()
         groups = f"approx_count_distinct(struct({', '.join(spread.by)}))"
         counting = f"SELECT sum({spread.work}) AS work, {groups} AS groups FROM (\n{text}\n)"
         name = f"{self._step(target)}: count"
         counted = await self._engine.collect(name, lambda: spark.session.sql(counting), 1, progress)
         [row] = counted.to_pylist()
-        return spread.tasks(int(row["work"] or 0), row["groups"])
+        # Groups are hashed to tasks: with two tasks for each group, few tasks get several groups.
+        return spread.tasks(int(row["work"] or 0), 2 * row["groups"])
 
     async def fetch(self, query: Query) -> pa.Table:
+        if self._is_small(query):
+            return await self._here.fetch(query)
         spark = await self._engine.spark()
         text = await self._bind(query)
         return await self._engine.collect(f"{self._name} query", lambda: spark.session.sql(text), 1, unwatched)
@@ -281,10 +240,10 @@ class SparkPlanner:
     async def _few(self, staged: Staged) -> pa.Table | None:
         """The rows of a small table; None for a larger one. Reading them here costs less than a job that caches
         them."""
-        if staged.declared or sum(part.bytes for part in staged.parts) > SMALL_BYTES:
+        if staged.declared or staged.bytes > PASSED_BYTES:
             return None
-        batches = [batch for part in staged.parts async for batch in read_part(self._store, part.key)]
-        return pa.Table.from_batches(batches, staged.schema)
+        found = await self._here.fetch(Query(f"SELECT * FROM {staged.name}", tables={staged.name: staged}))
+        return found.cast(staged.schema)
 
     def _table(self, session: "SparkSession", name: str, staged: Staged, rows: pa.Table | None) -> "DataFrame":
         # Spark Connect cannot infer the schema of a table without rows.
@@ -296,14 +255,17 @@ class SparkPlanner:
     def _cached(self, session: "SparkSession", staged: Staged) -> "DataFrame":
         from pyspark import StorageLevel  # noqa: PLC0415  # an extra, and slow to import
 
-        keys = pa.table({"key": pa.array([part.key for part in staged.parts], pa.string())})
         # The queries over a declared table are explained, and never run.
-        parts = session.range(DECLARED_ROWS) if staged.declared else numbered(session, keys, len(staged.parts))
+        parts = session.range(DECLARED_ROWS)
+        if not staged.declared:
+            keys = pa.table({"key": pa.array([part.key for part in staged.parts], pa.string())})
+            parts = dealt(session, keys, np.arange(len(keys)), len(keys))
         read = InTask(carried(self._spec), read_parts)
         return parts.mapInArrow(read, _ddl(staged.schema)).persist(StorageLevel.DISK_ONLY)
 
     async def close(self) -> None:
         """Drop the views and their caches."""
+        await self._here.close()
         bound, self._bound = self._bound, {}
         for name, (_, frame) in bound.items():
             await blocking(self._drop, name, frame)
@@ -323,22 +285,17 @@ def _counting(frame: "DataFrame") -> "Callable[[], DataFrame]":
     return lambda: frame.groupBy().count()
 
 
-def spread_payloads(session: "SparkSession", payloads: Sequence[bytes], tasks: int) -> "DataFrame":
-    """Payloads as rows, spread evenly over this many tasks; each task receives only its own."""
-    return numbered(session, pa.table({"payload": pa.array(payloads, pa.binary())}), tasks)
-
-
-def _numbered(frame: "DataFrame", column: str, tasks: int) -> "DataFrame":
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415  # as everybody calls it; slow to import
-
-    return frame.repartitionById(tasks, (F.col(column) % tasks).cast("int"))
-
-
-def numbered(session: "SparkSession", rows: pa.Table, tasks: int) -> "DataFrame":
-    """Rows dealt round robin to this many partitions."""
-    places = pa.array([number % tasks for number in range(rows.num_rows)], pa.int32())
-    frame = session.createDataFrame(rows.append_column("task", places))
+def dealt(session: "SparkSession", rows: pa.Table, groups: "np.ndarray[Any, Any]", tasks: int) -> "DataFrame":
+    """Rows whose groups are dealt round robin to this many partitions."""
+    frame = session.createDataFrame(rows.append_column("task", pa.array(groups % tasks, pa.int32())))
     return frame.repartitionById(tasks, "task").drop("task")
+
+
+def _tasks_of(found: pa.Table, spread: Spread) -> int:
+    """The number of tasks for the rows of ``_few_rows``; 0 if there are none."""
+    if not found.num_rows:
+        return 0
+    return spread.tasks(found.column(WORK)[0].as_py() or 0, pc.max(found.column(GROUP)).as_py() + 1)
 
 
 def _ddl(schema: pa.Schema) -> Any:

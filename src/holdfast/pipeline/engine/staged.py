@@ -60,6 +60,10 @@ class Staged:
     def rows(self) -> int:
         return sum(part.rows for part in self.parts)
 
+    @property
+    def bytes(self) -> int:
+        return sum(part.bytes for part in self.parts)
+
 
 @dataclass(frozen=True)
 class Target:

@@ -1,9 +1,10 @@
 """Derive: make the units that due hours lack, and publish them; then the same for days, from their hours.
 
-    marks, generations, listings     what is due, and what there is of it: read in this order, and staged each hour:
-    size                  the driver decides into how many units its agents are divided each unit: kernel
-    a task reads its batches, decodes, deduplicates, rolls up, writes chunks and manifest each hour: one create
-    the driver publishes the next generation (``publish``); marks that it covers go
+    marks, generations, listings     what is due, and what there is of it: read in this order, and staged
+    places := hours of these         one row for each hour: the driver decides into how many units it is divided
+    units  := map(batches of open places, MakeUnits)      read, decode, deduplicate, roll up, write chunks and manifest
+    late   := map(batches of closed places, TooLate)
+    each hour: one create            the driver publishes the next generation (``publish``); marks that it covers go
 
 The driver holds hours, counts and names of units. Batches are rows: they go from the listings to the tasks. A unit that
 is current, or whose manifest exists, costs no read of its batches. An hour that another driver published first stays
@@ -14,6 +15,7 @@ A closed hour is never derived again: batches that are listed in it later are re
 """
 
 import hashlib
+from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,7 +34,7 @@ from holdfast.pipeline.jobs.derive_units import DAY_WORK, NUMBERS, MakeDays, Mak
 from holdfast.pipeline.options import Env
 from holdfast.pipeline.publish import Draft, publish, verify
 from holdfast.pipeline.tables.batches import LISTED, ListedTable
-from holdfast.pipeline.units import DAY_HOURS, DayPlan, HourPlan, Place, Size, plan_day, plan_hour
+from holdfast.pipeline.units import DAY_HOURS, Place, Plan, Size, plan_day, plan_hour
 from holdfast.telemetry.accept.reconcile import Finding, Problem
 from holdfast.telemetry.rollup import layout as derived
 from holdfast.telemetry.rollup.kernel import version_of
@@ -40,9 +42,8 @@ from holdfast.telemetry.rollup.layout import hour_name
 from holdfast.telemetry.rollup.manifest import Generation, Kind, read_generation
 
 AT_ONCE = 8
-HOURS_AT_ONCE = 200
-"""Hours that one run derives; the next run continues."""
-HOURS_PER_QUERY = 25
+HOURS_AT_ONCE = 100
+"""Hours that one run derives; the next run continues. The driver holds the names of their units and listings."""
 MOST_REPORTED = 10_000
 """Batches that one run records as problems, at most."""
 BY_UNIT = Spread(by=("hour", "bucket"), worth=50_000, order=("agent", "manifest_id"), work="records + 10")
@@ -58,36 +59,45 @@ CURRENT = pa.schema(
     ]
 )
 PLACES = pa.schema(
-    [*((name, pa.int64()) for name in ("hour", "base", "buckets", "epoch", "fewer")), ("version", pa.string())]
+    [
+        *((name, pa.int64()) for name in ("hour", "base", "buckets", "epoch", "closed", "fewer")),
+        *(("version", pa.string()), ("error", pa.string())),
+    ]
 )
+"""A row for each hour. One with an ``error`` cannot be read completely, and stays as it is. One with ``fewer`` can be
+divided into fewer buckets once it is finished.
+"""
 
-SIZES = """
-    SELECT hour, sum(records) AS records, count(*) AS batches, count(DISTINCT agent) AS agents
-    FROM batches GROUP BY hour ORDER BY hour"""
 BATCHES = """
     SELECT * FROM (
         SELECT *, row_number() OVER (PARTITION BY hour, manifest_id ORDER BY records DESC, listing) AS place FROM listed
         WHERE error = ''
     ) AS numbered WHERE place = 1"""
-BROKEN = """
-    SELECT hour, max(error) AS error FROM (
-        SELECT hour, error FROM listed UNION ALL SELECT hour, error FROM current_units
-    ) AS both_of WHERE error <> '' GROUP BY hour ORDER BY hour"""
-WORK = """
+HOURS = """
+    SELECT hour, max(number) AS number, max(buckets) AS buckets, max(epoch) AS epoch, max(closed) AS closed,
+        sum(records) AS records, count(manifest_id) AS batches, count(DISTINCT agent) AS agents, max(error) AS error
+    FROM (
+        SELECT hour, 0 AS number, 1 AS buckets, 0 AS epoch, 0 AS closed, records, manifest_id, agent, '' AS error
+        FROM batches
+        UNION ALL SELECT hour, number, buckets, epoch, closed, 0, NULL, NULL, error FROM current_units
+        UNION ALL SELECT hour, 0, 1, 0, 0, 0, NULL, NULL, error FROM listed WHERE error <> ''
+    ) AS all_of GROUP BY hour ORDER BY hour"""
+UNIT_WORK = """
     SELECT batches.*, batches.slot % places.buckets AS bucket,
         places.base, places.buckets, places.epoch, places.version,
         current_units.unit_id, current_units.unit_epoch, current_units.unreadable
     FROM batches JOIN places ON batches.hour = places.hour
     LEFT JOIN current_units ON current_units.hour = places.hour AND current_units.buckets = places.buckets
-        AND current_units.bucket = batches.slot % places.buckets"""
+        AND current_units.bucket = batches.slot % places.buckets
+    WHERE places.closed = 0 AND places.error = ''"""
 LATE_WORK = """
-    SELECT batches.* FROM batches JOIN (SELECT DISTINCT hour FROM current_units WHERE closed = 1) AS ended
-    ON batches.hour = ended.hour"""
-NAMES = ("units", *NUMBERS)
+    SELECT batches.* FROM batches JOIN places ON batches.hour = places.hour
+    WHERE places.closed = 1 AND places.error = ''"""
+UNITS_OF = "SELECT hour, unit_id, outcome FROM units WHERE outcome <> 'lost' ORDER BY hour, bucket"
 COUNTS = f"""
     SELECT count(*) AS units, {", ".join(f"sum({name}) AS {name}" for name in NUMBERS)}
     FROM units WHERE outcome = 'unit' AND inputs > 0"""
-DAY_PLACES = "SELECT DISTINCT hour, base, buckets, epoch, version, 0 AS fewer FROM day_work"
+DAY_PLACES = "SELECT DISTINCT hour, base, buckets, epoch, version FROM day_work ORDER BY hour"
 DAY_UNITS = "SELECT * FROM day_work WHERE listing IS NULL"
 
 
@@ -97,7 +107,7 @@ class Derive:
 
     def __init__(self, env: Env) -> None:
         self._env = env
-        self._store, self._options = env.store, env.options
+        self._store, self._options, self._limits = env.store, env.options, env.options.limits
 
     async def is_due(self) -> bool:
         return bool(await self._wanted(Kind.ROLLUP, {}) or await self._wanted(Kind.DAILY, {}))
@@ -120,30 +130,41 @@ class Derive:
         """The order of reading: marks, generations, listings. A mark that is seen was made before its listing is read;
         a generation that is read was made from listings that are read after it.
         """
+        outcome = Outcome()
         if not hours:
-            return Outcome().document()
+            return outcome.document()
         async with relations(self._store, self._env.engine, run_id, self._watch) as work:
             await work.put("marks", MARKS, self._marks([Kind.ROLLUP, layout.FINISH], hours))
             await work.put("current_units", CURRENT, self._current(hours))
             await work.scan("listed", ListedTable(tuple(hours)))
             define(work)
             await work.put("places", PLACES, self._places(work))
-            kernel = MakeUnits(self._options.windows, self._options.limits)
-            await work.map("units", "SELECT * FROM unit_work", kernel, BY_UNIT)
-            await work.map("late", LATE_WORK, TooLate(self._options.limits), BY_HOUR)
-            await self._report(work)
-            return await self._publish(work, Kind.ROLLUP)
+            await work.map("units", "SELECT * FROM unit_work", MakeUnits(self._options.windows, self._limits), BY_UNIT)
+            await work.map("late", LATE_WORK, TooLate(self._limits), BY_HOUR)
+            places = await work.rows("SELECT * FROM places ORDER BY hour")
+            await self._report(work, [row for row in places if row["error"]], outcome)
+            readable = [row for row in places if not row["error"]]
+            covered = await self._publish(work, Kind.ROLLUP, [row for row in readable if not row["closed"]], outcome)
+            fewer = {row["hour"] for row in readable if row["fewer"]}
+            for hour in covered:
+                await self._mark(hour, several=hour in fewer)
+            await self._unmark(work, Kind.ROLLUP, [*covered, *(row["hour"] for row in readable if row["closed"])])
+        return outcome.document()
 
     async def _days(self, days: Sequence[int], run_id: str) -> Document:
+        outcome = Outcome()
         if not days:
-            return Outcome().document()
+            return outcome.document()
         async with relations(self._store, self._env.engine, run_id, self._watch) as work:
             await work.put("day_marks", MARKS, self._marks([Kind.DAILY], days))
             await work.put("day_work", DAY_WORK, self._day_work(days))
-            work.view("day_places", DAY_PLACES)
-            work.view("day_listings", "SELECT DISTINCT hour, listing FROM day_work WHERE listing <> ''")
             await work.map("day_units", DAY_UNITS, MakeDays(self._options.windows), BY_DAY)
-            return await self._publish(work, Kind.DAILY)
+            work.view("marks", "SELECT * FROM day_marks")
+            work.view("units", "SELECT * FROM day_units")
+            work.view("listings", "SELECT DISTINCT hour, listing FROM day_work WHERE listing <> ''")
+            covered = await self._publish(work, Kind.DAILY, await work.rows(DAY_PLACES), outcome)
+            await self._unmark(work, Kind.DAILY, covered)
+        return outcome.document()
 
     async def _end(self, run_id: str) -> Document:
         await staged.remove(self._store, run_id)
@@ -162,9 +183,9 @@ class Derive:
         if since is not None or until is not None:
             return await due.hours_between(self._store, since, until, due.LENGTH[kind])
         now_ns = self._env.ambient.clock.wall_ns()
-        found = set(await due.ripe(self._store, kind, self._options.settle_ns, now_ns))
+        found = set(await due.marks(self._store, kind, self._options.settle_ns, now_ns))
         if kind == Kind.ROLLUP:
-            found |= set(await due.ripe(self._store, layout.FINISH, self._options.merge_after_ns, now_ns))
+            found |= set(await due.marks(self._store, layout.FINISH, self._options.merge_after_ns, now_ns))
         return sorted(found)
 
     async def _marks(self, kinds: Sequence[str], hours: Iterable[int]) -> AsyncIterator[pa.RecordBatch]:
@@ -188,20 +209,17 @@ class Derive:
                 yield pa.RecordBatch.from_pylist(rows, CURRENT)
 
     async def _places(self, work: Relations) -> AsyncIterator[pa.RecordBatch]:
-        """The open hours that can be read completely, each with the number of buckets for its size."""
-        text = "SELECT DISTINCT hour, number, buckets, epoch, closed FROM current_units WHERE error = ''"
-        current = {row["hour"]: row for row in await work.rows(text)}
-        broken = {row["hour"] for row in await work.rows(BROKEN)}
         now_ns = self._env.ambient.clock.wall_ns()
         rows: list[Document] = []
-        for row in await work.rows(SIZES):
-            hour = row["hour"]
-            before = current.get(hour, {"number": 0, "buckets": 1, "epoch": 0, "closed": 0})
-            if hour in broken or before["closed"]:
-                continue
-            place, fewer = self._place(hour, Size(int(row["records"]), row["batches"], row["agents"]), before, now_ns)
-            numbers = {"hour": hour, "base": place.base, "buckets": place.buckets, "epoch": place.epoch}
-            rows.append({**numbers, "version": place.version, "fewer": int(fewer)})
+        for row in await work.rows(HOURS):
+            own = {"hour": row["hour"], "closed": row["closed"], "error": row["error"]}
+            if row["error"] or row["closed"]:
+                rows.append(own)
+            elif row["batches"]:
+                size = Size(int(row["records"]), row["batches"], row["agents"])
+                place, fewer = self._place(row["hour"], size, row, now_ns)
+                numbers = {"base": place.base, "buckets": place.buckets, "epoch": place.epoch, "fewer": int(fewer)}
+                rows.append({**own, **numbers, "version": place.version})
         yield pa.RecordBatch.from_pylist(rows, PLACES)
 
     def _place(self, hour: int, size: Size, before: Document, now_ns: int) -> tuple[Place, bool]:
@@ -213,7 +231,7 @@ class Derive:
         place = Place(Kind.ROLLUP, hour, before["number"], buckets, version, before["epoch"])
         return place, size.buckets(records, 1, finished=True) < buckets
 
-    async def _report(self, work: Relations) -> None:
+    async def _report(self, work: Relations, broken: Sequence[Document], outcome: "Outcome") -> None:
         """Problems for the operator: batches that cannot be read any more, batches that came too late, and hours that
         cannot be read completely.
         """
@@ -221,12 +239,14 @@ class Derive:
         first = f"LIMIT {MOST_REPORTED}"
         lost = await work.rows(f"SELECT DISTINCT key FROM units WHERE outcome = 'lost' ORDER BY key {first}")
         found = [Problem(Finding.MISSING_BLOB, row["key"], detail) for row in lost]
-        for row in await work.rows(f"SELECT * FROM late ORDER BY key, hour {first}"):
+        late = await work.rows(f"SELECT *, count(*) OVER () AS n FROM late ORDER BY key, hour {first}")
+        for row in late:
             detail = f"{row['records']} records of {hour_name(row['hour'])}, which is closed: they are not counted"
             found.append(Problem(Finding.TOO_LATE, row["key"], detail))
-        broken = await work.rows(BROKEN)
         found += [problems.of_hour(Kind.ROLLUP, row["hour"], row["error"]) for row in broken]
         await problems.record(self._store, self._env.ambient, found)
+        outcome.broken_hours += len(broken)
+        outcome.late += late[0]["n"] if late else 0
 
     # --- days ---
 
@@ -242,34 +262,33 @@ class Derive:
 
     # --- publish ---
 
-    async def _publish(self, work: Relations, kind: Kind) -> Document:
-        """Publish the next generation of each planned hour. Then remove the marks of these hours, and of closed
-        ones."""
-        before = "day_" if kind is Kind.DAILY else ""
-        outcome = Outcome()
-        places = [_place_of(kind, row) for row in await work.rows(f"SELECT * FROM {before}places ORDER BY hour")]
-        fewer = {row["hour"] for row in await work.rows(f"SELECT hour FROM {before}places WHERE fewer = 1")}
-        covered: list[int] = []
-        for start in range(0, len(places), HOURS_PER_QUERY):
-            group = places[start : start + HOURS_PER_QUERY]
-            drafts = await _drafts(work, before, group)
-            published = await map_bounded(drafts, lambda draft: self._publish_one(draft, outcome), limit=AT_ONCE)
-            covered += [hour for hour in published if hour is not None]
-        if kind is Kind.ROLLUP:
-            for hour in covered:
-                await self._mark(hour, several=hour in fewer)
-            closed = await work.rows("SELECT DISTINCT hour FROM current_units WHERE closed = 1")
-            covered += [row["hour"] for row in closed]
-            outcome.broken_hours += len(await work.rows(BROKEN))
-            outcome.late = int((await work.rows("SELECT count(*) AS n FROM late"))[0]["n"])
-        for start in range(0, len(covered), HOURS_PER_QUERY):
-            named = ", ".join(map(str, covered[start : start + HOURS_PER_QUERY]))
-            keys = await work.rows(f"SELECT key FROM {before}marks WHERE hour IN ({named})")
-            await self._store.delete_many([row["key"] for row in keys])
-        if covered:
+    async def _publish(self, work: Relations, kind: Kind, places: Sequence[Document], outcome: "Outcome") -> list[int]:
+        """Publish the next generation of each of these hours, unless one of its units failed; returns those whose plan
+        is current now.
+        """
+        units: dict[int, list[Document]] = defaultdict(list)
+        for row in await work.rows(UNITS_OF):
+            units[row["hour"]].append(row)
+        listings: dict[int, list[str]] = defaultdict(list)
+        for row in await work.rows("SELECT hour, listing FROM listings ORDER BY hour, listing"):
+            listings[row["hour"]].append(row["listing"])
+        drafts = [
+            Draft(_place_of(kind, row), [unit["unit_id"] for unit in units[row["hour"]]], listings[row["hour"]])
+            for row in places
+            if all(unit["outcome"] == "unit" for unit in units[row["hour"]])
+        ]
+        published = await map_bounded(drafts, lambda draft: self._publish_one(draft, outcome), limit=AT_ONCE)
+        (counts,) = await work.rows(COUNTS)
+        outcome.counts = {name: int(count or 0) for name, count in counts.items()}
+        return [hour for hour in published if hour is not None]
+
+    async def _unmark(self, work: Relations, kind: Kind, covered: Sequence[int]) -> None:
+        """Remove the marks of these hours: those that were staged, which were there before the listings were read."""
+        hours = set(covered)
+        marks = await work.rows("SELECT hour, key FROM marks")
+        await self._store.delete_many([row["key"] for row in marks if row["hour"] in hours])
+        if hours:
             await problems.mended_hours(self._store, kind, covered)
-        counts = (await work.rows(COUNTS.replace("FROM units", f"FROM {before}units")))[0]
-        return {**outcome.document(), **{name: int(count or 0) for name, count in counts.items()}}
 
     async def _publish_one(self, draft: Draft, outcome: "Outcome") -> int | None:
         """The hour, if its plan is current now."""
@@ -304,10 +323,10 @@ class Derive:
 
     # --- without doing it ---
 
-    async def preview(self, request: Document) -> list[HourPlan | DayPlan]:
+    async def preview(self, request: Document) -> list[Plan]:
         """What a run would do. Holds the rows of one hour at a time."""
         now_ns = self._env.ambient.clock.wall_ns()
-        found: list[HourPlan | DayPlan] = []
+        found: list[Plan] = []
         for hour in await self._wanted(Kind.ROLLUP, request):
 
             def decide(current: Generation | None, size: Size, hour: int = hour) -> Place:
@@ -332,7 +351,7 @@ class Derive:
             return [
                 Step("current_units", "read the current generation of each due hour"),
                 Step("listed", "read the listings of these hours"),
-                await work.explain("places", "decide into how many units each hour is divided", SIZES),
+                await work.explain("places", "decide into how many units each hour is divided", HOURS),
                 await work.explain("units", "make the units: one kernel for each", "SELECT * FROM unit_work"),
                 await work.explain("late", "report batches that came after their hour was closed", LATE_WORK),
                 await work.explain("day_units", "make the units of days", DAY_UNITS),
@@ -341,25 +360,8 @@ class Derive:
 
 def define(work: Relations) -> None:
     work.view("batches", BATCHES)
-    work.view("unit_work", WORK)
-
-
-async def _drafts(work: Relations, before: str, places: Sequence[Place]) -> list[Draft]:
-    """The contents of the generations of these hours; an hour with a failed unit is left out."""
-    named = ", ".join(str(place.hour) for place in places)
-    units = await work.rows(
-        f"SELECT hour, unit_id, outcome FROM {before}units WHERE outcome <> 'lost' AND hour IN ({named}) "
-        "ORDER BY hour, bucket"
-    )
-    table = "day_listings" if before else "(SELECT DISTINCT hour, listing FROM listed) AS all_of"
-    listings = await work.rows(f"SELECT hour, listing FROM {table} WHERE hour IN ({named}) ORDER BY hour, listing")
-    found: list[Draft] = []
-    for place in places:
-        own = [row for row in units if row["hour"] == place.hour]
-        if all(row["outcome"] == "unit" for row in own):
-            names = [row["listing"] for row in listings if row["hour"] == place.hour]
-            found.append(Draft(place, [row["unit_id"] for row in own], names))
-    return found
+    work.view("unit_work", UNIT_WORK)
+    work.view("listings", "SELECT DISTINCT hour, listing FROM listed")
 
 
 @dataclass
@@ -371,11 +373,11 @@ class Outcome:
     superseded: int = 0
     broken_hours: int = 0
     late: int = 0
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("units", *NUMBERS), 0))
 
     def document(self) -> Document:
-        counts = dict.fromkeys(NAMES, 0)
         rest = {"superseded": self.superseded, "broken_hours": self.broken_hours, "late": self.late}
-        return {**counts, **rest, "hours": sorted(self.hours)}
+        return {**self.counts, **rest, "hours": sorted(self.hours)}
 
 
 def _rows_of(generation: Generation) -> list[Document]:

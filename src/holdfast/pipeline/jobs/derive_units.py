@@ -6,7 +6,6 @@ agents is held.
 import hashlib
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, fields
-from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +14,8 @@ from holdfast.base.codec import Document
 from holdfast.objects.client import ambient_of
 from holdfast.objects.store import Store
 from holdfast.pipeline import due
-from holdfast.pipeline.units import DayPlan, Known, Made, Place, make, make_day, plan_unit
+from holdfast.pipeline.engine.protocol import grouped
+from holdfast.pipeline.units import Known, Made, Place, Plan, make, make_day, plan_unit
 from holdfast.telemetry.accept import layout
 from holdfast.telemetry.batches import BatchReader
 from holdfast.telemetry.frame import Limits
@@ -130,32 +130,16 @@ class TooLate:
             await due.mark(store, ambient_of(store), Kind.ROLLUP, each, ident)
 
 
-def day_rows(plan: DayPlan) -> Iterator[Document]:
+def day_rows(plan: Plan) -> Iterator[Document]:
     place = plan.place
     own = {"hour": place.hour, "base": place.base, "buckets": place.buckets, "epoch": place.epoch}
     for each in plan.units:
         unit = {**own, "version": place.version, "bucket": each.unit.bucket, "unit_epoch": each.unit.epoch}
-        chunks = [(ident, key) for ident, key in each.sources]
-        empty = {one.id for one in each.unit.inputs} - {ident for ident, _ in chunks}
-        for ident, key in [*chunks, *((ident, "") for ident in sorted(empty))]:
-            yield {**unit, "rows": 1 + each.rows // max(1, len(chunks)), "input_id": ident, "key": key}
+        empty = {one.id for one in each.unit.inputs} - {ident for ident, _, _ in each.sources}
+        for ident, key, rows in [*each.sources, *((ident, "", 0) for ident in sorted(empty))]:
+            yield {**unit, "rows": 1 + rows, "input_id": ident, "key": key}
     for listing in plan.listings or [""]:
         yield {**own, "version": place.version, "bucket": -1, "listing": listing}
-
-
-async def grouped(given: AsyncIterator[pa.RecordBatch], by: Sequence[str]) -> AsyncIterator[list[dict[str, Any]]]:
-    """Groups of consecutive rows that are equal in these columns."""
-    waiting: list[dict[str, Any]] = []
-    at: tuple[Any, ...] | None = None
-    async for batch in given:
-        for place, rows in groupby(batch.to_pylist(), lambda row: tuple(row[name] for name in by)):
-            if place != at and waiting:
-                yield waiting
-                waiting = []
-            at = place
-            waiting += rows
-    if waiting:
-        yield waiting
 
 
 def _listed(row: dict[str, Any]) -> Listed:

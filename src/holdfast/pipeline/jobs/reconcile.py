@@ -28,7 +28,7 @@ from holdfast.base.aio import map_bounded
 from holdfast.base.codec import Document
 from holdfast.base.telemetry import logger
 from holdfast.bus import Bus
-from holdfast.pipeline import problems
+from holdfast.pipeline import due, problems
 from holdfast.pipeline.checkpoint import Checkpoint, Checkpoints, position_document, read_position
 from holdfast.pipeline.engine import staged
 from holdfast.pipeline.engine.protocol import Spread
@@ -48,7 +48,6 @@ from holdfast.pipeline.jobs.reconcile_kernels import (
     ReportOverlaps,
     Verify,
     WriteListings,
-    mark_all,
 )
 from holdfast.pipeline.options import Env
 from holdfast.pipeline.tables.batches import referred
@@ -56,6 +55,7 @@ from holdfast.pipeline.tables.objects import OBJECTS, ObjectsTable, Span, entrie
 from holdfast.telemetry.accept import layout as ingest
 from holdfast.telemetry.discover import Position, Rule, read_ids, reference_id, resolve_all, scan
 from holdfast.telemetry.rollup.layout import hour_name
+from holdfast.telemetry.rollup.manifest import Kind
 
 log = logger("pipeline")
 
@@ -80,8 +80,6 @@ TABLES = {
     "written": WRITTEN,
 }
 """The staged tables, in this order."""
-TOUCHING = ("around", "others", "reported", "listed")
-"""Tables that are empty in most runs, because no number was known before."""
 
 PROGRESS = {
     "objects": "list what was accepted",
@@ -279,18 +277,14 @@ class Reconcile:
             define(work)
             await work.map("looked", WANTED, verify, BY_KEY)
             await work.map("again", "SELECT * FROM numbered", Cover(run_id), BY_SHARD)
-            (known,) = await work.rows(KNOWN)
-            await self._overlaps(work, verify, known=bool(known["covered"]))
+            await self._overlaps(work, verify)
             await work.map("written", "SELECT * FROM unlisted", WriteListings(), BY_HOUR)
             (counted,) = await work.rows(COUNTS)
             listings = await work.rows("SELECT hour, key FROM written ORDER BY hour, key")
             if plan["retried"]:
                 await self._mend(await work.rows(MENDED), run_id)
             waiting, given = await self._references(work, plan) if plan["checkpoint"] is not None else ([], [])
-        counts = {name: int(value or 0) for name, value in counted.items()}
-        counts["broken"] += known["failed"]
-        counts["problems"] += counts["overlaps"] + known["failed"]
-        counts["listed"] = plan["listed"]
+        counts = {**{name: int(counted[name] or 0) for name in COUNTED}, "listed": plan["listed"]}
         return {
             "counts": counts,
             "listings": [[row["hour"], row["key"]] for row in listings],
@@ -322,13 +316,10 @@ class Reconcile:
         led_nowhere = [reference_id(row["key"]).hex() for row in rows if row["reference"] is None]
         return led_nowhere, [row["reference"] for row in rows if row["reference"] is not None]
 
-    async def _overlaps(self, work: Relations, verify: Verify, *, known: bool) -> None:
-        """Batches that share numbers with those of this run, and the existing listings of their hours."""
-        if not known:
-            for name in TOUCHING:
-                work.empty(name, TABLES[name])
-            work.view("unlisted", ALONE)
-            return
+    async def _overlaps(self, work: Relations, verify: Verify) -> None:
+        """Batches that share numbers with those of this run, and the existing listings of their hours. In most runs
+        there are none, and no kernel is run.
+        """
         await work.map("around", "SELECT * FROM known", Around(), BY_BOOT)
         await work.map("others", "SELECT * FROM unseen", verify, BY_KEY)
         await work.map("reported", "SELECT * FROM doubled", ReportOverlaps(), BY_KEY)
@@ -339,7 +330,8 @@ class Reconcile:
         hours are due."""
         hours = {(row["key"], row["hour"]) for row in rows}
         for key, hour in sorted((key, hour) for key, hour in hours if hour is not None):
-            await mark_all(self._store, hour, hashlib.sha256(f"{run_id}\x00{key}".encode()).hexdigest())
+            ident = hashlib.sha256(f"{run_id}\x00{key}".encode()).hexdigest()
+            await due.mark(self._store, self._ambient, Kind.ROLLUP, hour, ident)
         await problems.mended(self._store, sorted({key for key, _ in hours}))
 
     # --- publish and verify ---
@@ -379,18 +371,6 @@ class Reconcile:
 
 OWN = ", ".join(name for name, _ in BATCH)
 BY_NUMBER = "PARTITION BY agent, boot ORDER BY seq_start, seq_end, manifest_id"
-COUNTS = """
-    SELECT
-        sum(CASE WHEN place = 0 THEN 1 ELSE 0 END) AS looked_at,
-        sum(CASE WHEN place = 0 AND manifest_id IS NOT NULL AND NOT expired THEN 1 ELSE 0 END) AS batches,
-        sum(records) AS records,
-        sum(read_bytes) AS read_bytes,
-        sum(wrote) AS references_written,
-        sum(CASE WHEN expired THEN 1 ELSE 0 END) AS expired,
-        sum(CASE WHEN broken THEN 1 ELSE 0 END) AS broken,
-        sum(problems) AS problems,
-        (SELECT count(*) FROM reported) AS overlaps
-    FROM looked"""
 COUNTED = (
     "looked_at",
     "batches",
@@ -402,13 +382,23 @@ COUNTED = (
     "overlaps",
     "problems",
 )
-KNOWN = """
-    SELECT count(CASE WHEN failed THEN 1 END) AS failed, count(CASE WHEN NOT failed THEN 1 END) AS covered FROM again"""
-ALONE = (
-    f"SELECT DISTINCT hour, {OWN}, records, first_ns, last_ns, CAST(NULL AS STRING) AS listing "
-    "FROM batches WHERE hour IS NOT NULL"
-)
-"""The view ``unlisted`` for a run whose batches share no numbers with others and are in no listing yet."""
+COUNTS = """
+    SELECT looked_at, batches, records, read_bytes, references_written, expired, overlapped AS overlaps,
+        broken + uncovered AS broken, problems + overlapped + uncovered AS problems
+    FROM (
+        SELECT
+            sum(CASE WHEN place = 0 THEN 1 ELSE 0 END) AS looked_at,
+            sum(CASE WHEN place = 0 AND manifest_id IS NOT NULL AND NOT expired THEN 1 ELSE 0 END) AS batches,
+            sum(records) AS records,
+            sum(read_bytes) AS read_bytes,
+            sum(wrote) AS references_written,
+            sum(CASE WHEN expired THEN 1 ELSE 0 END) AS expired,
+            sum(CASE WHEN broken THEN 1 ELSE 0 END) AS broken,
+            sum(problems) AS problems,
+            (SELECT count(*) FROM reported) AS overlapped,
+            (SELECT count(*) FROM uncovered) AS uncovered
+        FROM looked
+    ) AS counted"""
 MENDED = "SELECT DISTINCT retried.key, batches.hour FROM retried JOIN batches ON batches.key = retried.key"
 
 
@@ -454,32 +444,34 @@ def define(work: Relations) -> None:
         "unseen",
         "SELECT DISTINCT pairs.other_key AS key FROM pairs ANTI JOIN batches ON pairs.other_id = batches.manifest_id",
     )
+    # A batch has a row for each of its hours; one that was found on either side has equal rows, of which one counts.
+    share = "records, first_ns, last_ns"
     work.view(
         "everything",
-        f"SELECT {OWN}, hour, records, first_ns, last_ns FROM batches "
-        f"UNION SELECT {OWN}, hour, records, first_ns, last_ns FROM others WHERE manifest_id IS NOT NULL",
+        f"""
+        SELECT hour, {OWN}, {share} FROM batches
+        UNION ALL
+        SELECT hour, {OWN}, {share} FROM others WHERE manifest_id IS NOT NULL""",
     )
-    work.view("shares", "SELECT manifest_id, hour, records, first_ns, last_ns FROM everything WHERE hour IS NOT NULL")
+    work.view(
+        "linked",
+        "SELECT manifest_id, other_id FROM pairs UNION SELECT other_id AS manifest_id, manifest_id AS other_id "
+        "FROM pairs",
+    )
     # An overlapping batch is listed in the hours of both: deriving an hour needs every batch that shares its numbers.
     # The other batch may be one that no run has found yet.
-    work.view(
-        "placed",
-        """
-        SELECT manifest_id, hour FROM batches WHERE hour IS NOT NULL
-        UNION
-        SELECT pairs.other_id, shares.hour FROM pairs JOIN shares ON shares.manifest_id = pairs.manifest_id
-        UNION
-        SELECT pairs.manifest_id, shares.hour FROM pairs JOIN shares ON shares.manifest_id = pairs.other_id
-        UNION
-        SELECT pairs.other_id, shares.hour FROM pairs JOIN shares ON shares.manifest_id = pairs.other_id""",
-    )
-    facts = ", ".join(f"facts.{name}" for name, _ in BATCH)
+    own = ", ".join(f"one.{name}" for name, _ in BATCH)
     work.view(
         "entries",
         f"""
-        SELECT placed.hour, {facts}, coalesce(shares.records, 0) AS records, shares.first_ns, shares.last_ns
-        FROM placed JOIN (SELECT DISTINCT {OWN} FROM everything) AS facts ON facts.manifest_id = placed.manifest_id
-        LEFT JOIN shares ON shares.manifest_id = placed.manifest_id AND shares.hour = placed.hour""",
+        SELECT hour, {OWN}, max(records) AS records, max(first_ns) AS first_ns, max(last_ns) AS last_ns
+        FROM (
+            SELECT hour, {OWN}, {share} FROM everything
+            UNION ALL
+            SELECT other.hour, {own}, 0 AS records, CAST(NULL AS BIGINT) AS first_ns, CAST(NULL AS BIGINT) AS last_ns
+            FROM linked JOIN everything AS one ON one.manifest_id = linked.manifest_id
+            JOIN everything AS other ON other.manifest_id = linked.other_id
+        ) AS both_of WHERE hour IS NOT NULL GROUP BY hour, {OWN}""",
     )
     # Only batches that were covered before can be listed already.
     work.view(

@@ -19,7 +19,6 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any
 
 import pyarrow as pa
 
@@ -32,6 +31,7 @@ from holdfast.objects.client import ambient_of
 from holdfast.objects.register import Register
 from holdfast.objects.store import Object, Store
 from holdfast.pipeline import due, layout, problems
+from holdfast.pipeline.engine.protocol import grouped
 from holdfast.telemetry.accept import layout as ingest
 from holdfast.telemetry.accept import references
 from holdfast.telemetry.accept.expired import find_expired
@@ -43,7 +43,7 @@ from holdfast.telemetry.identity import BatchIdentity
 from holdfast.telemetry.rollup import layout as derived
 from holdfast.telemetry.rollup import listing
 from holdfast.telemetry.rollup.listing import Listed
-from holdfast.telemetry.rollup.manifest import Generation, Kind, read_generation
+from holdfast.telemetry.rollup.manifest import Kind, read_generation
 
 log = logger("pipeline")
 
@@ -57,7 +57,6 @@ COVERED_AT_ONCE = 20_000
 """Batches in one edit of a register."""
 MOST_LISTED = 50_000
 """Batches in one listing."""
-DERIVED = (Kind.ROLLUP,)
 
 BATCH = [
     ("manifest_id", pa.string()),
@@ -374,9 +373,9 @@ class Cover:
     schema: pa.Schema = AGAIN
 
     async def rows(self, store: Store, given: AsyncIterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:
-        async for shard, rows in grouped(given, "shard", most=COVERED_AT_ONCE):
+        async for rows in grouped(given, ("shard",), most=COVERED_AT_ONCE):
             identities = [BatchIdentity(row["agent"], row["boot"], row["seq_start"], row["seq_end"]) for row in rows]
-            yield rows_of(AGAIN, await self._cover(store, layout.coverage_key(shard), identities))
+            yield rows_of(AGAIN, await self._cover(store, layout.coverage_key(rows[0]["shard"]), identities))
 
     async def _cover(self, store: Store, key: str, identities: Sequence[BatchIdentity]) -> list[Document]:
         register: Register[Document] = Register(store, key, _CoverageShape(), ambient_of(store))
@@ -530,49 +529,26 @@ class WriteListings:
     schema: pa.Schema = WRITTEN
 
     async def rows(self, store: Store, given: AsyncIterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:
-        async for hour, rows in grouped(given, "hour", most=MOST_LISTED):
+        async for rows in grouped(given, ("hour",), most=MOST_LISTED):
+            hour = rows[0]["hour"]
             fresh = [_listed(row) for row in rows if row["listing"] is None]
             if fresh:
                 ident = await listing.write(store, hour, fresh)
-                await mark_all(store, hour, ident)
+                await due.mark(store, ambient_of(store), Kind.ROLLUP, hour, ident)
                 yield rows_of(WRITTEN, [{"hour": hour, "key": derived.batches_key(hour, ident)}])
             await self._mark_again(store, hour, {row["listing"] for row in rows} - {None})
 
     async def _mark_again(self, store: Store, hour: int, holding: set[str]) -> None:
-        for kind in DERIVED if holding else ():
-            generation = await self._generation(store, kind, hour)
-            for ident in sorted(holding - set(() if generation is None else generation.listings)):
-                await due.mark(store, ambient_of(store), kind, hour, ident)
-
-    async def _generation(self, store: Store, kind: Kind, hour: int) -> Generation | None:
+        if not holding:
+            return
         try:
-            return await read_generation(store, kind, hour)
+            generation = await read_generation(store, Kind.ROLLUP, hour)
         except (Corrupt, Incompatible) as error:
             log.error("%s; its hour is due", error)
-            return None
+            generation = None
+        for ident in sorted(holding - set(() if generation is None else generation.listings)):
+            await due.mark(store, ambient_of(store), Kind.ROLLUP, hour, ident)
 
 
 def _listed(row: Document) -> Listed:
     return Listed(**{name: row[name] for name in Listed.__slots__})
-
-
-async def mark_all(store: Store, hour: int, ident: str) -> None:
-    for kind in DERIVED:
-        await due.mark(store, ambient_of(store), kind, hour, ident)
-
-
-async def grouped(
-    given: AsyncIterator[pa.RecordBatch], column: str, *, most: int
-) -> AsyncIterator[tuple[Any, list[Document]]]:
-    """Rows with one value of a column together, as they come one after the other; ``most`` of them at a time."""
-    value: Any = None
-    rows: list[Document] = []
-    async for batch in given:
-        for row in batch.to_pylist():
-            if rows and (row[column] != value or len(rows) >= most):
-                yield value, rows
-                rows = []
-            value = row[column]
-            rows.append(row)
-    if rows:
-        yield value, rows

@@ -27,7 +27,7 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.store import CREATE, Lost, Store
 from holdfast.pipeline import due
 from holdfast.pipeline.checkpoint import Checkpoints
-from holdfast.pipeline.units import HourPlan, Place, plan_hour
+from holdfast.pipeline.units import Place, Plan, plan_hour
 from holdfast.telemetry.frame import Limits
 from holdfast.telemetry.rollup import kernel, layout
 from holdfast.telemetry.rollup.manifest import Generation, Kind, Ranges, UnitManifest, UnitRef, read_generation
@@ -121,7 +121,7 @@ class Closing:
             self._scanned_ns = 0 if found is None else found.full_at_unix_ns or 0
         return self._scanned_ns
 
-    async def _linked(self, plan: HourPlan) -> bool:
+    async def _linked(self, plan: Plan) -> bool:
         """Whether every other hour of batches that share numbers is closed, or counts these batches."""
         shared = [row for row in plan.rows if row.manifest_id in plan.other_hours.hours]
         for row in shared:

@@ -4,7 +4,7 @@ Without a condition on the time of acceptance the manifests themselves are liste
 references by time of those hours are.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -239,9 +239,16 @@ class ListedTable:
     schema: pa.Schema = LISTED
 
     async def plan(self, store: Store, wanted: Wanted) -> list[tuple[int, str]]:
-        """Hours, and the first digit of the listings of a part; of many hours each is one part."""
-        digits = DIGITS if len(self.hours) <= FEW_HOURS else ("",)
-        return [(hour, digit) for hour in self.hours for digit in digits]
+        """Hours, and the first digit of the listings of a part; of many hours, or with few listings, each is one
+        part."""
+        found: list[tuple[int, str]] = []
+        for hour in self.hours:
+            digits: Iterable[str] = ("",)
+            if len(self.hours) <= FEW_HOURS:
+                listings = [key async for key in store.keys(derived.batches_folder(hour))]
+                digits = DIGITS if len(listings) > len(DIGITS) else digits
+            found += [(hour, digit) for digit in digits]
+        return found
 
     async def read(self, store: Store, part: tuple[int, str], wanted: Wanted) -> AsyncIterator[pa.RecordBatch]:
         hour, digit = part

@@ -291,7 +291,7 @@ async def run_tasks(
     async with relations(store, engine, run_id, lambda step: lambda done, total: say(name, done, total)) as steps:
         try:
             await steps.put("work", WORK, rows())
-            await steps.map("done", "SELECT * FROM work", Work(task), Spread(by=("number",), worth=1, numbered=True))
+            await steps.map("done", "SELECT * FROM work", Work(task), Spread(by=("number",), worth=1))
             found = await steps.rows("SELECT number, result FROM done")
         finally:
             await steps.remove()

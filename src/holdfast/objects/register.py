@@ -20,10 +20,10 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from holdfast.base import codec
 from holdfast.base.codec import Document
-from holdfast.base.errors import Ambiguous, Conflict, Corrupt, Invalid
+from holdfast.base.errors import Ambiguous, Conflict, Corrupt, Invalid, NotFound
 from holdfast.base.ids import Ambient
 from holdfast.objects.retry import RetryPolicy
-from holdfast.objects.store import CREATE, IfMatch, Lost, Object, Store, Version
+from holdfast.objects.store import CREATE, IfMatch, Lost, NotModified, Object, Store, Version
 
 T = TypeVar("T")
 
@@ -145,8 +145,15 @@ class Register(Generic[T]):
         return self._last
 
     async def read(self) -> Snapshot[T] | None:
-        """The register now; None if it does not exist."""
-        return self._remember(self._parse(await self._store.find(self.key)))
+        """The register now; None if it does not exist. A conditional GET if this instance has seen it before."""
+        known = self._last
+        if known is None:
+            return self._remember(self._parse(await self._store.find(self.key)))
+        try:
+            found = await self._store.get_unless(self.key, known.version)
+        except NotFound:
+            return self._remember(None)
+        return self._remember(known if isinstance(found, NotModified) else self._parse(found))
 
     async def edit(self, operation_id: str, change: Callable[[T | None], T | Unchanged]) -> Edited[T]:
         """Apply ``change`` once. A repeated ``operation_id`` is recognised while it is in the history.

@@ -93,9 +93,8 @@ async def test_each_event_is_read_once_for_all_workers_and_handlers() -> None:
     first = bus.runner(both)
     desk.spent()
     await first.feed.poll()
-    assert desk.spent() == {"get": 2 + 20, "list": 1}  # the digest, again after the first eight
-    await first.feed.flush()
-    assert desk.spent() == {"get": 1, "put": 1}
+    # The digest, and again before it is written: after the first batch, and at the end, for other workers.
+    assert desk.spent() == {"get": 2 + 20, "list": 1, "put": 2}
     second = desk.bus().runner(both)
     await second.feed.poll()
     assert desk.spent() == {"get": 1, "list": 1}
@@ -147,7 +146,7 @@ async def test_the_floor_is_three_puts_per_event_and_handler() -> None:
     await publish(desk, bus, 500)
     await finish(runner_of(bus), leaving=True)
     put = desk.spent()["put"]
-    assert 1_500 <= put <= 1_500 + 5  # and the digest, a few times
+    assert 1_500 <= put <= 1_500 + 6  # and the digest, a few times
 
 
 class ListsHistory:
@@ -239,11 +238,11 @@ class Crowd(Watched):
             world.start(f"worker{number}", work)
 
 
-def drained(workers: int, counted: Counter[str]) -> tuple[int, float]:
+def drained(workers: int, counted: Counter[str], seed: int = 1) -> tuple[int, float]:
     """The requests of the workers alone, and the seconds from the first event that was handled to the last."""
     crowd = Crowd(workers=workers)
     counted.clear()
-    assert simulate_drawn(crowd, Seed(1)).violations == []
+    assert simulate_drawn(crowd, Seed(seed)).violations == []
     assert sorted(int(order) for order, _ in crowd.done) == list(range(EVENTS))
     times = [at for _, at in crowd.done]
     return counted.total() - EVENTS, max(times) - min(times)  # the publisher made one request for each event
@@ -252,10 +251,11 @@ def drained(workers: int, counted: Counter[str]) -> tuple[int, float]:
 def test_four_workers_are_three_times_as_fast_as_one_at_the_same_price(counted: Counter[str]) -> None:
     """The floor is three requests per event: its body, its claim, its ack."""
     alone, alone_s = drained(1, counted)
-    assert alone <= 3.15 * EVENTS
-    four, four_s = drained(4, counted)
-    assert four <= 3.2 * EVENTS
-    assert four_s < alone_s / 3
+    assert alone <= 3.1 * EVENTS
+    for seed in range(1, 4):
+        four, four_s = drained(4, counted, seed)
+        assert four <= 3.18 * EVENTS
+        assert four_s < alone_s / 3
 
 
 @dataclass(frozen=True, kw_only=True)

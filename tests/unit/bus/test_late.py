@@ -49,8 +49,11 @@ async def test_a_sweep_with_nothing_to_find_reads_no_claims() -> None:
     seen: list[Any] = []
     runner = await crowded(desk, seen)
     await runner.sweep.run()
+    await runner.feed.flush()
     desk.spent()
+    await runner.feed.sync()
     assert await runner.sweep.run() == 0
+    await runner.feed.flush()
     assert desk.spent() == {"get": 1, "list": 1, "put": 1}  # the digest, history, the digest with its new time
 
 
@@ -60,8 +63,10 @@ async def test_one_worker_sweeps_for_all() -> None:
     runner = await crowded(desk, seen)
     other = runner_of(desk.bus(), seen)
     await other.step()
+    desk.watch.advance(seconds=31)
     assert other.sweep.is_due()
     await runner.sweep.run()
+    await runner.feed.flush()
     await other.feed.read()
     assert not other.sweep.is_due()
     desk.watch.advance(seconds=31)

@@ -198,18 +198,27 @@ async def test_of_every_ordering_key_only_the_oldest_is_handed_out(narrow: None,
     assert not any(model.lines.values())
 
 
-async def test_an_event_whose_owner_is_dead_is_taken_after_three_polls() -> None:
+async def test_events_whose_owner_is_dead_are_taken_after_three_polls_first_one_then_more() -> None:
     desk, done = Desk(), list[str]()
     await desk.bus().runner([bill([])]).feed.flush()  # joins, and dies
     await fill(desk, [100] * 40)
     runner = desk.bus().runner([bill(done, concurrency=40)])
     handled = []
-    for _ in range(5):
+    for _ in range(8):
         await turn(runner)
         handled.append(len(done))
     assert 0 < handled[0] < 40
     assert handled[0] == handled[1] == handled[2]
+    assert handled[3] == handled[0] + 1
     assert handled[-1] == 40
+
+
+async def test_workers_with_other_handlers_have_no_share_of_a_handlers_events() -> None:
+    desk, done = Desk(), list[str]()
+    await desk.bus().runner([recorder([], handler_id="audit")]).feed.flush()
+    await fill(desk, [100] * 40)
+    await turn(desk.bus().runner([bill(done, concurrency=40)]))
+    assert len(done) == 40
 
 
 async def test_a_handler_whose_window_is_full_holds_up_no_other_handler(narrow: None) -> None:

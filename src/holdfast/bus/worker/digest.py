@@ -18,14 +18,15 @@ may be opened again, which costs a request. The sweep finds wrong folds and corr
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, NamedTuple
+from functools import lru_cache
+from typing import Annotated, NamedTuple
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Strict
 
 from holdfast.base import codec
 from holdfast.base.codec import Document
 from holdfast.base.errors import Corrupt
-from holdfast.base.record import Record
+from holdfast.base.record import UNLESS_EMPTY, Record
 from holdfast.bus import layout
 from holdfast.objects.register import Shape
 
@@ -111,6 +112,8 @@ class Section(Record):
     folded: Mapping[str, Fold] = field(default_factory=dict)
     seen_ns: int = 0
     """When a worker with this handler last wrote the section."""
+    workers: Annotated[tuple[str, ...], UNLESS_EMPTY] = ()
+    """The sessions that share the handler's events, in order."""
 
     def needs(self, name: str) -> bool:
         """Whether no worker has read this event yet, as far as the section says."""
@@ -250,39 +253,24 @@ def is_settled(section: Section, name: str) -> bool:
     return name not in section.open and (name <= section.cursor or name in section.recent)
 
 
-def _without_piles(sections: Any) -> Any:
-    """Older versions kept open events in other objects ("piles"). Such a section begins anew: its events are found
-    again from events and claims.
-    """
-    if not isinstance(sections, dict):
-        return sections
-    return {
-        name: {"types": value["types"], "seen_ns": value["seen_ns"]} if value.get("piles") else value
-        for name, value in sections.items()
-    }
-
-
 @dataclass(frozen=True)
 class Digest(Record):
     WHAT = "a digest"
 
-    sections: Annotated[Mapping[str, Section], Field(alias="handlers"), BeforeValidator(_without_piles)] = field(
-        default_factory=dict
-    )
+    sections: Annotated[Mapping[str, Section], Field(alias="handlers")] = field(default_factory=dict)
     swept_ns: int = 0
     swept_to: str = ""
     """Where the next sweep goes on."""
-    workers: tuple[str, ...] = ()
-    """The sessions that share the work, in order."""
 
-    def owner(self, name: str, me: str) -> str:
-        """Which worker should read and claim an event first, as far as ``me`` knows.
 
-        It is the one with the highest hash of worker and name (rendezvous hashing): a worker that joins or leaves
-        moves only its own share.
-        """
-        workers = self.workers if me in self.workers else (*self.workers, me)
-        return max(workers, key=lambda worker: hash_of(f"{worker}{name}")) if len(workers) > 1 else me
+@lru_cache(maxsize=2**16)
+def ranked(workers: tuple[str, ...], share: str) -> tuple[str, ...]:
+    """The workers in the order in which they should read and claim an event; the first is its owner.
+
+    They are ordered by a hash of worker and share (rendezvous hashing): a worker that joins or leaves moves only its
+    own share.
+    """
+    return tuple(sorted(workers, key=lambda worker: hash_of(f"{worker}{share}")))
 
 
 class DigestShape(Shape[Digest]):

@@ -5,43 +5,47 @@ alone. A name that no worker has read yet is read once, sorted into the sections
 workers: ``flush`` writes everything that this worker has learned in one edit. What a worker learns is kept in one
 ``Change`` per handler; its own view of a section is the digest with that change.
 
-Workers share the events: each has an owner (see ``Digest.owner``), which reads and claims it. Other workers take it
-when its owner has left it for ``HELP_AFTER`` polls, because the owner is dead or has too much to do. Workers with an
-ordered handler read everything, in the order of names: only then is the oldest event of an ordering key known.
+The workers of a handler share its events: each event has an owner (see ``digest.ranked``), which reads and claims it.
+If the owner leaves it for ``HELP_AFTER`` polls, because it is dead or busy, the next worker takes it, if that has
+nothing of its own to do; then the one after it. For an ordered handler a worker reads everything, in the order of
+names: only then is the oldest event of an ordering key known.
 
 Nothing here decides who gets an event; claims do. If the digest cannot be written, the changes are kept for later.
 """
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 
 from holdfast.base import codec, telemetry
 from holdfast.base.aio import map_bounded
-from holdfast.base.errors import Ambiguous, Conflict, Corrupt, NotFound, Unavailable
+from holdfast.base.errors import Ambiguous, Conflict, Corrupt, Unavailable
 from holdfast.base.ids import Ambient
 from holdfast.bus import layout
 from holdfast.bus.event import ANY_TYPE, Envelope
 from holdfast.bus.worker import digest as digests
-from holdfast.bus.worker.digest import Change, Digest, DigestShape, Fold, Item, Section, apply, hash_of, next_cursor
+from holdfast.bus.worker.digest import Change, Digest, DigestShape, Fold, Item, Section, apply, next_cursor
 from holdfast.objects.register import Register
 from holdfast.objects.retry import RetryPolicy
-from holdfast.objects.store import IfMatch, NotModified, Object, Store, Version
+from holdfast.objects.store import IfMatch, Store
 
 log = telemetry.logger("bus")
 
 READS_AT_ONCE = 32
-FIRST_BATCH = 8
-"""Events read in a poll before the digest is read again; doubles with every batch. Workers that start together learn of
-each other that way before each of them has read everything."""
+FIRST_BATCH, GROWTH = 16, 16
+"""Events read in a poll before what was read is written; so many times more with every batch. Workers that start
+together learn of each other that way, and what the others have read, before each of them has read everything."""
 HELP_AFTER = 3
-"""Polls that an event is left to its owner."""
+"""Polls that an event is left to its owner, and then to each worker that comes next."""
 CACHED_BODIES = 8_192
 CACHED_BYTES = 16 * 1024
 """Larger events are not cached."""
-REMEMBERED_OWNERS = 8_192
-_FLUSHING = RetryPolicy(attempts=5, base_ms=5, max_ms=200, deadline_ms=5_000)
+GREETING_S = 0.2
+"""How long the first poll of a worker waits after its first batch: others may have started at the same time."""
+_FLUSHING = RetryPolicy(attempts=5, base_ms=20, max_ms=200, deadline_ms=5_000)
 
 
 class Bodies:
@@ -86,7 +90,7 @@ class Feed:
         namespace: str,
         ambient: Ambient,
         handlers: Mapping[str, Iterable[str]],
-        me: str = "",
+        me: str,
         *,
         ordered: Set[str] = frozenset(),
     ) -> None:
@@ -99,19 +103,20 @@ class Feed:
         self._key = layout.digest_key(namespace)
         self._shape = DigestShape()
         self._register: Register[Digest] = Register(store, self._key, self._shape, ambient, policy=_FLUSHING)
-        self._seen: Version | None = None
         self.envelope = Bodies(store, namespace).read
         self.digest = Digest()
-        self._joined = False
-        """Whether the digest lists this worker."""
+        self._swept: tuple[int, str, frozenset[str] | None] | None = None
+        """When and how far this worker has swept, and the sessions that were alive then, until it is written."""
         self._changes = {handler: Change() for handler in self.handlers}
         self._views: dict[str, Section] = {}
         self._orders: dict[str, list[str]] = {}
-        self._owned: dict[str, bool] = {}
-        self._left: set[str] = set()
-        """New events that the last poll left to their owners."""
-        self._passed: dict[str, int] = {}
-        """Events, or ordering keys, of other workers that no worker has read or claimed yet, and for how many polls."""
+        self._left: set[tuple[str, str]] = set()
+        """New events that the last poll left to their owners, by handler."""
+        self._passed: dict[tuple[str, str], int] = {}
+        """What owners have not read or claimed yet, by handler and name or ordering key, and for how many polls."""
+        self._helping = 0
+        """How many events of others this worker takes at once; 0 if it has work of its own."""
+        self._is_new = True
         self.more = False
         """The last poll ended before the end of the listing: a window is full, or it has read enough at once."""
         self.answered_ns: int | None = None
@@ -144,20 +149,29 @@ class Feed:
     @property
     def unwritten(self) -> bool:
         """Whether this worker knows something that the digest does not say."""
-        return not self._joined or any(self._changes.values())
+        joined = all(self._me in self._base(handler).workers for handler in self.handlers)
+        return not joined or self._swept is not None or any(self._changes.values())
 
     def due(self, handler: str, now_ns: int) -> Iterator[str]:
         """Open events that this worker should claim now, in this order: its own, then those that others have left."""
-        section, change = self.view(handler), self._changes[handler]
+        due = [name for name in self._candidates(handler) if self._is_due(handler, name, now_ns)]
+        shares = [(name, self._share_of(handler, name)) for name in due]
+        mine = [name for name, share in shares if self.is_mine(handler, share)]
+        self._helping = 0 if mine else max(self._helping, 1)
+        yield from mine
+        # The owner may be at work on the first of them, and has not written it yet.
+        left = (name for name, share in reversed(shares) if self._is_left(handler, share))
+        yield from islice(left, self._helping)
 
-        def is_due(name: str) -> bool:
-            return name not in change.settled and change.due.get(name, section.open[name].due_ns) <= now_ns
+    def claimed(self, *, lost: bool) -> None:
+        """Some due events were claimed. If events of others were, and one was ``lost``, their owners are at work."""
+        if self._helping and lost:
+            self._passed.clear()
+        self._helping = 0 if lost else 2 * self._helping
 
-        names = [(name, self._share_of(handler, name)) for name in self._candidates(handler)]
-        yield from (name for name, share in names if self.is_mine(share) and is_due(name))
-        if self._passed:
-            left = (name for name, share in names if self._is_left(share) and is_due(name))
-            yield from sorted(left, key=lambda name: hash_of(f"{self._me}{name}"))  # helpers do not begin alike
+    def _is_due(self, handler: str, name: str, now_ns: int) -> bool:
+        change = self._changes[handler]
+        return name not in change.settled and change.due.get(name, self.view(handler).open[name].due_ns) <= now_ns
 
     def _candidates(self, handler: str) -> list[str]:
         """Open events by priority, then age; with ordered delivery only the oldest of each ordering key."""
@@ -184,14 +198,9 @@ class Feed:
 
     def has_due(self) -> bool:
         """Whether any event may be tried now, by whichever worker, or has still to be read by its owner."""
-        now_ns = self._ambient.clock.wall_ns()
-        return bool(self._left) or any(self._is_any_due(handler, now_ns) for handler in self.handlers)
-
-    def _is_any_due(self, handler: str, now_ns: int) -> bool:
-        section, change = self.view(handler), self._changes[handler]
-        return any(
-            name not in change.settled and change.due.get(name, section.open[name].due_ns) <= now_ns
-            for name in self._candidates(handler)
+        now_ns = self.now_ns()
+        return bool(self._left) or any(
+            self._is_due(handler, name, now_ns) for handler in self.handlers for name in self._candidates(handler)
         )
 
     @property
@@ -212,15 +221,23 @@ class Feed:
         key = self.view(handler).open[name].order_key if handler in self._ordered else None
         return name if key is None else f"/{key}"
 
-    def is_mine(self, share: str) -> bool:
+    def is_mine(self, handler: str, share: str) -> bool:
         """Whether this worker is the owner of an event, by its name or its ordering key."""
-        known = self._owned.get(share)
-        if known is None:
-            known = self._owned[share] = self.digest.owner(share, self._me) == self._me
-        return known
+        return self._rank(handler, share) == 0
 
-    def _is_left(self, share: str) -> bool:
-        return self._passed.get(share, 0) >= HELP_AFTER and not self.is_mine(share)
+    def _rank(self, handler: str, share: str) -> int:
+        """How many workers come before this one."""
+        workers = self._base(handler).workers
+        workers = workers if self._me in workers else (*workers, self._me)
+        return 0 if len(workers) == 1 else digests.ranked(workers, share).index(self._me)
+
+    def _is_left(self, handler: str, share: str) -> bool:
+        """Whether the event is not this worker's, and all that come before it have left it."""
+        passed = self._passed.get((handler, share), 0)
+        return passed >= HELP_AFTER and passed >= HELP_AFTER * self._rank(handler, share) > 0
+
+    def should_read(self, handler: str, name: str) -> bool:
+        return handler in self._ordered or self.is_mine(handler, name) or self._is_left(handler, name)
 
     # What this worker learns
 
@@ -250,6 +267,7 @@ class Feed:
 
     async def poll(self) -> int:
         """Read what is new, up to the end of the listing or until the windows are full; how many events were read."""
+        self._count_polls()
         is_quiet = not self.unwritten and not self.has_due()
         if not is_quiet and not self._is_current:
             await self.read()
@@ -267,48 +285,52 @@ class Feed:
                 if not look.handlers:
                     break
         self.more = look.stopped
-        self._left = look.left
-        self._count_polls()
+        self._left = {(handler, name) for name in look.left for handler in self.handlers}
         self._is_current = False
+        if look.count > FIRST_BATCH:
+            await self.sync()  # others need not read these events
         return look.count
 
     def _count_polls(self) -> None:
         """Count for how many polls each event of another worker has been left alone: new ones always, those that are
         known only while this worker has nothing of its own to do."""
         now_ns = self.now_ns()
-        due: set[str] = set()
-        for handler in self.handlers if len(self.digest.workers) > 1 else ():
-            items = self.view(handler).open.items()
-            due.update(self._share_of(handler, name) for name, item in items if item.due_ns <= now_ns)
-        others = set() if any(map(self.is_mine, due)) else due
-        self._passed = {share: self._passed.get(share, 0) + 1 for share in others | self._left}
+        waiting = set(self._left)
+        for handler in self.handlers:
+            if len(self._base(handler).workers) > 1:
+                names = (name for name in self.view(handler).open if self._is_due(handler, name, now_ns))
+                shares = {self._share_of(handler, name) for name in names}
+                if not any(self.is_mine(handler, share) for share in shares):
+                    waiting |= {(handler, share) for share in shares}
+        self._passed = {each: self._passed.get(each, 0) + 1 for each in waiting}
+
+    async def greet(self) -> None:
+        """Give workers that have started together with this one the time to join."""
+        if self._is_new:
+            self._is_new = False
+            await asyncio.sleep(GREETING_S)
+
+    async def sync(self) -> None:
+        """Write what this worker has learned, or, if that is nothing, read what others have."""
+        if not self.unwritten or not await self.flush():
+            await self.read()
 
     async def read(self) -> Digest:
         """The digest as it is now. One conditional GET."""
         try:
-            if self._seen is None:
-                found: Object | NotModified = await self._store.get(self._key)
-            else:
-                found = await self._store.get_unless(self._key, self._seen)
-        except NotFound:
-            self._seen = None
-            self._note(Digest())
-            return self.digest
+            found = await self._register.read()
+        except Corrupt as error:
+            await self._begin_anew(error)
+        else:
+            self._note(Digest() if found is None else found.value)
         self.answered_ns = self._ambient.clock.monotonic_ns()
-        if isinstance(found, Object):
-            try:
-                self._note(self._shape.read(codec.decode(found.body, key=self._key), self._key))
-                self._seen = found.version
-            except Corrupt as error:
-                await self._begin_anew(found, error)
-        self._forget_views()
         return self.digest
 
-    async def _begin_anew(self, found: Object | None, error: Corrupt) -> None:
+    async def _begin_anew(self, error: Corrupt) -> None:
         """Replace a digest that cannot be read with an empty one: everything in it can be derived again."""
         log.error("%s; it is derived anew", error)
-        self._seen = None
         self._note(Digest())
+        found = await self._store.find(self._key)
         if found is not None:
             document = self._shape.write(Digest(), None)
             body = codec.encode({**document, "write_id": self._ambient.ids.write_id()})
@@ -316,29 +338,27 @@ class Feed:
         with suppress(Corrupt):  # overwritten with garbage again: the next poll handles it
             await self._register.read()  # the register must not go on from what it remembers
 
-    async def flush(
-        self,
-        *,
-        sweep: tuple[int, str] | None = None,
-        workers: Iterable[str] | None = None,
-        leaving: bool = False,
-    ) -> bool:
-        """Write what this worker has learned; False if that has to wait.
+    def swept(self, to: str, alive: Iterable[str] | None) -> None:
+        """This worker has swept history up to ``to``. Workers that are not ``alive`` have no share any more."""
+        self._swept = (self.now_ns(), to, None if alive is None else frozenset(alive))
 
-        ``sweep`` is when and how far the sweep went, and ``workers`` the sessions that were alive then. A worker that
-        is ``leaving`` takes itself off the list of workers.
-        """
-        if not self.unwritten and sweep is None and not leaving:
+    async def flush(self, *, leaving: bool = False) -> bool:
+        """Write what this worker has learned; False if that has to wait. ``leaving``: and take it off the workers."""
+        if not self.unwritten and not leaving:
             return True
         changes = {handler: change.copy() for handler, change in self._changes.items()}
-        now_ns = self._ambient.clock.wall_ns()
+        swept, now_ns = self._swept, self.now_ns()
 
         def merge(digest: Digest | None) -> Digest:
             known = digest or Digest()
-            swept_ns, swept_to = sweep if sweep is not None else (known.swept_ns, known.swept_to)
-            others = {each for each in (known.workers if workers is None else workers) if each != self._me}
-            listed = others if leaving or not self._me else {*others, self._me}
-            return Digest(self._merged(known, changes, now_ns), swept_ns, swept_to, tuple(sorted(listed)))
+            swept_ns, swept_to, alive = swept or (known.swept_ns, known.swept_to, None)
+            sections = self._merged(known, changes, now_ns)
+            for handler, section in sections.items():
+                workers = {each for each in section.workers if alive is None or each in alive} - {self._me}
+                if handler in self.handlers and not leaving:
+                    workers.add(self._me)
+                sections[handler] = replace(section, workers=tuple(sorted(workers)))
+            return Digest(sections, swept_ns, swept_to)
 
         try:
             edited = await self._register.edit(self._ambient.ids.unique(), merge)
@@ -346,15 +366,12 @@ class Feed:
             log.debug("%s: %s; again later", self._key, error)
             return False
         except Corrupt as error:
-            await self._begin_anew(await self._store.find(self._key), error)
+            await self._begin_anew(error)
             return False
-        self._joined = self._is_current = True
-        self._note(edited.value)
-        written = self._register.remembered
-        if written is not None and written.value is edited.value:
-            self._seen = written.version  # what this worker has written itself it need not read
+        self._is_current = True
         self._changes = {handler: self._changes[handler].without(changes[handler]) for handler in self.handlers}
-        self._forget_views()
+        self._swept = None if self._swept is swept else self._swept
+        self._note(edited.value)
         return True
 
     def _merged(self, digest: Digest, changes: Mapping[str, Change], now_ns: int) -> dict[str, Section]:
@@ -383,27 +400,14 @@ class Feed:
             change.cursor = cursor
             self._forget_view(handler)
 
-    @property
-    def reads_all(self) -> bool:
-        """Whether this worker reads the events of all owners."""
-        return bool(self._ordered)
-
-    def should_read(self, name: str) -> bool:
-        return self.is_mine(name) or self._is_left(name)
-
     def _note(self, digest: Digest) -> None:
-        if digest.workers != self.digest.workers or len(self._owned) > REMEMBERED_OWNERS:
-            self._owned.clear()
         self.digest = digest
-        self._forget_views()
+        self._views.clear()
+        self._orders.clear()
 
     def _forget_view(self, handler: str) -> None:
         self._views.pop(handler, None)
         self._orders.pop(handler, None)
-
-    def _forget_views(self) -> None:
-        self._views.clear()
-        self._orders.clear()
 
 
 class _Look:
@@ -425,17 +429,17 @@ class _Look:
         """Handlers for which a name was left out: their cursors must not pass it."""
         self._batch = self._before_read = FIRST_BATCH
         """Events to read before the digest is read again, and how many of them are left."""
-        self._reads_all = feed.reads_all
 
     async def learn(self, names: list[str]) -> None:
         """Read the events of a page that no worker has read yet."""
         while batch := [name for name in self.unread(names) if name not in self.left]:
             if not self._before_read:
-                self._batch *= 2
+                self._batch *= GROWTH
                 self._before_read = self._batch
-                await self._feed.read()  # says which workers share the events by now
+                await self._feed.greet()
+                await self._feed.sync()
                 continue
-            own = [name for name in batch if self._reads_all or self._feed.should_read(name)]
+            own = [name for name in batch if self._should_read(name)]
             now = own[: min(self._before_read, self._room())]
             self.left.update(set(batch) - set(own) if len(own) == len(now) else ())
             self._before_read -= len(now)
@@ -448,6 +452,10 @@ class _Look:
         """The names that a handler with room needs."""
         views = [self._feed.view(handler) for handler in self.handlers]
         return [name for name in names if any(view.needs(name) for view in views)]
+
+    def _should_read(self, name: str) -> bool:
+        feed = self._feed
+        return any(feed.should_read(each, name) for each in self.handlers if feed.view(each).needs(name))
 
     async def _read(self, names: list[str]) -> None:
         envelopes = await map_bounded(names, self._feed.envelope, limit=READS_AT_ONCE) if names else []

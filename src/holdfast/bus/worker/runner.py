@@ -4,9 +4,9 @@ It polls, sweeps when a sweep is due, claims what its handlers have room for, an
 digest at most once per poll. Stopping is graceful: nothing new is claimed, handlers have a grace period, and events
 whose handlers have not finished are handed back; that does not count as a failure. Cancelling skips the grace period.
 
-How often it polls: every ``poll_ms`` while there is something to do, every second ``poll_ms`` while there is nothing,
-and after ``CALM_S`` without any event every ``CALM_POLLS`` of them; then it also sends fewer heartbeats and sweeps less
-often. What this process publishes ends the wait.
+How often it polls: every ``poll_ms`` while it works and has a free place, every second ``poll_ms`` while it has none or
+nothing to do, and after ``CALM_S`` without any event every ``CALM_POLLS`` of them; then it also sends fewer heartbeats
+and sweeps less often. What this process publishes ends the wait.
 """
 
 import asyncio
@@ -38,13 +38,14 @@ _MS = 1_000_000
 SUSPECT = 2
 """After so many lost leases in a row an event is handled alone: if it ends the worker, no other try is lost with it."""
 IDLE_POLLS, CALM_POLLS = 2, 8
-"""``poll_ms`` between two polls of a worker that has nothing to do, and of one that has had nothing for ``CALM_S``."""
+"""``poll_ms`` between two polls of a worker that has nothing to do, or no place for it, and of one that has had nothing
+for ``CALM_S``."""
 CALM_S = 60
 CALM_SWEEPS = 10
 """Sweep periods between two sweeps of a worker that has had nothing to do for ``CALM_S``."""
 WOKEN_POLLS = 10
 """Polls per ``poll_ms`` at most, for events that this process publishes."""
-LINGER_S = 0.02
+LINGER_S = 0.1
 """How long a free place of a handler waits at most, so that several are filled at once."""
 _UNREADABLE_NS = 3_600 * 1_000 * _MS
 """How long an event is left alone whose claim cannot be read."""
@@ -145,6 +146,8 @@ class Runner:
         self._active_ns = ambient.clock.monotonic_ns()
         """When there last was something to do."""
         self._poll_now = False
+        self._is_full = False
+        """The last claims have taken all places of all handlers."""
         self._progress = False
         """Since the last poll began, events were read or claimed."""
         self._woken = False
@@ -252,7 +255,7 @@ class Runner:
         is_busy = bool(self._running) or self.feed.has_due()
         if is_busy:
             self._active_ns = now_ns
-            return poll_ms - since_ms
+            return poll_ms * (IDLE_POLLS if self._is_full else 1) - since_ms
         if self._woken:
             return poll_ms / WOKEN_POLLS - since_ms
         return poll_ms * (CALM_POLLS if self._is_calm() else IDLE_POLLS) - since_ms
@@ -302,7 +305,7 @@ class Runner:
     async def _sweep(self) -> None:
         """Sweep, unless another worker has done so. A failure is only a delay."""
         try:
-            await self.feed.read()
+            await self.feed.sync()
             if not self.sweep.is_due():
                 return
             await self._mend()
@@ -310,8 +313,9 @@ class Runner:
             with suppress(HoldfastError):  # the next sweep removes sessions of dead workers
                 ttl_ms = self.options.session_ttl_ms
                 alive = await prune(self.store, self.namespace, self.ambient, session_ttl_ms=ttl_ms)
-            if await self.sweep.run(workers=alive, is_current=True):
+            if await self.sweep.run(alive=alive):
                 self._active_ns = self.ambient.clock.monotonic_ns()
+            await self.feed.flush()
         except HoldfastError as error:
             self.sweep.put_off()
             log.warning("the sweep failed (%s); again later", error)
@@ -319,14 +323,8 @@ class Runner:
     async def _is_drained(self) -> bool:
         """Whether there is nothing left to do, after a look at everything."""
         await self._mend()
-        if self.feed.unwritten:
-            await self.feed.flush()
-        read = await self.feed.poll()
-        self._polled_ns = self.ambient.clock.monotonic_ns()
-        if read or not self._is_idle():
-            return False
-        found = await self.sweep.run(whole=True)
-        return found == 0 and self._is_idle()
+        await self.feed.sync()
+        return await self.sweep.run(whole=True) == 0 and self._is_idle()
 
     def _is_idle(self) -> bool:
         soon_ns = self.ambient.clock.wall_ns() + max(self.options.lease_ms, self.options.retry.max_ms) * _MS
@@ -347,12 +345,15 @@ class Runner:
             handler, name = self._suspects.pop(0)
             return await self._claim_for(handler, [name])
         for handler in sorted(self.handlers, key=lambda each: -each.priority):
-            room = handler.concurrency - sum(handler_id == handler.id for handler_id, _ in self._running)
-            names = self._wanted(handler, min(room, self.options.claim_limit))
+            names = self._wanted(handler, min(self._room(handler), self.options.claim_limit))
             if names:
                 started += await self._claim_for(handler, names)
+        self._is_full = all(self._room(handler) <= 0 for handler in self.handlers)
         self.worked.in_flight = len(self._running)
         return started
+
+    def _room(self, handler: Handler) -> int:
+        return handler.concurrency - sum(handler_id == handler.id for handler_id, _ in self._running)
 
     def _wanted(self, handler: Handler, count: int) -> list[str]:
         due = self.feed.due(handler.id, self.ambient.clock.wall_ns()) if count > 0 else iter(())
@@ -364,6 +365,7 @@ class Runner:
         began_ns = self.ambient.clock.monotonic_ns()
         outcomes = await asyncio.gather(*(self.claims.take(name, handler.id) for name in names), return_exceptions=True)
         spent = await self._spent([outcome for outcome in outcomes if isinstance(outcome, Hold)])
+        self.feed.claimed(lost=any(isinstance(outcome, Busy | Over) for outcome in outcomes))
         self._claim_s = (self.ambient.clock.monotonic_ns() - began_ns) / 1e9
         started = 0
         for name, outcome in zip(names, outcomes, strict=True):

@@ -29,12 +29,13 @@ class Sweep:
         self._claims = claims
         self._ambient = ambient
         self._every_ns = every_ms * 1_000_000
-        self._tried_ns: int | None = None
+        # Workers that start together do not sweep together.
+        self._tried_ns = ambient.clock.monotonic_ns() - int(ambient.rng.random() * self._every_ns)
 
     def is_due(self, *, periods: int = 1) -> bool:
         """Whether no worker has swept for so many periods, as far as this worker knows."""
         every_ns = self._every_ns * periods
-        if self._tried_ns is not None and self._ambient.clock.monotonic_ns() - self._tried_ns < every_ns:
+        if self._ambient.clock.monotonic_ns() - self._tried_ns < every_ns:
             return False
         return abs(self._ambient.clock.wall_ns() - self._feed.digest.swept_ns) >= every_ns
 
@@ -42,22 +43,20 @@ class Sweep:
         """Not again before the next period."""
         self._tried_ns = self._ambient.clock.monotonic_ns()
 
-    async def run(self, *, whole: bool = False, workers: list[str] | None = None, is_current: bool = False) -> int:
-        """Sweep the next pages of history, or all of it; how many open events were found.
+    async def run(self, *, whole: bool = False, alive: list[str] | None = None) -> int:
+        """Sweep the next pages of history, or all of it; how many events were found that are to be handled.
 
-        ``workers`` are the sessions that are alive, as far as the caller knows. ``is_current``: the caller has just
-        read the digest.
+        The caller has just called ``Feed.sync``. ``alive`` are the sessions that are, as far as the caller knows. The
+        result is written with the next flush.
         """
         self.put_off()
         await self._feed.flush()  # the listing is compared with what the digest says
-        if not is_current:
-            await self._feed.read()
         begin = "" if whole else self._feed.digest.swept_to
         names, end = await self._listed(begin, None if whole else PAGES)
         found = 0
         for handler in self._feed.handlers:
             found += await self._compare(handler, names, begin, end)
-        await self._feed.flush(sweep=(self._ambient.clock.wall_ns(), end), workers=workers)
+        self._feed.swept(end, alive)
         return found
 
     async def _listed(self, begin: str, pages: int | None) -> tuple[list[str], str]:
@@ -80,8 +79,8 @@ class Sweep:
         for name in names:
             if name <= view.cursor and name not in view.open:
                 listed[layout.bucket(name)].append(name)
+        found = sum(view.needs(name) for name in names)
         within = {bucket for bucket in view.folded if begin <= bucket and (not end or bucket < end)}
-        found = 0
         for bucket in sorted(within | listed.keys()):
             seen = view.folded.get(bucket, EMPTY)
             if fold(listed[bucket]) != seen:

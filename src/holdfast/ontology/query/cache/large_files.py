@@ -130,7 +130,7 @@ class LargeFiles:
         """The row groups that a query needs, if they are few; None for all."""
         if not wanted.conditions(entry, single=True).terms:
             return None
-        groups = await blocking(_needed_groups, remote.metadata, entry, wanted)
+        groups = await blocking(needed_groups, remote.metadata, entry, wanted)
         sizes = remote.group_bytes()
         return None if sum(sizes[each] for each in groups) * SHARE > sum(sizes) else groups
 
@@ -171,7 +171,8 @@ class LargeFiles:
         return file
 
 
-def _needed_groups(metadata: Any, entry: Entry, wanted: Wanted) -> frozenset[int]:
+def needed_groups(metadata: Any, entry: Entry, wanted: Wanted) -> frozenset[int]:
+    """The row groups that can have rows which a query needs. Blocking."""
     has_ends = names.UNTIL in metadata.schema.names and ORIGIN in (metadata.metadata or {})
     single = has_ends or (entry.stats is not None and entry.stats.unique)
     conditions = wanted.conditions(entry, single=single)
@@ -215,8 +216,10 @@ def extents(footer: Any, key: str) -> list[tuple[Position, Position] | None]:
     found: list[tuple[Position, Position] | None] = []
     for number in range(footer.num_row_groups):
         (low, high, _), (first, last, _) = (span_of(footer, name, [number]) for name in ("commit_id", key))
-        known = type(low) is type(high) is int and type(first) is type(last) is str
-        found.append((Position(low, first), Position(high, last)) if known else None)
+        if isinstance(low, int) and isinstance(high, int) and isinstance(first, str) and isinstance(last, str):
+            found.append((Position(low, first), Position(high, last)))
+        else:
+            found.append(None)
     return found
 
 

@@ -227,7 +227,7 @@ def test_spark_submit_runs_jobs_on_executors_whose_python_has_nothing(driver: Dr
 
 @pytest.mark.timeout(3 * PATIENCE_S)
 def test_spark_connect_runs_the_pipeline_and_reads_tables(spark: Spark, connect: str, tmp_path: Path) -> None:
-    """And when the server does not know its session any more, it says so, and connects again."""
+    """And when the server does not know its session any more, it says so."""
     uri = f"file:{tmp_path / 'store'}"
     field = asyncio.run(prepared(uri))
     command = [sys.executable, "-m", "tests.spark.connect_driver", uri, connect]
@@ -244,6 +244,4 @@ def test_spark_connect_runs_the_pipeline_and_reads_tables(spark: Spark, connect:
     found: dict[str, Any] = json.loads(line)
     assert found == {"statuses": ["success"], "rows": len(field.manifests)}
     asyncio.run(compared(uri, field))
-    first, second = map(json.loads, rest.splitlines())
-    assert first.startswith("the Spark session is gone: its Spark Connect server has ended, or does not know it")
-    assert second == [{"said": "second"}]
+    assert json.loads(rest).startswith("the Spark session is gone: it, its JVM or its server has ended")

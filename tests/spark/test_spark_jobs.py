@@ -130,7 +130,7 @@ async def test_reconcile_gives_the_same_on_both_engines(engine: Engines, tmp_pat
 
 
 async def test_the_memory_of_the_driver_does_not_grow_with_the_work(engine: Engines, tmp_path: Path) -> None:
-    spec = StoreSpec.parse(f"file:{tmp_path / 'store'}")
+    spec = StoreSpec.parse(f"file:{tmp_path}")
     async with open_store(spec) as store:
         assert await listed(store, engine(spec), 1_000) == 1
         before = psutil.Process().memory_info().rss

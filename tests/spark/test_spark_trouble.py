@@ -51,7 +51,7 @@ async def test_a_jvm_that_dies_ends_a_service_with_one_line(when: str, tmp_path:
         subprocess.run, command, capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.startswith("the Spark session is gone: its JVM has ended or does not answer")
+    assert ended.stdout.startswith("the Spark session is gone: it, its JVM or its server has ended")
     assert ended.stdout.count("\n") == 1
 
 

@@ -48,10 +48,6 @@ class Finding:
     def severity(self) -> Severity:
         return self.rule.severity
 
-    @property
-    def wrong(self) -> bool:
-        return self.rule.severity is not Severity.INFORMATION
-
     def document(self) -> Document:
         return {
             "rule": self.rule.name,
@@ -81,10 +77,6 @@ class Tally:
         """Keep only findings that ``seen`` contains too: a finding that a second pass does not confirm was a race."""
         confirmed = {(each.rule.name, each.key) for each in seen}
         self.findings = [each for each in self.findings if (each.rule.name, each.key) in confirmed]
-
-    @property
-    def wrong(self) -> bool:
-        return any(each.wrong for each in self.findings)
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,10 +139,6 @@ class Ticker:
     """Ticks that this session has published."""
     _last: dict[str, int] = field(default_factory=dict)
 
-    async def catch_up(self) -> int:
-        """What is due now, once."""
-        return await self.fire_due()
-
     async def fire_due(self) -> int:
         """Publish the ticks that have come; how many of them this session published.
 

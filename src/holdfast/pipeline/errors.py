@@ -28,7 +28,7 @@ class SparkFailed(Unavailable):
 
 
 class SparkLost(SparkFailed):
-    """The JVM of this process has ended. PySpark starts one per process, so a service ends, and is started again."""
+    """The session has ended. PySpark starts one JVM per process, so a service ends, and is started again."""
 
     default_remedy = (
         "start this process again: its run goes on; if that ends too, give it more: --conf spark.driver.memory=2g"

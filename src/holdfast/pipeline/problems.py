@@ -1,8 +1,8 @@
-"""What an operator should see: one object per finding and key, made when it is first seen.
+"""Problems that jobs report to an operator: one object per finding and key, created when it is first seen.
 
-A problem with a batch stays until the batch can be read: every run looks at it again, or at as many as it takes, and
-the next run at those that follow. What only tells (a clock that is ahead, ranges that overlap, a foreign object) stays
-until it is deleted.
+A problem with a batch stays until the batch can be read: each run reads up to ``LOOKED_AT_AGAIN`` of these batches
+again, and the next run those that follow. Reports (a clock that is ahead, ranges that overlap, a foreign object) stay
+until they are deleted.
 """
 
 from collections.abc import Iterable
@@ -20,6 +20,8 @@ from holdfast.telemetry.accept.reconcile import BROKEN, Finding, Problem
 from holdfast.telemetry.rollup import layout as derived
 
 AT_ONCE = 16
+SHOWN = 100
+"""Problems of a kind that are listed."""
 LOOKED_AT_AGAIN = 1_000
 """Broken batches per run; more than these are an outage, and take turns."""
 
@@ -89,11 +91,11 @@ async def broken(store: Store, after: str | None = None) -> Broken:
     return Broken(sorted(found), turn[-1] if count > len(turn) else None)
 
 
-async def of(store: Store, finding: Finding, limit: int) -> list[Seen]:
+async def of(store: Store, finding: Finding) -> list[Seen]:
     keys: list[str] = []
     async for key in store.keys(f"{layout.PROBLEMS}{finding}/"):
         keys.append(key)
-        if len(keys) >= limit:
+        if len(keys) >= SHOWN:
             break
     return await _read(store, keys)
 
@@ -113,9 +115,9 @@ async def _read(store: Store, keys: list[str]) -> list[Seen]:
     return [each for each in await map_bounded(keys, one, limit=AT_ONCE) if each is not None]
 
 
-async def every(store: Store, limit: int = 100) -> list[Seen]:
-    """The first so many of each kind."""
-    return [each for finding in Finding for each in await of(store, finding, limit)]
+async def every(store: Store) -> list[Seen]:
+    """The first of each kind."""
+    return [each for finding in Finding for each in await of(store, finding)]
 
 
 async def count(store: Store) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""How the pipeline stands: how far the reconciler is, what is due, what is wrong, what ran last. Reads alone."""
+"""The status of the pipeline: how far the reconciler is, what is due, problems, who works. Only reads."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +11,6 @@ from holdfast.objects.store import Store
 from holdfast.pipeline import due, layout, problems
 from holdfast.pipeline.checkpoint import Checkpoint, Checkpoints
 from holdfast.pipeline.drive import JOBS
-from holdfast.pipeline.problems import Seen
 from holdfast.telemetry.rollup.layout import hour_name
 from holdfast.telemetry.rollup.manifest import Kind
 
@@ -55,10 +54,6 @@ def lag_s(checkpoint: Checkpoint | None, ambient: Ambient) -> float | None:
     if checkpoint is None or not checkpoint.through_unix_ns:
         return None
     return max(0.0, (ambient.clock.wall_ns() - checkpoint.through_unix_ns) / 1e9)
-
-
-async def listed_problems(store: Store, limit: int = 100) -> list[Seen]:
-    return await problems.every(store, limit)
 
 
 async def _drivers(store: Store, ambient: Ambient) -> dict[str, Any]:

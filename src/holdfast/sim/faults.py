@@ -41,6 +41,21 @@ class Faults:
 
 
 @dataclass(frozen=True, slots=True)
+class Outage:
+    """The store answers every request of a while with 503."""
+
+    begins_s: float = 0.0
+    lasts_s: float = 0.0
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> Self:
+        return cls(rng.uniform(0, 1), rng.choice((0.0, 0.0, 0.3, 3.0)))
+
+    def goes_on(self, now_s: float) -> bool:
+        return self.begins_s <= now_s < self.begins_s + self.lasts_s
+
+
+@dataclass(frozen=True, slots=True)
 class Troubles:
     """What happens to processes while they work, each at a random moment, to a random one."""
 
@@ -75,3 +90,4 @@ class Troubles:
 
 NO_FAULTS = Faults()
 NO_TROUBLES = Troubles()
+NO_OUTAGE = Outage()

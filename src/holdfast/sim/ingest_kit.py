@@ -1,16 +1,10 @@
-"""What the scenarios of ingest share: frames as small as can be, answers to senders, stores out of service."""
+"""What the scenarios of ingest share: frames as small as can be, and answers to senders."""
 
-import asyncio
-import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from holdfast.base.errors import Unavailable
-from holdfast.base.ids import Ambient
-from holdfast.objects.layer import Layer
 from holdfast.objects.place import Place
-from holdfast.objects.store import OVERWRITE, Lost, Meta, Mode, NotModified, Object, Store, Version, Written
 from holdfast.sim.history import Done, Operation, Outcome
 from holdfast.sim.world import Process
 from holdfast.telemetry.accept.accept import Accepted, Answer, Submission, submission_of
@@ -65,54 +59,3 @@ def effect(process: Process) -> Callable[[AcceptedManifest, Submission], None]:
 
 async def send(process: Process, submitted: Submission, accept: Awaitable[Answer], *, key: str) -> Outcome:
     return await process.perform("accept", accept, key=key, argument=submitted.frame_sha256, show=show)
-
-
-@dataclass(frozen=True, slots=True)
-class Outage:
-    """The store answers no request for a while."""
-
-    begins_ms: float = 0
-    lasts_ms: float = 0
-
-    @classmethod
-    def drawn(cls, rng: random.Random) -> "Outage":
-        return cls(rng.uniform(0, 1_000), rng.choice((0.0, 0.0, 300.0, 3_000.0)))
-
-    def over(self, backend: Store, ambient: Ambient) -> Store:
-        return _Interrupted(backend, self, ambient) if self.lasts_ms else backend
-
-    def goes_on(self, ambient: Ambient) -> bool:
-        now_ms = ambient.clock.monotonic_ns() / 1_000_000
-        return self.begins_ms <= now_ms < self.begins_ms + self.lasts_ms
-
-
-class _Interrupted(Layer):
-    def __init__(self, inner: Store, outage: Outage, ambient: Ambient) -> None:
-        super().__init__(inner)
-        self._outage = outage
-        self._ambient = ambient
-
-    async def get(self, key: str) -> Object:
-        await self._meet(key)
-        return await super().get(key)
-
-    async def get_unless(self, key: str, version: Version) -> Object | NotModified:
-        await self._meet(key)
-        return await super().get_unless(key, version)
-
-    async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
-        await self._meet(key)
-        return await super().put(key, body, mode)
-
-    async def head(self, key: str) -> Meta:
-        await self._meet(key)
-        return await super().head(key)
-
-    async def delete(self, key: str) -> None:
-        await self._meet(key)
-        await super().delete(key)
-
-    async def _meet(self, key: str) -> None:
-        if self._outage.goes_on(self._ambient):
-            await asyncio.sleep(0.01)
-            raise Unavailable(f"{key}: 503, out of service")

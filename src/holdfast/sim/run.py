@@ -54,7 +54,14 @@ def simulate(kind: type[Scenario], root: int) -> Run:
 def simulate_drawn(scenario: Scenario, seed: Seed) -> Run:
     """As ``simulate``, with settings that are fixed already."""
     loop, trace = SimLoop(), Trace()
-    wire = TimedWire(loop, trace, scenario.faults, schedule=seed.stream("schedule"), trouble=seed.stream("faults"))
+    wire = TimedWire(
+        loop,
+        trace,
+        scenario.faults,
+        schedule=seed.stream("schedule"),
+        trouble=seed.stream("faults"),
+        outage=scenario.outage,
+    )
     with World(seed, loop, trace, wire, stack=scenario.stack, troubles=scenario.troubles) as world:
         scenario.begin(world)
         Nemesis(world, scenario.troubles).plan()

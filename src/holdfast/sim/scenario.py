@@ -9,17 +9,18 @@ Every ``Scenario`` class in a module of ``holdfast.sim.scenarios`` is found by i
 ``module:Class``.
 """
 
+import asyncio
 import inspect
 import pkgutil
 import random
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
-from typing import ClassVar, Self, TypedDict
+from typing import ClassVar, Self, TypedDict, TypeVar
 
 from holdfast.base.errors import Contended, Invalid, NotFound, Unavailable
 from holdfast.base.ids import Ambient
@@ -27,15 +28,19 @@ from holdfast.objects.client import Client
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import Lost, Mode, Overwrite, Store, Written
 from holdfast.objects.uri import StoreSpec
-from holdfast.sim.faults import NO_FAULTS, NO_TROUBLES, Faults, Troubles
-from holdfast.sim.history import Violation
-from holdfast.sim.world import World
+from holdfast.sim.faults import NO_FAULTS, NO_OUTAGE, NO_TROUBLES, Faults, Outage, Troubles
+from holdfast.sim.history import Done, Violation
+from holdfast.sim.world import Process, World
 
 AT_ONCE = RetryPolicy(attempts=20, base_ms=0, max_ms=0)
 """Without delays between attempts the only choices left in a small world are those of the wire."""
 
 
+ROUNDS = 200
+"""More than any process needs, so that work which never ends is a finding."""
 SPEC = StoreSpec("memory", "sim")
+
+T = TypeVar("T")
 
 
 class Unsettled(Client):
@@ -60,6 +65,7 @@ class Scenario(ABC):
 
     faults: Faults = NO_FAULTS
     troubles: Troubles = NO_TROUBLES
+    outage: Outage = NO_OUTAGE
     retry: RetryPolicy = AT_ONCE
 
     @classmethod
@@ -79,16 +85,41 @@ class Scenario(ABC):
         """What a process works with. Tests return a naive ``Client`` instead, to see the scenario fail."""
         return Client(backend, ambient=ambient, retry=self.retry, spec=SPEC)
 
-    def is_quiet(self, world: World, family: str, *, after_s: float = 0.0) -> bool:
-        """Whether all trouble has been over for ``after_s``, and no process whose name begins with ``family``
-        is at work: none that died comes back."""
+    async def work_off(
+        self,
+        process: Process,
+        call: str,
+        work: Callable[[], Awaitable[T]],
+        *,
+        is_done: Callable[[T], bool],
+        behind: str = "",
+        after_s: float = 0.0,
+        pause_s: float = 1.0,
+    ) -> None:
+        """Do ``work`` until it was begun after the end of all trouble, and is done.
+
+        The end is ``after_s`` after the last trouble, when no process whose name begins with ``behind`` works:
+        none that died comes back. ``was_worked_off`` says whether this point was reached.
+        """
+        world = process.world
         over_s = (self.troubles.within_ms + self.troubles.pause_ms) / 1000 + after_s
-        busy = bool(family) and any(each.working for each in world.processes if each.family.startswith(family))
-        return not busy and world.loop.time() > over_s
+        for _ in range(ROUNDS):
+            busy = bool(behind) and any(each.working for each in world.processes if each.family.startswith(behind))
+            quiet = not busy and world.loop.time() > over_s
+            found = await process.perform(call, work(), key=call, argument=quiet, show=is_done)
+            if quiet and found == Done(True):
+                return
+            await asyncio.sleep(process.rng.random() * pause_s)
+        world.failures.append(f"{process.name} did {call} {ROUNDS} times, and there is still something to do")
 
     @classmethod
     def description(cls) -> str:
         return inspect.cleandoc(cls.__doc__ or "").partition("\n")[0]
+
+
+def was_worked_off(world: World, call: str) -> bool:
+    """Whether all was done after the end of all trouble."""
+    return any(each.call == call and each.argument and each.outcome == Done(True) for each in world.operations)
 
 
 def retries(rng: random.Random) -> RetryPolicy:

@@ -14,7 +14,7 @@ from typing import Any
 
 from holdfast.base.errors import Contended, HoldfastError, Unavailable
 from holdfast.objects.store import PAGE_SIZE
-from holdfast.sim.faults import Faults
+from holdfast.sim.faults import NO_OUTAGE, Faults, Outage
 from holdfast.sim.history import STORE, Trace
 from holdfast.sim.loop import SimLoop
 
@@ -126,9 +126,17 @@ class TimedWire(Wire):
     """Delays and faults are drawn from the seed."""
 
     def __init__(
-        self, loop: SimLoop, trace: Trace, faults: Faults, *, schedule: random.Random, trouble: random.Random
+        self,
+        loop: SimLoop,
+        trace: Trace,
+        faults: Faults,
+        *,
+        schedule: random.Random,
+        trouble: random.Random,
+        outage: Outage = NO_OUTAGE,
     ) -> None:
         super().__init__(loop, trace)
+        self._outage = outage
         self._thresholds = faults.thresholds()
         self._schedule = schedule.random
         self._trouble = trouble.random
@@ -156,6 +164,8 @@ class TimedWire(Wire):
         return int(6 * self._trouble())
 
     def _draw(self, request: Request) -> str | None:
+        if self._outage.goes_on(self.loop.time()):
+            return "unavailable"
         number = self._trouble()
         fault = next((fault for threshold, fault in self._thresholds if number < threshold), None)
         if fault in ("late", "duplicate") and not request.writes:

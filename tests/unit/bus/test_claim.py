@@ -90,11 +90,3 @@ def test_backoff_doubles_up_to_its_limit() -> None:
     assert delays == [500, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000, 30_000]
     assert RETRY.delay_ns(1, 1.0) // 1_000_000 == 600
     assert RETRY.delay_ns(10_000, 0.0) // 1_000_000 == 30_000
-
-
-def test_a_claim_survives_its_document_and_keeps_what_it_does_not_know() -> None:
-    claim = replace(FRESH, extra={"colour": "red"}, outbox=({"id": "x"},))
-    document = claim.document(write_id="w1")
-    assert document["colour"] == "red"
-    assert Claim.parse(document, key="k") == claim
-    assert Claim.parse(document, key="k").document(write_id="w2")["colour"] == "red"

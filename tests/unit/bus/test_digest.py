@@ -1,20 +1,15 @@
 """The digest as pure data: nothing is forgotten, whatever the order in which workers write."""
 
 import random
-from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.base.errors import Corrupt
 from holdfast.bus import layout
 from holdfast.bus.worker.digest import (
     LAG_NS,
     TAIL,
     Change,
-    Digest,
-    DigestShape,
     Item,
     Section,
     apply,
@@ -33,11 +28,6 @@ def name(number: int, *, age_s: float = 0.0) -> str:
 
 def open_section(*numbers: int) -> Section:
     return apply(Section(("t",)), Change(found={name(number): ITEM for number in numbers}))
-
-
-def test_order_is_priority_then_age_then_id() -> None:
-    items = {name(3): Item(100, "t"), name(1): Item(100, "t"), name(2): Item(200, "t"), name(0): Item(5, "t")}
-    assert apply(Section(), Change(found=items)).in_order() == [name(2), name(1), name(3), name(0)]
 
 
 def test_settled_names_fold_when_the_cursor_passes_them() -> None:
@@ -83,17 +73,6 @@ def test_cleaning_forgets_what_is_before() -> None:
     kept = forget_before(section, name(2))
     assert set(kept.open) == {name(2), name(3)}
     assert name(1) < kept.cursor < name(2)  # which may not have been looked at
-
-
-def test_a_digest_survives_its_document() -> None:
-    section = replace(open_section(1, 2), cursor=name(0), recent=frozenset({name(5)}), seen_ns=7)
-    section = replace(section, folded={"2027": fold([name(0)])})
-    digest = Digest({"h": section}, 5, "2026")
-    document = DigestShape().write(digest, {"colour": "red"})
-    assert document["colour"] == "red"
-    assert DigestShape().read(document, "k") == digest
-    with pytest.raises(Corrupt, match="not a digest"):
-        DigestShape().read({**document, "handlers": {"h": {"open": {name(1): ["high", "t"]}}}}, "k")
 
 
 NUMBERS = st.integers(0, 12)

@@ -35,7 +35,7 @@ async def run(store: Client, request: dict | None = None) -> list[pipeline.Ran]:
 
 
 async def reported(store: Client, finding: Finding) -> list[str]:
-    return [each.problem.key for each in await problems.of(store, finding, 100)]
+    return [each.problem.key for each in await problems.of(store, finding)]
 
 
 async def hours_of(store: Client) -> dict[int, int]:

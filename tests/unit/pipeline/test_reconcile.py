@@ -253,8 +253,8 @@ class TestByTime:
             staged = [key for key in read if key.startswith("meta/pipeline/staged/")]
             own = {key for key in read if key not in staged and not key.startswith("bus/")}
             # Per batch: reference, manifest, bytes. Besides: checkpoint (again if it was read long ago), ids, coverage.
-            # The table of the plan, and the rows of four; those that are there are listed.
-            assert (len(own), len(staged)) == (3 * 2 + 3, 1 + 4)
+            # The table of the plan, and the rows of three; which tables are there is listed.
+            assert (len(own), len(staged)) == (3 * 2 + 3, 1 + 3)
             before = dict(store.usage.by_verb)
             assert not await job.is_due()  # listed: references, what is broken
             idle = {verb: count - before.get(verb, 0) for verb, count in store.usage.by_verb.items()}

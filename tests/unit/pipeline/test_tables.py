@@ -176,6 +176,8 @@ async def test_only_what_is_needed_of_large_files_is_fetched(monkeypatch: pytest
             assert all(entry.snapshot for part in found for entry in part.files)
             state = {key: f"name {int(key)}" for key in everybody} if options == {"as_of": "1"} else everybody
             assert await named(store, table, found, wanted) == state
+        _, one, _ = await planned(store, {"table": "Customer"}, Condition("id", "=", "050000"))
+        assert len(one) == 2, "one for each row group that can have it"
         some = await named(store, table, found[::2], wanted)
         await store.delete(found[0].files[0].path)
         others = await named(store, table, found[1::2], wanted)

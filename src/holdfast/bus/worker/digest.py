@@ -139,10 +139,6 @@ class Section(Record):
         blocked = {key for key, name in oldest.items() if self.open[name].due_ns > now_ns + LONG_WAIT_NS}
         return sum(item.due_ns <= now_ns and item.order_key not in blocked for item in self.open.values())
 
-    def in_order(self) -> list[str]:
-        """Open events, due or not: highest priority first, then oldest."""
-        return [name for _, name in sorted((-item.priority, name) for name, item in self.open.items())]
-
     @property
     def settled(self) -> int:
         """How many names the section counts as settled, those of types that the handler does not take included."""

@@ -18,7 +18,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 
 from holdfast.base import codec, telemetry
 from holdfast.base.aio import map_bounded
@@ -43,8 +43,8 @@ HELP_AFTER = 3
 CACHED_BODIES = 8_192
 CACHED_BYTES = 16 * 1024
 """Larger events are not cached."""
-GREETING_S = 0.2
-"""How long the first poll of a worker waits after its first batch: others may have started at the same time."""
+GREETING_S = 0.3
+"""How long the first poll of a worker waits at least after its first batch: others may start at the same time."""
 _FLUSHING = RetryPolicy(attempts=5, base_ms=20, max_ms=200, deadline_ms=5_000)
 
 
@@ -154,14 +154,18 @@ class Feed:
 
     def due(self, handler: str, now_ns: int) -> Iterator[str]:
         """Open events that this worker should claim now, in this order: its own, then those that others have left."""
-        due = [name for name in self._candidates(handler) if self._is_due(handler, name, now_ns)]
-        shares = [(name, self._share_of(handler, name)) for name in due]
-        mine = [name for name, share in shares if self.is_mine(handler, share)]
-        self._helping = 0 if mine else max(self._helping, 1)
-        yield from mine
+        due = (name for name in self._candidates(handler) if self._is_due(handler, name, now_ns))
+        mine = (name for name in due if self.is_mine(handler, self._share_of(handler, name)))
+        first = next(mine, None)
+        if first is not None:
+            self._helping = 0
+            yield from chain((first,), mine)
+            return
         # The owner may be at work on the first of them, and has not written it yet.
-        left = (name for name, share in reversed(shares) if self._is_left(handler, share))
-        yield from islice(left, self._helping)
+        names = reversed(self._candidates(handler) if self._passed else ())
+        left = (name for name in names if self._is_left(handler, self._share_of(handler, name)))
+        self._helping = max(self._helping, 1)
+        yield from islice((name for name in left if self._is_due(handler, name, now_ns)), self._helping)
 
     def claimed(self, *, lost: bool) -> None:
         """Some due events were claimed. If events of others were, and one was ``lost``, their owners are at work."""
@@ -175,13 +179,15 @@ class Feed:
 
     def _candidates(self, handler: str) -> list[str]:
         """Open events by priority, then age; with ordered delivery only the oldest of each ordering key."""
-        section = self.view(handler)
+        items = self.view(handler).open
+
+        def urgent_first(name: str) -> tuple[int, str]:
+            return -items[name].priority, name
+
+        is_ordered = handler in self._ordered
         if handler not in self._orders:
-            ordered = handler in self._ordered
-            self._orders[handler] = sorted(section.open) if ordered else section.in_order()
-        if handler not in self._ordered:
-            return self._orders[handler]
-        return sorted(self.heads(handler), key=lambda name: (-section.open[name].priority, name))
+            self._orders[handler] = sorted(items, key=None if is_ordered else urgent_first)
+        return sorted(self.heads(handler), key=urgent_first) if is_ordered else self._orders[handler]
 
     def heads(self, handler: str) -> list[str]:
         """Of every ordering key the oldest event that is not settled."""
@@ -308,7 +314,7 @@ class Feed:
         """Give workers that have started together with this one the time to join."""
         if self._is_new:
             self._is_new = False
-            await asyncio.sleep(GREETING_S)
+            await asyncio.sleep(GREETING_S * self._ambient.rng.uniform(1, 1.5))  # they do not write all at once
 
     async def sync(self) -> None:
         """Write what this worker has learned, or, if that is nothing, read what others have."""

@@ -184,7 +184,7 @@ class Runner:
             if self.schedules:
                 ticker = Ticker(self.store, self.publisher, self.ambient, self.schedules)
                 if until_idle:
-                    self.worked.fired = await ticker.catch_up()
+                    self.worked.fired = await ticker.fire_due()
                 else:
                     helpers.append(asyncio.ensure_future(self._tick(ticker)))
             stopping = self._stopping = asyncio.ensure_future(stop.wait())

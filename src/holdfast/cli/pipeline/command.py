@@ -174,15 +174,15 @@ async def plan(
 @app.command()
 async def status(shell: Shell) -> None:
     """Show through which moment the pipeline has derived, what is due, and problems that an operator should look at."""
-    from holdfast.pipeline.status import listed_problems  # noqa: PLC0415  # loads Arrow, which takes a while
+    from holdfast.pipeline import problems  # noqa: PLC0415  # loads Arrow, which takes a while
     from holdfast.pipeline.status import status as pipeline_status  # noqa: PLC0415  # as above
 
     async with shell.open() as hf:
         found = await pipeline_status(hf.store, hf.ambient)
-        problems = await listed_problems(hf.store)
+        listed = await problems.every(hf.store)
     document = found.document()
     if shell.out.as_json:
-        shell.out.document({**document, "listed_problems": [each.document() for each in problems]})
+        shell.out.document({**document, "listed_problems": [each.document() for each in listed]})
         return
     shell.out.record(
         {
@@ -194,14 +194,14 @@ async def status(shell: Shell) -> None:
             "problems": sum(found.problems.values()),
         }
     )
-    if problems:
+    if listed:
         columns: Columns = {
             "problem": lambda each: each.problem.finding,
             "first_seen": "first_seen",
             "key": lambda each: each.problem.key,
             "message": lambda each: each.problem.message,
         }
-        shell.out.table(problems, columns)
+        shell.out.table(listed, columns)
 
 
 @app.command()

@@ -32,7 +32,15 @@ from holdfast.ontology.format.chainstate import Ledger
 from holdfast.ontology.format.data.lifespans import ORIGIN
 from holdfast.ontology.format.data.remote_parquet import remote_parquet
 from holdfast.ontology.format.index import Entry
-from holdfast.ontology.query.cache.large_files import Position, Wanted, between, can_be_numbered, extents, large
+from holdfast.ontology.query.cache.large_files import (
+    Position,
+    Wanted,
+    between,
+    can_be_numbered,
+    extents,
+    large,
+    needed_groups,
+)
 from holdfast.ontology.query.cache.prune import choose, conjuncts, may_overlap, paths, split
 from holdfast.ontology.query.cache.warm import Warm
 from holdfast.ontology.query.columns import columns_of, in_schema, naming_misfits, schema_of
@@ -111,7 +119,7 @@ async def divide(
         newer = [] if window.history else [each for each in known if _may_replace(each, group)]
         part = Part(shape, then.place, window, _light(group), _light(newer), wanted, tuple(columns), fence)
         divisible = can_be_numbered(shape.payload) and not shape.upgraders and not fence.concerns(shape.type_id)
-        cuts = await _cuts(store, group[0], shape.keys[0], target) if divisible and len(group) == 1 else []
+        cuts = await _cuts(store, part, target) if divisible and len(group) == 1 else []
         parts += [replace(part, low=low, high=high) for low, high in pairwise([None, *cuts, None])]
     return parts
 
@@ -130,26 +138,30 @@ def _groups(entries: Sequence[Entry], target: int) -> Iterable[list[Entry]]:
         yield group
 
 
-async def _cuts(store: Store, entry: Entry, key: str, target: int) -> list[Position]:
-    """Where a large file is divided into parts of about ``target`` bytes; nowhere if its rows must be grouped to find
-    the latest ones.
+async def _cuts(store: Store, part: Part, target: int) -> list[Position]:
+    """Where a part of one large file is divided, so that about ``target`` bytes of the row groups that can matter are
+    in each; nowhere if its rows must be grouped to find the latest ones.
     """
-    size = _size(entry)
-    count = round(size / target)
-    if entry.stats is None or not large(entry) or count < 2:
+    (entry,) = part.files
+    if entry.stats is None or not large(entry) or _size(entry) < target:
         return []
     try:
-        async with remote_parquet(store, entry.path, size) as file:
+        async with remote_parquet(store, entry.path, entry.stats.size) as file:
             ends = names.UNTIL in file.schema.names and ORIGIN in (file.metadata.metadata or {})
-            groups = list(zip(extents(file.metadata, key), file.group_bytes(), strict=True))
+            if not (entry.stats.unique or ends):
+                return []
+            needed = await blocking(needed_groups, file.metadata, entry, _wanted(part))
+            lengths = [length if number in needed else 0 for number, length in enumerate(file.group_bytes())]
+            groups = extents(file.metadata, part.shape.keys[0])
     except NotFound:  # a part resolves the files again
         return []
-    if not (entry.stats.unique or ends):
-        return []
+    size = sum(lengths)
+    count = round(size / target)
     cuts: list[Position] = []
     filled = 0
-    for extent, length in groups:
-        if extent is not None and len(cuts) < count - 1 and (filled + length // 2) * count >= size:
+    for extent, length in zip(groups, lengths, strict=True):
+        enough = filled and length and len(cuts) < count - 1 and (filled + length // 2) * count >= size
+        if extent is not None and enough:
             first, last = extent
             # Where a row group has several commits, its least key says little about where it begins.
             begin = first if first.commit_id == last.commit_id else Position(first.commit_id + 1, "")
@@ -209,13 +221,12 @@ async def _statement(store: Store, part: Part, warm: Warm) -> Sql:
 
 async def _over(part: Part, files: Sequence[Entry], newer: Sequence[Entry], warm: Warm) -> Sql:
     shape, window = part.shape, part.window
-    parts = split(part.predicate, shape)
-    wanted = Wanted(shape, parts.keys, parts.rest, None, window.history, window.upper)
+    wanted = _wanted(part)
     held = await warm.load(shape, files, part.fence, wanted)
     positions = (shape.keys[0], part.low, part.high)
     if files is part.files and positions[1:] != (None, None):
         held = held._replace(files=tuple([await blocking(between, each, *positions) for each in held.files]))
-    own = Table(shape, held, window, parts.keys)
+    own = Table(shape, held, window, wanted.keys)
     # Without a typed column, the SQL of a column may show values that the query language calls unlike.
     certain = [each for each in conjuncts(part.predicate) if not any(path.field in own.lacking for path in paths(each))]
     conditions = [
@@ -231,12 +242,17 @@ async def _over(part: Part, files: Sequence[Entry], newer: Sequence[Entry], warm
     own = own.only(f"{shown} {where.text}", "r")
     rows = fill("({}) r", own.rows() if window.history else own.state())
     if newer:
-        others = Table(shape, await warm.load(shape, newer, part.fence, wanted), window, parts.keys).only("", "")
-        listed = ", ".join(map(quoted, shape.keys))
+        others = Table(shape, await warm.load(shape, newer, part.fence, wanted), window, wanted.keys).only("", "")
         same = " AND ".join(f"r.{quoted(name)} = n.{quoted(name)}" for name in shape.keys)
-        latest = fill(f"SELECT {listed}, max(commit_id) AS commit_id FROM ({{}}) GROUP BY {listed}", others.rows())
-        rows = fill(f"{{}} ANTI JOIN ({{}}) n ON {same} AND n.commit_id > r.commit_id", rows, latest)
+        if any(each.first <= part.span[1] for each in newer):
+            same += " AND n.commit_id > r.commit_id"
+        rows = fill(f"{{}} ANTI JOIN ({{}}) n ON {same}", rows, others.rows())
     return await filled(warm, fill(f"SELECT {shown} FROM {{}} WHERE {{}}", rows, where))
+
+
+def _wanted(part: Part) -> Wanted:
+    parts = split(part.predicate, part.shape)
+    return Wanted(part.shape, parts.keys, parts.rest, None, part.window.history, part.window.upper)
 
 
 def _within(key: str, low: Position | None, high: Position | None) -> Iterable[Sql]:

@@ -11,9 +11,9 @@ ends with the process. So the settings of a JVM (its memory, its options) are th
 Whatever a JVM of ours writes on this machine is in one folder below the temporary one. It is removed at the end of this
 process; if that was killed, by the next process that starts Spark.
 
-Errors: ``NoSpark``, ``NoJava`` and ``WrongMaster`` say in one line what to install or to correct. ``SparkFailed`` for a
-session that a cluster or a server has ended: stop it, and start another. ``SparkLost`` if the JVM has ended: only
-another process can start one. What Spark logs goes to a file, of which a failure to start quotes a line.
+Errors: ``NoSpark``, ``NoJava`` and ``WrongMaster`` say in one line what to install or to correct. ``SparkLost`` if a
+session has ended, whether its JVM, its cluster or its Spark Connect server did: this process ends, and the next one
+starts another. What Spark logs goes to a file, of which a failure to start quotes a line.
 """
 
 import atexit
@@ -94,13 +94,11 @@ class Spark:
     ours: bool
     remote: bool = False
     """With Spark Connect there is no context, so tasks can be neither counted nor cancelled from here."""
-    server: str | None = None
-    """The address of the Spark Connect server, if the session is ours."""
     folder: Path | None = None
     """Where its JVM writes, if we started it on this machine."""
 
     def __post_init__(self) -> None:
-        if self.ours and self.session is not None:
+        if self.ours:
             atexit.register(self.stop)
 
     @property
@@ -108,20 +106,15 @@ class Spark:
         """How many tasks run at the same time, as far as Spark says."""
         return 8 if self.remote else max(1, int(self.session.sparkContext.defaultParallelism))
 
-    def lost(self) -> SparkFailed | None:
+    def lost(self) -> SparkLost | None:
         """The error to raise if the session does not answer any more; None if it answers. Blocking."""
-        if self.remote:
-            return None if self.server is None else _lost_server(self.session, self.server)
-        from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]  # noqa: PLC0415  # an extra, untyped
-
         try:
-            self.session.sparkContext.defaultParallelism  # noqa: B018  # which the JVM is asked for
-        except (Py4JNetworkError, OSError) as error:
-            return SparkLost(f"the Spark session is gone: its JVM has ended or does not answer ({first_line(error)})")
-        except unanswered() as error:
-            return SparkFailed(
-                f"the Spark session is gone: its context was stopped ({first_line(error)})", remedy=AGAIN
-            )
+            if self.remote:
+                self.session.conf.get("spark.sql.session.timeZone")
+            else:
+                self.session.sparkContext.defaultParallelism  # noqa: B018  # which the JVM is asked for
+        except unanswered(remote=self.remote) as error:
+            return SparkLost(f"the Spark session is gone: it, its JVM or its server has ended ({first_line(error)})")
         return None
 
     def stop(self) -> None:
@@ -137,12 +130,16 @@ class Spark:
             self.session.stop()
 
 
-AGAIN = "the next job starts another"
+def unanswered(*, remote: bool = False) -> tuple[type[Exception], ...]:
+    """What PySpark raises when its JVM has ended: errors of py4j, of a socket, of a stopped context; or the server of a
+    ``remote`` session, where a closed channel is a ``ValueError``.
+    """
+    if remote:
+        from grpc import RpcError  # type: ignore[import-untyped]  # noqa: PLC0415  # an extra, untyped
+        from pyspark.errors import PySparkException  # noqa: PLC0415  # an extra, and slow to import
 
-
-def unanswered() -> tuple[type[Exception], ...]:
-    """What PySpark raises when its JVM has ended: errors of py4j, of a socket, of a stopped context."""
-    from py4j.protocol import Py4JError  # noqa: PLC0415  # an extra
+        return PySparkException, RpcError, ValueError
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # noqa: PLC0415  # an extra, untyped
 
     return Py4JError, OSError, AttributeError
 
@@ -168,7 +165,7 @@ def start(master: str | None = None, conf: Mapping[str, str] | None = None, *, v
         _choose_python(wanted)
     if wanted.startswith("sc://"):
         check_reachable(wanted)
-        return Spark(_connect(wanted, {PUSHDOWN: "true", **(conf or {})}), ours=True, remote=True, server=wanted)
+        return Spark(_connect(wanted, {PUSHDOWN: "true", **(conf or {})}), ours=True, remote=True)
     if not _submitted():
         check_reachable(wanted)
         _check_java()
@@ -334,7 +331,7 @@ def read_conf(text: str) -> dict[str, str]:
     return {name: value}
 
 
-# --- Spark Connect: the server may end, be started anew, or forget a session ---
+# --- Spark Connect, and masters elsewhere ---
 
 
 def _connect(master: str, conf: Mapping[str, str]) -> Any:
@@ -356,21 +353,6 @@ def _connect(master: str, conf: Mapping[str, str]) -> Any:
     except Exception as error:  # its errors have no common base, and a server that is not there is one of many
         raise WrongMaster(f"{master}: no Spark Connect server answers ({first_line(error)})") from error
     return session
-
-
-def _lost_server(session: Any, master: str) -> SparkFailed | None:
-    from grpc import RpcError  # type: ignore[import-untyped]  # noqa: PLC0415  # an extra, untyped
-    from pyspark.errors import PySparkException  # noqa: PLC0415  # an extra, and slow to import
-
-    try:
-        check_reachable(master)
-        session.conf.get("spark.sql.session.timeZone")  # the server answers; `version` would be remembered
-    except WrongMaster as error:
-        return SparkFailed(f"the Spark session is gone: {error}", remedy="the next job connects again")
-    except (PySparkException, RpcError, ValueError) as error:  # the last: a channel that was closed
-        reported = f"its Spark Connect server has ended, or does not know it any more ({first_line(error)})"
-        return SparkFailed(f"the Spark session is gone: {reported}", remedy="the next job connects again")
-    return None
 
 
 def check_reachable(master: str) -> None:

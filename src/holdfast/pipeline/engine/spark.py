@@ -8,8 +8,7 @@ than it. Its rows go to the tasks of a kernel as any others do. A larger staged 
 parts in the store. The cache may be lost with an executor: what is read again are the same parts, so the rows stay
 those of the snapshot.
 
-Errors: ``SparkFailed``, in one line, for a task that failed for good, and for a session that a cluster or a server has
-ended: the next call starts another. ``SparkLost`` if the JVM has ended.
+Errors: ``SparkFailed``, in one line, for a task that failed for good; ``SparkLost`` if the session has ended.
 """
 
 import asyncio
@@ -120,9 +119,6 @@ class SparkEngine:
             lost = await blocking(spark.lost)
             if lost is None:
                 raise
-            if spark.ours and self._start is not None and self._started is spark:
-                self._started = None
-                await blocking(spark.stop)
             raise lost from error
 
     async def close(self) -> None:

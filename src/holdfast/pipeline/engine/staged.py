@@ -47,13 +47,12 @@ class Staged:
     name: str
     schema: pa.Schema
     parts: tuple[Part, ...]
-    """Empty for a table without rows, which no step has staged."""
+    """None for a table without rows."""
     declared: bool = False
     """Declared only: it has no rows, and stands for a large table in plans that are shown."""
 
     @property
     def empty(self) -> bool:
-        """An empty table that no step has staged."""
         return not self.parts and not self.declared
 
     @property
@@ -93,17 +92,11 @@ async def find_staged(store: Store, target: Target) -> Staged | None:
 
 async def publish(store: Store, target: Target, parts: list[Part]) -> Staged:
     """Publish these parts as the table; returns the one that another driver of the run has published first, if any."""
-    if not parts:
-        parts = await write_parts(store, target, _nothing(target.schema))
     document = {"format": FORMAT, "version": 1, "name": target.name, "parts": [asdict(part) for part in parts]}
     outcome = await store.put(target.key, codec.encode(document), CREATE)
     if isinstance(outcome, Lost):
         return _read(await store.get(target.key), target)
     return Staged(target.name, target.schema, tuple(parts))
-
-
-async def _nothing(schema: pa.Schema) -> AsyncIterator[pa.RecordBatch]:
-    yield pa.RecordBatch.from_pylist([], schema)
 
 
 def _read(found: Object, target: Target) -> Staged:
@@ -116,7 +109,7 @@ def _read(found: Object, target: Target) -> Staged:
 
 
 async def write_parts(store: Store, target: Target, batches: AsyncIterator[pa.RecordBatch]) -> list[Part]:
-    """Write rows as parts of limited size. Without rows there is no part, unless an empty batch gives the schema."""
+    """Write rows as parts of limited size. Without rows there is no part."""
     ids = ambient_of(store).ids
     parts: list[Part] = []
     waiting: list[pa.RecordBatch] = []
@@ -129,6 +122,8 @@ async def write_parts(store: Store, target: Target, batches: AsyncIterator[pa.Re
         parts.append(Part(key, part.rows, len(body)))
 
     async for batch in batches:
+        if not batch.num_rows:
+            continue
         writing = writing if writing is not None else _Writing(target.schema)
         waiting.append(batch)
         if sum(each.num_rows for each in waiting) >= GROUP_ROWS:

@@ -13,6 +13,7 @@ Steps: *plan*, *check* (the relational part, staged, so that the next driver goe
 writes nothing but its own record, and staged tables, which it removes.
 """
 
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -258,14 +259,12 @@ class Audit:
 
     async def _publish(self, plan: Document, found: Document) -> Document:
         order = Order.of(plan["order"])
-        findings = [*plan["findings"], *found["kept"]]
+        planned: list[Document] = list(plan["findings"])
         latest_ns = found["latest_reference_ns"]
         if latest_ns is not None and plan["cursor_ns"] > latest_ns:
             detail = "its cursor is later than the latest reference by time"
-            findings.append(Finding(DERIVED["checkpoint_ahead"], layout.CHECKPOINT, detail).document())
-        counts = dict(found["found"])
-        for each in findings[: len(plan["findings"])] + findings[len(plan["findings"]) + len(found["kept"]) :]:
-            counts[each["rule"]] = counts.get(each["rule"], 0) + 1
+            planned.append(Finding(DERIVED["checkpoint_ahead"], layout.CHECKPOINT, detail).document())
+        counts = Counter(found["found"]) + Counter(each["rule"] for each in planned)
         record = Audited(
             order.audit_id,
             plan["run_id"],
@@ -277,7 +276,7 @@ class Audit:
             order.through_ns,
             {name: count for name, count in sorted(found["checked"].items()) if count},
             dict(sorted(counts.items())),
-            tuple(first_of_each(findings)),
+            tuple(first_of_each([*planned, *found["kept"]])),
             tuple(found["lists"]),
             {scope: why for scope, why in blind(counts) if scope in plan["scopes"]},
         )

@@ -109,7 +109,7 @@ class ChangesTable:
             known = chain.stats.get(ref.path)
             weights[ref.type_id] += UNKNOWN_BYTES if known is None else known.size
         meant = [each for each in wanted if kinds(each.kind) and names(each.name)]
-        together = divide(meant, lambda each: weights[each], cores=PARTS, worth=PART_BYTES, turns=1)
+        together = divide(meant, lambda each: weights[each], most=PARTS, worth=PART_BYTES)
         return [ChangesPart(tuple(each), since, until) for each in together]
 
     async def read(self, store: Store, part: ChangesPart, wanted: Wanted) -> AsyncIterator[pa.RecordBatch]:

@@ -15,12 +15,14 @@ Errors leave as one line, ``holdfast-error:kind: what happened (hint)``, which s
 """
 
 import asyncio
+import gc
 import json
 import os
 import shutil
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -226,7 +228,16 @@ def with_store(spec: StoreSpec, use: Callable[[Client], Coroutine[Any, Any, T]])
         async with open_store(spec) as store:
             return await use(store)
 
-    return asyncio.run(work())
+    found = asyncio.run(work())
+    _keep_modules()
+    return found
+
+
+@cache
+def _keep_modules() -> None:
+    """Spare garbage collections what was imported: PySpark's processes serve many reads, and collect after each."""
+    gc.collect()
+    gc.freeze()
 
 
 def batches(
@@ -242,6 +253,7 @@ def batches(
                 yield _cast(batch, wanted)
         finally:
             runner.run(_closed(store, found))
+            _keep_modules()
 
 
 async def _opened(spec: StoreSpec) -> Client:

@@ -14,12 +14,9 @@ from pathlib import Path
 from typing import ClassVar, ParamSpec, Self, TypeVar
 
 from holdfast.base.errors import Ambiguous, Unavailable
-from holdfast.base.ids import Ambient
-from holdfast.objects.client import Client
-from holdfast.objects.store import Store
 from holdfast.sim import ingest_kit as kit
 from holdfast.sim.checkers.ingest import DELIVERED, nothing_lost, replayed, shown, spooled_once
-from holdfast.sim.faults import Faults, Troubles
+from holdfast.sim.faults import Faults, Outage, Troubles
 from holdfast.sim.history import Done, Violation
 from holdfast.sim.scenario import Scenario, retries
 from holdfast.sim.world import Process, World
@@ -191,7 +188,6 @@ class IngestAgents(Scenario):
     max_bytes: int = 1 << 20
     road: Road = Road()  # frozen
     disk: DiskTrouble = DiskTrouble()  # frozen
-    outage: kit.Outage = kit.Outage()  # noqa: RUF009  # frozen
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
@@ -212,16 +208,13 @@ class IngestAgents(Scenario):
                 full=rng.choice((0.0, 0.0, 0.2)),
                 power=rng.choice((0.0, 0.5, 1.0)),
             ),
-            outage=kit.Outage.drawn(rng),
+            outage=Outage.drawn(rng),
             faults=Faults.drawn(rng, lost_response=0.1),
             troubles=Troubles(
                 crashes=rng.randint(0, 4), pauses=rng.choice((0, 1)), jumps=rng.choice((0, 2)), skew_ms=5_000
             ),
             retry=retries(rng),
         )
-
-    def stack(self, backend: Store, ambient: Ambient) -> Client:
-        return super().stack(self.outage.over(backend, ambient), ambient)
 
     def begin(self, world: World) -> None:
         for number in range(self.agents):
@@ -316,12 +309,11 @@ class IngestSpool(Scenario):
     rivals: int = 0
     """Batches that another collector accepts in the store, against the rules."""
     disk: DiskTrouble = DiskTrouble()  # frozen
-    outage: kit.Outage = kit.Outage()  # noqa: RUF009  # frozen
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
         return cls(
-            outage=kit.Outage.drawn(rng),
+            outage=Outage.drawn(rng),
             senders=rng.randint(1, 3),
             batches=rng.randint(1, 4),
             sends=rng.randint(2, 8),
@@ -337,9 +329,6 @@ class IngestSpool(Scenario):
             troubles=Troubles.drawn(rng),
             retry=retries(rng),
         )
-
-    def stack(self, backend: Store, ambient: Ambient) -> Client:
-        return super().stack(self.outage.over(backend, ambient), ambient)
 
     def begin(self, world: World) -> None:
         world.start("collector", partial(self.serve, SimDisk()))

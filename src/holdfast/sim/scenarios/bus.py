@@ -28,7 +28,7 @@ from holdfast.sim.checkers.bus import (
 )
 from holdfast.sim.faults import Faults, Troubles
 from holdfast.sim.history import Done, Violation, answers
-from holdfast.sim.scenario import Scenario, retries, surroundings
+from holdfast.sim.scenario import Scenario, retries, surroundings, was_worked_off
 from holdfast.sim.world import Process, World
 
 NAMESPACE = "sim"
@@ -105,10 +105,6 @@ def answer(world: World) -> Iterator[Violation]:
     states = [landing.body for landing in world.landings if landing.key.startswith("claims/") and landing.body]
     if acks and not any(b'"ack_at":"' in body for body in states):
         yield Violation("an ack that was answered has landed", f"{acks}")
-
-
-ROUNDS = 200
-"""More than any worker needs, so that an event which is never settled is a finding."""
 
 
 class SimOrder(Event):
@@ -226,19 +222,14 @@ class BusEvents(Scenario):
 
     async def worker(self, process: Process) -> None:
         handler = self.handler(process)
-        for _ in range(ROUNDS):
-            quiet = self.is_quiet(process.world, "publisher")
-            outcome = await process.perform(
-                "drain",
-                self.bus(process).run([handler], until_idle=True),
-                key=NAMESPACE,
-                argument=quiet,
-                show=lambda worked: worked.waiting,
-            )
-            if quiet and isinstance(outcome, Done) and outcome.value == 0:
-                return
-            await asyncio.sleep(process.rng.random() * 2)
-        process.world.failures.append(f"{process.name} drained {ROUNDS} times, and there is still something to do")
+        await self.work_off(
+            process,
+            "drain",
+            lambda: self.bus(process).run([handler], until_idle=True),
+            is_done=lambda worked: worked.waiting == 0,
+            behind="publisher",
+            pause_s=2,
+        )
 
     @property
     def is_ordered(self) -> bool:
@@ -273,10 +264,7 @@ class BusEvents(Scenario):
         yield from claims_are_kept(landings, self.attempts)
         yield from not_handed_out_again(landings, self.executions)
         yield from in_order(landings, HANDLER)
-        complete = any(
-            operation.call == "drain" and operation.argument and operation.outcome == Done(0)
-            for operation in world.operations
-        )
+        complete = was_worked_off(world, "drain")
         yield from letters_follow(landings, complete=complete)
         yield from emitted_once(landings, SimReceipt.type_name, complete=complete)
         if complete:

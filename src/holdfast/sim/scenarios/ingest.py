@@ -6,13 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
-from holdfast.base.ids import Ambient
-from holdfast.objects.client import Client
 from holdfast.objects.place import Place
-from holdfast.objects.store import Store
 from holdfast.sim import ingest_kit as kit
 from holdfast.sim.checkers.ingest import accepted_once, replayed, shown
-from holdfast.sim.faults import Faults, Troubles
+from holdfast.sim.faults import Faults, Outage, Troubles
 from holdfast.sim.history import Done, Violation, answers
 from holdfast.sim.scenario import Scenario, retries
 from holdfast.sim.world import Process, World
@@ -51,12 +48,11 @@ class IngestAccept(Scenario):
     resolved: bool = False
     """Conflicts count as resolved at once, so that the bytes that lost may go."""
     idle_ms: float = 0.0
-    outage: kit.Outage = kit.Outage()  # noqa: RUF009  # frozen
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
         return cls(
-            outage=kit.Outage.drawn(rng),
+            outage=Outage.drawn(rng),
             collectors=rng.randint(2, 4),
             batches=rng.randint(1, 4),
             sends=rng.randint(2, 8),
@@ -70,9 +66,6 @@ class IngestAccept(Scenario):
             troubles=Troubles.drawn(rng),
             retry=retries(rng),
         )
-
-    def stack(self, backend: Store, ambient: Ambient) -> Client:
-        return super().stack(self.outage.over(backend, ambient), ambient)
 
     def begin(self, world: World) -> None:
         world.start_all("collector", self.collectors, self.serve)

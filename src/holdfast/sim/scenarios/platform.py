@@ -26,11 +26,9 @@ from holdfast.sim.checkers.platform import (
     one_commit_each,
     told_of_their_commits,
 )
-from holdfast.sim.history import Done, Violation, answers
-from holdfast.sim.scenario import Scenario, surroundings
+from holdfast.sim.history import Done, Violation
+from holdfast.sim.scenario import Scenario, surroundings, was_worked_off
 from holdfast.sim.world import Process, World
-
-ROUNDS = 200
 
 
 class SimNote(Entity, name="SimNote"):
@@ -89,17 +87,17 @@ class PlatformOutbox(Scenario):
         await onto.close()
 
     async def mender(self, process: Process) -> None:
-        for _ in range(ROUNDS):
-            quiet = self.is_quiet(process.world, "writer", after_s=10)
-            outbox = self.outbox(process.store, process.ambient)
-            mended = await process.perform("mend", outbox.mend(), key="outbox", argument=quiet)
-            if quiet and isinstance(mended, Done):
-                return
-            await asyncio.sleep(process.rng.random())
-        process.world.failures.append(f"{process.name} could not mend in {ROUNDS} rounds")
+        await self.work_off(
+            process,
+            "mend",
+            lambda: self.outbox(process.store, process.ambient).mend(),
+            is_done=lambda _: True,
+            behind="writer",
+            after_s=10,
+        )
 
     def check(self, world: World) -> Iterator[Violation]:
-        complete = any(mended.argument for mended, _ in answers(world.operations, "mend"))
+        complete = was_worked_off(world, "mend")
         yield from events_follow_commits(world.landings, SimNoted.type_name, complete=complete)
 
 
@@ -163,15 +161,14 @@ class PlatformHandlers(Scenario):
             await process.perform("publish", bus.publish(order), key=NAMESPACE, show=lambda answer: answer.id)
 
     async def worker(self, process: Process) -> None:
-        for _ in range(ROUNDS):
-            quiet = self.is_quiet(process.world, "publisher", after_s=10)
-            drained = await process.perform(
-                "drain", self.drain(process), key=NAMESPACE, argument=quiet, show=lambda waiting: waiting
-            )
-            if quiet and drained == Done(0):
-                return
-            await asyncio.sleep(process.rng.random())
-        process.world.failures.append(f"{process.name} drained {ROUNDS} times, and there is still something to do")
+        await self.work_off(
+            process,
+            "drain",
+            lambda: self.drain(process),
+            is_done=lambda waiting: waiting == 0,
+            behind="publisher",
+            after_s=10,
+        )
 
     async def drain(self, process: Process) -> int:
         options = SessionOptions(lock_timeout_ms=500, lease_ttl_ms=2_000)
@@ -201,10 +198,7 @@ class PlatformHandlers(Scenario):
         return bill
 
     def check(self, world: World) -> Iterator[Violation]:
-        complete = any(
-            operation.call == "drain" and operation.argument and operation.outcome == Done(0)
-            for operation in world.operations
-        )
+        complete = was_worked_off(world, "drain")
         yield from claims_are_kept(world.landings, 50)
         yield from one_commit_each(world.landings)
         yield from told_of_their_commits(world.landings, complete=complete)
@@ -246,23 +240,16 @@ class PlatformSteps(Scenario):
 
     async def caller(self, process: Process) -> None:
         """Calls every run until all have succeeded, and once more when the trouble is over."""
-        for _ in range(ROUNDS):
-            quiet = self.is_quiet(process.world, "", after_s=10)
-            answer = [
-                await process.perform(
-                    "start",
-                    self.call(process, f"run{number}"),
-                    key=f"run{number}",
-                    argument=quiet,
-                    show=lambda outcome: outcome.status,
-                )
-                for number in range(self.runs)
-            ]
-            if quiet and all(each == Done("success") for each in answer):
-                process.note("is done", "every run has succeeded")
-                return
-            await asyncio.sleep(process.rng.random())
-        process.world.failures.append(f"{process.name} could not bring its runs to an end in {ROUNDS} rounds")
+        await self.work_off(
+            process,
+            "call",
+            lambda: self.call_all(process),
+            is_done=lambda outcomes: {each.status for each in outcomes} == {"success"},
+            after_s=10,
+        )
+
+    async def call_all(self, process: Process) -> list[Outcome]:
+        return [await self.call(process, f"run{number}") for number in range(self.runs)]
 
     async def call(self, process: Process, run_id: str) -> Outcome:
         store = process.store
@@ -290,5 +277,5 @@ class PlatformSteps(Scenario):
         return teller
 
     def check(self, world: World) -> Iterator[Violation]:
-        complete = any(event.what == "is done" for event in world.trace.events)
+        complete = was_worked_off(world, "call")
         yield from events_follow_steps(world.landings, SimStepped.type_name, complete=complete)

@@ -6,7 +6,7 @@ journal's bytes with a reader of their own and compare them with those notes and
 
 import asyncio
 import random
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
@@ -38,6 +38,21 @@ async def execute(executions: list[Execution], process: Process, ctx: Context, n
     run_id, _, step = ctx.key.partition("/")
     executions.append(Execution(process.note("executes", ctx.key, token), ctx.session, run_id, step, token))
     return token
+
+
+async def call_until_over(
+    process: Process, work: Workflow, run_id: str, help_out: Callable[[], Awaitable[None]] | None = None
+) -> None:
+    """Call the run until it is over; ``help_out`` after a third of all calls. The answers are status and result."""
+    for turn in range(CALLS):
+        if help_out is not None and turn == CALLS // 3:
+            await help_out()
+        starting = work.start(process.store, run_id=run_id)
+        outcome = await process.perform("start", starting, key=run_id, show=lambda end: (end.status, end.result))
+        if isinstance(outcome, Done) and outcome.result.finished:
+            return
+        await asyncio.sleep(process.rng.random() * 2)
+    process.world.failures.append(f"{process.name} called {CALLS} times, and the run is not over")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,21 +95,11 @@ class RunsWorkflow(Scenario):
             world.start("operator", self.operator)
 
     async def caller(self, process: Process) -> None:
-        store = process.store
-        work = self.workflow(process)
-        for turn in range(CALLS):
-            if self.waits and turn == CALLS // 3:  # the operator may be dead for good
+        async def help_out() -> None:
+            if self.waits:  # the operator may be dead for good
                 await self.operator(process)
-            outcome = await process.perform(
-                "start",
-                work.start(store, run_id=RUN_ID),
-                key=RUN_ID,
-                show=lambda reported: (reported.status, reported.result),
-            )
-            if isinstance(outcome, Done) and outcome.result.finished:
-                return
-            await asyncio.sleep(process.rng.random() * 2)
-        process.world.failures.append(f"{process.name} called {CALLS} times, and the run is not finished")
+
+        await call_until_over(process, self.workflow(process), RUN_ID, help_out)
 
     async def operator(self, process: Process) -> None:
         store = process.store
@@ -219,7 +224,7 @@ class RunsWorker(Scenario):
 
     async def client(self, process: Process) -> None:
         """Starts each run once, and answers it once: a client that dies in between is not replaced."""
-        store = open_store(process)
+        store = process.store
         for number in range(self.runs):
             run_id = f"{process.name}-{number + 1}"
             await process.perform(
@@ -237,9 +242,9 @@ class RunsWorker(Scenario):
             await asyncio.sleep(process.rng.random())
 
     async def round(self, process: Process) -> bool:
-        store, flows = open_store(process), [self.workflow(process)]
+        flows = [self.workflow(process)]
         try:
-            await worker(store, flows, concurrency=2, poll_ms=50, stale_after_ms=1_000, until_idle=True)
+            await worker(process.store, flows, concurrency=2, poll_ms=50, stale_after_ms=1_000, until_idle=True)
         except HoldfastError as error:
             process.note("gives up", str(error))
             return False
@@ -250,7 +255,7 @@ class RunsWorker(Scenario):
         await asyncio.sleep(ALL_BACK_S)
         while any(other.working for other in process.world.processes if other.family != "janitor"):  # noqa: ASYNC110  # there is no event
             await asyncio.sleep(1)
-        store = open_store(process)
+        store = process.store
         await self.work_without_repair(process)
         for _ in range(ROUNDS):
             try:
@@ -326,10 +331,6 @@ class RunsWorker(Scenario):
         yield from _index_is_right(world)
 
 
-def open_store(process: Process) -> Client:
-    return process.store
-
-
 def _ends(world: World) -> dict[str, str]:
     """Of every run, the type of its last entry."""
     return {
@@ -402,19 +403,10 @@ class RunsCancel(Scenario):
         world.start("canceller", self.canceller)
 
     async def caller(self, process: Process) -> None:
-        store = self.open(process)
-        parent = self.workflows(process)
-        for _ in range(CALLS):
-            outcome = await process.perform(
-                "start", parent.start(store, run_id=PARENT), key=PARENT, show=lambda reported: reported.status
-            )
-            if isinstance(outcome, Done) and outcome.result.finished:
-                return
-            await asyncio.sleep(process.rng.random() * 2)
-        process.world.failures.append(f"{process.name} called {CALLS} times, and the run is not over")
+        await call_until_over(process, self.workflows(process), PARENT)
 
     async def canceller(self, process: Process) -> None:
-        store = self.open(process)
+        store = process.store
         parent = self.workflows(process)
         for _ in range(CALLS):
             await asyncio.sleep(process.rng.random())
@@ -425,9 +417,6 @@ class RunsCancel(Scenario):
 
     async def request(self, store: Client) -> Any:
         return await request_cancel(store, PARENT)
-
-    def open(self, process: Process) -> Client:
-        return process.store
 
     def workflows(self, process: Process) -> Workflow:
         async def effect(ctx: Context, name: str) -> str:
@@ -500,7 +489,8 @@ def _together(found: dict[str, list[tuple[int, list[dict[str, Any]]]]]) -> Itera
 
 
 def _answered(world: World, entries: list[dict[str, Any]]) -> Iterator[Violation]:
-    said = {str(status) for _, status in answers(world.operations)}
+    said = {str(status) for _, status in answers(world.operations, "cancel")}
+    said |= {str(status) for _, (status, _) in answers(world.operations, "start")}
     over = said & {"cancelled", "success", "failed"}
     ends = {"cancel": "cancelled", "complete": "success", "error": "failed"}
     if over and over != {ends.get(entries[-1]["type"])}:

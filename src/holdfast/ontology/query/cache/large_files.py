@@ -126,7 +126,7 @@ class LargeFiles:
         """The row groups that a query needs, if they are few; None for all."""
         if not wanted.conditions(entry, single=True).terms:
             return None
-        groups = await blocking(_needed_groups, remote.metadata, entry, wanted)
+        groups = await blocking(needed_groups, remote.metadata, entry, wanted)
         sizes = remote.group_bytes()
         return None if sum(sizes[each] for each in groups) * SHARE > sum(sizes) else groups
 
@@ -167,7 +167,8 @@ class LargeFiles:
         return file
 
 
-def _needed_groups(metadata: Any, entry: Entry, wanted: Wanted) -> frozenset[int]:
+def needed_groups(metadata: Any, entry: Entry, wanted: Wanted) -> frozenset[int]:
+    """The row groups that can have rows which a query needs. Blocking."""
     has_ends = names.UNTIL in metadata.schema.names and ORIGIN in (metadata.metadata or {})
     single = has_ends or (entry.stats is not None and entry.stats.unique)
     conditions = wanted.conditions(entry, single=single)

@@ -133,7 +133,7 @@ class NamespaceCheck:
     async def _claimed(self, claim: Claim, key: str, tally: Tally) -> None:
         name = claim.event_name
         if not layout.is_name(name):
-            tally.checked["claims of other writers"] += 1  # which do not say where their event lies
+            tally.checked["claims of other writers"] += 1  # which do not say where their event is stored
             return
         if not await self._there(layout.event_key(self.namespace, name)):
             rule = "left_by_cleanup" if await self._cleaned(name) else "claim_without_event"

@@ -2,7 +2,7 @@
 
     no object ──claim──▶ claimed ──ack──▶ acked
                           │  ▲ │ ▲
-                          │  └─┘ renew, and claim once the lease is over
+                          │  └─┘ renew, and claim once the lease has ended
                           ├──fail──▶ waiting ──claim──▶ claimed
                           │       └▶ dead    (the last attempt, or hopeless)
                           └──release──▶ waiting, at once
@@ -37,7 +37,7 @@ class State(Enum):
     FREE = "free"
     CLAIMED = "claimed"
     EXPIRED = "expired"
-    """Claimed, and the lease is over: any session may claim it; until one does, the owner may still finish."""
+    """Claimed, and the lease has ended: any session may claim it; until one does, the owner may still finish."""
     WAITING = "waiting"
     """Failed or handed back, to be claimed again when it is due."""
     ACKED = "acked"

@@ -9,7 +9,7 @@
     bus/{namespace}/keys/{hash}.json                     a keyed publish
     bus/{namespace}/schedules/{name}.json                the last tick of a schedule
 
-An event's *name* is ``{created_at}_{id}`` as it stands in its key. Names sort by time.
+An event's *name* is ``{created_at}_{id}`` as it is in its key. Names sort by time.
 """
 
 import hashlib

@@ -242,7 +242,7 @@ class Lease:
     async def _rewrite(
         self, grant: Grant, owner_id: str, epoch: int, ttl_ms: int | None, *, renewal: bool = False
     ) -> None:
-        """If-match write over our own grant. A renewal of ours that landed late is not taken for another owner's.
+        """If-match write over our own grant. A renewal of ours that landed late is not mistaken for another owner's.
 
         ``ttl_ms`` None is a release. A renewal of a lease that was released meanwhile leaves it released.
         """

@@ -71,7 +71,7 @@ class Checkpoints:
 
     async def advance(self, operation_id: str, to: Checkpoint) -> Checkpoint:
         """Advance the checkpoint, unless another reconciler has advanced it further; returns the current one. A
-        checkpoint that lies in the future was written under a wrong clock, and is replaced.
+        checkpoint that is in the future was written under a wrong clock, and is replaced.
         """
 
         def change(value: Checkpoint | None) -> Checkpoint | Unchanged:

@@ -1,4 +1,4 @@
-"""The keys of the pipeline's own state. Pure. What it derives lies where ``rollup.layout`` says.
+"""The keys of the pipeline's own state. Pure. What it derives is stored where ``rollup.layout`` says.
 
     meta/pipeline/reconcile.json                     how far the reconciler has come; see ``checkpoint``
     meta/pipeline/recent/{id}.bin                    what it has seen lately; the checkpoint names the one that counts
@@ -8,7 +8,7 @@
     meta/pipeline/due/finish/{hour}/{id}.json        an hour in several units, to be derived in fewer
     meta/pipeline/problems/v1/{finding}/{id}.json    what an operator should see
     meta/pipeline/lease/{job}.json                   which driver works on a job now: fairness, not safety
-    meta/pipeline/audits/v1/{id}.json                audits on record; see ``audited``
+    meta/pipeline/audits/v1/{id}.json                recorded audits; see ``audited``
 
 An hour is one word in a key, ``2026-01-31T12``, in UTC.
 """

@@ -36,7 +36,7 @@ class Seen:
 
 
 async def record(store: Store, ambient: Ambient, problems: Iterable[Problem]) -> None:
-    """Put them on record. One that is there keeps the time at which it was first seen."""
+    """Record them. One that is there keeps the time at which it was first seen."""
     now = iso(ambient.clock.wall_ns())
 
     async def one(problem: Problem) -> None:
@@ -47,7 +47,7 @@ async def record(store: Store, ambient: Ambient, problems: Iterable[Problem]) ->
 
 
 async def mended(store: Store, keys: Iterable[str]) -> None:
-    """These batches were read: whatever was wrong with them is over."""
+    """These batches were read: whatever was wrong with them has ended."""
     gone = [layout.problem_key(finding, Problem(finding, key, "").id) for key in keys for finding in sorted(BROKEN)]
     await store.delete_many(gone)
 

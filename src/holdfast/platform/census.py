@@ -1,6 +1,6 @@
 """What sends telemetry, as entities and relations with history: agents, hosts, metrics, series.
 
-A census is taken for each hour of sample time. What was seen in one of the last hours (the *window*) exists; what was
+A census is made for each hour of sample time. What was seen in one of the last hours (the *window*) exists; what was
 not is retracted. An entity that is still sent does not change, so an hour without arrivals and departures costs one
 row, and "which hosts stopped emitting X since commit N" is one query::
 

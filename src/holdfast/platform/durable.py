@@ -1,7 +1,7 @@
 """Handlers that are workflows, and workflows that emit events: runs and bus composed.
 
 A durable handler's body is a workflow; the run of an event is called by the event's id and the handler's. The event
-stays with its claim until the run has ended: a run that sleeps or waits is handed back until it can go on, a run that
+stays with its claim until the run has ended: a run that sleeps or waits is handed back until it is due, a run that
 fails counts as a failed try (recorded steps stay recorded), and its last failure buries the event.
 """
 

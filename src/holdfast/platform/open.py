@@ -71,14 +71,14 @@ class Holdfast:
         return function(self.store, *args, **kwargs)
 
     async def start(self, workflow: Workflow, *args: Any, run_id: str | None = None, **kwargs: Any) -> Outcome:
-        """Start a run of ``workflow`` here, or go on with it; see ``Workflow.start``."""
+        """Start a run of ``workflow`` here, or continue it; see ``Workflow.start``."""
         with self._courier():
             return await workflow.start(self.store, *args, run_id=run_id, **kwargs)
 
     async def resume(
         self, workflow: Workflow, run_id: str, event: str, value: Any = None, *, key: str | None = None
     ) -> Outcome:
-        """Give a suspended run the event that it waits for, and go on; see ``Workflow.resume``."""
+        """Give a suspended run the event that it waits for, and continue; see ``Workflow.resume``."""
         with self._courier():
             return await workflow.resume(self.store, run_id, event, value, key=key)
 

@@ -35,7 +35,7 @@ _MICROSECOND = 1_000
 
 
 def enclosed(emission: Emission, namespace: str, parent: Envelope | None = None) -> Document:
-    """An event as it stands in a manifest: without id and time, which follow from the commit."""
+    """An event as it is in a manifest: without id and time, which follow from the commit."""
     document: Document = {
         "namespace": check_part("namespace", namespace),
         "type": emission.type,

@@ -99,7 +99,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """The outcome is unknown. ``error`` is absent while the operation goes on, and for ever if its process died."""
+    """The outcome is unknown. ``error`` is absent while the operation runs, and for ever if its process died."""
 
     error: HoldfastError | None = None
 

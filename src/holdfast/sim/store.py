@@ -1,7 +1,7 @@
 """The backend port of one simulated process: every verb is a request over the wire to the one true store.
 
 The truth is a ``MemoryStore``, whose semantics the laws check. A process's port can be revoked, for a process that
-crashed and for a world that is over; its use then raises ``Crashed``, which no handler of ordinary errors catches.
+crashed and for a world that has ended; its use then raises ``Crashed``, which no handler of ordinary errors catches.
 """
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence

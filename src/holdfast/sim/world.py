@@ -187,7 +187,7 @@ class World:
 
 
 class Process:
-    """One life of one simulated process. ``name`` tells the lives apart: ``anna``, ``anna.2``, ..."""
+    """One life of one simulated process. ``name`` distinguishes the lives: ``anna``, ``anna.2``, ..."""
 
     def __init__(self, world: World, family: str, actor: Actor, clock: SimClock, incarnation: int = 1) -> None:
         self.world = world

@@ -1,7 +1,7 @@
 """Accepted batches, read from the store: their bytes are checked against the hash in the manifest and decoded.
 
 A batch that cannot be read is logged and recorded in ``unreadable``, one whose bytes retention has removed in
-``expired``; the caller goes on with the others. A store that does not answer raises.
+``expired``; the caller continues with the others. A store that does not answer raises.
 """
 
 import asyncio

@@ -55,7 +55,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """Not to be had before ``due_ns``."""
+    """Not available before ``due_ns``."""
 
     due_ns: int
 

@@ -191,7 +191,7 @@ class Delivery:
         return tuple(publisher.compose(each, envelope).document() for each in context.emissions)
 
     async def _give_back(self) -> None:
-        with suppress(HoldfastError):  # what cannot be handed back comes free when its lease is over
+        with suppress(HoldfastError):  # what cannot be handed back is free again when its lease has ended
             await self.runner.claims.release(self.hold)
 
     def _context(self, envelope: Envelope) -> Context:

@@ -256,7 +256,7 @@ class Digest(Record):
     sections: Annotated[Mapping[str, Section], Field(alias="handlers")] = field(default_factory=dict)
     swept_ns: int = 0
     swept_to: str = ""
-    """Where the next sweep goes on."""
+    """Where the next sweep continues."""
 
 
 @lru_cache(maxsize=2**16)

@@ -342,7 +342,7 @@ class Feed:
             body = codec.encode({**document, "write_id": self._ambient.ids.write_id()})
             await self._store.put(self._key, body, IfMatch(found.version))
         with suppress(Corrupt):  # overwritten with garbage again: the next poll handles it
-            await self._register.read()  # the register must not go on from what it remembers
+            await self._register.read()  # the register must not continue from what it remembers
 
     def swept(self, to: str, alive: Iterable[str] | None) -> None:
         """This worker has swept history up to ``to``. Workers that are not ``alive`` have no share any more."""

@@ -174,7 +174,7 @@ class Runner:
     ) -> Worked:
         """Work until ``stop`` is set or this task is cancelled; with ``until_idle``, until nothing falls due soon.
 
-        ``grace_ms`` is how long handlers may go on after ``stop``; a lease if not given.
+        ``grace_ms`` is how long handlers may continue after ``stop``; a lease if not given.
         """
         stop = stop if stop is not None else asyncio.Event()
         with listening(self.store, self.namespace, self._wake):

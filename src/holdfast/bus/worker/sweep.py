@@ -60,7 +60,7 @@ class Sweep:
         return found
 
     async def _listed(self, begin: str, pages: int | None) -> tuple[list[str], str]:
-        """Names from the bucket ``begin`` on, in whole buckets; and where the next one goes on, empty for the start."""
+        """Names from the bucket ``begin`` on, in whole buckets; and where the next starts, empty for the start."""
         folder = layout.event_folder(self._feed.namespace)
         names: list[str] = []
         count = 0

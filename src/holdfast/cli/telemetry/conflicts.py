@@ -33,7 +33,7 @@ async def list_conflicts(
     agent: Annotated[str | None, typer.Option(metavar="NAME", help="Only conflicts of this agent.")] = None,
     unresolved: Annotated[bool, typer.Option("--unresolved", help="Only conflicts without a decision.")] = False,
 ) -> None:
-    """List conflicts on record, by agent, boot and sequence number."""
+    """List conflicts, by agent, boot and sequence number."""
     found = []
     async with shell.open() as hf:
         resolutions = Resolutions(hf.store, hf.ambient)

@@ -280,7 +280,7 @@ class Walk:
         """The directory last used. One is open at a time, however deep the tree is."""
 
     def items(self, prefix: str, *, after: str | None, delimiter: bool) -> Iterator[Entry | str]:
-        """Objects under ``prefix``, and with ``delimiter`` directories in place of what lies deeper."""
+        """Objects under ``prefix``, and with ``delimiter`` directories in place of the objects below them."""
         after = after or ""  # sorts before every key
         stack = [self._sorted(prefix, key_names(prefix[:-1]) if prefix else ())]
         while stack:

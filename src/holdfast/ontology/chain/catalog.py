@@ -214,7 +214,7 @@ class Catalog:
             try:
                 after = change(before)
             except Corrupt:
-                after = change({})  # it is derived: one that cannot be read is written anew
+                after = change({})  # it is derived: one that cannot be read is rewritten
             return (
                 None if found is not None and after == before else {**after, "write_id": self._ambient.ids.write_id()}
             )

@@ -94,7 +94,7 @@ class Order:
     register: bool = False
     """Make the session's types known, and new schemas that can read all that is stored."""
     migrate: frozenset[TypeId] = frozenset()
-    """Types whose schema becomes that of their class, whatever it was: their rows are written anew."""
+    """Types whose schema becomes that of their class, whatever it was: their rows are rewritten."""
     drop: Mapping[TypeId, bool] = field(default_factory=dict)
     """Types that end here, and whether they are purged."""
     redact: Document | None = None

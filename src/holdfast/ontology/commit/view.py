@@ -1,7 +1,7 @@
 """A session's view of the store at one head: the ledger, the state of each type, the schemas.
 
 The head only moves forward along one chain. A head that is not a descendant of the known one means that the store was
-restored or made anew under a living session: ``Corrupt``, because nothing that the session knows is valid any more.
+restored or created again under a living session: ``Corrupt``, because nothing that the session knows is valid any more.
 
 ``Overtaken`` where payload was destroyed after the known head: move to the current head.
 """

@@ -2,7 +2,7 @@
 
 Indexes of the types that were touched are written when the session is idle and every ``TOUCHED_EVERY`` commits; those
 of all types every ``ALL_EVERY`` commits, after ``ALL_AFTER_S``, and on close; besides these checkpoints, and the schema
-objects of the specification. Every write is over the version that was read, and behind the lock's guard. A failure is
+objects of the specification. Every write names the version that was read, and is behind the lock's guard. A failure is
 kept as ``warning`` and logged: readers use the chain instead, and the next flush of any session writes what is missing.
 
 A type whose index names ``FILES`` files is compacted. One compaction runs at a time in a session. ``close`` waits for

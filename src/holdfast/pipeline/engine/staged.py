@@ -5,7 +5,7 @@
 
 A task that runs twice writes two parts, and only the one that it returned counts. The first driver that creates
 ``{table}.json`` decides which rows the table has; another driver of the same run reads that one. So a snapshot is taken
-once per run, and a run that goes on after its driver was killed goes on with the same rows.
+once per run, and a run that continues after its driver was killed continues with the same rows.
 
 Nothing outside the run refers to staged tables. The run removes them when it ends; ``sweep`` removes those that a run
 left behind and that nothing was added to for a day, by the store's clock.

@@ -12,7 +12,7 @@ after it give their new units other names. So what was listed before the fence, 
 again, and may go at any time, twice.
 
 Readers may hold an older generation: what they use is left for ``grace_ns`` after it was superseded, by the store's
-clock, and a reader that comes later still finds it missing and begins anew (``query.sources.retry_superseded``).
+clock, and a reader that comes later still finds it missing and restarts (``query.sources.retry_superseded``).
 
 A unit or chunk of a kind that has no generation in its hour is never touched: nothing could fence its driver. Listings
 of batches are never deleted: plans rest on that.

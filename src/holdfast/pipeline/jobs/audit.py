@@ -9,7 +9,7 @@ Existence is settled by listings and two anti-joins, without a request for each 
 object by object, twice. Everything is listed after the audit's moment (``through``) was fixed by the store's own clock,
 and only objects that were last modified before it are judged, so what is under way is no finding.
 
-Steps: *plan*, *check* (the relational part, staged, so that the next driver goes on with it), *publish*, *verify*. It
+Steps: *plan*, *check* (the relational part, staged, so that the next driver continues with it), *publish*, *verify*. It
 writes nothing but its own record, and staged tables, which it removes.
 """
 
@@ -361,7 +361,7 @@ def counted_text() -> str:
 
 
 def below(*prefixes: str, column: str = "key") -> str:
-    """A condition: the key lies under one of these prefixes."""
+    """A condition: the key is under one of these prefixes."""
     return "(" + " OR ".join(f"{column} LIKE '{prefix}%'" for prefix in prefixes) + ")"
 
 

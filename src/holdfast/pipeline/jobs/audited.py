@@ -121,7 +121,7 @@ async def latest_complete(store: Store, scope: str) -> Audited | None:
 
 
 async def latest(store: Store) -> AsyncIterator[Audited]:
-    """Audits on record, the latest first. One LIST per thousand, one GET for each that is asked for."""
+    """Recorded audits, the latest first. One LIST per thousand, one GET for each that is asked for."""
     keys: list[str] = []
     async for page in store.list(AUDITS, delimiter=True):
         keys += [entry.key for entry in page.entries if entry.key.endswith(".json")]

@@ -3,7 +3,7 @@
     objects  := scan(blobs, references by blob, derived data)    key, size, modified_ns
     named    := map(the newest generations, Named)               what the current state of each hour names
     chosen   := blobs ANTI JOIN references, derived objects ANTI JOIN named, and what has no joins (``subjects``)
-    swept    := map(chosen, Remove)                              judged by reading, fenced, put on record, removed
+    swept    := map(chosen, Remove)                              judged by reading, fenced, recorded, removed
 
 The SQL only saves work: ``Remove`` judges each row by the store as it is then, so a row that should not have been
 chosen costs a read and removes nothing. Everything is listed before any fence is made (``gc.derived``).
@@ -249,7 +249,7 @@ class Named:
 
 @dataclass(frozen=True)
 class Remove:
-    """Judges what was chosen, and removes what may go, on record. It may run twice, at once or much later."""
+    """Judges what was chosen, and removes what may go, recorded first. It may run twice, at once or much later."""
 
     ask: Ask
     schema: pa.Schema = SWEPT

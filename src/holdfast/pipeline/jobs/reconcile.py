@@ -11,7 +11,7 @@
 
 Order, which makes a crash harmless: references; coverage; listings, each before its marks; events; the checkpoint last.
 Everything before the checkpoint is created under names that follow from the batches, so a run that is done again, or
-twice at once, changes nothing more. A batch that shares numbers with another stands in the hours of both.
+twice at once, changes nothing more. A batch that shares numbers with another is in the hours of both.
 
 The driver holds counts, the hours that were changed, and of a run by position the keys of one slice
 (``batches_at_once``). A store has no position before the first scan of all manifests has ended.
@@ -350,7 +350,7 @@ class Reconcile:
         return {"hours": sorted({hour_name(hour) for hour, _ in listed["listings"]})}
 
     async def _reached(self, plan: Document, listed: Document) -> Checkpoint:
-        """References that led to no batch do not count as given out: the next look reads them again. References of
+        """References that led to no batch do not count as returned: the next look reads them again. References of
         batches that a first scan has found do: no look needs to find them again.
         """
         recent = plan["recent"]

@@ -5,7 +5,7 @@ has records. ``Cover`` adds sequence numbers to the registers of known ones. ``A
 whose numbers were known. ``ReadListings`` and ``WriteListings`` read and write what the hours list.
 
 Every kernel may run twice: what it writes has a name that follows from its rows, or is the same set union again. What
-is wrong with one batch is put on record (``problems``) by the task that found it; only a store that does not answer
+is wrong with one batch is recorded (``problems``) by the task that found it; only a store that does not answer
 fails a task.
 
 Requests for a batch found by its reference: three GET (reference, manifest, bytes) and two HEAD; for one found by its
@@ -325,7 +325,7 @@ class _Expired(Exception):
 
 
 class _Found(Exception):
-    """Something is wrong with this batch; the others go on."""
+    """Something is wrong with this batch; the others continue."""
 
     def __init__(self, finding: Finding, key: str, message: str) -> None:
         super().__init__(message)
@@ -468,7 +468,7 @@ REPORTED = pa.schema([("key", pa.string())])
 
 @dataclass(frozen=True)
 class ReportOverlaps:
-    """Put overlaps on record."""
+    """Record overlaps."""
 
     schema: pa.Schema = REPORTED
 

@@ -11,7 +11,7 @@ and chunks before a task starts. Elsewhere Spark filters what it gets: the same 
 refuses a reader that takes filters while the setting is off, so that no one relies on filters that have no effect;
 ours does not depend on them, and says so by ``_Pushing``.
 
-Errors leave as one line, ``holdfast-error:kind: what happened (hint)``, which stands in whatever Spark makes of it.
+Errors leave as one line, ``holdfast-error:kind: what happened (hint)``, which is part of the message that Spark makes.
 """
 
 import asyncio

@@ -62,7 +62,7 @@ class Accepted:
     batch: Batch
     at_ns: int
     before: bool = False
-    """Its numbers were given out before: it comes before all others."""
+    """Its numbers were returned before: it comes before all others."""
 
 
 def rows(

@@ -5,7 +5,7 @@ that came after them; without a range, or without a reconciler, all manifests ar
 into one part together, so that it is decided there whose a number is.
 
 A stream gives each number out once, to the batch that it found first; in one micro-batch the lower identity has it. So
-for a batch that shares numbers with others it must be known which of those were given out before: manifests around it
+for a batch that shares numbers with others it must be known which of those were returned before: manifests around it
 are listed, and of the few that overlap the reference is looked at.
 """
 
@@ -197,7 +197,7 @@ async def clusters_between(
 async def _given_before(
     store: Store, start: Position, own: Iterable[BatchIdentity], unreadable: Unreadable
 ) -> list[BatchRef]:
-    """Batches that share a number with one of these and were given out before ``start``."""
+    """Batches that share a number with one of these and were returned before ``start``."""
     boots: dict[tuple[str, str], list[BatchIdentity]] = defaultdict(list)
     for identity in own:
         boots[identity.agent_id, identity.boot_id].append(identity)

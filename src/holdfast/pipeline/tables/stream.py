@@ -1,6 +1,6 @@
 """Streams for Spark: the change feed by commits, accepted batches and their records by references.
 
-Offsets say where a stream stands: ``{"commit": 12}``, or a ``Position``. What lies between two offsets is the same
+Offsets are the position of a stream: ``{"commit": 12}``, or a ``Position``. What is between two offsets is the same
 whenever it is asked for, so a micro-batch that is done again after a crash has the rows that it had. Offsets are made
 where Spark plans; what is between them is listed there and read by tasks.
 
@@ -124,7 +124,7 @@ class ChangesStream(TableStream):
 
     async def _parts(self, store: Store, start: Offset, end: Offset) -> list[Any]:
         table: ChangesTable = self._table
-        # The table was pinned when the query began; the feed goes on after that.
+        # The table was pinned when the query began; the feed continues after that.
         now = replace(table, place=(await read_head(store)).place)
         return await now.parts(store, _commit(start), _commit(end), self._wanted.conditions)
 

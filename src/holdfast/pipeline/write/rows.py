@@ -1,7 +1,7 @@
 """Bulk loads on Spark: what its tasks are given, and how they and a driver work with ``ontology.bulk``.
 
 Nothing here needs PySpark: rows come as Arrow batches. A task stages what it is given on a
-loop and a store of its own, and answers with where it lies; a driver decides and commits.
+loop and a store of its own, and answers with its key; a driver decides and commits.
 ``design/0054-spark-writes.md`` has the plan.
 """
 

@@ -5,7 +5,7 @@ retried and speculative tasks leave garbage, and the messages of those that coun
 
 A micro-batch is committed once, however often it is replayed: its query and number are part of the commit
 (``ontology.bulk``). The query is Spark's own id of it, which a checkpoint keeps; ``option("query", name)`` gives it
-another name. A new checkpoint under an old name counts batches from 0 again, and they would be taken for replays.
+another name. A new checkpoint under an old name counts batches from 0 again, and they would count as replays.
 
 ``saveAsTable`` and ``CREATE TABLE ... AS`` are refused: Spark gives the options of a table to nothing that reads it
 later, so the table could not be read. Spark runs them as an execution within another, which a task can tell.
@@ -46,9 +46,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 QUERY, BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
-"""Under which Spark tells its tasks which query and which batch they belong to."""
+"""Under which Spark passes to its tasks which query and which batch they belong to."""
 EXECUTION, ROOT = "spark.sql.execution.id", "spark.sql.execution.root.id"
-"""Under which Spark tells its tasks which statement they belong to, and which one that is part of."""
+"""Under which Spark passes to its tasks which statement they belong to, and which one that is part of."""
 _KNOWN = ("class", "on_conflict", "latest_by", "retract_column", "allow_empty")
 _BATCH_ONLY, _STREAM_ONLY = ("expect_absent", "if_head", "load_id"), ("query", "checkpointlocation", "queryname")
 

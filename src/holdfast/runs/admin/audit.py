@@ -51,7 +51,7 @@ _KINDS = frozenset(("segments", "payloads", "mail", "forks", "generations"))
 
 @dataclass(slots=True)
 class Folder:
-    """What lies in the folder of one run."""
+    """What is in the folder of one run."""
 
     run_id: str
     sizes: dict[str, int] = field(default_factory=dict)

@@ -2,7 +2,7 @@
 
 Listing, forking, deleting, and the two requests that need code to be carried out: to cancel a run and to try a failed
 one again. A request is a ``detached`` session: it fences the process that works on the run and says that none does now,
-so that a worker, or the next call, goes on from there. The journal decides; the index is updated afterwards.
+so that a worker, or the next call, continues from there. The journal decides; the index is updated afterwards.
 
 Errors: ``NotFound`` for a run that does not exist or was deleted; ``RunFinished`` and ``Refused`` where the run's state
 does not allow it; ``Conflict`` if others kept writing to the run.

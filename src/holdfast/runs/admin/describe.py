@@ -70,11 +70,11 @@ class Description:
     source: Mapping[str, Any] | None = None
     """Of a fork: ``runId`` and ``fromOffset``."""
     detached: bool = False
-    """No process works on it: a worker or the next call goes on with it."""
+    """No process works on it: a worker or the next call continues it."""
     result: Any = None
     """Of a run that succeeded, in its JSON form; a large one is the reference to its payload."""
     blocked: Blocked | None = None
-    """Why the latest call could not go on, if nothing has happened since and the same call would end so again."""
+    """Why the latest call could not continue, if nothing has happened since and the same call would end so again."""
 
 
 async def describe(store: Store, run_id: str) -> Description:

@@ -45,9 +45,9 @@ async def fork(
     version: str | None = None,
 ) -> Forked:
     """A new run with the source's entries before ``from_offset``, before ``from_step`` (which runs again), or up to and
-    including ``after_step``. The source does not change. A worker or a call goes on with the fork.
+    including ``after_step``. The source does not change. A worker or a call continues the fork.
 
-    ``version`` is the version of the workflow that will go on with it, if it is not the source's.
+    ``version`` is the version of the workflow that will continue it, if it is not the source's.
     """
     ambient = ambient_of(store)
     index = RunIndex(store, ambient)
@@ -100,7 +100,7 @@ def cut_at(
 
 
 async def _copy(store: Store, ambient: Ambient, history: History, cut: int, fork_id: str) -> History:
-    """The first lines as a history of the fork's own, with large values in payloads of its own. The lines stand in its
+    """The first lines as a history of the fork's own, with large values in payloads of its own. The lines are in its
     journal object until its first append seals them.
     """
     entries, lines = history.entries[:cut], history.lines[:cut]

@@ -35,7 +35,7 @@ def child_id(parent: Mapping[str, str]) -> str:
 async def call(
     child: "Workflow", store: Store, parent: Mapping[str, str], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Outcome:
-    """Start the child, or go on with it. One that was deleted has failed."""
+    """Start the child, or continue it. One that was deleted has failed."""
     ident = child_id(parent)
     try:
         return await child.start(store, *args, run_id=ident, parent=parent, **kwargs)
@@ -44,9 +44,9 @@ async def call(
 
 
 async def stop(child: "Workflow", store: Store, ambient: Ambient, parent: Mapping[str, str]) -> None:
-    """Cancel the child and let it clean up, as far as it can at once; a worker goes on with the rest.
+    """Cancel the child and let it clean up, as far as it can at once; a worker continues with the rest.
 
-    Afterwards it is over or being cancelled, whatever other sessions of the parent do.
+    Afterwards it has ended or is being cancelled, whatever other sessions of the parent do.
     """
     ident, reason = child_id(parent), reason_of(parent["runId"])
     budget = TAKEOVER.start(ambient)

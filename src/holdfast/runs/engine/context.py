@@ -474,7 +474,7 @@ class Context:
         await self._append(Draft(draft.type, {**draft.fields, **fields}))
 
     def _release(self, *tasks: TaskOrNone) -> None:
-        """The workflow goes on in other tasks: what was deferred comes before anything that they record."""
+        """The workflow continues in other tasks: what was deferred comes before anything that they record."""
         if due := self._deferred.take(*tasks):
             self._journal.hold(*due)
 
@@ -537,7 +537,7 @@ async def _unpack_group(store: Store, group: str, entries: Mapping[str, Entry | 
 
 
 def _wake_time(now_ns: int, span_s: float, until: datetime | None) -> tuple[int, str]:
-    """When a sleep is over, as a number and as it is written."""
+    """When a sleep ends, as a number and as it is written."""
     if until is not None and until.tzinfo is None:
         raise Invalid("sleep(until=...) needs a time zone", remedy="use datetime(..., tzinfo=UTC)")
     try:
@@ -550,6 +550,6 @@ def _wake_time(now_ns: int, span_s: float, until: datetime | None) -> tuple[int,
 
 
 def _wake_of(suspend: Entry) -> int | None:
-    """When the wait that this entry begins is over; None if it is for an event."""
+    """When the wait that this entry begins ends; None if it is for an event."""
     wake = suspend.fields.get("wakeAt")
     return parse_iso(wake) if wake else None

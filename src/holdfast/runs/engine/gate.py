@@ -4,7 +4,7 @@ A call that failed otherwise than by its step (the journal was not written, code
 fenced) ends the session: even if the code catches the error, every later call raises it again. Otherwise the journal
 could record a path that a replay does not take. The same holds after a wait that ends the session, and after the
 cancellation of the session itself: clean-up in ``finally`` is for a cancelled run, not for a process that stops. A task
-that was cancelled inside a call and goes on may not call the context again, because a replay would not be cancelled.
+that was cancelled inside a call and continues may not call the context again, because a replay would not be cancelled.
 
 ``StepFailed`` is a result, and not one of these errors.
 """
@@ -26,7 +26,7 @@ class Suspended(BaseException):  # control flow: the session ends, the run does 
         self.wake_at_ns = wake_at_ns
 
 
-class Continued(BaseException):  # control flow: the run goes on with a fresh history
+class Continued(BaseException):  # control flow: the run continues with a fresh history
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         super().__init__("continue as new")
         self.args_again = args
@@ -96,7 +96,7 @@ class SessionGate:
         return how
 
     async def close(self) -> None:
-        """The session is over: cancel tasks that are inside a call of the context, and wait until they have left it."""
+        """The session has ended: cancel tasks inside a call of the context, and wait until they have left it."""
         self._over = True
         if self.asking:
             self._quiet = asyncio.get_running_loop().create_future()

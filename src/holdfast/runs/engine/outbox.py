@@ -1,6 +1,6 @@
 """Events that a run's steps emit: part of the step's entry, published after the entry is recorded.
 
-An event's id follows from the run and the step, and the whole event stands in the entry (``outbox``), so publishing it
+An event's id follows from the run and the step, and the whole event is in the entry (``outbox``), so publishing it
 may be repeated. A later entry records up to which offset everything is published (``outboxTo``); the next session
 publishes what is above it before it does anything else. So an event becomes visible if its step is recorded, and once.
 

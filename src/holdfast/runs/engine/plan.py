@@ -38,14 +38,14 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class CheckMail:
-    """The run waits for an event: it can go on if there is mail for it."""
+    """The run waits for an event: it can continue if there is mail for it."""
 
     event: str
 
 
 @dataclass(frozen=True, slots=True)
 class CheckChild:
-    """The run waits for a child run: it can go on when that has got further."""
+    """The run waits for a child run: it can continue when that has made progress."""
 
     child_id: str
 
@@ -55,7 +55,7 @@ Plan = Answer | Open | CheckMail | CheckChild
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a caller expects of a run. ``input_hash`` is None if the caller goes on with an existing run."""
+    """What a caller expects of a run. ``input_hash`` is None if the caller continues an existing run."""
 
     run_id: str
     workflow: str
@@ -68,7 +68,7 @@ class Identity:
     drawn: bool = False
     """The id is random and new: no other caller can have created the run, so it need not be read first."""
     delivery: str | None = None
-    """The id of the delivery that the call brings. If the run has consumed it, the call only goes on with the run."""
+    """The id of the delivery that the call brings. If the run has consumed it, the call only continues the run."""
 
     def start(self) -> dict[str, Any]:
         """What every ``start`` of this caller says."""
@@ -108,7 +108,7 @@ def plan_call(state: RunState | None, who: Identity, now_ns: int) -> Plan:
 def plan_resume(state: RunState | None, who: Identity, event: str, value: dict[str, Any], now_ns: int) -> Plan:
     """A call that brings the answer to a wait. ``value`` holds the fields of the ``resume`` entry for it.
 
-    The same answer again goes on with the run that it woke: the call that brought it first may have died. Without a
+    The same answer again continues the run that it woke: the call that brought it first may have died. Without a
     key, an answer with the same value is the same answer, unless the run has asked for the event again: then it is
     unknown whether it is a second delivery of the first answer or the answer to the second question.
     """
@@ -135,7 +135,7 @@ def plan_resume(state: RunState | None, who: Identity, event: str, value: dict[s
 
 
 def plan_cancel(state: RunState | None, who: Identity, reason: str, now_ns: int) -> Plan:
-    """A run that is being cancelled already goes on with that: a second request must not disturb its clean-up."""
+    """A run that is being cancelled already continues with that: a second request must not disturb its clean-up."""
     state = _checked(state, who)
     if state.finished or state.cancelled_at is not None:
         return plan_call(state, who, now_ns)

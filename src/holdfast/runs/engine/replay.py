@@ -106,7 +106,7 @@ class Replay:
     """The recorded part of a run, consumed as the workflow calls its context.
 
     ``cancelled_at`` is the offset of the entry that requested cancellation: the main lane ends there once, and then
-    goes on with what the clean-up recorded.
+    continues with what the clean-up recorded.
     """
 
     def __init__(self, entries: Iterable[Entry], cancelled_at: int | None = None, *, key: str = "journal") -> None:

@@ -1,7 +1,7 @@
 """One call of one run: read, plan, open a session, let the workflow's code run, record how it ended.
 
 The journal decides; the index is updated afterwards. A failure to write the journal is never recorded as a failure of
-the workflow: it leaves as it is, and the next session goes on from what was recorded.
+the workflow: it leaves as it is, and the next session continues from what was recorded.
 """
 
 import asyncio
@@ -182,7 +182,7 @@ async def _session(workflow: "Workflow", store: Store, ambient: Ambient, journal
         if isinstance(cause, Cancelled):
             await context.finish(Draft("cancel", {"reason": state.cancel_reason or "cancelled"}))
         elif isinstance(cause, Invalid | Incompatible):
-            raise cause  # noqa: B904  # a mistake in the code, not an outcome of the run: the corrected code goes on
+            raise cause  # noqa: B904  # a mistake in the code, not an outcome of the run: the corrected code continues
         elif isinstance(cause, Exception):
             log.warning("run %s failed: %s", journal.run_id, error_text(cause), exc_info=cause)
             await context.finish(Draft("error", _failure(workflow, ambient, state, cause)))

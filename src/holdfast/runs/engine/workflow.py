@@ -66,7 +66,7 @@ class Workflow:
         parent: Mapping[str, str] | None = None,
         **kwargs: Any,
     ) -> Outcome:
-        """Start a run, or go on with it: same id and input. Without ``run_id`` it gets a new one."""
+        """Start a run, or continue it: same id and input. Without ``run_id`` it gets a new one."""
         ambient = ambient_of(store)
         ident = layout.check_run_id(run_id) if run_id is not None else ambient.ids.unique()
         session.check_arguments(self, args, kwargs)
@@ -94,7 +94,7 @@ class Workflow:
     async def resume(
         self, store: Store, run_id: str, event: str, value: Any = None, *, key: str | None = None
     ) -> Outcome:
-        """Give a suspended run the event that it waits for, and go on. ``WrongEvent`` if it does not wait for it.
+        """Give a suspended run the event that it waits for, and continue. ``WrongEvent`` if it does not wait for it.
 
         ``key`` names the delivery: a second one with the same key, also by ``runs.deliver``, answers nothing more.
         """
@@ -153,7 +153,7 @@ def _takes_context(function: Function) -> bool:
 
 
 async def deliver(store: Store, run_id: str, event: str, value: Any = None, *, key: str | None = None) -> str:
-    """Leave an event for a run, whether or not it waits for it yet; a worker will go on with it. The mail's id.
+    """Leave an event for a run, whether or not it waits for it yet; a worker will continue it. The mail's id.
 
     Without a ``key``, the same value delivered twice while the run waits for the event is one delivery. ``RunFinished``
     if the run has ended, unless it has consumed a delivery with this key.

@@ -44,7 +44,7 @@ class JournalObject:
 
     @property
     def finished(self) -> bool:
-        """Whether the run is over. The entry that ends a run is never sealed, so the tail decides."""
+        """Whether the run has ended. The entry that ends a run is never sealed, so the tail decides."""
         return bool(self.entries) and meaning(self.entries[-1]) in ENDS
 
     @property

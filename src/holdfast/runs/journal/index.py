@@ -6,10 +6,10 @@ nothing: a key that is missing or out of date costs a look, and ``rebuild`` deri
 nudges from the mail that runs wait for. Two keys for one run: the higher session and offset counts.
 
 A nudge says that mail was delivered to a run. It is removed when the journal shows that the mail was consumed, or when
-the run is over; not when a worker has only read the run, because the mail may have come after that read.
+the run has ended; not when a worker has only read the run, because the mail may have come after that read.
 
 A *blocked* mark says why the latest call of a run ended in an error that the same call would end in again (code and
-journal disagree, another version, damage). Such a call adds nothing to the journal, so that corrected code can go on.
+journal disagree, another version, damage). Such a call adds nothing to the journal, so corrected code can continue.
 The mark decides nothing: it is shown until the run's next entry, and the next change of the run's key removes it.
 
 Cost: ``note`` is one PUT, and one DELETE of the key before; one LIST where this instance does not know the key before.
@@ -79,7 +79,7 @@ class Mark:
             self.summary = said
 
     def seen(self) -> RunSummary | None:
-        """The summary, with the sign that the latest call could not go on, if it was the latest."""
+        """The summary, with the sign that the latest call could not continue, if it was the latest."""
         summary = self.summary
         latest = max(self.blocks, key=lambda block: block.rank, default=None)
         if summary is None or summary.finished or latest is None or latest.rank < summary.rank:
@@ -409,7 +409,7 @@ BLOCKING = (Invalid, Incompatible, Corrupt)
 
 @dataclass(frozen=True)
 class Blocked(ControlRecord):
-    """Why the latest call could not go on, and what to do about it."""
+    """Why the latest call could not continue, and what to do about it."""
 
     FORMAT = "holdfast.blocked"
     WHAT = "a mark of a blocked run"

@@ -164,7 +164,7 @@ class Journal:
             await asyncio.wait({self._sender})
 
     async def continue_as_new(self, start: Mapping[str, Any], then: Sequence[Draft] = ()) -> None:
-        """Retire the history and go on with a fresh one, under the next session number, in one conditional PUT.
+        """Retire the history and continue with a fresh one, under the next session number, in one conditional PUT.
 
         The fields in ``CARRIED`` are kept, unless ``start`` has other values for them. Nothing may be appended
         meanwhile.

@@ -55,7 +55,7 @@ async def _used_segments(store: Store, run_id: str, parsed: JournalObject) -> se
 
 
 def may_need_tidying(history: History) -> bool:
-    """Whether a run that is over can have left segments: by merging them, or in a session that was cut short."""
+    """Whether a run that has ended can have left segments: by merging them, or in a session that was cut short."""
     merged = any(ref.level > 0 for ref in history.refs)
     return history.state.finished and (merged or (bool(history.refs) and history.state.session > 1))
 

@@ -1,6 +1,6 @@
 """Values inside entries: packed on the way in, unpacked on the way out.
 
-A small value stands in its entry as JSON. A large one goes to a payload object first, and the entry refers to it; large
+A small value is in its entry as JSON. A large one goes to a payload object first, and the entry refers to it; large
 bytes go there as they are.
 """
 
@@ -18,7 +18,7 @@ from holdfast.runs.journal.entry import Entry
 from holdfast.runs.values import from_json, to_json
 
 INLINE_LIMIT = 32 * 1024
-"""The largest encoded value that stands in its entry."""
+"""The largest encoded value that is in its entry."""
 
 _HASHED_IN_PLACE = 1024 * 1024
 

@@ -5,7 +5,7 @@ predicates on the state before and the next entry. A journal that is read is hel
 offset), and so is every entry before it is written.
 
 A run that waits stays ``suspended`` or ``sleeping`` until its wait is answered by a ``resume``, through any number of
-``start`` entries. A run that is being cancelled goes on, so that it can clean up, until ``cancel`` ends it.
+``start`` entries. A run that is being cancelled continues, so that it can clean up, until ``cancel`` ends it.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -243,14 +243,14 @@ def _start(state: RunState, entry: Entry) -> RunState:
         changed["input_hashes"] = state.input_hashes | {fields["inputHash"]}
     if isinstance(fields.get("source"), dict):
         changed["source"] = fields["source"]
-        if "version" in fields:  # a fork may go on with other code than its source
+        if "version" in fields:  # a fork may continue with other code than its source
             changed["version"] = _text(fields["version"])
     if fields.get("reopen"):
         if state.finished and state.outcome is not None:
             changed["reopened"] = (*state.reopened, state.outcome.timestamp)
         changed |= {"failures": 0, "cancelled_at": None, "cancel_reason": None}
     if fields.get("cancelling"):
-        changed["pending"] = None  # whatever it waited for, it goes on to clean up
+        changed["pending"] = None  # whatever it waited for, it continues, to clean up
         if state.cancelled_at is None:
             changed |= {"cancelled_at": entry.offset, "cancel_reason": _text(fields.get("reason"))}
     return state._replace(**changed)

@@ -1,4 +1,4 @@
-"""The summary of a run, and how it stands in a key of the index. Pure.
+"""The summary of a run, and how it is written in a key of the index. Pure.
 
     runs-index/v1/open/{run_id}/{session}.{offset}.{status}.{generation}.{started}.{updated}.{wake}.{event}.{workflow}.{tags}
     runs-index/v1/done/{day}/{run_id}/...        the same, by the day on which the run ended
@@ -214,7 +214,7 @@ def _parse_block(name: str) -> Block | None:
 
 
 def _without_own_id(event: str | None, run_id: str) -> str:
-    """A run waits for children that are named after it; the name stands in the key once."""
+    """A run waits for children that are named after it; the name is in the key once."""
     own = f"{CHILD_EVENT}{run_id}."
     return _OWN_CHILD + event.removeprefix(own) if event is not None and event.startswith(own) else event or ""
 

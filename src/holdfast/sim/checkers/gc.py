@@ -1,4 +1,4 @@
-"""Garbage collection, judged by objects alone: what was deleted, what named it then, and what is on record.
+"""Garbage collection, judged by objects alone: what was deleted, what named it then, and what is recorded.
 
 Reads documents as JSON, with nothing of the code that it judges.
 """
@@ -89,7 +89,7 @@ class Known:
     key: str
     """Of its manifest."""
     hours: frozenset[str]
-    """In which it has records, as they stand in keys."""
+    """In which it has records, as they are in keys."""
 
 
 def closed(landings: Iterable[Landing], batches: Mapping[str, Known]) -> Iterator[Violation]:

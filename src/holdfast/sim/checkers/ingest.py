@@ -292,7 +292,7 @@ def _held(ledger: Ledger, disk: Sequence[bytes]) -> set[str]:
 
 
 def shown(operations: Sequence[Operation], *, beside_others: bool = False) -> Iterator[Violation]:
-    """A rebuild tells which manifests it knows at its end. Beside others it knows what was from before it began."""
+    """A rebuild reports which manifests it knows at its end. Beside others it knows what was from before it began."""
     for rebuilt, known in answers(operations, "rebuild"):
         until = rebuilt.called if beside_others else rebuilt.returned
         for operation, _ in answers(operations, "accept"):

@@ -50,7 +50,7 @@ STALL = 50
 class DiskTrouble:
     slowest_ms: float = 1.0
     stalls: float = 0.0
-    """How often an operation takes ``STALL`` times as long, while others go on."""
+    """How often an operation takes ``STALL`` times as long, while others continue."""
     full: float = 0.0
     """How often a transaction fails because the disk is full."""
     power: float = 0.0

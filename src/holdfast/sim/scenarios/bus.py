@@ -65,7 +65,7 @@ class BusClaim(Scenario):
         world.start_all("worker", self.workers, self.worker)
 
     def claims(self, process: Process) -> Claims:
-        # A lease of no length: anybody may claim at any moment, and every owner may be a zombie.
+        # A lease of no length: any session may claim at any moment, and every owner may be a zombie.
         return Claims(process.store, NAMESPACE, process.name, process.ambient, lease_ms=0, max_chain_depth=20)
 
     async def worker(self, process: Process) -> None:

@@ -58,11 +58,11 @@ class GcOrphans(IngestAccept):
     collectors: int = 1
     keepers: int = 1
     audits: bool = True
-    """An audit is put on record before each round; without one, nothing is touched."""
+    """An audit is recorded before each round; without one, nothing is touched."""
     proved: bool = False
     """There is an audit of the end of time already: fewer requests, for exploring."""
     expires: bool = False
-    """What is accepted is let go at once: a resend must not come to stay."""
+    """What is accepted expires at once: a resend must not come to stay."""
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
@@ -107,7 +107,7 @@ class GcOrphans(IngestAccept):
         await process.store.put(record.key, record.encode(process.ambient.ids.write_id()), CREATE)
 
     async def resolve(self, process: Process) -> None:
-        """Everything that is on record as a conflict is decided."""
+        """Everything that is recorded as a conflict is decided."""
         resolutions = Resolutions(process.store, process.ambient)
         async for key in process.store.keys(layout.CONFLICTS):
             conflict = ConflictManifest.read(await process.store.get(key))

@@ -46,7 +46,7 @@ class LeaseTenants(Scenario):
     stay: int = 1
     """Steps between acquiring and giving up."""
     ttl_ms: int = 0
-    """Zero: everybody's lease is over at once, so that anybody may take it at any moment."""
+    """Zero: every lease ends at once, so that any process may take it at any moment."""
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:

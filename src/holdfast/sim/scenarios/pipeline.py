@@ -48,7 +48,7 @@ class Small:
     end: int
     hour: int
     crosses: bool = False
-    """Its last record lies in the next hour."""
+    """Its last record is in the next hour."""
 
     @property
     def hours(self) -> dict[int, int]:
@@ -105,7 +105,7 @@ FOUND = "what was acknowledged is found without a full scan"
 QUIET_S = 60
 TRIES_TO_SEND = 2
 TRIES = 200
-"""How often the last driver goes on against a store that fails it."""
+"""How often the last driver continues against a store that fails it."""
 OPTIONS = Options(windows=Windows.of(["1h"]), records_per_unit=8)
 
 
@@ -182,7 +182,7 @@ class PipelineDerive(Scenario):
                 return
 
     async def closing(self, process: Process) -> None:
-        """When all others are done, go on until a round has come to its end."""
+        """When all others are done, continue until a round has come to its end."""
         quiet_s = 0
         while quiet_s < QUIET_S:  # a process that has crashed may come back
             await asyncio.sleep(1)

@@ -239,7 +239,7 @@ class PlatformSteps(Scenario):
         world.start_all("caller", self.callers, self.caller)
 
     async def caller(self, process: Process) -> None:
-        """Calls every run until all have succeeded, and once more when the trouble is over."""
+        """Calls every run until all have succeeded, and once more when the trouble has ended."""
         await self.work_off(
             process,
             "call",

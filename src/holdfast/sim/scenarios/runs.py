@@ -251,7 +251,7 @@ class RunsWorker(Scenario):
         return True
 
     async def janitor(self, process: Process) -> None:
-        """Starts when the others have ended; repairs, answers what is unanswered, and works until all runs are over."""
+        """Starts when the others have ended; repairs, answers what is unanswered, works until all runs have ended."""
         await asyncio.sleep(ALL_BACK_S)
         while any(other.working for other in process.world.processes if other.family != "janitor"):  # noqa: ASYNC110  # there is no event
             await asyncio.sleep(1)
@@ -373,7 +373,7 @@ ANSWERED = "every caller learns how the run ended"
 
 @dataclass(frozen=True, kw_only=True)
 class RunsCancel(Scenario):
-    """A run and its child are cancelled while others work on them; both clean up, and nothing goes on behind them."""
+    """A run and its child are cancelled while others work on them; both clean up, and nothing continues after them."""
 
     name: ClassVar[str] = "runs-cancel"
     explorable: ClassVar[bool] = False

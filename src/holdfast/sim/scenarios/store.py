@@ -85,7 +85,7 @@ class StoreCas(Scenario):
         world.start_all("writer", self.writers, self.writer)
 
     def body(self, value: int, ambient: Ambient) -> bytes:
-        """Two values go round and round; the write id tells one write from the next."""
+        """Two values go round and round; the write id distinguishes one write from the next."""
         return codec.encode({"value": value, "write_id": ambient.ids.write_id()})
 
     async def writer(self, process: Process) -> None:

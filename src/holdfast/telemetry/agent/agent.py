@@ -138,7 +138,7 @@ class Agent:
             if not await self._queue_up(lines) or not lines.more:
                 return
             if clock.monotonic_ns() >= until:
-                self._cut_at_ns = clock.monotonic_ns()  # the next round goes on
+                self._cut_at_ns = clock.monotonic_ns()  # the next round continues
                 return
 
     async def _queue_up(self, lines: Lines) -> bool:

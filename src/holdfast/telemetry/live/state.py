@@ -1,7 +1,7 @@
 """Live state: the batches that a collector accepted recently, in memory, limited by age (``window_ns``) and by bytes.
 
 It is a cache: nothing durable depends on it. Batches are held as decoded columns, which ``select`` searches. When
-memory is short the oldest batches are dropped first, and ``missing`` tells that a batch of the window is not here. If
+memory is short the oldest batches are dropped first, and ``missing`` says that a batch of the window is not here. If
 this machine's clock is set back, what is here stays longer by as much, within the same memory.
 """
 

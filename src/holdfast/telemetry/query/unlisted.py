@@ -6,9 +6,9 @@ are complete, and every batch of that time is read.
 
 A batch whose numbers overlap those of another one matters wherever the other one has records. Overlaps among unlisted
 batches, and with batches in the hours of the question, show when they are put together. For others, the reconciler's
-coverage tells whether a number was known before; if so, the manifests around it are listed.
+coverage says whether a number was known before; if so, the manifests around it are listed.
 
-Errors: a batch that cannot be read is recorded in ``BatchReader.unreadable``, and the rest goes on.
+Errors: a batch that cannot be read is recorded in ``BatchReader.unreadable``, and the rest continues.
 """
 
 from collections.abc import Callable, Iterable

@@ -3,7 +3,7 @@
 Of two batches that share numbers the one of the lower identity counts, record by record, in whatever order they are
 given (correction 10). Records that are left out so are compared with those that count, and differences are counted.
 
-To users a series is (agent, name, kind, labels): it goes on when its host starts again. Here each boot of it has a key
+To users a series is (agent, name, kind, labels): it continues when its host restarts. Here each boot of it has a key
 of its own, because two senders under one agent id may interleave, and values of a counter are only comparable within
 one boot. ``query.statements`` joins boots that follow each other.
 

@@ -1,6 +1,6 @@
 """Checks of the chain of manifests: every manifest is read once, and compared with the manifests before it.
 
-Where a manifest is missing or broken, the walk goes on at the latest older commit that a skip pointer names. Without
+Where a manifest is missing or broken, the walk continues at the latest older commit that a skip pointer names. Without
 one the chain below is unknown, and attempts at those commits are not reported as orphans. ``compare`` then goes from
 the oldest manifest to the newest: what a summary of ours says of all earlier commits must follow from those commits.
 """

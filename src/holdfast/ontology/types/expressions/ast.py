@@ -130,7 +130,7 @@ class Order:
 
     Nulls come last, ascending or descending, unless ``nulls`` says "first". Unlike values come with the nulls. NaN is
     greater than every number. Texts are ordered by code point. If the field may have values of several types,
-    ``reading`` is None: booleans come before numbers, numbers before texts, and the rest comes with the nulls.
+    ``reading`` is None: booleans come before numbers, numbers before texts, and the rest is ordered with the nulls.
     """
 
     path: FieldPath

@@ -317,7 +317,7 @@ def _steps(term: FieldExpr[Any], path: str) -> tuple[str, ...]:
 
 
 class ItemTerm(Term[Any]):
-    """An item of a list, or what lies at a path inside it."""
+    """An item of a list, or the value at a path inside it."""
 
     def __init__(self, of: FieldExpr[Any], quantifier: Literal["any", "all"], steps: tuple[str, ...]) -> None:
         self._of, self._quantifier, self._steps = of, quantifier, steps

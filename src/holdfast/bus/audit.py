@@ -1,4 +1,4 @@
-"""Events, claims and dead letters of a namespace against each other, and against what consumers believe. Reads alone.
+"""Events, claims and dead letters of a namespace against each other, and against the consumers' state. Reads alone.
 
 An event costs one GET, and one more for each handler that is believed to be done with it; a claim one GET and one HEAD;
 a dead letter two GETs. Nothing that cleanup has removed is missed: its boundary is read after whatever was not found.
@@ -60,7 +60,7 @@ class NamespaceCheck:
 
     @classmethod
     async def of(cls, store: Store, look: Look, namespace: str) -> "NamespaceCheck":
-        """With the digest as it is now: what it believes to be settled was settled before."""
+        """With the digest as it is now: what it lists as settled was settled before."""
         check = cls(store, look, namespace)
         await check.knowledge(Tally())
         return check

@@ -1,4 +1,4 @@
-"""The bus: publish, hand out and inspect the events of one namespace in a store."""
+"""The bus: publish, deliver and inspect the events of one namespace in a store."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -60,7 +60,7 @@ class Bus:
     ) -> Published:
         """Publish an event. With ``key``, once for this key, however often it is called within the retention.
 
-        ``delay`` is in seconds. Higher ``priority`` is handed out first. Handlers that are ``ordered`` take events of
+        ``delay`` is in seconds. Higher ``priority`` is delivered first. Handlers that are ``ordered`` take events of
         one ``order_key`` one after the other.
         """
         emission = Emission.of(event, delay=delay, priority=priority, order_key=order_key)
@@ -115,7 +115,7 @@ class Bus:
         metadata: dict[str, Any] | None = None,
         context: Callable[[Context], Context] | None = None,
     ) -> Worked:
-        """Hand events to handlers until stopped or cancelled; with ``until_idle``, until none is left to hand out.
+        """Deliver events to handlers until stopped or cancelled; with ``until_idle``, until none is left to deliver.
 
         ``stop`` ends it gracefully: handlers may finish for ``grace_ms``, the rest is handed back. ``context`` makes
         of each context what handlers are given.

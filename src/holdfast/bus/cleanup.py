@@ -1,6 +1,6 @@
 """Retention: old events are deleted, with their claims and dedupe objects. Dead letters and sessions stay.
 
-The order is the rule: the boundary first, then events, then claims. A claim that is created anew after its name was
+The order is the rule: the boundary first, then events, then claims. A claim that is created again after its name was
 deleted finds the boundary past it. An event that a handler has still to do is kept, with all later ones, unless
 ``unsafe_unsettled``; so are all events of a namespace that no handler has read. Age is judged by an event's time and by
 the store's own: a late event with an old time is not old. The next cleanup finishes one that was interrupted.

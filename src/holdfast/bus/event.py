@@ -2,7 +2,7 @@
 
 An event's class is a pydantic model; its type is the class's dotted lower-case name (``OrderPlaced``: ``order.placed``)
 unless the class says ``type_name``. Two classes cannot have one type: the second is refused where it is declared,
-unless it is the first one again, reloaded or defined anew in a notebook; then the newest counts. An envelope is the
+unless it is the first one again, reloaded or defined again in a notebook; then the newest counts. An envelope is the
 event as it is stored: the eight fields of the specification, then ours, then unknown fields, which are kept.
 """
 
@@ -180,7 +180,7 @@ class Envelope(Record):
     """The event's own id where it is empty."""
     chain_depth: int = 0
     available_ns: Annotated[Moment | None, Field(alias="available_at"), UNLESS_EMPTY] = None
-    """Not to be handed out before."""
+    """Not to be delivered before."""
     order_key: Annotated[str | None, Strict(), Field(exclude_if=lambda value: value is None)] = None
     parent_event_id: Annotated[str | None, UNLESS_EMPTY] = None
 

@@ -1,4 +1,4 @@
-"""Handlers: a function, the events it takes, and how it wants to be called.
+"""Handlers: a function, the events it takes, and how it is called.
 
 A handler gets a context and the event. What it emits through the context becomes visible with its ack, exactly once:
 an attempt that fails emits nothing. It may be called more than once for an event (at least once): what it does
@@ -133,8 +133,8 @@ def on(
 ) -> Callable[[Function], Handler]:
     """Make a function the handler of these events.
 
-    Its ``id`` is module and name unless given; claims are kept under it, so a handler that is renamed starts anew.
-    ``ordered`` hands out events with the same ``order_key`` one after the other, oldest first. A try that takes longer
+    Its ``id`` is module and name unless given; claims are kept under it, so a handler that is renamed starts again.
+    ``ordered`` delivers events with the same ``order_key`` one after the other, oldest first. A try that takes longer
     than ``timeout`` seconds has failed; without one, a handler that hangs keeps its event, and a place of its
     ``concurrency``. ``durable`` makes the function a workflow: it is given a run's context, and its steps are done
     once, whatever crashes.

@@ -33,7 +33,7 @@ _NAME = re.compile(r"(\d{4}-\d\d-\d\dT)(\d\d)-(\d\d)-(\d\d(?:\.\d+)?)([+-])(\d\d
 
 
 def check_part(what: str, part: str) -> str:
-    """The word, if it can stand as one component of a key on every store."""
+    """The word, if it can be one component of a key on every store."""
     size = len(part.encode("utf-8", "surrogatepass"))
     if not 1 <= size <= MAX_PART_BYTES or "/" in part or part in (".", "..") or not part.isprintable():
         raise Invalid(

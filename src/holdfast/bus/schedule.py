@@ -41,7 +41,7 @@ _SOME_DAY = datetime(2024, 1, 1, tzinfo=UTC)
 def _check_cron(cron: str) -> None:
     given: object = cron
     fields = given.split() if isinstance(given, str) else []
-    # h and r are drawn anew by every reader, and then no two workers mean the same ticks
+    # h and r are drawn by every reader, and then no two workers mean the same ticks
     drawn = any(each[0] in "hHrR" for each in fields)
     if len(fields) != 5 or drawn or not croniter.is_valid(cron):
         raise BadSchedule(f"{cron!r} is not a cron expression", remedy="write five fields, such as '0 3 * * *'")

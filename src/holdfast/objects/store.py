@@ -161,7 +161,7 @@ class Store(ABC):
 
     @abstractmethod
     async def range(self, key: str, start: int, end: int) -> Part:
-        """Bytes ``start`` to ``end`` (exclusive), cut at the object's end; empty if they lie past the end."""
+        """Bytes ``start`` to ``end`` (exclusive), cut at the object's end; empty if they are past the end."""
 
     async def link(self, key: str, path: Path) -> int | None:
         """Make ``path`` a hard link to the object's file, and return its size; None if that is not possible.

@@ -4,7 +4,7 @@
         onto.ensure(Customer(id="c1", name="Ada"))
         commit = await onto.commit(metadata={"why": "import"})
 
-Without ``expect`` and ``if_head`` the last writer wins: a commit that lost a race is computed anew over what the winner
+Without ``expect`` and ``if_head`` the last writer wins: a commit that lost a race is redone over what the winner
 wrote. With them it is refused, and the application decides again on what it then reads.
 
 Intents are validated by ``ensure`` and ``retract``, and stay queued through every failure until they are committed or
@@ -182,7 +182,7 @@ class Ontology:
         return self._view.ledger, (await self._view.agree(self._types, {type_id}, PLAIN)).versions[type_id]
 
     async def land(self, bulk: Bulk, metadata: Mapping[str, Any], if_head: int | None = None) -> Commit | None:
-        """Commit rows that were decided elsewhere; ``BulkOutdated`` if the decision does not stand any more."""
+        """Commit rows that were decided elsewhere; ``BulkOutdated`` if the decision is not valid any more."""
         return await self._committer.commit(metadata, if_head=if_head, order=Order(bulk=bulk))
 
     @property

@@ -45,8 +45,8 @@ RECORDS_AT_ONCE = 200_000
 BATCHES_PER_UNIT = 20_000
 """A task holds the rows of so many batches, about."""
 OPEN_PIECES = 4
-"""Late batches make a whole unit anew. So as long as batches of an hour may come, its units are smaller than those of a
-finished hour by this factor."""
+"""Late batches have a whole unit made again. So while batches of an hour may come, its units are smaller by this
+factor than those of a finished hour."""
 READS = 32
 WRITES = 16
 

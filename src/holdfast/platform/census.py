@@ -143,7 +143,7 @@ def tables(series: Iterable[SeriesKey]) -> dict[type[Mixin], pa.Table]:
 
 
 async def taken(onto: Ontology) -> Census | None:
-    """The census as it stands."""
+    """The current census."""
     return await onto.get(Census, THE_CENSUS)
 
 

@@ -230,7 +230,7 @@ def _timed(spec: StoreSpec, settings: Settings) -> StoreSpec:
 def connect(
     address: str | StoreSpec | None = None, *, settings: Settings | None = None, timeout: float | None = None
 ) -> "BlockingHoldfast":
-    """The same for blocking code: every async method of ``hf``, and of what it hands out, blocks until it is done.
+    """The same for blocking code: every async method of ``hf``, and of what it returns, blocks until it is done.
 
     For a ``with`` block, or until ``hf.close()``.
     """

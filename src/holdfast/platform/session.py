@@ -6,7 +6,7 @@
         await onto.commit()
 
 What is emitted is part of the commit's manifest: visible with it, or never. It is written to the bus right after,
-before ``commit`` returns; if that fails the commit stands, and the events follow, by this session's next commit, by
+before ``commit`` returns; if that fails the commit is valid, and the events follow, by this session's next commit, by
 its end, or by any worker.
 """
 
@@ -106,7 +106,7 @@ class Session(Ontology):
             self._emitted = True
 
     async def _publish(self) -> None:
-        """The events of what this session has committed. The commit stands, whatever comes of it."""
+        """The events of what this session has committed. The commit is valid, whatever happens to them."""
         while self._unpublished:
             try:
                 await self._outbox.publish(self._unpublished[0])

@@ -30,7 +30,7 @@ _IMMUTABLE = ("segments", "payloads", "generations")
 
 
 def check_run_id(run_id: object) -> str:
-    """The id, if it can stand as one component of a key on every store."""
+    """The id, if it can be one component of a key on every store."""
     if not isinstance(run_id, str) or not run_id:
         raise Invalid(f"run id {run_id!r:.40} is not a string or empty", remedy="give it as text")
     size = len(run_id.encode("utf-8", "surrogatepass"))

@@ -54,7 +54,7 @@ _log = logger("server.tokens")
 class Token:
     token_id: Annotated[str, Field(alias="id")]
     agents: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(min_length=1)]
-    """Patterns of agent ids: ``*`` and ``?`` stand for any characters."""
+    """Patterns of agent ids: ``*`` and ``?`` match any characters."""
     sha256: Annotated[str, StringConstraints(to_lower=True, pattern="^[0-9a-fA-F]{64}$")]
     created_at: str
     expires_at: Timestamp | None = None

@@ -110,7 +110,7 @@ class Open:
 Outcome = Done | Failed | Open
 
 FOREVER: Final = 1 << 62
-"""Where the end of an open operation is taken to lie."""
+"""The assumed end of an open operation."""
 
 
 @dataclass(slots=True)

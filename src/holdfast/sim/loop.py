@@ -4,7 +4,7 @@ Only public seams of asyncio are used. The selector is asked to wait when nothin
 So ``sleep``, ``timeout`` and ``TaskGroup`` work unmodified, and "wait for ever" means a deadlock, which is raised at
 once.
 
-A gate stands before every step of the tasks of one simulated process. Closed, it keeps their steps, timers included:
+A gate guards every step of the tasks of one simulated process. Closed, it keeps their steps, timers included:
 the process is paused, or, if it is never opened again, dead. Nothing is cancelled, so no ``finally`` tidies up where
 a real crash would not have let it.
 """

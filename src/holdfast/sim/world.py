@@ -148,7 +148,7 @@ class World:
         self.landings.append(Landing(self.trace.position, process, key, body, version))
 
     def bodies(self, key: str) -> list[bytes]:
-        """Everything that ever stood under ``key``, in order; deletions are left out."""
+        """Every body that ``key`` ever had, in order; deletions are left out."""
         return [landing.body for landing in self.landings if landing.key == key and landing.body is not None]
 
     def backend(self, process: str) -> SimStore:

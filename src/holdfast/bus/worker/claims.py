@@ -35,8 +35,8 @@ class Hold:
     claim: Claim
     version: Version
     unproven: bool
-    """The boundary must be read before the event is handed out, because no failed try proves that a worker has read it
-    since the claim object was created: the event may have been cleaned up, and its claim created anew after that."""
+    """The boundary must be read before the event is delivered, because no failed try proves that a worker has read it
+    since the claim object was created: the event may have been cleaned up, and its claim created again after that."""
     lost: bool = False
     lock: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False)
 

@@ -119,7 +119,7 @@ class Delivery:
             raise
         except TimeoutError as error:
             return TimedOut(limit_s) if limit_s is not None and limit.expired() else error
-        except BaseException as error:  # noqa: BLE001  # whatever a handler dies of is a failed attempt of this event alone
+        except BaseException as error:  # noqa: BLE001  # whatever a handler raises fails this event alone
             return error
         return None
 

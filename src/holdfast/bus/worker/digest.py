@@ -35,7 +35,7 @@ VERSION = 1
 WINDOW = 2_048
 """Due events per handler at which workers stop reading."""
 TAIL = 500
-"""Known names that may stand after the cursor: half a page of a listing."""
+"""Known names that may come after the cursor: half a page of a listing."""
 LAG_NS = 10 * 1_000_000_000
 """How far the cursor stays behind the present while there are at most ``TAIL`` names after it."""
 

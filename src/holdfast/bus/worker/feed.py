@@ -384,7 +384,7 @@ class Feed:
         sections = dict(digest.sections)
         for handler, change in changes.items():
             section = self._section(digest, handler)
-            # If another worker has begun the section anew, it does not have the names that our cursor has passed.
+            # If another worker has restarted the section, it does not have the names that our cursor has passed.
             known = change if section.cursor >= self._base(handler).cursor else replace(change, cursor="")
             sections[handler] = replace(apply(section, known), seen_ns=max(section.seen_ns, now_ns))
         return sections
@@ -474,7 +474,7 @@ class _Look:
     def _advance(self, handler: str, names: list[str]) -> None:
         view = self._feed.view(handler)
         gap = next((place for place, name in enumerate(names) if view.needs(name)), None)
-        is_same = view.cursor >= self._cursors[handler]  # else it was begun anew, before where the listing began
+        is_same = view.cursor >= self._cursors[handler]  # else it was restarted, before where the listing began
         if gap is not None or not is_same:
             self._gaps.add(handler)
         known = names if gap is None else names[:gap]

@@ -38,7 +38,7 @@ class Witness(Protocol):
 class Bulk(Protocol):
     """Rows of one type that are decided elsewhere and do not fit into a committer.
 
-    The decision stands while the files and the schema of the type are those that it was based on.
+    The decision is valid while the files and the schema of the type are those that it was based on.
     """
 
     @property

@@ -81,7 +81,7 @@ class View(KnownHead):
         for type_id, ref in (manifest.summary.schemas if manifest.summary is not None else {}).items():
             if ref is None:
                 self._states.pop(type_id, None)
-                self._known_until[type_id] = manifest.commit_id  # it was dropped here, so it may begin anew here
+                self._known_until[type_id] = manifest.commit_id  # it was dropped here, so it may begin again here
             elif type_id in self._states:
                 self._states[type_id].generation = ref.generation
         for type_id in manifest.touched - set(rows):

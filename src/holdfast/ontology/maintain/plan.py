@@ -6,7 +6,7 @@ is what was shown. Who and why are recorded in the metadata of the commit, under
 
 Errors of ``apply``: ``Refused`` for another token, ``Conflict`` if there are commits after the preview, and those of
 ``Committer.commit``. After the commit, objects that are derived from it are written; if that fails, the next session
-writes them. A redaction that fails raises: the commit stands, and ``erase.resume`` continues it.
+writes them. A redaction that fails raises: the commit is valid, and ``erase.resume`` continues it.
 """
 
 import hashlib

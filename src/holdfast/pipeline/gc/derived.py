@@ -7,7 +7,7 @@ that is there, call it done, and lose it. So nothing is removed on what was read
 
 The rule: *list, fence, remove*. Everything of the hour was listed. Then the next generation is created with the units
 of the current one and an epoch of its own (see ``rollup.manifest.Generation``): a **fence**. If another process gets
-that number, the hour is left alone. Once the fence stands, plans from before it cannot be published, and plans from
+that number, the hour is left alone. Once the fence exists, plans from before it cannot be published, and plans from
 after it give their new units other names. So what was listed before the fence, and is not named by it, is never named
 again, and may go at any time, twice.
 

@@ -78,7 +78,7 @@ async def _sweep_run(run_id: str, entries: list[Entry], out: Sweep) -> None:
 async def _folders(store: Store, low: str, high: str) -> AsyncIterator[tuple[str, list[Entry]]]:
     """The objects in each run's folder, for runs after ``low`` up to ``high``."""
     run_id, entries = "", list[Entry]()
-    # "0" is what follows the slash: everything in the folder of ``low`` stands before.
+    # "0" is what follows the slash: everything in the folder of ``low`` comes before.
     async for page in store.list(layout.ROOT, after=f"{layout.ROOT}{low}0" if low else None):
         for entry in page.entries:
             found = entry.key.removeprefix(layout.ROOT).partition("/")[0]

@@ -92,7 +92,7 @@ async def _attempts(store: Store, out: Sweep) -> None:
 
 
 async def _rivals(store: Store, out: Sweep) -> AsyncIterator[tuple[int, list[str]]]:
-    """Numbers with more than one attempt. All attempts at one number stand together in a listing."""
+    """Numbers with more than one attempt. All attempts at one number are adjacent in a listing."""
     number, folders = 0, list[str]()
     async for page in store.list(layout.COMMITS, delimiter=True):
         for folder in page.folders:

@@ -83,7 +83,7 @@ def rows_of(schema: pa.Schema, rows: Iterable[Document]) -> pa.RecordBatch:
 LOOKED = pa.schema(
     [
         ("key", pa.string()),  # what was looked at: a reference, a manifest or a conflict
-        ("place", pa.int64()),  # 0 for the first row of a key; figures of the batch stand there alone
+        ("place", pa.int64()),  # 0 for the first row of a key; figures of the batch are in that row only
         *BATCH,  # NULL if there is nothing to count
         ("shard", pa.int64()),  # of the registers of known numbers
         ("hour", pa.int64()),  # NULL for a batch that has records in no hour

@@ -243,7 +243,7 @@ def _keep_modules() -> None:
 def batches(
     spec: StoreSpec, schema: StructType, read: Callable[[Client], AsyncIterator[pa.RecordBatch]]
 ) -> Iterator[pa.RecordBatch]:
-    """Batches as Spark wants them, one after the other, on a loop that lives until they are read."""
+    """Batches in Spark's schema, one after the other, on a loop that lives until they are read."""
     wanted = to_arrow_schema(schema, timezone="UTC")
     with in_one_line(task=True), asyncio.Runner() as runner:
         store = runner.run(_opened(spec))

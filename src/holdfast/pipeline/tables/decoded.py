@@ -73,7 +73,7 @@ def rows(
     given: frozenset[BatchIdentity] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of batches that may share numbers. With ``given``, only those of the batches with these identities: the
-    others stand by to take away what is theirs."""
+    others are read to take away what is theirs."""
     ordered = sorted(cluster, key=lambda each: (not each.before, each.batch.identity))
     dropped = repeated_numbers([each.batch.seqs for each in ordered]) if len(ordered) > 1 else [None] * len(ordered)
     for each, gone in zip(ordered, dropped, strict=True):

@@ -181,7 +181,7 @@ class RunCheck:
             tally.find(RULES["corrupt_history"], key, str(error))
 
     async def _indexed(self, history: History, tally: Tally) -> None:
-        """The index says where a run stands since its last change of status; steps are not written there."""
+        """The index has the state of a run since its last change of status; steps are not written there."""
         summary = summarise(history.run_id, history.state)
         key = layout.journal_key(history.run_id)
         if summary.finished:

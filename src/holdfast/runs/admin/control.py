@@ -29,7 +29,7 @@ from holdfast.runs.journal.summary import RunSummary
 
 @dataclass(frozen=True, slots=True)
 class Requested:
-    """Where a run stands after a request. ``written`` is False if there was nothing to change."""
+    """The state of a run after a request. ``written`` is False if there was nothing to change."""
 
     run_id: str
     status: str

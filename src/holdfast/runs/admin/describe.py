@@ -78,7 +78,7 @@ class Description:
 
 
 async def describe(store: Store, run_id: str) -> Description:
-    """Where a run stands and how it got there. ``NotFound`` if there is no such run."""
+    """The state of a run, and how it got there. ``NotFound`` if there is no such run."""
     history = await existing(store, run_id)
     return replace(description(history), blocked=await find_mark(store, run_id, history.state))
 

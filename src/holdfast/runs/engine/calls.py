@@ -24,7 +24,7 @@ Status = Literal["success", "suspended", "sleeping", "failed", "cancelled", "run
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Where a run stands after a call.
+    """The state of a run after a call.
 
     ``suspended`` waits for ``event``; ``sleeping`` waits until ``wake_at_ns``; ``failed`` will be tried again at
     ``wake_at_ns`` if that is set, and is final otherwise; ``running`` is in the hands of another process.

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 Planner = Callable[[RunState | None, int], Plan]
-"""From where a run stands, and the time."""
+"""From the state of a run, and the time."""
 
 log = telemetry.logger("runs")
 
@@ -75,7 +75,7 @@ async def call(workflow: "Workflow", store: Store, ambient: Ambient, who: Identi
 
 
 async def answer(store: Store, run_id: str, history: History | None) -> Outcome:
-    """Where a run stands, from its journal alone."""
+    """The state of a run, from its journal alone."""
     if history is None:
         raise no_run(run_id)
     state = history.state

@@ -1,4 +1,4 @@
-"""A run's history: every line from the first on, and how they lie in the journal object and its segments.
+"""A run's history: every line from the first on, and their places in the journal object and its segments.
 
 Reading a small run is one GET. A longer one takes the journal, then all its segments at once; each is held to the
 length and the hash that the journal gives for it. A segment that is missing because the run was deleted or tidied up
@@ -69,7 +69,7 @@ class History:
 
     @property
     def sealed(self) -> int:
-        """How many lines lie in segments."""
+        """How many lines are in segments."""
         return self.refs[-1].end if self.refs else 0
 
     @property
@@ -108,7 +108,7 @@ def parse_journal(found: Object) -> JournalObject:
 async def read_history(
     store: Store, run_id: str, *, found: Object | None = None, known: Mapping[Ref, Sequence[bytes]] | None = None
 ) -> History | None:
-    """The run as it stands; None if it does not exist.
+    """The current state of the run; None if it does not exist.
 
     ``found`` is the journal object, where the caller has it already; ``known`` the lines of segments that need not be
     read.

@@ -108,7 +108,7 @@ class RunIndex:
         """What ``due`` gave last time: what it would give again unchanged is looked at first."""
 
     async def note(self, run_id: str, state: RunState, *, before: RunState | None = None) -> None:
-        """Record where a run stands, or will stand once its journal is created. ``before`` is the state of a history
+        """Record the state of a run, also before its journal is created. ``before`` is the state of a history
         that has been replaced, such as a deleted run's.
         """
         summary = summarise(run_id, state)

@@ -170,7 +170,7 @@ def events_of(landings: Iterable[Landing]) -> dict[str, dict[str, Any]]:
 
 
 def letters_follow(landings: list[Landing], *, complete: bool) -> Iterator[Violation]:
-    """A dead letter and its event stand only where the claim is dead; if ``complete``, wherever it is."""
+    """A dead letter and its event exist only where the claim is dead; if ``complete``, wherever it is."""
     dead: dict[tuple[str, str], int] = {}
     for pair, states in claim_histories(landings).items():
         for position, claim in states:
@@ -241,7 +241,7 @@ def one_event_per_tick(landings: list[Landing], type_name: str) -> Iterator[Viol
 
 
 def every_tick(landings: list[Landing], type_name: str, answer: int, *, gaps: bool) -> Iterator[Violation]:
-    """Ticks lie a minute apart, unless there may be gaps; who says that it fired did."""
+    """Ticks are a minute apart, unless there may be gaps; who says that it fired did."""
     moments = sorted({event["created_at"] for event in events_of(landings).values() if event["type"] == type_name})
     if answer > len(moments):
         yield Violation(EVERY_TICK, f"{answer} were said to have fired, and there are {len(moments)}")

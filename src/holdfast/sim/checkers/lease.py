@@ -19,7 +19,7 @@ Tenure = tuple[str, int]
 
 
 def one_owner(tenures: Sequence[Tenure], grants: Iterable[Tenure]) -> Iterator[Violation]:
-    """``tenures`` is what stood on the lease, in order; ``grants`` are the answers that owners got."""
+    """``tenures`` is what was written to the lease, in order; ``grants`` are the answers that owners got."""
     yield from monotone("the epoch on the lease", (epoch for _, epoch in tenures))
     owners: dict[int, str] = {}
     for owner, epoch in tenures:

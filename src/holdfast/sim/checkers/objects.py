@@ -3,7 +3,7 @@
 * ``applied_once``: every acknowledged operation has one effect, every failed one none.
 * ``told_the_truth``: WRITTEN means landed, once, by then. LOST means not standing: never landed, or overwritten before
   the answer. Failed means never landed. Open may mean either, but not twice.
-* ``complete_listings``: a listing has what stood from its call to its end, nothing that stood at no time between, each
+* ``complete_listings``: a listing has what existed from its call to its end, nothing that never existed between, each
   key once and in order.
 * ``true_reads``: reads of immutable objects, possibly from a cache, return the object's bytes, and no object that the
   reader has deleted.
@@ -111,7 +111,7 @@ class Lifetimes:
         return any(start < since and end > until for start, end in self._spans.get(key, ()))
 
     def throughout(self, since: int, until: int) -> set[str]:
-        """The keys that stood all the time between the two."""
+        """The keys that existed all the time between the two."""
         return {key for key in self._spans if self.stood_throughout(key, since, until)}
 
 
@@ -120,7 +120,7 @@ TRUE = "listings are true"
 
 
 def complete_listings(operations: Iterable[Operation], landings: Sequence[Landing], prefix: str) -> Iterator[Violation]:
-    """``list`` = keys. What stood is known from the landings; ``put`` must have ended in an object."""
+    """``list`` = keys. What existed is known from the landings; ``put`` must have ended in an object."""
     lives = Lifetimes(landings, prefix)
     for operation in operations:
         match operation:

@@ -1,6 +1,6 @@
 """Commits, snapshots, answers and batches of an ontology, judged by objects alone.
 
-Reads JSON and Parquet with nothing of the code that wrote them: every head that ever stood, and what it led to at that
+Reads JSON and Parquet with nothing of the code that wrote them: every head that ever was, and what it led to at that
 moment; and what a plain reader, who resolves files by the letter of the specification, gets whenever an index or the
 head changes.
 """

@@ -105,7 +105,7 @@ def events_follow_steps(landings: list[Landing], type_name: str, *, complete: bo
 
 
 def _recorded(landings: list[Landing]) -> dict[str, int]:
-    """Every token that ever stood in a journal, with where it first did."""
+    """Every token that was ever in a journal, with where it first did."""
     found: dict[str, int] = {}
     for its_course in journals(landings).values():
         for position, entries in its_course:

@@ -19,7 +19,7 @@ READABLE = "a journal can be read"
 
 @dataclass(frozen=True)
 class Generation:
-    """The lines of one history of a run, as they stood at its end."""
+    """The lines of one history of a run, as they were at its end."""
 
     number: int
     lines: list[bytes]
@@ -43,7 +43,7 @@ def expand(body: bytes, folder: str, objects: Mapping[str, bytes]) -> list[bytes
 
 @dataclass
 class Course:
-    """Everything that stood under a journal's key, one after the other."""
+    """Every body of a journal, one after the other."""
 
     journals: list[list[bytes]]
     """The lines, at every change."""
@@ -129,7 +129,7 @@ def entries_of(body: bytes) -> list[dict[str, Any]]:
 
 
 def journals(landings: Iterable[Landing]) -> dict[str, list[tuple[int, list[dict[str, Any]]]]]:
-    """Of every run, all that ever stood in its journal: where in the order of events, and which entries."""
+    """Of every run, all that was ever in its journal: where in the order of events, and which entries."""
     found: dict[str, list[tuple[int, list[dict[str, Any]]]]] = {}
     for landing in landings:
         match landing.key.split("/"):

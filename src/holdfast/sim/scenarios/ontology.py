@@ -407,7 +407,7 @@ class OntologySink(Scenario):
             world.start("rival", self.rival)
 
     async def driver(self, process: Process) -> None:
-        """One who begins the stream anew, as after a crash: with the first batch."""
+        """A driver that restarts the stream, as after a crash: with the first batch."""
         for batch in range(self.batches):
             for _ in range(1 + self.again):
                 loading = self.load(process, batch)

@@ -180,7 +180,7 @@ class _Destroying(OntologyCompact):
             await process.perform("resume", erase.resume(process.store, process.ambient), key=layout.HEAD)
 
     async def writer(self, process: Process) -> None:
-        """Puts marks; a session that learns of the type's end is followed by another, which begins it anew."""
+        """Puts marks; a session that learns of the type's end is followed by another, which begins it again."""
         committer, close = self._session(process, {MARK: sim_type(MARK)})
         for number in range(self.commits):
             token = f"{process.name}/{number + 1}"
@@ -273,7 +273,7 @@ class OntologyErase(_Destroying):
 
 @dataclass(frozen=True, kw_only=True)
 class OntologyDrop(_Destroying):
-    """A type is dropped, purged and begun anew beside writers, readers and compactors; no life has another's rows."""
+    """A type is dropped, purged and begun again beside writers, readers and compactors; no life has another's rows."""
 
     name: ClassVar[str] = "ontology-drop"
     purges: float = 0.5

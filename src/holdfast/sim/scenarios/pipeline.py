@@ -77,7 +77,7 @@ class Small:
 
 
 async def accept(store: Store, batch: Small, manifest: AcceptedManifest, *, refer: bool) -> AcceptedManifest:
-    """As a collector does; without ``refer``, as a plain writer that writes no references. The manifest that stands."""
+    """As a collector does; without ``refer``, as a plain writer that writes no references. The stored manifest."""
     await store.put(manifest.raw_blob_key, batch.body(), ADDRESSED)
     if refer:
         reference = references.by_time(manifest, write_id=manifest.write_id or "")

@@ -119,7 +119,7 @@ FOLDER = "blob/"
 
 @dataclass(frozen=True, kw_only=True)
 class StoreListing(Scenario):
-    """Writers add and remove content-addressed objects; a listing has all that stood throughout, once, in order."""
+    """Writers add and remove content-addressed objects; a listing has all that existed throughout, once, in order."""
 
     name: ClassVar[str] = "store-listing"
 

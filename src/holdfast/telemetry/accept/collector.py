@@ -88,7 +88,7 @@ class Doubts:
 
 @dataclass(slots=True)
 class _Attempt:
-    """A submission that is being accepted, and when it began by both clocks: one may stand still during a pause."""
+    """A submission that is being accepted, and when it began by both clocks: one may stop during a pause."""
 
     submission: Submission
     draft: AcceptedManifest

@@ -95,7 +95,7 @@ class Share:
 
 
 def shares(batch: Batch, limits: TimeLimits) -> tuple[list[Share], int]:
-    """The hours in which the batch has records, in order, and how many records lie outside of the limits: those are in
+    """The hours in which the batch has records, in order, and how many records are outside of the limits: those are in
     no hour."""
     times = batch.times_ns
     inside = times < limits.until_ns

@@ -1,7 +1,7 @@
 """Which times the records of a batch may have. This is decided once, when the batch is accepted.
 
 A batch with a record that is too old, or too far ahead of the collector's clock, is refused, and so is one whose
-records lie in too many hours: each hour is work for everything that is derived. So every record that is accepted counts
+records are of too many hours: each hour is work for everything that is derived. So every record that is accepted counts
 everywhere. The limits are written into the manifest, because later changes of the settings must not change any number.
 
 Batches without recorded limits (older versions, plain writers) are taken as they are; records dated more than a day

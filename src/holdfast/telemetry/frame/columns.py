@@ -35,7 +35,7 @@ NONE.flags.writeable = False
 WIDTH = 8
 
 _PLANES = [[plane for plane in range(WIDTH) if mask >> plane & 1] for mask in range(256)]
-"""The planes that each mask stands for."""
+"""The planes of each mask."""
 _ONE = np.uint64(1)
 _FEW = 256
 """Up to this many elements, copying all planes in one call is faster than copying them one by one."""

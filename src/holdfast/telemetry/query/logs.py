@@ -70,7 +70,7 @@ class Logs:
     ) -> Listing:
         """Logs with all of these words, the newest first, at most ``limit``.
 
-        ``contains`` is text that must be in the message as it stands, whatever its case; ``regex`` an expression of RE2
+        ``contains`` is text that must be in the message literally, whatever its case; ``regex`` an expression of RE2
         that must match somewhere in it.
         """
         since_ns, until_ns = range_ns(since, until, self._ambient.clock.wall_ns())

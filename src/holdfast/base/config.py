@@ -172,7 +172,7 @@ class IngestSection(Section):
     backfill: bool = False
     """Accept records of any age."""
     hours_per_batch: int = Field(default=168, ge=1)
-    """The most hours that the records of one batch may have."""
+    """The most different hours of the records of a batch."""
     retry_horizon_s: int = Field(default=604_800, ge=0)
     """How long an agent may resend a batch. Garbage collection keeps younger blobs."""
 

@@ -243,7 +243,8 @@ def _no_answer(error: Exception, url: str) -> NoAnswer:
             return NoAnswer("the port may speak plain HTTP: use http://")
         cause = cause.__cause__ or cause.__context__
     detail = " ".join(str(error).split()) or type(error).__name__
-    if isinstance(error, httpx.RemoteProtocolError) and url.startswith("http:"):
+    # A TLS server closes such a connection, or resets it if it has not read the whole request.
+    if isinstance(error, httpx.RemoteProtocolError | httpx.ReadError) and url.startswith("http:"):
         detail = f"{detail.rstrip('.')}; the port may speak TLS: use https://"
     return NoAnswer(detail)
 

@@ -27,7 +27,7 @@ NO_EFFECT = "what failed has accepted nothing"
 _ACCEPTED = "accepted/v1/"
 _BLOBS = "raw-blobs/v1/"
 _EXPIRED = "expired/v1/"
-"""A record under it says that the bytes of the manifest of the same name were let go."""
+"""A record under it says that the bytes of the manifest of the same name expired."""
 
 
 @dataclass
@@ -280,7 +280,7 @@ def spooled_once(ledger: Ledger, operations: Sequence[Operation], disk: Sequence
 
 
 def _held(ledger: Ledger, disk: Sequence[bytes]) -> set[str]:
-    """Hashes of all bytes that can be found again: on the disk, by a manifest, or by a conflict on record."""
+    """Hashes of all bytes that can be found again: on the disk, by a manifest, or by a recorded conflict."""
     held = {hashlib.sha256(frame).hexdigest() for frame in disk}
     named = [document["raw_blob_key"] for document in ledger.manifests.values()]
     named += [

@@ -43,7 +43,7 @@ async def execute(executions: list[Execution], process: Process, ctx: Context, n
 async def call_until_over(
     process: Process, work: Workflow, run_id: str, help_out: Callable[[], Awaitable[None]] | None = None
 ) -> None:
-    """Call the run until it is over; ``help_out`` after a third of all calls. The answers are status and result."""
+    """Call the run until it has ended; ``help_out`` after a third of all calls. The answers are status and result."""
     for turn in range(CALLS):
         if help_out is not None and turn == CALLS // 3:
             await help_out()

@@ -28,7 +28,7 @@ RULES = {
         unreadable_event=("an event cannot be read: no handler will have it", _RESTORE),
         corrupt_claim=("a claim cannot be read, or is that of another event or handler", _RESTORE),
         claim_without_event=("a claim on a missing event that no cleanup has removed", _STRAY),
-        missing_effect=("an event that a settled claim emits is not there", "publish it again: it stands in the claim"),
+        missing_effect=("an event that a settled claim emits is not there", "publish it again: the claim contains it"),
         letter_without_claim=("a dead letter of an event that was never claimed", _STRAY),
         letter_of_living=("a dead letter of a claim that is not dead", "find out who wrote it, then drop it"),
         digest_disagrees=("the digest believes that a handler is done with an event, and its claim does not say so",
@@ -37,7 +37,7 @@ RULES = {
     ),
     **rules(
         Severity.WARNING,
-        corrupt_digest=("what consumers know cannot be read", "nothing: the next consumer derives it anew"),
+        corrupt_digest=("the digest of a namespace cannot be read", "nothing: the next worker derives it again"),
         foreign_object=("an object in a prefix of ours whose name is none of ours", "find out who put it there"),
     ),
     **rules(

@@ -136,7 +136,7 @@ async def tail(
     async with shell.open() as hf:
         async for entry in follow_run(hf.store, run_id, last=lines, poll_ms=int(interval * 1000)):
             shell.out.line(_entry_line(entry), document=as_document(entry))
-    shell.out.note(f"run {run_id} is over")
+    shell.out.note(f"run {run_id} has ended")
 
 
 @app.command()

@@ -128,7 +128,7 @@ class Feed:
         if max(self.since, last) > head.commit_id:
             raise NotFound(
                 f"there is no commit {max(self.since, last)}; the head is commit {head.commit_id}",
-                remedy="the store was made anew, or it is another one: begin with an earlier commit",
+                remedy="the store was created again, or it is another one: begin with an earlier commit",
             )
         returned: set[FileRef] = set()
         for tries in range(TRIES):

@@ -108,7 +108,7 @@ async def serve(
         except (Conflict, Fenced, Unavailable, Ambiguous) as error:
             if on_error is not None:
                 await on_error(error)
-            _log.warning("the pipeline goes on in %g s: %s", every_s, error)
+            _log.warning("the pipeline continues in %g s: %s", every_s, error)
         try:
             async with asyncio.timeout(every_s):
                 await stop.wait()

@@ -31,7 +31,7 @@ class SparkLost(SparkFailed):
     """The session has ended. PySpark starts one JVM per process, so a service ends, and is started again."""
 
     default_remedy = (
-        "start this process again: its run goes on; if that ends too, give it more: --conf spark.driver.memory=2g"
+        "start this process again: its run continues; if that ends too, give it more: --conf spark.driver.memory=2g"
     )
 
 

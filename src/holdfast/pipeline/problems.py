@@ -109,7 +109,7 @@ async def _read(store: Store, keys: list[str]) -> list[Seen]:
             document = codec.decode(found.body, key=key)
             return Seen(Problem.of(document), str(document["first_seen"]))
         except (Corrupt, *MALFORMED) as error:  # it is shown, and hides no other
-            detail = f"not a problem on record ({error})"
+            detail = f"not a recorded problem ({error})"
             return Seen(Problem(Finding.FOREIGN_OBJECT, key, detail), iso(found.modified_ns))
 
     return [each for each in await map_bounded(keys, one, limit=AT_ONCE) if each is not None]

@@ -52,7 +52,7 @@ REASONS: dict[str, Row] = {
     "content_encoding": Row("invalid", 415, "Content-Encoding is not supported; frames are compressed inside"),
     "misdirected": Row("denied", 421, "the private listener does not answer for the name in Host"),
     "record_times": Row(
-        "invalid", 422, "a record is too old or dated in the future, or the records lie in too many hours"
+        "invalid", 422, "a record is too old or dated in the future, or the records are of too many hours"
     ),
     "header_mismatch": Row("invalid", 422, "the headers name another batch than the body holds"),
     "rate_limited": Row("unavailable", 429, "too many requests per second with this token"),

@@ -13,12 +13,19 @@ from holdfast.sim.checkers.lease import (
     RENEWED,
     Stay,
     fenced_off,
+    lease_was_held,
     one_owner,
     stays,
-    told_of_lease,
 )
 from holdfast.sim.checkers.linearizable import LOST, WRITTEN
-from holdfast.sim.checkers.objects import applied_once, complete_listings, gapless, monotone, told_the_truth, true_reads
+from holdfast.sim.checkers.objects import (
+    applied_once,
+    complete_listings,
+    gapless,
+    monotone,
+    outcomes_are_true,
+    true_reads,
+)
 from holdfast.sim.history import FOREVER, Done, Failed, Landing, Open, Operation, Outcome
 
 DONE, NO, OPEN = Done(), Failed(Conflict("no")), Open(Ambiguous("who knows"))
@@ -71,10 +78,10 @@ def test_applied_once(applied: str, outcomes: list[Outcome], broken: list[str]) 
         (OPEN, [5, 15], 20, ["applied at most once"]),
     ],
 )
-def test_told_the_truth(outcome: Outcome, landed: list[int], overwritten: int, broken: list[str]) -> None:
+def test_outcomes_are_true(outcome: Outcome, landed: list[int], overwritten: int, broken: list[str]) -> None:
     landings = [Landing(at, "p", "k", b"new", "new") for at in landed]
     landings = sorted([*landings, Landing(overwritten, "q", "k", b"next", "next")], key=lambda one: one.position)
-    assert rules(told_the_truth([op("cas", ("old", "new"), outcome, 1, 10)], landings)) == broken
+    assert rules(outcomes_are_true([op("cas", ("old", "new"), outcome, 1, 10)], landings)) == broken
 
 
 def test_numbers_that_must_grow() -> None:
@@ -139,8 +146,8 @@ def test_stays_end_where_the_next_begins() -> None:
         ("release", ("a", 1), None, 25, 26, True),
     ],
 )
-def test_told_of_lease(call: str, argument: Any, answer: object, called: int, returned: int, true: bool) -> None:
-    found = rules(told_of_lease([op(call, argument, Done(answer), called, returned)], STOOD))
+def test_lease_was_held(call: str, argument: Any, answer: object, called: int, returned: int, true: bool) -> None:
+    found = rules(lease_was_held([op(call, argument, Done(answer), called, returned)], STOOD))
     assert found == ([] if true else ["answers to tenants are true"])
 
 

@@ -73,7 +73,7 @@ class Delivery:
             feed.defer(self.handler.id, self.name, self._now() + self.runner.options.poll_ms * _MS)
             return Ended.LOST
         except Exception as error:  # noqa: BLE001  # whatever it is, it must stop neither worker nor event
-            log.warning("event %s: %s; it is claimed again when its lease is over", self.name, error_text(error))
+            log.warning("event %s: %s; it is claimed again when its lease has expired", self.name, error_text(error))
             feed.defer(self.handler.id, self.name, max(self.hold.claim.lease_ns, self._now()))
             return Ended.LOST
 

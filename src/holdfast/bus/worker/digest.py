@@ -275,7 +275,7 @@ class DigestShape(Shape[Digest]):
         try:
             return Digest.parse(document, key=key)
         except Corrupt as error:
-            raise Corrupt(str(error), remedy="delete it: the next worker derives it anew") from error
+            raise Corrupt(str(error), remedy="delete it: the next worker derives it again") from error
 
     def write(self, value: Digest, previous: Document | None) -> Document:
         return {**(previous or {}), **value.document(format=FORMAT, version=VERSION)}

@@ -32,7 +32,7 @@ Html = Annotated[
 ]
 SHOWN = 20
 """Findings of a rule that a table shows."""
-NO_AUDIT = "no audit is on record here"
+NO_AUDIT = "no audit is recorded here"
 NOTHING_CHECKED = "nothing: the store is empty, or everything in it is younger"
 
 

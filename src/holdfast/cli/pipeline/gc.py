@@ -124,7 +124,7 @@ async def _dry_run(store: Client, run_id: str) -> Document:
     from holdfast.pipeline.job import PREFIX  # noqa: PLC0415  # loads Arrow, which takes a while
     from holdfast.runs import describe  # noqa: PLC0415  # as above
 
-    unknown = NotFound(f"no run {run_id} of gc is on record", remedy="see `holdfast gc history`")
+    unknown = NotFound(f"no run {run_id} of gc is recorded", remedy="see `holdfast gc history`")
     try:
         found = await describe(store, run_id)
     except (NotFound, Invalid) as error:

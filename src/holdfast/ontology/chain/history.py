@@ -150,7 +150,7 @@ async def find_tag(chain: Chain, head: Place | None, name: str) -> Tag:
         remedy = f"did you mean {close[0]}?" if close else "holdfast onto tag list"
         raise NotFound(f"there is no tag {name!r}", remedy=remedy)
     if not await chain.contains(head, Place(tag.commit_id, tag.manifest_path)):
-        raise Corrupt(f"tag {name!r}: {tag.manifest_path} is not on the chain", remedy="the store was made anew")
+        raise Corrupt(f"tag {name!r}: {tag.manifest_path} is not on the chain", remedy="the store was created again")
     return tag
 
 

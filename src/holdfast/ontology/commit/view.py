@@ -253,5 +253,5 @@ class View(KnownHead):
 def _not_a_descendant(head: Head, known: Place) -> Corrupt:
     return Corrupt(
         f"{layout.HEAD}: commit {head.commit_id} does not follow from commit {known.commit_id}, which was there before",
-        remedy="the store was restored or made anew: open a new session",
+        remedy="the store was restored or created again: open a new session",
     )

@@ -26,7 +26,7 @@ from holdfast.runs.journal.state import FINISHED
 
 GROUP = 2_000
 """Runs in one part."""
-LOOSE = "its run is over or deleted, and nothing refers to it"
+LOOSE = "its run has ended or was deleted, and nothing refers to it"
 YOUNG = "written a short time ago"
 DAMAGED = "the journal of its run cannot be read"
 EXPIRED = "the run ended longer ago than runs are kept"

@@ -65,7 +65,7 @@ async def _judge(keeper: Keeper, key: str, out: Sweep) -> None:
         first = [named for each in judged.records for named in record_of(each)]
         await out.remove(key, judged.size, judged.fate.value, first=first)
     elif judged.fate in (Fate.ADOPT, Fate.RECORD):
-        out.did("adopted" if judged.fate is Fate.ADOPT else "put on record as a conflict", key)
+        out.did("adopted" if judged.fate is Fate.ADOPT else "recorded as a conflict", key)
         if out.ask.apply:
             await _settle(keeper, judged, out.store)
     elif judged.fate is not Fate.GONE:

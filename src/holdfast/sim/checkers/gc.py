@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from holdfast.sim.checkers.pipeline import inputs_of, rolled
 from holdfast.sim.history import Landing, Violation, states
 
-RECORDED = "nothing is deleted that is not on record before"
+RECORDED = "nothing is deleted that was not recorded before"
 CURRENT = "whatever the current generation of an hour names is there, at every moment"
 KEPT = "inputs of an hour only grow from one current generation to the next"
 TOTAL = "in the end every record of an accepted batch counts once, in one hour or another"
 CHAINED = "whatever the chain of the head, or an index, names is there, at every moment"
 OWNED = "whatever a run that is not deleted refers to is there, at every moment"
-LET_GO = "the bytes of an accepted batch are deleted only once it is on record that they expired"
+LET_GO = "the bytes of an accepted batch are deleted only after their expiry was recorded"
 CLOSED = "the bytes of an accepted batch are deleted only once every hour of its records is closed and counts it"
 SCANNED = "a closed hour counts every batch that was accepted before the last one that it counts"
 FINAL = "what a closed hour counts never changes"

@@ -73,7 +73,7 @@ def stays(landings: Iterable[tuple[int, str, int]]) -> list[Stay]:
     return [Stay(owner, epoch, start, end) for (start, owner, epoch), end in zip(known, ends, strict=False)]
 
 
-def told_of_lease(operations: Iterable[Operation], stood: Sequence[Stay]) -> Iterator[Violation]:
+def lease_was_held(operations: Iterable[Operation], stood: Sequence[Stay]) -> Iterator[Violation]:
     for operation, reported in answers(operations):
         if not _is_true(operation, reported, stood):
             yield Violation(TRUE_ANSWERS, f"[{operation}] was not so at any moment")

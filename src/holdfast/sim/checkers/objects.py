@@ -1,8 +1,8 @@
 """Single operations on objects, compared with the landings: conditional writes, numbers that grow, listings, reads.
 
 * ``applied_once``: every acknowledged operation has one effect, every failed one none.
-* ``told_the_truth``: WRITTEN means landed, once, by then. LOST means not standing: never landed, or overwritten before
-  the answer. Failed means never landed. Open may mean either, but not twice.
+* ``outcomes_are_true``: WRITTEN means landed, once, by then. LOST means not standing: never landed, or overwritten
+  before the answer. Failed means never landed. Open may mean either, but not twice.
 * ``complete_listings``: a listing has what existed from its call to its end, nothing that never existed between, each
   key once and in order.
 * ``true_reads``: reads of immutable objects, possibly from a cache, return the object's bytes, and no object that the
@@ -35,7 +35,7 @@ def applied_once(applied: Iterable[Hashable], asked: Mapping[Hashable, Sequence[
         yield Violation(ONCE, f"{token} was applied without a call for it")
 
 
-def told_the_truth(operations: Iterable[Operation], landings: Sequence[Landing]) -> Iterator[Violation]:
+def outcomes_are_true(operations: Iterable[Operation], landings: Sequence[Landing]) -> Iterator[Violation]:
     """``operations`` are ``cas((expected, new))``; versions must be unique to their write."""
     standing = _standing(landings)
     for operation in operations:

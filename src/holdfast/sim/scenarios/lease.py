@@ -23,9 +23,9 @@ from holdfast.sim.checkers.lease import (
     RENEWED,
     Tenure,
     fenced_off,
+    lease_was_held,
     one_owner,
     stays,
-    told_of_lease,
 )
 from holdfast.sim.checkers.objects import applied_once
 from holdfast.sim.history import Done, Operation, Violation, answers, asked
@@ -106,7 +106,7 @@ class LeaseTenants(Scenario):
     def check(self, world: World) -> Iterator[Violation]:
         stood = stays((landing.position, *_tenure(landing.body)) for landing in world.landings)
         yield from one_owner([(stay.owner, stay.epoch) for stay in stood], _grants(world.operations))
-        yield from told_of_lease(world.operations, stood)
+        yield from lease_was_held(world.operations, stood)
         if self.troubles.skew_ms == 0:
             # Where clocks agree, two owners are not even at work at the same time.
             yield from fenced_off(work.argument for work, _ in answers(world.operations, "work"))

@@ -183,7 +183,7 @@ ALL_BACK_S = 15.0
 """Later than any process is crashed, paused or brought back."""
 
 FOUND = "workers find every run that has begun, without a repair of the index"
-OVER = "every run is over when the janitor is done"
+OVER = "every run has ended when the janitor is done"
 INDEXED = "the index says of every run what its journal says, once"
 NOTHING_ELSE = "the index speaks of no run that is not there"
 
@@ -366,8 +366,8 @@ CHILD = "parent.child"
 
 CLEAN = "a run that was cancelled has given back what it took"
 STOPPED = "a run that was asked to stop before its last step does not succeed"
-TOGETHER = "a child is over, or cleaning up, when its cancelled parent is over"
-AFTERWARDS = "a child takes nothing any more when its cancelled parent is over"
+TOGETHER = "a child has ended, or is cleaning up, when its cancelled parent has ended"
+AFTERWARDS = "a child accepts nothing any more when its cancelled parent has ended"
 ANSWERED = "every caller learns how the run ended"
 
 

@@ -18,7 +18,7 @@ from holdfast.objects.register import CONTENTION, UNCHANGED, Plain, Register, Un
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import ADDRESSED, CREATE, IfMatch, Lost, Object, Store, Written, content_version
 from holdfast.sim.checkers.linearizable import LOST, WRITTEN, Cell, linearizable
-from holdfast.sim.checkers.objects import complete_listings, told_the_truth, true_reads
+from holdfast.sim.checkers.objects import complete_listings, outcomes_are_true, true_reads
 from holdfast.sim.faults import Faults
 from holdfast.sim.history import Done, Violation, answers
 from holdfast.sim.scenario import AT_ONCE, Scenario, surroundings
@@ -103,7 +103,7 @@ class StoreCas(Scenario):
 
     def check(self, world: World) -> Iterator[Violation]:
         yield from linearizable(world.operations, Cell(overtaken=True))
-        yield from told_the_truth(world.operations, world.landings)
+        yield from outcomes_are_true(world.operations, world.landings)
 
 
 def _version(found: Object | None) -> str | None:

@@ -61,7 +61,7 @@ RULES = {
         Severity.WARNING,
         missing_conflict_by_blob=("no reference says that a conflict needs its bytes", _REFER),
         resolution_of_nothing=(
-            "a decision about a conflict that is not on record",
+            "a decision about a conflict that is not recorded",
             "find out who removed the conflict",
         ),
         foreign_object=("an object in a prefix of ours whose name has another form", "find out who put it there"),

@@ -163,7 +163,7 @@ class SpoolCollector:
                 await self._round()
                 await self._forget()
             except HoldfastError as error:
-                _log.warning("landing goes on in %d ms: %s", self.spooling.object_landing_interval_ms, error)
+                _log.warning("landing continues in %d ms: %s", self.spooling.object_landing_interval_ms, error)
             await asyncio.sleep(self.spooling.object_landing_interval_ms / 1000)
 
     def lag_s(self) -> float:

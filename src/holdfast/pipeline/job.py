@@ -12,7 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from holdfast.base.clock import iso
 from holdfast.base.codec import Document
-from holdfast.base.errors import Conflict, Incompatible
+from holdfast.base.errors import Conflict, Incompatible, NotFound
 from holdfast.base.telemetry import logger
 from holdfast.objects.lease import Lease, LeaseHeld
 from holdfast.objects.store import Store
@@ -97,6 +97,8 @@ async def resume(env: Env, job: Job) -> list[Ran]:
             ended.append(_ran(job, await flow.proceed(env.store, each.run_id), resumed=True))
         except Incompatible as error:  # begun by another version: what it left undone is still due
             _log.warning("run %s cannot be resumed here: %s", each.run_id, error)
+        except NotFound:  # it is in the index before its first entry, and its driver may have been killed in between
+            _log.debug("run %s has not begun", each.run_id)
     return ended
 
 
@@ -147,7 +149,10 @@ async def history(store: Store, *, limit: int = 20, job: str | None = None) -> l
     async for each in find(store, workflow=None if job is None else f"{PREFIX}{job}", tag="pipeline"):
         if not each.workflow.startswith(PREFIX):
             continue
-        described = await describe(store, each.run_id)
+        try:
+            described = await describe(store, each.run_id)
+        except NotFound:  # it has not begun
+            continue
         rows.append((each, described.result if isinstance(described.result, dict) else {}))
         if len(rows) >= limit:
             break

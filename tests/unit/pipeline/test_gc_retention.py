@@ -2,6 +2,8 @@
 
 import json
 import random
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -132,6 +134,47 @@ async def test_bytes_go_once_counted_and_the_manifest_says_so_for_ever() -> None
     assert record.hours == (START // HOUR,)
     assert await ground.asked("m", "sum") == before == {("a", START): 55.0}
     assert (await ground.expire("again"))["removed"] == {}
+
+
+class Killed(BaseException):
+    pass
+
+
+class DiesAt(Layer):
+    """A store whose process is killed at one of its writes or deletes."""
+
+    def __init__(self, store: Store, at: int) -> None:
+        super().__init__(store)
+        self.left = at
+
+    def _count(self) -> None:
+        if self.left == 0:
+            raise Killed
+        self.left -= 1
+
+    async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+        self._count()
+        return await super().put(key, body, mode)
+
+    async def delete_many(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            self._count()
+            await super().delete_many([key])
+
+
+@pytest.mark.parametrize("at", range(0, 30, 2))
+async def test_the_next_run_finishes_what_a_killed_one_left(at: int) -> None:
+    ground = Ground()
+    for number in range(3):
+        await ground.accept(f"agent-{number}", gauges(0, 5))
+    await ground.derive()
+    ground.later(31 * DAY)
+    await ground.scan()
+    with suppress(Killed):
+        await ground.run("expire-batches", run_id="killed", store=DiesAt(ground.store, at))
+    await ground.expire("next")
+    assert ground.keys(ingest.BLOBS) == []
+    assert ground.keys(ingest.ACCEPTED_BY_BLOB) == []
 
 
 async def test_after_expiry_steps_of_a_kept_window_are_equal_and_others_are_widened_with_a_warning() -> None:

@@ -1,4 +1,4 @@
-"""A driver that must wait for another says so, and for whom."""
+"""A driver that must wait for another says so, and for whom; one that was killed blocks no other."""
 
 import io
 
@@ -8,9 +8,12 @@ from holdfast import pipeline
 from holdfast.base.errors import Conflict
 from holdfast.cli.output import Output
 from holdfast.cli.progress import Watch
+from holdfast.objects.layer import Layer
 from holdfast.objects.lease import Lease
 from holdfast.objects.open import open_store
+from holdfast.objects.store import OVERWRITE, Lost, Mode, Written
 from holdfast.pipeline import layout
+from holdfast.runs import layout as runs
 
 LONG_MS = 3_600_000
 
@@ -30,3 +33,24 @@ async def test_a_driver_that_waits_says_so() -> None:
         answer.truncate(0)
         assert await pipeline.run(store, ["reconcile"], say=watch.say) == []  # nothing was accepted
         assert "another process" not in answer.getvalue()
+
+
+class Killed(BaseException):
+    pass
+
+
+class DiesBeforeTheFirstEntry(Layer):
+    async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+        if key.startswith(runs.ROOT):
+            raise Killed
+        return await super().put(key, body, mode)
+
+
+async def test_a_driver_killed_before_the_first_entry_of_its_run_blocks_no_other() -> None:
+    async with open_store("memory:") as store:
+        with pytest.raises(Killed):
+            await pipeline.run(DiesBeforeTheFirstEntry(store), ["reconcile"], request={"full": True})
+        assert [key async for key in store.keys("runs-index/")] != []
+        [ran] = await pipeline.run(store, ["reconcile"], request={"full": True}, takeover=True)
+        assert (ran.status, ran.resumed) == ("success", False)
+        assert [summary.run_id for summary, _ in await pipeline.history(store)] == [ran.run_id]

@@ -6,8 +6,9 @@ the hash in the manifest. The bytes of a batch with an open conflict are evidenc
 conflicts name its bytes too, and go before them.
 
 The order is the rule: every hour of the batch is closed (``publish.close``) and counts it, then the record of the
-expiry is written (``accept.expired``), then the blob is deleted. The manifest stays for ever; the record beside it says
-what became of the bytes. A batch that came too late for an hour that is closed stays. The age is that of the reference
+expiry is written (``accept.expired``), then the blob is deleted, and its references last: as long as the reference by
+blob exists, the next run finishes what a killed one left. The manifest stays for ever; the record beside it says what
+became of the bytes. A batch that came too late for an hour that is closed stays. The age is that of the reference
 by time, by the store's clock; the batch must be as old by the time at which it was accepted, and so must its hours be:
 no batch of theirs is accepted any more (``ingest.max_age_s``).
 
@@ -62,6 +63,8 @@ class Old:
     conflicts: tuple[ConflictManifest, ...] = ()
     """The conflicts over its identity; all are finally resolved."""
     generations: tuple[str, ...] = ()
+    recorded: bool = False
+    """A run that was killed has recorded its expiry, and may have left its bytes."""
 
 
 async def shards(store: Store) -> list[str]:
@@ -90,13 +93,14 @@ async def expire(day: str, out: Sweep) -> None:
         if out.exhausted():
             return
     if out.ask.apply and not left:
+        await out.flush()
         done = {"format": "holdfast.gc.day", "version": 1, "references": len(entries)}
         await store.put(f"{DAYS}{day}.json", codec.encode(done), OVERWRITE)
 
 
 async def _old(entry: Entry, out: Sweep) -> Old | bool:
-    """The batch that a reference leads to, if it is old enough. False if the batch has expired already or does not
-    match this reference; True if it is kept."""
+    """The batch that a reference leads to, if it is old enough. False if it is removed already or does not match this
+    reference; True if it is kept."""
     store = out.store
     try:
         manifest = await follow(store, entry.key)
@@ -110,7 +114,8 @@ async def _old(entry: Entry, out: Sweep) -> Old | bool:
     newest_ns = max(entry.modified_ns, manifest.accepted_at_unix_ns)
     if age_ns is None or newest_ns > out.ask.now_ns - age_ns:
         return True
-    if await expired.find_expired(store, manifest.identity) is not None:
+    recorded = await expired.find_expired(store, manifest.identity) is not None
+    if recorded and await store.find(layout.accepted_by_blob_key(manifest.frame_sha256, manifest.identity)) is None:
         return False
     if manifest.raw_blob_key != layout.blob_key(manifest.frame_sha256):
         out.keep(FORGED, manifest.key)
@@ -119,6 +124,8 @@ async def _old(entry: Entry, out: Sweep) -> Old | bool:
     if conflicts is None:
         out.keep(EVIDENCE, manifest.key)
         return True
+    if recorded:
+        return Old(manifest, (), conflicts, recorded=True)
     try:
         body = (await store.get(manifest.raw_blob_key)).body
         batch = await blocking(decode_checked, body, manifest.frame_sha256, Limits(frame_bytes=max(1, len(body))))
@@ -141,7 +148,8 @@ async def _expire(old: list[Old], closing: Closing, out: Sweep) -> int:
     chosen = counted[: out.room(len(counted))]
     if out.ask.apply:
         policy = f"retention.raw_batches_s = {(out.options.raw_batches_ns or 0) // 1_000_000_000}"
-        expiries = [Expired.of_manifest(each.manifest, policy, each.generations, each.hours) for each in chosen]
+        fresh = (each for each in chosen if not each.recorded)
+        expiries = [Expired.of_manifest(each.manifest, policy, each.generations, each.hours) for each in fresh]
         await map_bounded(expiries, lambda each: expired.record(out.store, each), limit=READS)
     for each in chosen:
         records = [named for conflict in each.conflicts for named in record_of(conflict)]

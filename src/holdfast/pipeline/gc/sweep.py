@@ -61,8 +61,8 @@ class Sweep:
         self.examples: dict[str, list[str]] = {}
         self.left = ask.limit
         """How many more objects may be removed; None without a limit."""
-        self._first: list[Doomed] = []
-        self._doomed: list[Doomed] = []
+        self._stages: tuple[list[Doomed], list[Doomed], list[Doomed]] = ([], [], [])
+        """What goes first, the objects themselves, what goes last."""
 
     def exhausted(self) -> bool:
         """Whether no more may be removed; the result then says that there may be more."""
@@ -90,7 +90,7 @@ class Sweep:
     async def remove(
         self, key: str, size: int, why: str, *, first: Sequence[Doomed] = (), also: Sequence[Doomed] = ()
     ) -> bool:
-        """Remove an object, with what refers to it: ``first`` before it, ``also`` with it. False if the limit is
+        """Remove an object, with what refers to it: ``first`` before it, ``also`` after it. False if the limit is
         reached, and all of it stays. What goes with an object does not count towards the limit.
         """
         if self.exhausted():
@@ -100,9 +100,9 @@ class Sweep:
             for _, bytes_, reason in (*first, *also):
                 self.counts["removed", reason] += 1
                 self.counts["bytes", ""] += bytes_
-            self._first += first
-            self._doomed += [(key, size, why), *also]
-            if len(self._first) + len(self._doomed) >= GROUP:
+            for stage, objects in zip(self._stages, (first, [(key, size, why)], also), strict=True):
+                stage += objects
+            if sum(map(len, self._stages)) >= GROUP:
                 await self.flush()
         return True
 
@@ -115,13 +115,11 @@ class Sweep:
 
     async def flush(self) -> None:
         """The intent, then the deletions."""
-        first, self._first = self._first, []
-        doomed, self._doomed = self._doomed, []
-        if doomed:
-            await self._intend([*first, *doomed])
-            if first:
-                await self.store.delete_many(sorted(key for key, *_ in first))
-            await self.store.delete_many([key for key, *_ in doomed])
+        stages, self._stages = self._stages, ([], [], [])
+        if any(stages):
+            await self._intend([each for stage in stages for each in stage])
+            for stage in filter(None, stages):
+                await self.store.delete_many(sorted({key for key, *_ in stage}))
 
     def _doom(self, doomed: Sequence[Doomed]) -> None:
         for key, size, why in doomed:

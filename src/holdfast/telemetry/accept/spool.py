@@ -46,7 +46,7 @@ FORMAT = Format(
     schema="""
 CREATE TABLE spool (spool_id TEXT, trial INTEGER);
 CREATE TABLE batches (
-    id INTEGER PRIMARY KEY, agent_id TEXT, boot_id TEXT, seq_start INTEGER, seq_end INTEGER,
+    id INTEGER PRIMARY KEY AUTOINCREMENT, agent_id TEXT, boot_id TEXT, seq_start INTEGER, seq_end INTEGER,
     frame_sha256 BLOB, frame_bytes INTEGER, accepted_at_unix_ns INTEGER, collector_id TEXT,
     wire_version INTEGER, frame_version INTEGER, records TEXT, from_ns INTEGER, until_ns INTEGER, landed_at_ns INTEGER,
     UNIQUE (agent_id, boot_id, seq_start, seq_end)

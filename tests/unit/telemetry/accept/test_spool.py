@@ -302,3 +302,16 @@ async def test_a_spool_of_an_earlier_version_is_refused_and_left_as_it_is(tmp_pa
     assert "land its batches" in (caught.value.remedy or "")
     assert not (tmp_path / FILE).exists()
     assert about.read_bytes() == body
+
+
+async def test_a_batch_never_gets_the_id_of_one_that_was_forgotten(tmp_path: Path) -> None:
+    desk = SpoolDesk()
+    async with open_spool(tmp_path, desk.ambient()) as spool:
+        collector = desk.spooler(spool)
+        await collector.accept(submission(1))
+        [listed] = await spool.newest(10, since_ns=0)
+        await collector.land()
+        await spool.forget(desk.watch.wall_ns() + DAY_NS)
+        await collector.accept(submission(2))
+        assert await waiting(spool) == [20]
+        assert await spool.frame(listed) is None

@@ -450,7 +450,7 @@ def _explain(error: ValidationError, layers: list[tuple[str, _Tree]]) -> Invalid
 
 def problem_in(error: ValidationError) -> tuple[tuple[str, ...], str, str | None]:
     """The first problem: the path of the value, what is wrong, and a remedy if there is one."""
-    problem = error.errors(include_url=False, include_input=False)[0]
+    problem = error.errors(include_url=False)[0]  # of its input, only numbers are shown: others may be secrets
     where = tuple(str(part) for part in problem["loc"])
     match problem["type"]:
         case "extra_forbidden":
@@ -461,6 +461,8 @@ def problem_in(error: ValidationError) -> tuple[tuple[str, ...], str, str | None
             return where, "this is not a number of bytes", "write 268435456 or 256MiB"
         case "string_too_short":
             return where, "this is empty", None
+        case "greater_than" | "greater_than_equal" | "less_than" | "less_than_equal":
+            return where, f"{problem['msg']}, got {problem['input']}", None
         case _:
             return where, problem["msg"].removeprefix("Value error, "), None
 

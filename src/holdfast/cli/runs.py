@@ -285,10 +285,13 @@ async def delete(
 ) -> None:
     """Delete runs for good.
 
-    The id of a deleted run is never used again.
+    The id of a deleted run is never used again. --older-than includes the runs of pipeline jobs.
     """
     if bool(run_ids) == (older_than is not None):
-        raise Invalid("delete which runs?", remedy="give RUN_IDs, or --older-than SPAN")
+        both = (
+            "RUN_IDs and --older-than exclude each other" if run_ids else "neither RUN_IDs nor --older-than was given"
+        )
+        raise Invalid(f"delete which runs? {both}", remedy="give RUN_IDs, or --older-than SPAN")
     if run_ids and (status or yes):
         raise Invalid("--status and --yes go with --older-than")
     if older_than is not None and force:

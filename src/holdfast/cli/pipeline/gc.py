@@ -17,6 +17,7 @@ from holdfast.cli.output import Columns
 from holdfast.cli.pipeline.driver import LOCAL, Master, Takeover, as_garbage_collector, driver
 from holdfast.cli.shell import Shell, noun_app
 from holdfast.objects.client import Client
+from holdfast.pipeline.gc.options import KINDS
 
 app = noun_app()
 
@@ -24,7 +25,7 @@ COLUMNS = ("kind", "outcome", "why", "objects", "example")
 OUTCOMES = {"removed": "remove", "did": "mend", "kept": "keep"}
 
 Kinds = Annotated[
-    str | None, typer.Option(metavar="NAMES", help="Only these kinds, separated by commas: orphans, derived, ...")
+    str | None, typer.Option(metavar="NAMES", help=f"Only these kinds, separated by commas: {', '.join(KINDS)}.")
 ]
 
 

@@ -24,7 +24,7 @@ def policy(
     document: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="One of: bucket, collector, reader, pipeline, gc, operator, lifecycle, encryption, ..."
+            metavar="NAME", help="One of: bucket, collector, reader, pipeline, gc, operator, lifecycle, encryption."
         ),
     ] = None,
     gc_role_arn: Annotated[
@@ -55,6 +55,8 @@ def policy(
         conditional_blobs=conditional_blobs,
     )
     found = documents(bucket)
+    if document == "encryption" and sse is None:
+        raise Invalid("--document encryption: no encryption is required", remedy="name one by --sse")
     if document is not None and document not in found:
         raise Invalid(f"--document: unknown value {document!r}", remedy=nearest(document, found, "use one of"))
     value = found if document is None else found[document]

@@ -101,7 +101,7 @@ class Sweep:
                 self.counts["removed", reason] += 1
                 self.counts["bytes", ""] += bytes_
             for stage, objects in zip(self._stages, (first, [(key, size, why)], also), strict=True):
-                stage += objects
+                stage.extend(objects)
             if sum(map(len, self._stages)) >= GROUP:
                 await self.flush()
         return True

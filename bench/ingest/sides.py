@@ -89,7 +89,7 @@ OLD = {"HOLDFAST_INGEST__BACKFILL": "true"}
 @contextmanager
 def collector(store_uri: str, folder: Path, environ: dict[str, str]) -> Iterator[Collector]:
     _, token = add_token(folder / "tokens.toml", ("*",), Ambient.system())
-    limits = {"HOLDFAST_INGEST__REQUESTS_PER_S": "1e9", "HOLDFAST_INGEST__BURST": "1000000000"}
+    limits = {"HOLDFAST_INGEST__REQUESTS_PER_S": "1e9"}
     command = [sys.executable, "-m", "holdfast", "collector", "--store", store_uri, "--json"]
     command += ["--tokens", str(folder / "tokens.toml"), "--listen", "127.0.0.1:0", "--private", "127.0.0.1:0"]
     process = subprocess.Popen(

@@ -21,6 +21,7 @@ import os
 import shutil
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -52,6 +53,7 @@ from holdfast.objects.client import Client
 from holdfast.objects.open import open_store
 from holdfast.objects.uri import StoreSpec
 from holdfast.pipeline.engine.session import PUSHDOWN, is_remote
+from holdfast.pipeline.engine.tasks import read_in_task
 from holdfast.pipeline.errors import NoSpark, in_one_line
 from holdfast.pipeline.tables.find import find
 from holdfast.pipeline.tables.given import KEPT, Given
@@ -245,30 +247,16 @@ def batches(
 ) -> Iterator[pa.RecordBatch]:
     """Batches in Spark's schema, one after the other, on a loop that lives until they are read."""
     wanted = to_arrow_schema(schema, timezone="UTC")
-    with in_one_line(task=True), asyncio.Runner() as runner:
-        store = runner.run(_opened(spec))
-        found = read(store)
-        try:
-            while (batch := runner.run(_following(found))) is not None:
+
+    async def rows(store: Client) -> AsyncIterator[pa.RecordBatch]:
+        async with aclosing(read(store)) as found:  # type: ignore[type-var]  # it is a generator
+            async for batch in found:
                 yield _cast(batch, wanted)
-        finally:
-            runner.run(_closed(store, found))
-            _keep_modules()
 
-
-async def _opened(spec: StoreSpec) -> Client:
-    return await open_store(spec)
-
-
-async def _following(found: AsyncIterator[pa.RecordBatch]) -> pa.RecordBatch | None:
-    return await anext(found, None)
-
-
-async def _closed(store: Client, found: Any) -> None:
     try:
-        await found.aclose()
+        yield from read_in_task(spec, rows)
     finally:
-        await store.close()
+        _keep_modules()
 
 
 def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
